@@ -1,0 +1,1 @@
+"""(room card to be written by its builder)"""
