@@ -1,3 +1,53 @@
-"""Marks shared by all rooms: `proves` names the mission rows and numbered rules of each test."""
+"""What holds for every test: it says what it proves, it runs from a known seed, and in CI it is never skipped."""
 
 from __future__ import annotations
+
+import os
+from collections.abc import Generator
+
+import hypothesis
+import pytest
+
+from proving import fault_of, proven_by
+
+REQUIRE_EXTERNAL = os.environ.get("CI_REQUIRE_EXTERNAL") == "1"
+SEED = int(os.environ.get("TIDELOG_SEED", "1"))
+
+hypothesis.settings.register_profile("house", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("soak", deadline=None, max_examples=1000, print_blob=True)
+hypothesis.settings.load_profile("soak" if "TIDELOG_SEED" in os.environ else "house")
+
+
+@pytest.fixture
+def seed() -> int:
+    """Where this test's randomness starts: always the same, but `make soak` sets TIDELOG_SEED anew each round."""
+    return SEED
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    fault = fault_of(proven_by(item))
+    if fault:
+        pytest.fail(fault, pytrace=False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if REQUIRE_EXTERNAL and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} was skipped where every test must run: {report.longrepr}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if REQUIRE_EXTERNAL and report.skipped:
+        report.outcome = "failed"
+        report.longrepr = f"{collector.nodeid} was skipped where every test must run: {report.longrepr}"
+    return report

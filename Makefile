@@ -1,0 +1,108 @@
+# `make run` and `make test` are all a newcomer needs: on a machine with Python 3.11 or later, make and a C compiler they set up
+# everything else. What has been set up is remembered by stamp files in .make/; `make clean` forgets it.
+
+PYTHON ?= python3
+MINUTES ?= 60
+JOBS ?= 2
+DATA ?= tidelog-data
+LISTEN ?= 127.0.0.1:9092
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+KAFKA_LIB := .make/kafka/lib
+
+.DEFAULT_GOAL := help
+.PHONY: help run test test-all soak rows lint format kafka bench-broker bench-record bench-log lock clean
+
+help:
+	@echo "make run           start a broker on $(LISTEN), data in ./$(DATA)"
+	@echo "make test          the tests that need only pip (minutes)"
+	@echo "make test-all      all tests: also needs Maven and Debian's kcat"
+	@echo "make soak          seeded fault runs for MINUTES=$(MINUTES), written to docs/soak.md"
+	@echo "make lint          ruff and mypy"
+	@echo "make rows          what each capability is proved by: tests, guide page, example"
+	@echo "make bench-broker  this broker beside Apache Kafka; also bench-record, bench-log"
+	@echo "make lock          resolve requirements.lock anew from pyproject.toml"
+	@echo "make clean         remove what was set up or built; data folders stay"
+
+# Set-up -------------------------------------------------------------------------------------------------------------------
+
+.make/venv:
+	@mkdir -p .make
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Python 3.11 or later is needed; name one by make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -m venv .venv || { echo "no virtual environment; on Debian: apt-get install python3-venv"; exit 1; }
+	@touch $@
+
+# The broker alone: one dependency and the compiled codec. Pins come from the lock, used as constraints.
+.make/package: .make/venv pyproject.toml setup.py requirements.lock $(wildcard src/tidelog/record/*.pyx src/tidelog/record/*.pxd)
+	@echo "installing tidelog into .venv"
+	@$(PIP) install --constraint requirements.lock setuptools cython
+	@$(PIP) install --constraint requirements.lock --no-build-isolation --editable .
+	@touch $@
+
+# Everything that tests, lint and benchmarks import.
+.make/dev: .make/package requirements.lock
+	@echo "installing the development tools into .venv"
+	@$(PIP) install --requirement requirements.lock
+	@touch $@
+
+# Apache Kafka's jars, for its clients and command-line tools in the tests and for the server in the benchmarks.
+.make/kafka/done: tests/against/java/pom.xml
+	@command -v mvn > /dev/null || { echo "Maven is needed for Apache Kafka's jars; on Debian: apt-get install maven"; exit 1; }
+	@mkdir -p $(KAFKA_LIB)
+	mvn --batch-mode --quiet --file $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(KAFKA_LIB)
+	@touch $@
+
+kafka: .make/kafka/done
+
+# The two commands ---------------------------------------------------------------------------------------------------------
+
+run: .make/package
+	$(BIN)/tidelog up --listen $(LISTEN) --data $(DATA)
+
+test: .make/dev
+	$(PYTEST) -m "not external and not soak"
+
+# The other tiers ----------------------------------------------------------------------------------------------------------
+
+test-all: .make/dev .make/kafka/done
+	$(PYTEST) -m "not soak"
+
+soak: .make/dev
+	$(BIN)/python scripts/soak.py --minutes $(MINUTES)
+
+rows: .make/dev
+	$(BIN)/python scripts/rows.py --check
+
+lint: .make/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .make/dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# Figures ------------------------------------------------------------------------------------------------------------------
+
+bench-broker: .make/dev .make/kafka/done
+	$(BIN)/python bench/broker.py
+
+bench-record: .make/dev
+	$(BIN)/python bench/record.py
+
+bench-log: .make/dev
+	$(BIN)/python bench/log.py
+
+# Housekeeping -------------------------------------------------------------------------------------------------------------
+
+lock: .make/venv
+	$(PIP) install uv
+	$(BIN)/uv pip compile --universal --python-version 3.11 --extra dev --no-emit-index-url --no-emit-find-links \
+		--custom-compile-command "make lock" --upgrade --output-file requirements.lock pyproject.toml
+
+clean:
+	rm -rf .make .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -f src/tidelog/record/_codec.c src/tidelog/record/_codec*.so
