@@ -1,0 +1,175 @@
+"""The picture of the house, enforced: which room may import which, read from the imports themselves.
+
+An arrow A -> B in the picture reads "B may import A", and arrows add up: B may import all that A may, and A. Every
+import counts, also a late one inside a function and one for the type checker alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from proving import proves
+
+SOURCE = Path(__file__).parent.parent / "src"
+PACKAGE = SOURCE / "tidelog"
+
+ARROWS = """
+    record -> wire -> client
+    record -> log -> broker
+    wire -> broker
+    client -> cli
+    broker -> cli
+    client -> testing
+    broker -> testing
+"""
+
+# Modules of no room. Errors are for everyone; record, wire and log get their settings as arguments, never by config.
+GROUND = {"errors"}
+CONFIG_USERS = {"broker", "client", "testing", "cli"}
+
+ASYNCIO_FILES = {"broker/server.py"}
+LATE_ONLY = {"numpy", "pyarrow", "pyspark"}
+KAFKA_CLIENTS = {"aiokafka", "confluent_kafka", "kafka"}
+
+
+class Import(NamedTuple):
+    file: str
+    line: int
+    module: str
+    late: bool
+
+
+def allowed_rooms() -> dict[str, set[str]]:
+    """For each room, the rooms it may import: everything that has a way to it along the arrows."""
+    direct: dict[str, set[str]] = {}
+    for line in ARROWS.strip().splitlines():
+        chain = [room.strip() for room in line.split("->")]
+        for left, right in pairwise(chain):
+            direct.setdefault(left, set())
+            direct.setdefault(right, set()).add(left)
+    allowed = {room: set(lefts) for room, lefts in direct.items()}
+    for _ in allowed:
+        for lefts in allowed.values():
+            lefts |= {further for left in lefts for further in allowed[left]}
+    return allowed
+
+
+def imports_of(path: Path) -> Iterator[Import]:
+    file = path.relative_to(PACKAGE).as_posix()
+    tree = ast.parse(path.read_text(), file)
+    inside_functions = {
+        node
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+    }
+    inside_functions |= {node for guard in ast.walk(tree) if _is_type_checking(guard) for node in ast.walk(guard)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}:{node.lineno} has a relative import; write the whole name"
+            assert node.module is not None
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            yield Import(file, node.lineno, name, node in inside_functions)
+
+
+def all_imports() -> list[Import]:
+    return [found for path in sorted(PACKAGE.rglob("*.py")) for found in imports_of(path)]
+
+
+def _is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+
+
+def _faults_of_arrow(found: Import) -> str | None:
+    parts = found.module.split(".")
+    if parts[0] != "tidelog" or len(parts) == 1 or found.file == "__init__.py":
+        return None
+    here, there = Path(found.file).parts[0].removesuffix(".py"), parts[1]
+    allowed = allowed_rooms().get(here, set()) | GROUND | {here, "__version__"}
+    if here in CONFIG_USERS:
+        allowed.add("config")
+    if there in allowed:
+        return None
+    return f"{found.file}:{found.line} imports {found.module}: {here} may import {', '.join(sorted(allowed - {here}))}"
+
+
+@proves("architecture")
+def test_every_room_imports_only_what_the_picture_allows() -> None:
+    assert [fault for fault in map(_faults_of_arrow, all_imports()) if fault] == []
+
+
+@proves("architecture")
+def test_every_room_is_in_the_picture() -> None:
+    rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert rooms == set(allowed_rooms())
+
+
+@proves("architecture")
+def test_the_picture_knows_what_is_left_and_right() -> None:
+    allowed = allowed_rooms()
+    assert allowed["record"] == set()
+    assert allowed["log"] == {"record"}
+    assert allowed["broker"] == {"record", "wire", "log"}
+    assert allowed["client"] == {"record", "wire"}
+    assert allowed["cli"] == {"record", "wire", "log", "broker", "client"}
+    assert all(room not in lefts for room, lefts in allowed.items()), "the picture has a cycle"
+
+
+@proves("architecture")
+@pytest.mark.parametrize(
+    ("file", "module", "allowed"),
+    [
+        ("log/log.py", "tidelog.wire.frame", False),
+        ("wire/frame.py", "tidelog.log.log", False),
+        ("client/connection.py", "tidelog.broker.broker", False),
+        ("record/codec.py", "tidelog.config.BrokerConfig", False),
+        ("broker/broker.py", "tidelog.cli.main", False),
+        ("broker/broker.py", "tidelog.log.log.Log", True),
+        ("testing/disk.py", "tidelog.log.files", True),
+    ],
+)
+def test_a_wrong_import_would_be_found(file: str, module: str, allowed: bool) -> None:
+    assert (_faults_of_arrow(Import(file, 1, module, False)) is None) is allowed
+
+
+@proves("architecture")
+def test_asyncio_lives_in_the_server_only() -> None:
+    users = {found.file for found in all_imports() if found.module.split(".")[0] == "asyncio"}
+    assert users <= ASYNCIO_FILES
+
+
+@proves("architecture")
+def test_heavy_libraries_are_imported_late() -> None:
+    early = [found for found in all_imports() if found.module.split(".")[0] in LATE_ONLY and not found.late]
+    assert early == []
+
+
+@proves("architecture")
+def test_no_room_imports_a_kafka_client() -> None:
+    assert [found for found in all_imports() if found.module.split(".")[0] in KAFKA_CLIENTS] == []
+
+
+@proves("architecture")
+def test_importing_the_package_loads_no_room() -> None:
+    loaded = _modules_after("import tidelog")
+    assert {name for name in loaded if name.startswith("tidelog")} == {"tidelog"}
+
+
+def _modules_after(program: str) -> set[str]:
+    ending = "\nimport sys; print('\\n'.join(['modules:', *sys.modules]))"
+    run = subprocess.run([sys.executable, "-c", program + ending], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0, run.stderr
+    return set(run.stdout.partition("modules:\n")[2].split())

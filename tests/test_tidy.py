@@ -1,0 +1,168 @@
+"""Style that matters is a test: sizes, docstrings, names, words that may not stand in the tree, the changelog's shape.
+
+The sizes are tripwires with a ratchet. What is listed below as larger may stay but not grow, and leaves the list when
+it has shrunk; nothing may be added to the lists without a reason beside it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from proving import proves
+
+ROOT = Path(__file__).parent.parent
+
+FUNCTION_LINES = 60
+FILE_LINES = 600
+
+# Each with its size and the reason why it is better long than cut.
+LONG_FUNCTIONS: dict[str, int] = {}
+LONG_FILES: dict[str, int] = {}
+
+BANNED_NAMES = {"base", "common", "core", "helper", "helpers", "misc", "models", "types", "util", "utils"}
+GENERATED = ("src/tidelog/wire/messages/",)
+
+# Spelt in halves, so that this file passes its own test.
+LEFT_OVERS = ("TO" + "DO", "FIX" + "ME", "XX" + "X")
+REGISTRIES = (
+    "py" + "pi.org",
+    "python" + "hosted.org",
+    "repo1.maven" + ".org",
+    "repo.maven" + ".apache.org",
+    "npm" + "js.org",
+)
+
+RELEASE = re.compile(r"## (Unreleased|\d+\.\d+\.\d+ - \d{4}-\d\d-\d\d)")
+CHANGE_GROUPS = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+
+
+@cache
+def tracked_files() -> tuple[str, ...]:
+    """What git has or would take: left-overs of a build do not count, a new file does before it is committed."""
+    listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    return tuple(sorted(name for name in names if (ROOT / name).is_file()))
+
+
+def modules(*folders: str, generated: bool = False) -> list[str]:
+    prefixes = tuple(f"{folder}/" for folder in folders)
+    found = [name for name in tracked_files() if name.endswith((".py", ".pyx")) and name.startswith(prefixes)]
+    return [name for name in found if generated or not name.startswith(GENERATED)]
+
+
+def functions_of(name: str) -> Iterator[tuple[str, int]]:
+    """Every function of a module as `path::Class.name`, with its lines from `def` to its end."""
+
+    def walk(node: ast.AST, outer: str) -> Iterator[tuple[str, int]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield outer + child.name, (child.end_lineno or child.lineno) - child.lineno + 1
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                yield from walk(child, f"{outer}{child.name}.")
+            else:
+                yield from walk(child, outer)
+
+    yield from walk(ast.parse((ROOT / name).read_text()), f"{name}::")
+
+
+def over(sizes: dict[str, int], tripwire: int, exceptions: dict[str, int]) -> list[str]:
+    """What breaks the tripwire, what has outgrown its exception, and which exception is no longer needed."""
+    large = {name: size for name, size in sizes.items() if size > tripwire}
+    grown = [f"{name} has {size} lines" for name, size in large.items() if size > exceptions.get(name, tripwire)]
+    idle = [f"{name} is no longer over {tripwire}; strike it off the list" for name in exceptions if name not in large]
+    return grown + idle
+
+
+@proves("tidy")
+def test_no_function_is_longer_than_a_screen_or_so() -> None:
+    python = [name for name in modules("src", "scripts", "tests", "examples", "bench") if name.endswith(".py")]
+    sizes = {function: lines for name in python for function, lines in functions_of(name)}
+    assert over(sizes, FUNCTION_LINES, LONG_FUNCTIONS) == []
+
+
+@proves("tidy")
+def test_no_file_is_too_long_to_be_known() -> None:
+    sizes = {
+        name: len((ROOT / name).read_text().splitlines()) for name in modules("src", "scripts", "tests", "examples")
+    }
+    assert over(sizes, FILE_LINES, LONG_FILES) == []
+
+
+@proves("tidy")
+def test_the_ratchet_turns_one_way() -> None:
+    assert over({"a": 61, "b": 70, "c": 80}, 60, {"b": 70, "c": 79, "d": 90}) == [
+        "a has 61 lines",
+        "c has 80 lines",
+        "d is no longer over 60; strike it off the list",
+    ]
+
+
+@proves("tidy")
+def test_every_module_says_what_it_is_for() -> None:
+    python = [name for name in modules("src", "scripts", "tests", "examples", "bench") if name.endswith(".py")]
+    silent = [name for name in python if not ast.get_docstring(ast.parse((ROOT / name).read_text()))]
+    assert silent == []
+
+
+@proves("tidy")
+def test_a_room_has_a_card_and_no_imports() -> None:
+    for room in sorted((ROOT / "src" / "tidelog").glob("*/**/__init__.py")):
+        tree = ast.parse(room.read_text())
+        assert len(tree.body) == 1, f"{room} holds more than its docstring; only tidelog/__init__.py exports names"
+
+
+@proves("tidy")
+def test_modules_are_named_after_things_of_the_field() -> None:
+    assert [name for name in modules("src", "tests") if Path(name).stem in BANNED_NAMES] == []
+
+
+@proves("tidy")
+@pytest.mark.parametrize("words", [LEFT_OVERS, REGISTRIES], ids=["left-overs", "registries"])
+def test_no_file_holds_a_word_that_does_not_belong(words: tuple[str, ...]) -> None:
+    pattern = re.compile("|".join(rf"\b{re.escape(word)}\b" for word in words))
+    found = []
+    for name in tracked_files():
+        data = (ROOT / name).read_bytes()
+        if b"\0" in data:
+            continue
+        lines = data.decode().splitlines()
+        found += [f"{name}:{number} {line.strip()}" for number, line in enumerate(lines, 1) if pattern.search(line)]
+    assert found == []
+
+
+@proves("tidy")
+def test_the_changelog_has_its_shape() -> None:
+    lines = (ROOT / "CHANGELOG.md").read_text().splitlines()
+    assert lines[0] == "# Changelog"
+    releases = [line for line in lines if line.startswith("## ")]
+    assert releases, "no release in it"
+    assert [line for line in releases if not RELEASE.fullmatch(line)] == []
+    groups = {line.removeprefix("### ") for line in lines if line.startswith("### ")}
+    assert groups <= CHANGE_GROUPS
+
+
+@proves("tidy")
+def test_the_version_is_one() -> None:
+    import tidelog
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == tidelog.__version__
+
+
+@proves("tidy")
+def test_every_link_between_pages_leads_somewhere() -> None:
+    link = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+    broken = []
+    for name in tracked_files():
+        if name.endswith(".md"):
+            targets = [target for target in link.findall((ROOT / name).read_text()) if "://" not in target]
+            broken += [f"{name} -> {target}" for target in targets if not ((ROOT / name).parent / target).exists()]
+    assert broken == []
