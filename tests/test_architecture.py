@@ -33,6 +33,7 @@ ARROWS = """
 
 # Modules of no room. Errors are for everyone; record, wire and log get their settings as arguments, never by config.
 GROUND = {"errors"}
+DOORS = {"__init__.py", "__main__.py"}
 CONFIG_USERS = {"broker", "client", "testing", "cli"}
 
 ASYNCIO_FILES = {"broker/server.py"}
@@ -95,7 +96,7 @@ def _is_type_checking(node: ast.AST) -> bool:
 
 def _faults_of_arrow(found: Import) -> str | None:
     parts = found.module.split(".")
-    if parts[0] != "tidelog" or len(parts) == 1 or found.file == "__init__.py":
+    if parts[0] != "tidelog" or len(parts) == 1 or found.file in DOORS:
         return None
     here, there = Path(found.file).parts[0].removesuffix(".py"), parts[1]
     allowed = allowed_rooms().get(here, set()) | GROUND | {here, "__version__"}
