@@ -1,0 +1,30 @@
+"""Going back: a group that has read everything is put back to a moment, and reads the same records again.
+
+Reading does not remove anything, so a replay harms nobody: other groups keep their own offsets.
+
+    python examples/replay_from_time.py
+"""
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+import tidelog
+
+NOON = 1_700_000_000_000  # milliseconds; each record below is one second after the one before
+
+with tidelog.Broker() as broker:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for second in range(10):
+        producer.produce("readings", f"reading {second}", partition=0, timestamp=NOON + second * 1000)
+    producer.flush()
+
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "report", "auto.offset.reset": "earliest"})
+    consumer.assign([TopicPartition("readings", 0, 0)])
+    first_time = [message.value().decode() for message in consumer.consume(10, timeout=30)]
+    consumer.commit(asynchronous=False)
+    print(f"read {len(first_time)}, last: {first_time[-1]}")
+
+    [found] = consumer.offsets_for_times([TopicPartition("readings", 0, NOON + 7000)], timeout=30)
+    consumer.seek(found)
+    again = [message.value().decode() for message in consumer.consume(3, timeout=30)]
+    print(f"from seven seconds past, offset {found.offset}: {', '.join(again)}")
+    consumer.close()
