@@ -2,12 +2,16 @@
 
     TidelogError
     ├── UsageError                 the caller's: a wrong option, name or value
-    │   └── ConfigError            a setting that is unknown, malformed or refused
+    │   ├── ConfigError            a setting that is unknown, malformed or refused
+    │   └── OffsetOutOfRange       an offset that a partition does not have (`start`, `end`)
     ├── PeerError                  the other side's: bytes or answers that break the protocol
     │   ├── MalformedBatch         bytes that are not a record batch
     │   │   ├── TruncatedBatch     fewer bytes than the batch says it has
     │   │   └── CorruptBatch       the checksum does not match
+    │   ├── OutOfOrderSequence     an idempotent producer left out or repeated a batch
+    │   ├── FencedProducer         an idempotent producer whose place a newer one has taken
     │   ├── MalformedMessage       bytes that are not a request or a response
+    │   │   └── FrameTooLarge      a frame that says it is larger than the limit
     │   ├── BrokerError            the broker answered with an error code (`code`)
     │   └── Disconnected           the connection ended or could not be made
     └── StorageError               the disk's
@@ -35,6 +39,15 @@ class ConfigError(UsageError):
     pass
 
 
+class OffsetOutOfRange(UsageError):
+    """`start` and `end` are what the partition has: offsets from `start` up to and without `end`."""
+
+    def __init__(self, message: str, start: int, end: int) -> None:
+        super().__init__(message)
+        self.start = start
+        self.end = end
+
+
 class PeerError(TidelogError):
     pass
 
@@ -51,7 +64,19 @@ class CorruptBatch(MalformedBatch):
     pass
 
 
+class OutOfOrderSequence(PeerError):
+    pass
+
+
+class FencedProducer(PeerError):
+    pass
+
+
 class MalformedMessage(PeerError):
+    pass
+
+
+class FrameTooLarge(MalformedMessage):
     pass
 
 
