@@ -1,0 +1,86 @@
+/* Big-endian numbers and zigzag varints, read and written without looking past the end. */
+#ifndef TIDELOG_BYTES_H
+#define TIDELOG_BYTES_H
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+#define BIG16(v) (v)
+#define BIG32(v) (v)
+#define BIG64(v) (v)
+#else
+#define BIG16(v) __builtin_bswap16(v)
+#define BIG32(v) __builtin_bswap32(v)
+#define BIG64(v) __builtin_bswap64(v)
+#endif
+
+static inline int16_t read16(const uint8_t *p) { uint16_t v; memcpy(&v, p, 2); return (int16_t)BIG16(v); }
+static inline int32_t read32(const uint8_t *p) { uint32_t v; memcpy(&v, p, 4); return (int32_t)BIG32(v); }
+static inline int64_t read64(const uint8_t *p) { uint64_t v; memcpy(&v, p, 8); return (int64_t)BIG64(v); }
+static inline void write16(uint8_t *p, int16_t n) { uint16_t v = BIG16((uint16_t)n); memcpy(p, &v, 2); }
+static inline void write32(uint8_t *p, int32_t n) { uint32_t v = BIG32((uint32_t)n); memcpy(p, &v, 4); }
+static inline void write64(uint8_t *p, int64_t n) { uint64_t v = BIG64((uint64_t)n); memcpy(p, &v, 8); }
+
+/* Deltas wrap around like Java's: the sum of any two is defined. */
+static inline int64_t wrapping_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
+static inline int64_t wrapping_subtract(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
+
+static inline uint64_t zigzag(int64_t v) { return (uint64_t)v << 1 ^ (uint64_t)(v >> 63); }
+
+/* One number of at most `limit` significant bits; 0 when it does not end before `end` or has more bits than that. */
+static int read_long_varint(const uint8_t **cursor, const uint8_t *end, int limit, uint64_t *value) {
+    const uint8_t *p = *cursor;
+    uint64_t v = 0;
+    for (int shift = 0; shift < limit && p < end; shift += 7) {
+        uint64_t b = *p++;
+        uint64_t bits = b & 0x7f;
+        if (limit - shift < 7 && bits >> (limit - shift)) return 0;
+        v |= bits << shift;
+        if (b < 0x80) {
+            *cursor = p;
+            *value = v;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static inline int read_varint(const uint8_t **cursor, const uint8_t *end, int32_t *value) {
+    const uint8_t *p = *cursor;
+    uint64_t v;
+    if (p < end && *p < 0x80) {
+        v = *p;
+        *cursor = p + 1;
+    } else if (end - p > 1 && p[1] < 0x80) {
+        v = (uint64_t)(p[0] & 0x7f) | (uint64_t)p[1] << 7;
+        *cursor = p + 2;
+    } else if (!read_long_varint(cursor, end, 32, &v)) return 0;
+    *value = (int32_t)((uint32_t)v >> 1 ^ -(uint32_t)(v & 1));
+    return 1;
+}
+
+static inline int read_varlong(const uint8_t **cursor, const uint8_t *end, int64_t *value) {
+    const uint8_t *p = *cursor;
+    uint64_t v;
+    if (p < end && *p < 0x80) {
+        v = *p;
+        *cursor = p + 1;
+    } else if (!read_long_varint(cursor, end, 64, &v)) return 0;
+    *value = (int64_t)(v >> 1 ^ -(uint64_t)(v & 1));
+    return 1;
+}
+
+static inline int varint_size(int64_t n) {
+    uint64_t v = zigzag(n) | 1;
+    return (70 - __builtin_clzll(v)) / 7;
+}
+
+static inline uint8_t *write_varint(uint8_t *p, int64_t n) {
+    uint64_t v = zigzag(n);
+    for (; v >= 0x80; v >>= 7) *p++ = (uint8_t)(v | 0x80);
+    *p++ = (uint8_t)v;
+    return p;
+}
+
+#endif
