@@ -5,16 +5,20 @@ Reading does not remove anything, so a replay harms nobody: other groups keep th
     python examples/replay_from_time.py
 """
 
+from time import time
+
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 import tidelog
 
-NOON = 1_700_000_000_000  # milliseconds; each record below is one second after the one before
+START = (
+    int(time() * 1000) - 60_000
+)  # a minute ago, in milliseconds; each record below is one second after the one before
 
 with tidelog.Broker() as broker:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for second in range(10):
-        producer.produce("readings", f"reading {second}", partition=0, timestamp=NOON + second * 1000)
+        producer.produce("readings", f"reading {second}", partition=0, timestamp=START + second * 1000)
     producer.flush()
 
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "report", "auto.offset.reset": "earliest"})
@@ -23,7 +27,7 @@ with tidelog.Broker() as broker:
     consumer.commit(asynchronous=False)
     print(f"read {len(first_time)}, last: {first_time[-1]}")
 
-    [found] = consumer.offsets_for_times([TopicPartition("readings", 0, NOON + 7000)], timeout=30)
+    [found] = consumer.offsets_for_times([TopicPartition("readings", 0, START + 7000)], timeout=30)
     consumer.seek(found)
     again = [message.value().decode() for message in consumer.consume(3, timeout=30)]
     print(f"from seven seconds past, offset {found.offset}: {', '.join(again)}")
