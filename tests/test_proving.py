@@ -1,0 +1,61 @@
+"""What holds for every test is itself tested: small test files are run by a pytest of their own, with our conftest."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from proving import proves
+
+TESTS = Path(__file__).parent
+OURS = ["-p", "conftest", "-o", "markers=proves(*rows): what a test proves"]
+SET_BY_OTHERS = ("CI_REQUIRE_EXTERNAL", "TIDELOG_SEED", "PYTEST_ADDOPTS")
+
+
+def outcome(folder: Path, program: str, **environment: str) -> str:
+    """Pytest's closing line for a test file with this text."""
+    file = folder / "test_small.py"
+    file.write_text(program)
+    inherited = {name: value for name, value in os.environ.items() if name not in SET_BY_OTHERS}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-c", "/dev/null", "--rootdir", str(folder), *OURS, str(file)],
+        env={**inherited, "PYTHONPATH": str(TESTS), **environment},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return done.stdout.splitlines()[-1].partition(" in ")[0]
+
+
+@proves("rows")
+def test_a_test_that_does_not_say_what_it_proves_fails(tmp_path: Path) -> None:
+    assert outcome(tmp_path, "def test_it(): pass") == "1 error"
+    assert outcome(tmp_path, "from proving import proves\n@proves('T1')\ndef test_it(): pass") == "1 passed"
+
+
+SKIPPED = "import pytest\nfrom proving import proves\n@proves('T1')\ndef test_it(): pytest.skip('no java')"
+SKIPPED_FILE = "import pytest\npytest.importorskip('no_such_module')\n"
+
+
+@proves("rows")
+def test_where_everything_is_installed_a_skipped_test_has_failed(tmp_path: Path) -> None:
+    assert outcome(tmp_path, SKIPPED) == "1 skipped"
+    assert outcome(tmp_path, SKIPPED, CI_REQUIRE_EXTERNAL="1") == "1 failed"
+
+
+@proves("rows")
+def test_where_everything_is_installed_a_skipped_file_has_failed(tmp_path: Path) -> None:
+    assert outcome(tmp_path, SKIPPED_FILE) == "1 skipped"
+    assert outcome(tmp_path, SKIPPED_FILE, CI_REQUIRE_EXTERNAL="1") == "1 error"
+
+
+SEEDED = "from proving import proves\n@proves('T1')\ndef test_it(seed): assert seed == {}"
+
+
+@proves("rows")
+def test_the_seed_is_the_same_every_time_unless_it_is_given(tmp_path: Path) -> None:
+    assert outcome(tmp_path, SEEDED.format(1)) == "1 passed"
+    assert outcome(tmp_path, SEEDED.format(77), TIDELOG_SEED="77") == "1 passed"
