@@ -2,7 +2,7 @@
 
 The fixture `tidelog_broker` comes with the package: a fresh broker in a temporary folder, ready when the test begins.
 
-    pip install tidelog confluent-kafka pytest
+    pip install confluent-kafka pytest    (and tidelog, of course)
     pytest examples/test_orders.py
 """
 
