@@ -1,0 +1,142 @@
+"""Topics: create, delete, describe, grow, and delete records before an offset.
+
+`create`, `delete` and `add_partitions` return when the broker that was asked shows the change too: a cluster answers
+them before all of its brokers know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+from tidelog.client.admin.configs import portable
+from tidelog.client.cluster import Cluster
+from tidelog.client.connection import Connection
+from tidelog.client.metadata import Topic, TopicPartition, by_topic
+from tidelog.client.refusal import check, refused
+from tidelog.wire.error_code import ErrorCode
+from tidelog.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from tidelog.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from tidelog.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from tidelog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+
+BROKERS_DEFAULT = -1  # for partitions and replication
+HIGH_WATERMARK = -1  # as an offset to delete records before
+DELETE_BY_STATE_SINCE = 6
+
+
+def create(
+    cluster: Cluster,
+    name: str,
+    *,
+    partitions: int = BROKERS_DEFAULT,
+    replication: int = BROKERS_DEFAULT,
+    configs: Mapping[str, str] | None = None,
+) -> Topic:
+    kept = portable(cluster, configs or {})
+    wanted = CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replication,
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in kept.items()],
+    )
+    request = CreateTopicsRequest(topics=[wanted], timeout_ms=int(cluster.timeout_s * 1000))
+
+    def attempt() -> None:
+        (result,) = cluster.controller().call(request, CreateTopicsResponse).topics
+        check(result.error_code, f"creating topic {name!r}", result.error_message)
+
+    cluster.retry(attempt)
+    return cluster.retry(lambda: _led(cluster, name))
+
+
+def delete(cluster: Cluster, name: str) -> None:
+    def attempt() -> None:
+        controller = cluster.controller()
+        version = controller.version_of(DeleteTopicsRequest)
+        request = DeleteTopicsRequest(timeout_ms=int(cluster.timeout_s * 1000))
+        if version >= DELETE_BY_STATE_SINCE:
+            request.topics = [DeleteTopicState(name=name)]
+        else:
+            request.topic_names = [name]
+        (result,) = controller.call(request, DeleteTopicsResponse, version=version).responses
+        check(result.error_code, f"deleting topic {name!r}", result.error_message)
+
+    cluster.retry(attempt)
+    cluster.forget()
+    cluster.wait_until(lambda: name not in names(cluster))
+
+
+def names(cluster: Cluster) -> list[str]:
+    return sorted(topic.name for topic in describe(cluster))
+
+
+def describe(cluster: Cluster, wanted: Iterable[str] | None = None) -> list[Topic]:
+    """Those named, else all, by name. One that is not there is an error."""
+    if wanted is None:
+        listed = cluster.retry(lambda: cluster.ask_metadata(None)).topics
+        return [listed[name] for name in sorted(listed)]
+    cluster.forget()
+    return [cluster.retry(partial(cluster.topic, name)) for name in wanted]
+
+
+def add_partitions(cluster: Cluster, name: str, total: int) -> Topic:
+    """`total` is how many there are to be. Keys are spread anew: records of one key may then lie in two partitions."""
+    topic = CreatePartitionsTopic(name=name, count=total, assignments=None)
+    request = CreatePartitionsRequest(topics=[topic], timeout_ms=int(cluster.timeout_s * 1000))
+
+    def attempt() -> None:
+        (result,) = cluster.controller().call(request, CreatePartitionsResponse).results
+        check(result.error_code, f"partitions of topic {name!r}", result.error_message)
+
+    cluster.retry(attempt)
+    cluster.forget()
+    return cluster.retry(lambda: _led(cluster, name, partitions=total))
+
+
+def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Deletes what lies before each offset (HIGH_WATERMARK: everything); returns where each partition begins now."""
+    begins: dict[TopicPartition, int] = {}
+
+    def attempt() -> dict[TopicPartition, int]:
+        for node_id, led in cluster.by_leader([at for at in before if at not in begins]).items():
+            _delete_records(cluster.node(node_id), {at: before[at] for at in led}, begins)
+        return begins
+
+    return cluster.retry(attempt)
+
+
+def _delete_records(leader: Connection, before: dict[TopicPartition, int], begins: dict[TopicPartition, int]) -> None:
+    request = DeleteRecordsRequest(timeout_ms=int(leader.timeout_s * 1000))
+    for topic, partitions in by_topic(before).items():
+        listed = [
+            DeleteRecordsPartition(partition_index=p, offset=before[TopicPartition(topic, p)]) for p in partitions
+        ]
+        request.topics.append(DeleteRecordsTopic(name=topic, partitions=listed))
+    for answered in leader.call(request, DeleteRecordsResponse).topics:
+        for result in answered.partitions:
+            at = TopicPartition(answered.name, result.partition_index)
+            check(result.error_code, f"deleting records of {at} before offset {before[at]}")
+            begins[at] = result.low_watermark
+
+
+def _led(cluster: Cluster, name: str, *, partitions: int = 1) -> Topic:
+    topic = cluster.topic(name)
+    if not topic.led or len(topic.partitions) < partitions:
+        cluster.forget()
+        raise refused(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name!r}")
+    return topic

@@ -1,0 +1,59 @@
+"""From an error code in a broker's answer to a `BrokerError` that a person can act on.
+
+The message has what was asked, Kafka's name of the code with its number, what the broker itself said, and what to do.
+"""
+
+from __future__ import annotations
+
+from tidelog.errors import BrokerError
+from tidelog.wire.error_code import ErrorCode, name
+
+ADVICE = {
+    ErrorCode.OFFSET_OUT_OF_RANGE: "it was deleted, or not yet written; start from earliest or latest",
+    ErrorCode.CORRUPT_MESSAGE: "a checksum is wrong; if it is in the log, `tidelog repair` shows what is lost",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`tidelog topics` lists what there is, `tidelog topics create` makes one",
+    ErrorCode.UNKNOWN_TOPIC_ID: "the topic was deleted, perhaps made anew; look it up again",
+    ErrorCode.LEADER_NOT_AVAILABLE: "the partition has no leader; try again, or look at the broker's log",
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: "the partition moved to another broker; try again",
+    ErrorCode.REQUEST_TIMED_OUT: "the broker was too slow; try again, or wait longer",
+    ErrorCode.MESSAGE_TOO_LARGE: "send smaller batches, or raise max.message.bytes of the topic",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "the group has no coordinator yet; try again",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "a name has 1 to 249 letters, digits, dots, hyphens or underscores",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "send smaller batches, or raise segment.bytes of the topic",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "too few replicas are in sync; bring brokers back, or lower min.insync.replicas",
+    ErrorCode.UNKNOWN_MEMBER_ID: "the group has members; stop its consumers first",
+    ErrorCode.REBALANCE_IN_PROGRESS: "the group has members; stop its consumers first",
+    ErrorCode.INVALID_COMMIT_OFFSET_SIZE: "shorten the metadata of the commit",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "ask for access to the topic",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "ask for access to the group",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ask for access to the cluster",
+    ErrorCode.UNSUPPORTED_VERSION: "the broker is too old for it",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "choose another name, or alter the topic",
+    ErrorCode.INVALID_PARTITIONS: "a topic has one partition at least, and partitions are only ever added",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "there are not so many brokers; leave it out for the broker's own",
+    ErrorCode.INVALID_CONFIG: "`tidelog configs describe` shows the settings and their values",
+    ErrorCode.POLICY_VIOLATION: "the broker's policy forbids it",
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "an earlier batch is missing; what was sent after it was not written",
+    ErrorCode.INVALID_PRODUCER_EPOCH: "another producer took over; stop this one",
+    ErrorCode.PRODUCER_FENCED: "another producer took over; stop this one",
+    ErrorCode.KAFKA_STORAGE_ERROR: "the broker's disk failed or is full; look at its log",
+    ErrorCode.NON_EMPTY_GROUP: "the group has members; stop its consumers first",
+    ErrorCode.GROUP_ID_NOT_FOUND: "`tidelog groups` lists what there is",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "the group still reads the topic; stop its consumers first",
+    ErrorCode.INVALID_RECORD: "the broker refused a record of it, for instance one without a key in a compacted topic",
+    ErrorCode.INVALID_TIMESTAMP: "the record's time is too far from the broker's; see message.timestamp.*.max.ms",
+    ErrorCode.TOPIC_DELETION_DISABLED: "the broker has delete.topic.enable=false",
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "choose another compression",
+}
+
+
+def refused(code: int, what: str, said: str | None = None) -> BrokerError:
+    """`what` says what was asked, as a noun: "topic 'orders'", "a commit of group 'g'"."""
+    told = f": {said.strip().rstrip('.')}" if said and said.strip() else ""
+    advice = f"; {ADVICE[code]}" if code in ADVICE else ""
+    return BrokerError(code, f"{what} was refused with {name(code)} ({int(code)}){told}{advice}")
+
+
+def check(code: int, what: str, said: str | None = None) -> None:
+    if code:
+        raise refused(code, what, said)
