@@ -12,10 +12,11 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from tidelog.record import codec
-from tidelog.record.compression import decompress
+from tidelog.record.compression import code_of, compress, decompress
 from tidelog.record.header import (
     APPEND_TIME_BIT,
     CONTROL_BIT,
+    HEADER_SIZE,
     TRANSACTIONAL_BIT,
     BatchHeader,
     Buffer,
@@ -123,11 +124,17 @@ def encode(
     append_time: bool = False,
 ) -> bytearray:
     """One batch of rows (key, value, headers, timestamp); headers are pairs of name and value, or None for none."""
+    code = code_of(compression)
     attributes = (
-        (APPEND_TIME_BIT if append_time else 0)
+        code
+        | (APPEND_TIME_BIT if append_time else 0)
         | (TRANSACTIONAL_BIT if transactional else 0)
         | (CONTROL_BIT if control else 0)
     )
     batch = codec.encode_rows(rows, base_offset, attributes, producer_id, producer_epoch, base_sequence)
+    if code:
+        with memoryview(batch) as plain:
+            packed = compress(code, plain[HEADER_SIZE:])
+        batch[HEADER_SIZE:] = packed
     codec.seal(batch)
     return batch
