@@ -1,0 +1,243 @@
+"""Group commit: appends of all partitions become durable, a few system calls at a time, off the loop.
+
+Two equal threads. Whoever is free takes what is queued and writes it, one `pwritev` per partition; then, if nobody is
+syncing, it syncs what has been written, again and again until nothing is left, while the other thread writes what comes
+in meanwhile. So a lone append goes to the disk without a hand-over between threads, and under load the next commit is
+written while the last one is synced.
+
+A commit of one partition is one `fdatasync`, of several one each in a small pool, of very many one `syncfs`. New
+segments are made in the pool, and only their own partition waits for that. Every result goes to the loop's thread
+through `drain`, in order: `notify` (called by any thread) says that there is something to drain.
+
+    queue     loop -> writer      appends, in order
+    dirty     writer -> syncer    tails written and not synced
+    outbox    any -> loop         (function, arguments), run by drain()
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from errno import EDQUOT, ENOSPC
+from queue import SimpleQueue
+from typing import Any
+
+from tidelog.errors import DiskFullError, OfflineError, StorageError
+from tidelog.log.files import Files
+from tidelog.log.open_files import OPEN_FILES_LIMIT, OpenFiles
+from tidelog.log.pool import Pool
+from tidelog.log.tail import Append, CannotTakeBack, Dirty, SyncFailed, Tail
+
+POOL_THREADS = 16
+SYNCFS_FROM = 64  # dirty partitions in one commit; below, syncing each in the pool was faster
+FLUSH_INTERVAL = 1.0  # seconds between two syncs of partitions whose acks do not wait for one
+
+
+class Committer:
+    def __init__(self, files: Files, notify: Callable[[], None], *, open_files_limit: int = OPEN_FILES_LIMIT) -> None:
+        self.files = files
+        self.open_files = OpenFiles(files, open_files_limit)
+        self.pool = Pool(POOL_THREADS, "tidelog-log")
+        self._notify = notify
+        self._queue: deque[Append] = deque()
+        self._wake: SimpleQueue[None] = SimpleQueue()
+        self._awake = False
+        self._dirty: deque[Dirty] = deque()
+        self._lazy: dict[Tail, Dirty] = {}
+        self._outbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._notified = False
+        self._writing = threading.Lock()
+        self._syncing = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._stopping = False
+
+    # The loop's thread ------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        for number in (1, 2):
+            thread = threading.Thread(target=self._run, name=f"tidelog-commit-{number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def put(self, append: Append) -> None:
+        self._queue.append(append)
+        if not self._awake:
+            self._awake = True
+            self._wake.put(None)
+
+    def drain(self) -> None:
+        """Applies what the threads have finished."""
+        self._notified = False
+        outbox = self._outbox
+        while outbox:
+            function, arguments = outbox.popleft()
+            function(*arguments)
+
+    def stop(self) -> None:
+        """Writes and syncs all that is queued, ends the threads, and drains."""
+        self._stopping = True
+        for _ in self._threads:
+            self._wake.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+        self.settle()
+        self.pool.stop()
+        self.drain()
+
+    def settle(self) -> None:
+        """Writes, syncs and drains all that is queued, in this thread. For `stop` and for tests without the threads."""
+        assert not self._threads
+        while self._queue or self._dirty or self._lazy or self.pool.busy:
+            self.write_round()
+            self.sync_round()
+            self.flush()
+            self.pool.wait()
+            self.drain()
+
+    # Any thread -------------------------------------------------------------------------------------------------------
+
+    def tell(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Has the loop's thread call the function when it drains."""
+        self._outbox.append((function, arguments))
+        if not self._notified:
+            self._notified = True
+            self._notify()
+
+    # The two threads --------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._wake.get()
+            self.write_round()
+            while self._dirty and self._syncing.acquire(blocking=False):
+                try:
+                    self.sync_round()
+                finally:
+                    self._syncing.release()
+
+    def write_round(self) -> None:
+        """Writes what is queued now."""
+        with self._writing:
+            self._awake = False
+            tails = self._take_queue()
+            for tail, appends in tails.items():
+                self._write(tail, appends)
+
+    def _take_queue(self) -> dict[Tail, list[Append]]:
+        queue = self._queue
+        tails: dict[Tail, list[Append]] = {}
+        for _ in range(len(queue)):
+            append = queue.popleft()
+            appends = tails.get(append[0])
+            if appends is None:
+                tails[append[0]] = [append]
+            else:
+                appends.append(append)
+        return tails
+
+    def sync_round(self) -> None:
+        """Commits what has been written until now."""
+        dirty = self._dirty
+        latest = {entry.tail: entry for entry in [dirty.popleft() for _ in range(len(dirty))]}
+        entries = list(latest.values())
+        if len(entries) >= SYNCFS_FROM:
+            self._sync_file_system(entries)
+        elif len(entries) > 1:
+            self.pool.each(self._sync, entries)
+        elif entries:
+            self._sync(entries[0])
+
+    def flush(self) -> None:
+        """Syncs what nobody waits for."""
+        lazy, self._lazy = self._lazy, {}
+        for entry in lazy.values():
+            self._sync(entry)
+
+    # Writing ----------------------------------------------------------------------------------------------------------
+
+    def _write(self, tail: Tail, appends: list[Append]) -> None:
+        if appends[0].generation <= tail.failed:
+            appends = [append for append in appends if append.generation > tail.failed]
+        if tail.parked is not None:
+            tail.parked.extend(appends)
+            return
+        if not appends or tail.offline:
+            return
+        segment = tail.written.segment if tail.written is not None else None
+        if appends[-1].segment is not segment:
+            split = next(at for at, append in enumerate(appends) if append.segment is not segment)
+            tail.parked = appends[split:]
+            appends = appends[:split]
+        if appends and not self._write_run(tail, appends):
+            tail.parked = None
+        if tail.parked is not None:
+            self.pool.submit(lambda: self._roll(tail))
+
+    def _write_run(self, tail: Tail, appends: Sequence[Append]) -> bool:
+        try:
+            entry = tail.write(appends)
+        except OSError as error:
+            self._write_failed(tail, appends[-1].generation, error)
+            return False
+        if tail.durable:
+            self._dirty.append(entry)
+        else:
+            self._lazy[tail] = entry
+            self.tell(tail.owner.committed, tail.written)
+        return True
+
+    def _write_failed(self, tail: Tail, generation: int, error: OSError) -> None:
+        if isinstance(error, CannotTakeBack | SyncFailed):
+            self._went_offline(tail, error)
+            return
+        tail.failed = generation
+        self.tell(tail.owner.write_failed, tail.written, storage_error(error))
+
+    def _roll(self, tail: Tail) -> None:
+        """In the pool. The writer leaves a parked tail alone, so this thread is its writer until it hands back."""
+        parked = tail.parked
+        assert parked is not None
+        segment = parked[0].segment
+        committed = None
+        try:
+            committed = tail.make(segment)
+        except OSError as error:
+            with self._writing:
+                generation = parked[-1].generation
+                tail.parked = None
+                self._write_failed(tail, generation, error)
+            return
+        if committed is not None:
+            self.tell(tail.owner.committed, committed)
+        with self._writing:
+            tail.parked = None
+            self._write(tail, parked)
+        self._wake.put(None)  # for whoever syncs
+
+    # Syncing ----------------------------------------------------------------------------------------------------------
+
+    def _sync(self, entry: Dirty) -> None:
+        try:
+            extent = entry.tail.sync(entry.segment, entry.file)
+        except OSError as error:
+            self._went_offline(entry.tail, error)
+            return
+        if extent is not None and entry.tail.durable:
+            self.tell(entry.tail.owner.committed, extent)
+
+    def _sync_file_system(self, entries: Iterable[Dirty]) -> None:
+        self.pool.each(self._sync, list(entries))
+
+    def _went_offline(self, tail: Tail, error: OSError) -> None:
+        tail.offline = True
+        self.tell(
+            tail.owner.went_offline, OfflineError(f"partition is offline: {error.strerror}; recover it or restart")
+        )
+
+
+def storage_error(error: OSError) -> StorageError:
+    if error.errno in (ENOSPC, EDQUOT):
+        return DiskFullError(f"no room for the append: {error.strerror}; free disk space, then send it again")
+    return StorageError(f"append failed: {error.strerror}")

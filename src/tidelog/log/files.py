@@ -1,0 +1,221 @@
+"""The seam to the operating system's files: everything that this room does to a disk goes through `Files`.
+
+`RealFiles` is the operating system; `tidelog.testing.disk` has a disk that forgets, tears, flips, fails and fills. Both
+give real file descriptors, so that a slice can go to `sendfile`. Errors are the operating system's own (`OSError`);
+what they mean for a partition is decided by the callers.
+
+What callers may rely on: `write` and `read` take positions and may be short; `sync` makes durable what was written to
+that file before the call, and its length; a new, renamed or removed name is durable only after `sync_folder`;
+`sync_all` is `sync` for every file of that file system. Nothing else is durable.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from errno import EAGAIN, EOPNOTSUPP
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+PAGE = 4096
+PROBE_STEP = 128 * 1024  # one probe per read-ahead window: a page that is cached had its neighbours read with it
+TEMPORARY = ".tmp"
+
+
+class Entry(NamedTuple):
+    """A name in a folder; folders have size 0."""
+
+    name: str
+    size: int
+
+
+class Files(Protocol):
+    def open(self, path: str, *, create: bool = False) -> int: ...
+    def close(self, fd: int) -> None: ...
+    def read(self, fd: int, size: int, position: int) -> bytes: ...
+    def write(self, fd: int, buffers: Sequence[Buffer], position: int) -> int: ...
+    def size(self, fd: int) -> int: ...
+    def truncate(self, fd: int, size: int) -> None: ...
+    def sync(self, fd: int) -> None: ...
+    def sync_all(self, path: str) -> None: ...
+    def sync_folder(self, path: str) -> None: ...
+    def list(self, path: str) -> list[Entry]: ...
+    def make_folder(self, path: str) -> None: ...
+    def remove_folder(self, path: str) -> None: ...
+    def rename(self, source: str, target: str) -> None: ...
+    def remove(self, path: str) -> None: ...
+    def is_cached(self, fd: int, position: int, size: int) -> bool: ...
+    def forget(self, fd: int, position: int, size: int) -> None: ...
+    def free_bytes(self, path: str) -> int: ...
+
+
+class RealFiles:
+    """The operating system. Stateless: one instance may serve any number of threads and partitions."""
+
+    __slots__ = ()
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
+        return os.open(path, flags, 0o644)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def read(self, fd: int, size: int, position: int) -> bytes:
+        return os.pread(fd, size, position)
+
+    def write(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
+        return os.pwritev(fd, buffers, position)
+
+    def size(self, fd: int) -> int:
+        return os.fstat(fd).st_size
+
+    def truncate(self, fd: int, size: int) -> None:
+        os.ftruncate(fd, size)
+
+    if sys.platform == "darwin":
+
+        def sync(self, fd: int) -> None:
+            import fcntl
+
+            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+    else:
+
+        def sync(self, fd: int) -> None:
+            os.fdatasync(fd)
+
+    def sync_all(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _syncfs(fd)
+        finally:
+            os.close(fd)
+
+    def sync_folder(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def list(self, path: str) -> list[Entry]:
+        with os.scandir(path) as entries:
+            return [Entry(e.name, e.stat().st_size if e.is_file() else 0) for e in entries]
+
+    def make_folder(self, path: str) -> None:
+        Path(path).mkdir(exist_ok=True)
+
+    def remove_folder(self, path: str) -> None:
+        Path(path).rmdir()
+
+    def rename(self, source: str, target: str) -> None:
+        Path(source).replace(target)
+
+    def remove(self, path: str) -> None:
+        Path(path).unlink()
+
+    def is_cached(self, fd: int, position: int, size: int) -> bool:
+        """Whether reading would not wait, judged by a byte in every read-ahead window; True where nobody can tell."""
+        if not hasattr(os, "RWF_NOWAIT"):
+            return True
+        one = bytearray(1)
+        try:
+            for probe in (*range(position, position + size - 1, PROBE_STEP), position + size - 1):
+                os.preadv(fd, (one,), probe, os.RWF_NOWAIT)
+        except OSError as error:
+            if error.errno == EAGAIN:
+                return False
+            if error.errno != EOPNOTSUPP:
+                raise
+        return True
+
+    def forget(self, fd: int, position: int, size: int) -> None:
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(fd, position, size, os.POSIX_FADV_DONTNEED)
+
+    def free_bytes(self, path: str) -> int:
+        facts = os.statvfs(path)
+        return facts.f_bavail * facts.f_frsize
+
+
+def _syncfs(fd: int) -> None:
+    import ctypes
+
+    call = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    if call is None:
+        os.sync()  # no error to be had from it, but such a platform is for development
+    elif call(fd) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+def read_fully(files: Files, fd: int, size: int, position: int) -> bytes:
+    """`size` bytes, fewer only at the end of the file."""
+    data = files.read(fd, size, position)
+    if len(data) == size or not data:
+        return data
+    chunks = [data]
+    got = len(data)
+    while got < size and (data := files.read(fd, size - got, position + got)):
+        chunks.append(data)
+        got += len(data)
+    return b"".join(chunks)
+
+
+def write_fully(files: Files, fd: int, data: Buffer, position: int) -> None:
+    rest = memoryview(data)
+    while rest:
+        done = files.write(fd, (rest,), position)
+        rest = rest[done:]
+        position += done
+
+
+def read_file(files: Files, path: str) -> bytes | None:
+    """The whole of a small file, None when there is none."""
+    try:
+        fd = files.open(path)
+    except FileNotFoundError:
+        return None
+    try:
+        return read_fully(files, fd, files.size(fd), 0)
+    finally:
+        files.close(fd)
+
+
+def replace_file(files: Files, path: str, data: Buffer) -> None:
+    """Puts a small file in place, durably: after a power cut there is either the old one or the new one, whole."""
+    temporary = path + TEMPORARY
+    remove_files(files, [temporary])
+    fd = files.open(temporary, create=True)
+    try:
+        write_fully(files, fd, data, 0)
+        files.sync(fd)
+    finally:
+        files.close(fd)
+    files.rename(temporary, path)
+    files.sync_folder(path.rpartition("/")[0])
+
+
+def remove_files(files: Files, paths: Iterable[str]) -> None:
+    """Removes what is there of them; not durable before the folder is synced."""
+    for path in paths:
+        try:
+            files.remove(path)
+        except FileNotFoundError:
+            continue
+
+
+class OpenFile:
+    """A descriptor that is closed when nobody holds it any more: the cache, a commit under way, a slice in flight."""
+
+    __slots__ = ("_files", "fd")
+
+    def __init__(self, files: Files, fd: int) -> None:
+        self._files = files
+        self.fd = fd
+
+    def __del__(self) -> None:
+        self._files.close(self.fd)

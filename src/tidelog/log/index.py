@@ -1,0 +1,155 @@
+"""Where batches are in a segment: an entry for about every `index.interval.bytes`, by offset and by time.
+
+An entry is (offset, position, time): the batch at `position` begins with `offset`, and no batch before it in the
+segment has a record later than `time`. Offsets and positions rise, times never fall, so all three can be bisected. The
+index of the segment that is being written is in memory and goes to its file in blocks, each for bytes that are already
+synced; the file is never trusted without its checksums, never synced for its own sake, and made anew from the segment
+when it is missing or wrong.
+
+`<base offset>.index`, big-endian, version 1:
+
+     0  magic            8 bytes   "TIDEINDX"
+     8  version          uint16
+    10  zero            6 bytes
+    16  base_offset      int64     of the segment
+    24  blocks           each as below, to the end of the file
+
+     0  count            uint32    entries
+     4  flags            uint32    bit 0: the segment is complete, this is the last block
+     8  end_offset       int64     the blocks up to here cover the segment up to this offset,
+    16  end_position     uint64    which is at this position
+    24  max_timestamp    int64     the latest in the segment up to there; -1 when it has no batch
+    32  max_timestamp_offset int64 base offset of the first batch that has it
+    40  offsets          count * uint32, relative to base_offset
+     .  positions        count * uint32
+     .  times            count * int64
+     .  crc              uint32    CRC-32C of the block before it
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from bisect import bisect_left, bisect_right
+from typing import NamedTuple
+
+from tidelog.errors import DataFolderError
+from tidelog.record.codec import crc32c
+
+MAGIC = b"TIDEINDX"
+VERSION = 1
+NO_TIMESTAMP = -1
+
+_HEAD = struct.Struct(">8sH6xq")
+_BLOCK = struct.Struct(">IIqQqq")
+_CRC = struct.Struct(">I")
+_COMPLETE = 1
+_ENTRY_SIZE = 16
+_SWAP = sys.byteorder == "little"
+
+
+class Covered(NamedTuple):
+    """How far an index goes, and the latest timestamp up to there."""
+
+    end_offset: int
+    end_position: int
+    max_timestamp: int
+    max_timestamp_offset: int
+    complete: bool = False
+
+
+class Index:
+    """Changed by the loop's thread only, at its end; read by any thread."""
+
+    __slots__ = ("offsets", "positions", "times")
+
+    def __init__(self) -> None:
+        self.offsets = array("I")
+        self.positions = array("I")
+        self.times = array("q")
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def add(self, offset: int, position: int, time: int) -> None:
+        """`offset` is relative to the segment's. The offset comes last, because readers bisect by it first."""
+        self.times.append(time)
+        self.positions.append(position)
+        self.offsets.append(offset)
+
+    def position_before(self, offset: int, default: int) -> int:
+        """Where to begin walking to find the batch with this relative offset."""
+        at = bisect_right(self.offsets, offset)
+        return self.positions[at - 1] if at else default
+
+    def position_before_time(self, time: int, default: int) -> int:
+        """Where to begin walking to find the first batch that has a record at or after `time`."""
+        at = bisect_left(self.times, time, 0, len(self.offsets))
+        return self.positions[at - 1] if at else default
+
+    def boundary(self, position: int, default: int) -> int:
+        """The last position known to be between two batches, at or before the given one."""
+        at = bisect_right(self.positions, position, 0, len(self.offsets))
+        return self.positions[at - 1] if at else default
+
+    def boundary_after(self, position: int) -> tuple[int, int] | None:
+        """The next known beginning of a batch after this position, with its relative offset."""
+        at = bisect_right(self.positions, position, 0, len(self.offsets))
+        return (self.positions[at], self.offsets[at]) if at < len(self.offsets) else None
+
+    def cut(self, position: int) -> None:
+        """Drops the entries at and after a position."""
+        at = bisect_left(self.positions, position)
+        del self.offsets[at:], self.positions[at:], self.times[at:]
+
+
+def head(base_offset: int) -> bytes:
+    return _HEAD.pack(MAGIC, VERSION, base_offset)
+
+
+HEAD_SIZE = _HEAD.size
+
+
+def block(index: Index, start: int, stop: int, covered: Covered) -> bytes:
+    """Entries start..stop as a block of the file."""
+    flags = _COMPLETE if covered.complete else 0
+    body = _BLOCK.pack(stop - start, flags, *covered[:4])
+    for column in (index.offsets, index.positions, index.times):
+        part = column[start:stop]
+        if _SWAP:
+            part.byteswap()
+        body += part.tobytes()
+    return body + _CRC.pack(crc32c(body))
+
+
+def load(data: bytes, base_offset: int, path: str) -> tuple[Index, Covered | None, int]:
+    """The entries of all good blocks, how far they go (None: no block), and the size in bytes of what was good."""
+    index = Index()
+    if len(data) < HEAD_SIZE or not data.startswith(MAGIC):
+        return index, None, 0
+    _, version, base = _HEAD.unpack_from(data)
+    if version > VERSION:
+        raise DataFolderError(f"{path} has index format {version}, newer than {VERSION}; open it with a newer Tidelog")
+    if base != base_offset:
+        return index, None, 0
+    covered = None
+    position = HEAD_SIZE
+    while position + _BLOCK.size + _CRC.size <= len(data):
+        count, flags, *facts = _BLOCK.unpack_from(data, position)
+        end = position + _BLOCK.size + count * _ENTRY_SIZE
+        if end + _CRC.size > len(data) or _CRC.unpack_from(data, end)[0] != crc32c(memoryview(data)[position:end]):
+            break
+        _extend(index, data, position + _BLOCK.size, count)
+        covered = Covered(facts[0], facts[1], facts[2], facts[3], flags & _COMPLETE != 0)
+        position = end + _CRC.size
+    return index, covered, position
+
+
+def _extend(index: Index, data: bytes, position: int, count: int) -> None:
+    for column, width in ((index.offsets, 4), (index.positions, 4), (index.times, 8)):
+        part = array(column.typecode, data[position : position + count * width])
+        if _SWAP:
+            part.byteswap()
+        column.extend(part)
+        position += count * width

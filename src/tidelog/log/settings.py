@@ -1,0 +1,23 @@
+"""What a partition is told about itself, named after Kafka's topic settings; the broker has checked the values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DAY_MS = 86_400_000
+FOREVER = -1
+MAX_SEGMENT_BYTES = 0x7FFFFFFF  # positions are stored in 32 bits
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """`durable` False is `tidelog.durability=memory`; `append_time` True is `message.timestamp.type=LogAppendTime`."""
+
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * DAY_MS
+    index_interval_bytes: int = 4096
+    retention_ms: int = 7 * DAY_MS
+    retention_bytes: int = FOREVER
+    producer_expiration_ms: int = DAY_MS
+    durable: bool = True
+    append_time: bool = False

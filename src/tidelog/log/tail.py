@@ -1,0 +1,198 @@
+"""The growing end of one partition, as the committer's threads see it.
+
+`written` is how far the file has been written, `synced` how far that is known to be durable; both are (segment,
+position, offset) and replaced whole, so any thread may read them. States of a tail, and who sets them:
+
+    writing    `parked` None      writer: buffers go to the file as they come
+    parked     `parked` a list    writer, at the first buffer for a segment that is not made yet; a pool thread makes it
+                                  and hands back
+    failed     `failed` >= the generation of a buffer: it is dropped. Writer, after a failed write; the loop then takes
+               the appends back and goes on with the next generation
+    offline    for good, after a failed sync: nothing is written or synced any more (a sync is never tried twice, because
+               the kernel may have dropped the pages and would say "fine")
+
+`lock` is held by whoever syncs, so that a roll and a commit never use the slots of a segment at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from tidelog.errors import StorageError
+from tidelog.log.files import Buffer, Files, OpenFile, write_fully
+from tidelog.log.header_block import HEADER_BLOCK, SLOT_AT, Slot, pack_block, pack_slot
+from tidelog.log.segment import Segment
+
+IOV_MAX = 1024  # buffers that one pwritev takes
+FIRST_SLOT = 2  # a new segment has slots 0 and 1
+
+
+class Extent(NamedTuple):
+    """Everything before `position` of `segment`, which is everything below `offset`, and all earlier segments."""
+
+    segment: Segment
+    position: int
+    offset: int
+
+
+class Owner(Protocol):
+    """What the loop's thread is told of a tail, when it drains the committer."""
+
+    def committed(self, extent: Extent) -> None: ...
+    def write_failed(self, extent: Extent | None, error: StorageError) -> None: ...
+    def went_offline(self, error: StorageError) -> None: ...
+
+
+class Append(NamedTuple):
+    """A buffer on its way to the file: it ends at `end`, after which the next offset is `next_offset`."""
+
+    tail: Tail
+    segment: Segment
+    buffer: Buffer
+    end: int
+    next_offset: int
+    generation: int
+
+
+class Dirty(NamedTuple):
+    """A tail that has been written and not yet synced; holds the file open until it is."""
+
+    tail: Tail
+    segment: Segment
+    file: OpenFile
+
+
+class CannotTakeBack(OSError):
+    """A failed write left bytes behind that could not be cut off."""
+
+
+class SyncFailed(OSError):
+    """The kernel could not bring to the disk what it had taken; what the disk has is unknown."""
+
+
+class Tail:
+    __slots__ = (
+        "_files",
+        "_folder",
+        "_slot_sequence",
+        "durable",
+        "failed",
+        "lock",
+        "offline",
+        "owner",
+        "parked",
+        "synced",
+        "written",
+    )
+
+    def __init__(
+        self, owner: Owner, files: Files, folder: str, synced: Extent | None, slot_sequence: int = FIRST_SLOT
+    ) -> None:
+        self.owner = owner
+        self._files = files
+        self._folder = folder
+        self.synced = self.written = synced  # None: the partition has no folder yet
+        self._slot_sequence = slot_sequence
+        self.durable = True
+        self.failed = -1
+        self.parked: list[Append] | None = None
+        self.offline = False
+        self.lock = threading.Lock()
+
+    def write(self, appends: Sequence[Append]) -> Dirty:
+        """Appends of one segment, in order, from `written` on. After an OSError the file is as it was before."""
+        written = self.written
+        assert written is not None
+        segment, position, _ = written
+        file = segment.file()
+        last = appends[-1]
+        try:
+            done = self._files.write(file.fd, [append.buffer for append in appends[:IOV_MAX]], position)
+            if position + done != last.end:
+                _write_rest(self._files, file.fd, appends, position, done)
+        except OSError as error:
+            self._take_back(file, position, error)
+            raise
+        self.written = Extent(segment, last.end, last.next_offset)
+        return Dirty(self, segment, file)
+
+    def sync(self, segment: Segment, file: OpenFile) -> Extent | None:
+        """Makes durable what was written before the call, and says how far that is; None when there is nothing new."""
+        with self.lock:
+            written = self.written
+            if self.offline or written is None or written is self.synced or written.segment is not segment:
+                return None
+            try:
+                self.write_slot(file)
+                self._files.sync(file.fd)
+            except OSError as error:
+                self.offline = True
+                raise SyncFailed(*error.args) from error
+            self.synced = written
+            return written
+
+    def write_slot(self, file: OpenFile) -> None:
+        """Records the sync before the one that is about to happen. `lock` is held."""
+        synced = self.synced
+        assert synced is not None
+        sequence = self._slot_sequence
+        data = pack_slot(Slot(sequence, synced.offset, synced.position))
+        write_fully(self._files, file.fd, data, SLOT_AT[sequence & 1])
+        self._slot_sequence = sequence + 1
+
+    def make(self, segment: Segment) -> Extent | None:
+        """Rolls: the old segment is wholly synced before the name of the new one exists. Returns what that made durable."""
+        old = self.written
+        committed = self.sync(old.segment, old.segment.file()) if old is not None else None
+        with self.lock:
+            if old is None:
+                self._make_folder()
+            file = self._create(segment)
+            try:
+                self._files.sync(file.fd)
+                self._files.sync_folder(self._folder)
+            except OSError as error:
+                self.offline = True
+                raise SyncFailed(*error.args) from error
+            self._slot_sequence = FIRST_SLOT
+            self.synced = self.written = Extent(segment, HEADER_BLOCK, segment.base_offset)
+        return committed
+
+    def _make_folder(self) -> None:
+        self._files.make_folder(self._folder)
+        self._files.sync_folder(self._folder.rpartition("/")[0])
+
+    def _create(self, segment: Segment) -> OpenFile:
+        """The file with its header block; no trace of it is left after an OSError."""
+        file = segment.create()
+        try:
+            write_fully(self._files, file.fd, pack_block(segment.base_offset, segment.created_ms), 0)
+        except OSError as error:
+            try:
+                segment.remove()
+                self._files.sync_folder(self._folder)
+            except OSError as second:
+                raise CannotTakeBack(*second.args) from error
+            raise
+        return file
+
+    def _take_back(self, file: OpenFile, position: int, error: OSError) -> None:
+        try:
+            self._files.truncate(file.fd, position)
+        except OSError as second:
+            raise CannotTakeBack(*second.args) from error
+
+
+def _write_rest(files: Files, fd: int, appends: Sequence[Append], position: int, done: int) -> None:
+    """Goes on after a short write, or with more buffers than one call takes."""
+    rest = [memoryview(append.buffer) for append in appends]
+    while True:
+        position += done
+        while rest and done >= len(rest[0]):
+            done -= len(rest.pop(0))
+        if not rest:
+            return
+        rest[0] = rest[0][done:]
+        done = files.write(fd, rest[:IOV_MAX], position)

@@ -1,0 +1,52 @@
+"""A partition for tests: a log on a disk with a committer whose rounds the test runs by hand, and batches to put in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tidelog.errors import StorageError
+from tidelog.log.commit import Committer
+from tidelog.log.files import Files, RealFiles
+from tidelog.log.log import Appended, Log
+from tidelog.log.settings import LogSettings
+from tidelog.record import codec
+from tidelog.record.columns import Columns, decode, encode
+
+NOW = 1_700_000_000_000
+
+
+def batch(*values: bytes, timestamp: int = NOW, producer: tuple[int, int, int] = (-1, -1, -1)) -> bytearray:
+    producer_id, epoch, sequence = producer
+    rows = [(None, value, (), timestamp + index) for index, value in enumerate(values)]
+    return encode(rows, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+
+
+class Partition:
+    """`visible` collects what was told of each append, by its offset: None is an ack."""
+
+    def __init__(self, folder: Path, files: Files | None = None, settings: LogSettings | None = None) -> None:
+        self.folder = folder
+        self.files: Files = files or RealFiles()
+        self.committer = Committer(self.files, lambda: None)
+        self.settings = settings or LogSettings()
+        self.visible: list[tuple[int, StorageError | None]] = []
+        self.log = Log.open(str(folder), self.files, self.settings, self.committer)
+
+    def append(self, data: bytearray, now_ms: int = NOW) -> Appended:
+        view = memoryview(data)
+        done = self.log.append(view, codec.check(view), now_ms)
+        self.log.when_visible(done.last_offset + 1, lambda error: self.visible.append((done.base_offset, error)))
+        return done
+
+    def commit(self) -> None:
+        self.committer.settle()
+
+    def put(self, *values: bytes, timestamp: int = NOW) -> Appended:
+        done = self.append(batch(*values, timestamp=timestamp))
+        self.commit()
+        return done
+
+    def rows(self, offset: int, max_bytes: int = 1 << 20) -> Columns | None:
+        """What a consumer at this offset gets, decoded and checked."""
+        found = self.log.read(offset, max_bytes)
+        return None if found is None else decode(found.read())

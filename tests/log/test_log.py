@@ -1,0 +1,103 @@
+"""A log as its users see it: offsets, visibility, reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from queue import SimpleQueue
+
+import pytest
+
+from log.partition import NOW, Partition, batch
+from proving import proves
+from tidelog.errors import OffsetOutOfRange
+from tidelog.log.commit import Committer
+from tidelog.log.files import RealFiles
+from tidelog.log.log import Log
+from tidelog.log.settings import LogSettings
+from tidelog.record.codec import check
+from tidelog.record.columns import decode
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Partition:
+    return Partition(tmp_path / "p", settings=LogSettings(segment_bytes=8192))
+
+
+@proves("T1")
+def test_an_append_is_visible_when_synced_and_not_before(partition: Partition) -> None:
+    done = partition.append(batch(b"a", b"b"))
+    assert (done.base_offset, done.last_offset, done.duplicate) == (0, 1, False)
+    assert partition.log.end_offset == 2
+    assert partition.log.high_watermark == 0
+    assert partition.log.read(0, 1000) is None
+    assert partition.visible == []
+    partition.commit()
+    assert partition.log.high_watermark == 2
+    assert partition.visible == [(0, None)]
+    assert [row.value for row in partition.rows(0).rows()] == [b"a", b"b"]
+
+
+@proves("T1")
+def test_a_read_begins_with_the_whole_batch_that_has_the_offset(partition: Partition) -> None:
+    for first in range(0, 30, 3):
+        partition.put(*(b"%d" % number for number in range(first, first + 3)))
+    assert partition.log.end_offset == 30
+    for offset in range(30):
+        rows = list(partition.rows(offset).rows())
+        assert rows[0].offset == offset - offset % 3
+        assert [row.value for row in rows] == [b"%d" % row.offset for row in rows]
+        assert rows[-1].offset == 29
+
+
+@proves("T1")
+def test_segments_roll_by_size_and_every_offset_is_found_after_reopening(partition: Partition, tmp_path: Path) -> None:
+    for number in range(40):
+        partition.put(b"%d" % number * 500)
+    assert len(list((tmp_path / "p").glob("*.log"))) > 5
+    again = Partition(tmp_path / "p", settings=partition.settings)
+    assert again.log.end_offset == again.log.high_watermark == 40
+    for offset in range(40):
+        assert next(again.rows(offset, 1).rows())[:1] == (offset,)
+    assert again.put(b"next").base_offset == 40
+
+
+@proves("T1")
+def test_an_offset_that_is_not_there_is_out_of_range_and_the_end_is_nothing_yet(partition: Partition) -> None:
+    partition.put(b"a")
+    assert partition.log.read(1, 100) is None
+    with pytest.raises(OffsetOutOfRange) as caught:
+        partition.log.read(2, 100)
+    assert (caught.value.start, caught.value.end) == (0, 1)
+
+
+@proves("T1")
+def test_a_record_is_found_by_its_time(partition: Partition) -> None:
+    for number in range(50):
+        partition.put(b"a" * 300, b"b", timestamp=NOW + number * 10)
+    assert partition.log.offset_at(NOW - 5) == (0, NOW)
+    assert partition.log.offset_at(NOW + 101) == (21, NOW + 101)
+    assert partition.log.offset_at(NOW + 102) == (22, NOW + 110)
+    assert partition.log.offset_at(NOW + 10_000) is None
+    assert partition.log.max_timestamp() == (99, NOW + 491)
+
+
+@proves("T1")
+def test_threads_commit_what_the_loop_appends(tmp_path: Path) -> None:
+    events: SimpleQueue[None] = SimpleQueue()
+    committer = Committer(RealFiles(), lambda: events.put(None))
+    committer.start()
+    logs = [Log.open(str(tmp_path / f"p{number}"), RealFiles(), LogSettings(), committer) for number in range(5)]
+    acked = []
+    for number in range(200):
+        log = logs[number % 5]
+        data = memoryview(batch(b"%d" % number))
+        done = log.append(data, check(data), NOW)
+        log.when_visible(done.last_offset + 1, lambda error, number=number: acked.append((number, error)))
+    while len(acked) < 200:
+        events.get(timeout=10)
+        committer.drain()
+    committer.stop()
+    assert sorted(acked) == [(number, None) for number in range(200)]
+    for number, log in enumerate(logs):
+        values = [row.value for row in decode(log.read(0, 1 << 20).read()).rows()]
+        assert values == [b"%d" % value for value in range(number, 200, 5)]
