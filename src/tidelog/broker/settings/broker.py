@@ -1,0 +1,351 @@
+"""The settings of the broker that change what it does. `BROKER` joins them with those that are stored and shown only.
+
+By Kafka's names where Kafka has one, else `tidelog.*`. `dynamic` keys can be altered while the broker runs
+(IncrementalAlterConfigs on the broker, or on the cluster's default); the others are read at the start.
+"""
+
+from __future__ import annotations
+
+from tidelog.broker.settings.broker_groups import GROUPS
+from tidelog.broker.settings.broker_stored import STORED_BY_BROKER
+from tidelog.broker.settings.setting import (
+    BOOLEAN,
+    INT,
+    INT_MAX,
+    LIST,
+    LONG,
+    STRING,
+    Setting,
+    at_least,
+    each_of,
+    exactly_one,
+    one_of,
+    table,
+)
+from tidelog.broker.settings.topic import BYTES_ARE_SACRED, NEVER, ONE_COPY, SEGMENT_BYTES_MIN
+
+UNLIMITED = str(INT_MAX)
+MIB = 1 << 20
+
+LISTENING = [
+    Setting(
+        "node.id",
+        INT,
+        "1",
+        "The number of this broker in its cluster of one.",
+        at_least(0),
+        kafka="",
+        because="one node needs no choice",
+    ),
+    Setting("broker.rack", STRING, None, "The rack that Metadata names for this broker."),
+    Setting(
+        "listeners",
+        LIST,
+        "PLAINTEXT://127.0.0.1:9092",
+        "Where the broker listens, as PLAINTEXT://HOST:PORT; port 0 takes any free one.",
+        kafka="PLAINTEXT://:9092",
+        because="without authentication, only programs of this machine reach the broker unless you say otherwise",
+    ),
+    Setting(
+        "advertised.listeners",
+        LIST,
+        None,
+        "The addresses that clients are told to connect to, where they are not those of `listeners`.",
+    ),
+    Setting(
+        "socket.request.max.bytes",
+        INT,
+        "104857600",
+        "The largest request that is read; a larger one ends its connection.",
+        at_least(1),
+    ),
+    Setting(
+        "tidelog.frame.bytes.before.authentication",
+        INT,
+        "65536",
+        "The largest request that is read from a client that has yet to authenticate, where it must.",
+        at_least(1024),
+    ),
+    Setting(
+        "queued.max.request.bytes",
+        LONG,
+        str(256 * MIB),
+        "Bytes of requests in memory, of all connections; at the limit the broker reads no more until some are done."
+        " -1 is without limit.",
+        at_least(-1),
+        kafka="-1",
+        because="memory is bounded by default",
+    ),
+    Setting(
+        "socket.send.buffer.bytes",
+        INT,
+        "-1",
+        "SO_SNDBUF of a connection; -1 is the system's.",
+        at_least(-1),
+        kafka="102400",
+        because="the system's own tuning is faster on loopback and on long links",
+    ),
+    Setting(
+        "socket.receive.buffer.bytes",
+        INT,
+        "-1",
+        "SO_RCVBUF of a connection; -1 is the system's.",
+        at_least(-1),
+        kafka="102400",
+        because="as for sending",
+    ),
+    Setting(
+        "socket.listen.backlog.size",
+        INT,
+        "512",
+        "Connections that may wait to be accepted.",
+        at_least(1),
+        kafka="50",
+        because="a thousand clients that reconnect at once are ordinary",
+    ),
+    Setting(
+        "max.connections",
+        INT,
+        UNLIMITED,
+        "Connections in all; a further one is closed at once.",
+        at_least(0),
+        dynamic=True,
+    ),
+    Setting(
+        "max.connections.per.ip",
+        INT,
+        UNLIMITED,
+        "Connections from one address; a further one is closed at once.",
+        at_least(0),
+        dynamic=True,
+    ),
+    Setting(
+        "connections.max.idle.ms",
+        LONG,
+        "600000",
+        "After how long without a request a connection is closed; -1 is never.",
+        at_least(-1),
+    ),
+    Setting(
+        "fetch.max.bytes",
+        INT,
+        "57671680",
+        "The most that one fetch answers, whatever it asks for (one batch is always whole).",
+        at_least(1024),
+    ),
+    Setting(
+        "max.incremental.fetch.session.cache.slots",
+        INT,
+        "1000",
+        "Incremental fetch sessions that are kept; others send full fetches.",
+        at_least(0),
+    ),
+    Setting(
+        "max.request.partition.size.limit",
+        INT,
+        "2000",
+        "Partitions in one answer to DescribeTopicPartitions.",
+        at_least(1),
+    ),
+    Setting(
+        "tidelog.log.level",
+        STRING,
+        "INFO",
+        "The least important lines that the broker's own log has.",
+        one_of("DEBUG", "INFO", "WARNING", "ERROR"),
+    ),
+    Setting("tidelog.log.format", STRING, "text", "How the broker writes its own log lines.", one_of("text", "json")),
+]
+
+TOPICS = [
+    Setting("num.partitions", INT, "1", "Partitions of a topic that is created without saying how many.", at_least(1)),
+    Setting(
+        "default.replication.factor",
+        INT,
+        "1",
+        "Replicas of a topic that is created without saying how many.",
+        one_of("1", reason=ONE_COPY),
+    ),
+    Setting(
+        "auto.create.topics.enable",
+        BOOLEAN,
+        "true",
+        "Whether a topic is created when a client first asks for its metadata.",
+    ),
+    Setting("delete.topic.enable", BOOLEAN, "true", "Whether topics can be deleted."),
+    Setting(
+        "tidelog.max.partitions",
+        INT,
+        "20000",
+        "Partitions in all; creating more is refused.",
+        at_least(1),
+        dynamic=True,
+    ),
+    Setting(
+        "tidelog.max.partitions.per.topic",
+        INT,
+        "10000",
+        "Partitions of one topic; creating more is refused.",
+        at_least(1),
+        dynamic=True,
+    ),
+]
+
+LOG = [
+    Setting(
+        "log.dirs",
+        LIST,
+        "tidelog-data",
+        "The data folder.",
+        exactly_one("one data folder"),
+        kafka="/tmp/kafka-logs",
+        because="data is not temporary, and belongs where you started the broker",
+    ),
+    Setting(
+        "tidelog.durability",
+        STRING,
+        "disk",
+        "tidelog.durability of topics that have none.",
+        one_of("disk", "memory"),
+        dynamic=True,
+    ),
+    Setting(
+        "message.max.bytes", INT, "1048588", "max.message.bytes of topics that have none.", at_least(0), dynamic=True
+    ),
+    Setting(
+        "log.cleanup.policy",
+        LIST,
+        "delete",
+        "cleanup.policy of topics that have none.",
+        each_of("compact", "delete"),
+        dynamic=True,
+    ),
+    Setting(
+        "log.flush.interval.messages",
+        LONG,
+        NEVER,
+        "flush.messages of topics that have none: 1 asks for disk, other values change nothing.",
+        at_least(1),
+        dynamic=True,
+    ),
+    Setting(
+        "log.index.interval.bytes",
+        INT,
+        "4096",
+        "index.interval.bytes of topics that have none.",
+        at_least(0),
+        dynamic=True,
+    ),
+    Setting(
+        "log.message.timestamp.type",
+        STRING,
+        "CreateTime",
+        "message.timestamp.type of topics that have none.",
+        one_of("CreateTime", "LogAppendTime"),
+        dynamic=True,
+    ),
+    Setting(
+        "log.message.timestamp.after.max.ms",
+        LONG,
+        "3600000",
+        "message.timestamp.after.max.ms of topics that have none.",
+        at_least(0),
+        dynamic=True,
+    ),
+    Setting(
+        "log.message.timestamp.before.max.ms",
+        LONG,
+        NEVER,
+        "message.timestamp.before.max.ms of topics that have none.",
+        at_least(0),
+        dynamic=True,
+    ),
+    Setting("log.retention.bytes", LONG, "-1", "retention.bytes of topics that have none.", at_least(-1), dynamic=True),
+    Setting(
+        "log.retention.ms",
+        LONG,
+        None,
+        "retention.ms of topics that have none.",
+        at_least(-1),
+        dynamic=True,
+        synonyms=("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    ),
+    Setting(
+        "log.retention.minutes", INT, None, "The same in minutes, where log.retention.ms is not set.", at_least(-1)
+    ),
+    Setting(
+        "log.retention.hours",
+        INT,
+        "168",
+        "The same in hours, where log.retention.minutes is not set either.",
+        at_least(-1),
+    ),
+    Setting(
+        "log.retention.check.interval.ms",
+        LONG,
+        "300000",
+        "How often retention looks for segments to delete.",
+        at_least(1),
+    ),
+    Setting(
+        "log.roll.ms",
+        LONG,
+        None,
+        "segment.ms of topics that have none.",
+        at_least(1),
+        dynamic=True,
+        synonyms=("log.roll.ms", "log.roll.hours"),
+    ),
+    Setting("log.roll.hours", INT, "168", "The same in hours, where log.roll.ms is not set.", at_least(1)),
+    Setting(
+        "log.segment.bytes",
+        INT,
+        "1073741824",
+        "segment.bytes of topics that have none.",
+        at_least(SEGMENT_BYTES_MIN),
+        dynamic=True,
+    ),
+    Setting(
+        "compression.type",
+        STRING,
+        "producer",
+        "compression.type of topics that have none.",
+        one_of("producer", reason=BYTES_ARE_SACRED),
+        dynamic=True,
+    ),
+    Setting(
+        "min.insync.replicas",
+        INT,
+        "1",
+        "min.insync.replicas of topics that have none.",
+        one_of("1", reason=ONE_COPY),
+        dynamic=True,
+    ),
+    Setting(
+        "producer.id.expiration.ms",
+        INT,
+        "86400000",
+        "After how long without a batch a partition forgets an idempotent producer.",
+        at_least(1),
+        dynamic=True,
+    ),
+]
+
+BROKER: dict[str, Setting] = table([*LISTENING, *TOPICS, *LOG, *GROUPS, *STORED_BY_BROKER])
+
+# Kafka's settings that Tidelog does not know, by how they begin: an error can then say more than "unknown".
+FOREIGN = {
+    "controller.": "there is no controller quorum; one process is the cluster",
+    "process.roles": "there is no controller quorum; one process is the cluster",
+    "metadata.log.": "there is no metadata log; __tidelog.topics is its like",
+    "replica.": "nothing is replicated; Apache Kafka does that",
+    "inter.broker.": "there are no other brokers",
+    "remote.log.": "there is no remote storage",
+    "ssl.": "TLS comes with a later release",
+    "sasl.": "authentication comes with a later release",
+    "authorizer.": "access rules come with a later release",
+    "quota.": "quotas come with a later release",
+    "group.share.": "share groups come with a later release",
+    "share.coordinator.": "share groups come with a later release",
+    "group.streams.": "Kafka Streams groups have no place here yet",
+}

@@ -1,0 +1,252 @@
+"""Where settings come from: code, command line, environment, `tidelog.toml`; the first that has a key wins.
+
+    code            Broker(settings={"num.partitions": 3}), or num_partitions for the same key
+    command line    tidelog up --set num.partitions=3
+    environment     TIDELOG_NUM_PARTITIONS=3           (of tidelog.max.groups: TIDELOG_MAX_GROUPS)
+    tidelog.toml    [broker]
+                    "num.partitions" = 3               (or num.partitions = 3, which TOML reads as nested tables)
+
+Rules:
+- Keys are Kafka's own names where Kafka has one; ours begin with `tidelog.`.
+- A key that nobody knows is an error that names the nearest known one, wherever it came from.
+- Each value remembers its origin, so that an error about it can say where it stands.
+- This module knows no room. A room has its table of settings (`broker.settings`), gathers its values here and turns
+  them into an immutable object (`BrokerConfig`). Nothing is read unless `gather` is called; TOML is parsed only where
+  a file exists.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tidelog.errors import ConfigError
+
+FILE_NAME = "tidelog.toml"
+PREFIX = "TIDELOG_"
+TABLES = ("broker",)
+PLAINTEXT = "PLAINTEXT"
+ADVERTISED = "advertised.listeners"
+PORT_MAX = 65535
+
+# Variables that are ours and no setting: which file to read, and whom commands talk to.
+FILE_VARIABLE = "TIDELOG_CONFIG"
+OTHER_VARIABLES = frozenset({FILE_VARIABLE, "TIDELOG_BOOTSTRAP"})
+
+
+Value = bool | int | float | str | tuple[str, ...]
+
+
+class Given(NamedTuple):
+    """A value that somebody set: its text, and where it stands."""
+
+    text: str
+    origin: str
+
+
+class BrokerConfig(NamedTuple):
+    """The broker's settings, every one of them, by Kafka's names: `config.int("num.partitions")`.
+
+    `values` are parsed and checked; None is what is not set and has no default. `given` keeps what was set at the start
+    as text and with its origin. What is altered while the broker runs comes as a new BrokerConfig.
+    """
+
+    values: Mapping[str, Value | None]
+    given: Mapping[str, Given]
+
+    def int(self, key: str) -> builtins.int:
+        value = self.values[key]
+        assert isinstance(value, int) and not isinstance(value, bool), f"{key} is {value!r}"
+        return value
+
+    def text(self, key: str) -> str:
+        value = self.values[key]
+        assert isinstance(value, str), f"{key} is {value!r}"
+        return value
+
+    def flag(self, key: str) -> bool:
+        value = self.values[key]
+        assert isinstance(value, bool), f"{key} is {value!r}"
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list; one that is not set is empty."""
+        value = self.values[key]
+        assert value is None or isinstance(value, tuple), f"{key} is {value!r}"
+        return value or ()
+
+    def listeners(self) -> list[tuple[str, builtins.int]]:
+        """Where to listen. An empty host is every address of the machine."""
+        return [address(text)[1:] for text in self.texts("listeners")]
+
+    def advertised(self, host: str, port: builtins.int) -> tuple[str, builtins.int]:
+        """What a client that reached the broker at this address is to connect to.
+
+        Without `advertised.listeners` it is the address itself, which the client has just shown to work. With them it
+        is the one of the same name as the listener; port 0 stands for the port that the client came by.
+        """
+        advertised = {name: (to_host, to_port) for name, to_host, to_port in map(address, self.texts(ADVERTISED))}
+        names = [name for name, _, at_port in map(address, self.texts("listeners")) if at_port in (0, port)]
+        for name in (*names, *advertised):
+            if name in advertised:
+                to_host, to_port = advertised[name]
+                return to_host or host, to_port or port
+        return host, port
+
+
+def address(text: str) -> tuple[str, str, int]:
+    """A listener as (name, host, port): PLAINTEXT://127.0.0.1:9092, 127.0.0.1:9092, [::1]:9092 or :9092."""
+    name, separator, rest = text.rpartition("://")
+    host, colon, port = rest.rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]")
+    if not colon or not (port.isascii() and port.isdigit()) or int(port) > PORT_MAX or (":" in bare and bare == host):
+        raise ConfigError(f"{text} is not an address to listen on; write HOST:PORT or {PLAINTEXT}://HOST:PORT")
+    return name.upper() if separator else PLAINTEXT, bare, int(port)
+
+
+def attribute(key: str) -> str:
+    """The name of a key in code: `num.partitions` -> `num_partitions`, `tidelog.max.groups` -> `max_groups`."""
+    return key.removeprefix("tidelog.").replace(".", "_").replace("-", "_")
+
+
+def variable(key: str) -> str:
+    return PREFIX + attribute(key).upper()
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """What to do about an unknown name, as the end of an error message."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"did you mean {close[0]}?" if close else "docs/reference/settings.md lists all that there are"
+
+
+def gather(
+    known: Collection[str],
+    table: str,
+    *,
+    code: Mapping[str, Any] | None = None,
+    command_line: Iterable[tuple[str, str]] = (),
+    environment: Mapping[str, str] | None = None,
+    file: Path | None = None,
+    foreign: Mapping[str, str] | None = None,
+) -> dict[str, Given]:
+    """The values of all layers, the strongest of each key. `file` is a path to read; None reads no file.
+
+    `foreign` has beginnings of keys that are somebody else's, each with the reason why it has no place here.
+    """
+    keys = _Keys(known, foreign or {})
+    layers = [
+        _from_code(keys, code or {}),
+        _from_command_line(keys, command_line),
+        _from_environment(keys, environment or {}),
+        _from_file(keys, table, file) if file is not None else {},
+    ]
+    given: dict[str, Given] = {}
+    for layer in reversed(layers):
+        given.update(layer)
+    return given
+
+
+class _Keys(NamedTuple):
+    known: Collection[str]
+    foreign: Mapping[str, str]
+
+    def refuse(self, where: str, key: str) -> ConfigError:
+        for beginning, reason in self.foreign.items():
+            if key.startswith(beginning):
+                return ConfigError(
+                    f"{where}{key} is a setting of Apache Kafka's that has no place here: {reason}; leave it out"
+                )
+        return ConfigError(f"{where}{key} is not a setting; {nearest(key, self.known)}")
+
+
+def find_file(environment: Mapping[str, str], folder: Path) -> Path | None:
+    """The file to read: the one that TIDELOG_CONFIG names, which must exist, else `tidelog.toml` in the folder."""
+    named = environment.get(FILE_VARIABLE)
+    if named is None:
+        path = folder / FILE_NAME
+        return path if path.is_file() else None
+    if not Path(named).is_file():
+        raise ConfigError(f"{FILE_VARIABLE} names {named}, which is not a file; correct or unset it")
+    return Path(named)
+
+
+def _from_code(keys: _Keys, values: Mapping[str, Any]) -> dict[str, Given]:
+    attributes = {attribute(key): key for key in keys.known}
+    given = {}
+    for name, value in values.items():
+        key = name if name in keys.known else attributes.get(name)
+        if key is None:
+            raise keys.refuse("", name)
+        given[key] = Given(_text(name, value), "code")
+    return given
+
+
+def _from_command_line(keys: _Keys, settings: Iterable[tuple[str, str]]) -> dict[str, Given]:
+    given = {}
+    for key, value in settings:
+        if key not in keys.known:
+            raise keys.refuse(f"--set {key}={value}: ", key)
+        given[key] = Given(value, f"--set {key}={value}")
+    return given
+
+
+def _from_environment(keys: _Keys, environment: Mapping[str, str]) -> dict[str, Given]:
+    ours = [name for name in environment if name.startswith(PREFIX) and name not in OTHER_VARIABLES]
+    if not ours:
+        return {}
+    variables = {variable(key): key for key in keys.known}
+    given = {}
+    for name in ours:
+        key = variables.get(name)
+        if key is None:
+            raise ConfigError(f"the environment variable {name} is no setting; {nearest(name, variables)}")
+        given[key] = Given(environment[name], f"the environment variable {name}")
+    return given
+
+
+def _from_file(keys: _Keys, table: str, path: Path) -> dict[str, Given]:
+    given: dict[str, Given] = {}
+    for key, value in _flat(_read(path).get(table, {}), ""):
+        if key not in keys.known:
+            raise keys.refuse(f"{path} [{table}]: ", key)
+        if key in given:
+            raise ConfigError(f"{path} [{table}]: {key} is there twice, quoted and as nested tables; keep one")
+        given[key] = Given(_text(key, value), f"{path} [{table}]")
+    return given
+
+
+def _read(path: Path) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        document = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+    for name, content in document.items():
+        if name not in TABLES or not isinstance(content, dict):
+            raise ConfigError(f"{path}: {name} is not a table of settings; {nearest(name, TABLES)}")
+    return document
+
+
+def _flat(content: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, Any]]:
+    for name, value in content.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _text(key: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return ",".join(_text(key, part) for part in value)
+    if isinstance(value, str | int | float | Path):
+        return str(value)
+    raise ConfigError(
+        f"{key} has a value of type {type(value).__name__}; settings are text, numbers, booleans or lists of them"
+    )
