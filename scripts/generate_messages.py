@@ -48,18 +48,9 @@ def main() -> None:
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text)
-    subprocess.run(
-        [
-            "ruff",
-            "format",
-            "-q",
-            f"--line-length={LINE_LENGTH}",
-            folder / "messages",
-            folder / "api.py",
-            folder / "error_code.py",
-        ],
-        check=True,
-    )
+    targets = [folder / "messages", folder / "api.py", folder / "error_code.py"]
+    command = [sys.executable, "-m", "ruff", "format", "--quiet", f"--line-length={LINE_LENGTH}", *map(str, targets)]
+    subprocess.run(command, check=True)
 
 
 def generate(jar: Path) -> dict[str, str]:

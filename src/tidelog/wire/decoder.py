@@ -255,7 +255,8 @@ def read_tag_head(view: memoryview, position: int, end: int) -> tuple[int, int, 
     return tag, position + size, position
 
 
-def read_unknown_tags(view: memoryview, position: int, count: int, end: int) -> tuple[dict[int, bytes], int]:
+def read_unknown_tags(view: memoryview, position: int, count: int, end: int) -> tuple[dict[int, bytes] | None, int]:
+    """Tagged fields that we do not know; None for none, which a count may say in more bytes than it needs."""
     if count > 127:
         count, position = more_varint(view, position, count)
     tags = {}
@@ -263,7 +264,7 @@ def read_unknown_tags(view: memoryview, position: int, count: int, end: int) -> 
         tag, after, position = read_tag_head(view, position, end)
         tags[tag] = view[position:after].tobytes()
         position = after
-    return tags, position
+    return tags or None, position
 
 
 def read_fixed_array(view: memoryview, position: int, count: int, code: str) -> list[Any]:

@@ -1,0 +1,170 @@
+"""Bytes of any kind give a message or `MalformedMessage`, quickly and in little memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+from random import Random
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from proving import proves
+from tidelog.errors import MalformedMessage
+from tidelog.wire.codec import decode, encode
+from tidelog.wire.frame import decode_response, parse_request_header
+from tidelog.wire.message import StructType
+from tidelog.wire.messages.fetch import FetchRequest
+from tidelog.wire.messages.metadata import MetadataRequest, MetadataResponse
+from tidelog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from wire.any_message import any_message, message_classes, messages_and_versions
+
+EXAMPLES = settings().max_examples // 7
+"""Each example goes through all versions of a message; a soak asks for more."""
+MEMORY_PER_BYTE = 200
+MEMORY_AT_LEAST = 64 * 1024
+CLASSES = [pytest.param(cls, id=cls.__name__) for cls in message_classes()]
+ALL = messages_and_versions()
+
+
+def damaged(random: Random, data: bytes) -> bytes:
+    """Some bytes changed, inserted or taken away; lengths are what breaks decoders, so large bytes are favoured."""
+    broken = bytearray(data)
+    for _ in range(random.randint(1, 4)):
+        position = random.randrange(len(broken) + 1)
+        kind = random.randrange(4)
+        if kind == 0:
+            del broken[position:]
+        elif kind == 1:
+            broken[position : position + 1] = bytes([random.choice((0, 1, 0x7F, 0x80, 0xFF, random.randrange(256)))])
+        elif kind == 2:
+            broken[position : position + 4] = b"\x7f\xff\xff\xff"
+        else:
+            broken[position:position] = random.randbytes(random.randint(1, 8))
+    return bytes(broken)
+
+
+def decode_or_refuse(cls: StructType, version: int, data: bytes) -> None:
+    try:
+        message, end = decode(cls, version, data)
+    except MalformedMessage:
+        return
+    assert end <= len(data)
+    canonical = b"".join(encode(message, version))
+    assert b"".join(encode(decode(cls, version, canonical)[0], version)) == canonical
+
+
+@proves("T1")
+@pytest.mark.parametrize("cls", CLASSES)
+@settings(max_examples=EXAMPLES)
+@given(seed=st.integers(0, 1 << 32))
+def test_damaged_messages_are_refused_or_read(cls: StructType, seed: int) -> None:
+    random = Random(seed)
+    for version in cls.SCHEMA.versions:
+        decode_or_refuse(cls, version, damaged(random, b"".join(encode(any_message(random, cls, version), version))))
+
+
+@proves("T1")
+@settings(max_examples=EXAMPLES * 20)
+@given(choice=st.sampled_from(ALL), data=st.binary(max_size=200))
+def test_random_bytes_are_refused_or_read(choice: tuple[StructType, int], data: bytes) -> None:
+    decode_or_refuse(*choice, data)
+
+
+@proves("T1")
+@pytest.mark.parametrize("cls", CLASSES)
+def test_every_cut_of_a_message_is_refused(cls: StructType) -> None:
+    for version in cls.SCHEMA.versions:
+        data = b"".join(encode(any_message(Random(version), cls, version), version))
+        cuts = range(len(data)) if len(data) < 200 else sorted(Random(1).sample(range(len(data)), 200))
+        for cut in cuts:
+            with pytest.raises(MalformedMessage):
+                decode(cls, version, data[:cut])
+
+
+@proves("T1")
+@settings(max_examples=EXAMPLES * 30)
+@given(data=st.binary(max_size=64))
+@example(b"\x00\x07\x00\x00\x00\x00\x00\x01")
+@example(b"\x00\x01\x00\x0c\x00\x00\x00\x01\xff\xff\x80\x80\x80\x80\x80\x01")
+def test_any_request_header_is_refused_or_read(data: bytes) -> None:
+    try:
+        header = parse_request_header(memoryview(data))
+    except MalformedMessage:
+        return
+    assert 8 <= header.body_position <= len(data)
+
+
+@proves("T1")
+@settings(max_examples=EXAMPLES * 20)
+@given(data=st.binary(max_size=64), version=st.integers(0, 13))
+def test_any_response_is_refused_or_read(data: bytes, version: int) -> None:
+    try:
+        decode_response(MetadataResponse, version, memoryview(data))
+    except MalformedMessage:
+        return
+
+
+@proves("T1")
+@pytest.mark.parametrize(
+    ("cls", "version", "data"),
+    [
+        pytest.param(MetadataRequest, 1, b"\x7f\xff\xff\xff", id="two-billion-topics"),
+        pytest.param(MetadataRequest, 9, b"\xff\xff\xff\xff\x07", id="two-billion-topics-compact"),
+        pytest.param(MetadataRequest, 9, b"\x02\xff\xff\xff\xff\x0f", id="a-string-of-four-gigabytes"),
+        pytest.param(MetadataRequest, 9, b"\x01\x01\x00\x00\xff\xff\xff\xff\x07", id="two-billion-tagged-fields"),
+        pytest.param(MetadataRequest, 9, b"\x01\x01\x00\x00\x01\x05\xff\xff\xff\xff\x07", id="a-tag-of-two-gigabytes"),
+        pytest.param(MetadataRequest, 9, b"\xff\xff\xff\xff\xff\xff\xff\xff\x01", id="a-varint-without-end"),
+        pytest.param(FetchRequest, 7, bytes(25) + bytes(4) + b"\0\0\0\x01\0\x01a\x7f\xff\xff\xff", id="partitions"),
+        pytest.param(
+            ProduceRequest, 9, b"\0" + bytes(6) + b"\x02\x02a\x02" + bytes(4) + b"\xff\xff\xff\xff\x07", id="records"
+        ),
+    ],
+)
+def test_a_length_without_bytes_is_refused_before_anything_is_allocated(
+    cls: StructType, version: int, data: bytes
+) -> None:
+    with pytest.raises(MalformedMessage):
+        decode(cls, version, data)  # compiled now, so that the measurement is of the decoding alone
+    tracemalloc.start()
+    try:
+        with pytest.raises(MalformedMessage):
+            decode(cls, version, data)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < MEMORY_AT_LEAST
+
+
+@proves("T1")
+@pytest.mark.parametrize("seed", range(5))
+def test_memory_is_bounded_by_the_bytes_that_came(seed: int) -> None:
+    random = Random(seed)
+    for cls, version in random.sample(ALL, 60):
+        data = damaged(random, b"".join(encode(any_message(random, cls, version), version)) * 3)
+        decode_or_refuse(cls, version, data)
+        tracemalloc.start()
+        try:
+            decode_or_refuse(cls, version, data)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < MEMORY_AT_LEAST + MEMORY_PER_BYTE * len(data)
+
+
+@proves("T1")
+@pytest.mark.parametrize("version", [3, 9])
+def test_a_null_where_none_may_be_is_refused_by_name(version: int) -> None:
+    message = ProduceRequest(topic_data=[TopicProduceData(name="x", partition_data=[PartitionProduceData()])])
+    data = b"".join(encode(message, version))
+    name = b"\x00\x01x" if version == 3 else b"\x02x"
+    null = b"\xff\xff" if version == 3 else b"\x00"
+    assert name in data
+    with pytest.raises(MalformedMessage, match="name is null"):
+        decode(ProduceRequest, version, data.replace(name, null))
+
+
+@proves("T1")
+def test_bytes_that_are_not_utf8_are_refused() -> None:
+    with pytest.raises(MalformedMessage, match="MetadataRequest version 0"):
+        decode(MetadataRequest, 0, b"\0\0\0\x01\0\x02\xff\xfe")
