@@ -1,0 +1,38 @@
+"""The names of topics: which are legal, which collide, which are the broker's own.
+
+The rules are Kafka's: 1 to 249 of the characters a-z A-Z 0-9 . _ -, and neither "." nor "..". Two names that differ
+only in "." and "_" collide, because Kafka makes names of metrics from them with one for the other; the second is
+refused.
+
+Names that begin with `__tidelog.` are the broker's: clients may read such a topic by its name, and neither create,
+alter, delete nor write it. They are left out where a client asks for all topics, so that who reads everything does not
+read the broker's notes.
+"""
+
+from __future__ import annotations
+
+NAME_LENGTH_MAX = 249
+LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+INTERNAL_PREFIX = "__tidelog."
+
+
+def fault_of(name: str) -> str | None:
+    """What is wrong with a topic's name, None if nothing is."""
+    if not name:
+        return "a topic's name is empty; give it one"
+    if name in (".", ".."):
+        return f"a topic cannot be called {name!r}; choose another name"
+    if len(name) > NAME_LENGTH_MAX:
+        return f"a topic's name has {len(name)} characters; at most {NAME_LENGTH_MAX} are allowed"
+    if not LEGAL.issuperset(name):
+        return f"{name!r} is not a topic's name; use letters, digits, '.', '_' and '-' only"
+    return None
+
+
+def is_internal(name: str) -> bool:
+    return name.startswith(INTERNAL_PREFIX)
+
+
+def collision_key(name: str) -> str:
+    """The same for names that collide."""
+    return name.replace(".", "_")
