@@ -1,1 +1,1 @@
-"""(room card to be written by its builder)"""
+"""One short file for each API: unpack the request, decide, pack the reply. The version card is on top of each."""

@@ -1,0 +1,162 @@
+"""Fetch: slices of segment files to a consumer, waiting for new records when there are none.
+
+    v4    isolation level                         v5    log start offset
+    v7    fetch sessions (KIP-227): always answered with session 0, "no session", which every client takes
+    v9    current leader epoch                    v11   rack
+    v12   flexible, last fetched epoch            v13   topics by id
+    v15   replica state                           v16   node endpoints (tagged, never set)
+    v17, v18   for followers; nothing for consumers
+
+A fetch in the middle of a batch gets the whole batch. No byte above the high watermark leaves: what is not synced
+is not visible. Bytes come from the page cache by `sendfile`; a slice that is not in it is first read in a worker
+thread, so that a consumer far behind does not stop the loop.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidelog.broker.partition import Partition
+from tidelog.broker.waiting import WaitingFetch
+from tidelog.errors import HoleError, OffsetOutOfRange, StorageError
+from tidelog.log.slice import Cold, Slice
+from tidelog.wire.error_code import ErrorCode
+from tidelog.wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.broker import Broker
+    from tidelog.broker.connection import Call
+
+MAX_RESPONSE_BYTES = 64 << 20  # whatever the client asks for; several requests bring the rest
+MAX_WAIT_MS = 60_000
+
+
+def handle(broker: Broker, request: FetchRequest, call: Call) -> FetchResponse | None:
+    fetch = _Fetch(broker, request, call)
+    if fetch.ready() or request.max_wait_ms <= 0:
+        fetch.answer()
+        return None
+    waiting = WaitingFetch(fetch.ready, fetch.answer)
+    call.cancel = waiting.cancel
+    waiting.wait(fetch.partitions(), broker.scheduler, min(request.max_wait_ms, MAX_WAIT_MS) / 1000)
+    return None
+
+
+class _Fetch:
+    """One fetch request: looked at as often as it is woken, answered once."""
+
+    __slots__ = ("_broker", "_call", "_request", "_wanted")
+
+    def __init__(self, broker: Broker, request: FetchRequest, call: Call) -> None:
+        self._broker = broker
+        self._request = request
+        self._call = call
+        self._wanted: list[tuple[Any, list[tuple[FetchPartition, Partition | None]]]] = []
+        for topic in request.topics:
+            name = broker.topics.name_of(topic.topic, topic.topic_id)
+            parts = [
+                (part, broker.partition(name, part.partition) if name is not None else None)
+                for part in topic.partitions
+            ]
+            self._wanted.append((topic, parts))
+
+    def partitions(self) -> list[Partition]:
+        return [partition for _, parts in self._wanted for _, partition in parts if partition is not None]
+
+    def ready(self) -> bool:
+        """Whether there are `min_bytes` to send, or something else to tell."""
+        available = 0
+        least = self._request.min_bytes
+        for _, parts in self._wanted:
+            for part, partition in parts:
+                if partition is None or self._refused(part, partition):
+                    return True
+                log = partition.log
+                if part.fetch_offset < log.high_watermark:
+                    available += 1 if least <= 1 else _bytes_there(partition, part, least)
+                elif not log.start_offset <= part.fetch_offset <= log.end_offset:
+                    return True
+        return available >= least or not self._wanted
+
+    def answer(self) -> None:
+        """Sends what there is. What would wait for the disk is looked up and read in a thread first."""
+        try:
+            response, pieces = self._read_all(wait=False)
+            if all(piece.is_hot() for piece in pieces):
+                self._call.reply(response)
+                return
+        except Cold:
+            pass
+        self._broker.scheduler.in_thread(self._read_cold, self._answer_cold)
+
+    def _read_cold(self) -> FetchResponse:
+        response, pieces = self._read_all(wait=True)
+        for piece in pieces:
+            piece.warm()
+        return response
+
+    def _answer_cold(self, response: object, error: BaseException | None) -> None:
+        self._call.reply(response if error is None else FetchResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR))
+
+    def _read_all(self, wait: bool) -> tuple[FetchResponse, list[Slice]]:
+        budget = min(self._request.max_bytes, MAX_RESPONSE_BYTES)
+        responses = []
+        pieces: list[Slice] = []
+        for topic, parts in self._wanted:
+            replies = []
+            for part, partition in parts:
+                reply, piece = self._read(part, partition, budget, wait)
+                replies.append(reply)
+                if piece is not None:
+                    pieces.append(piece)
+                    budget -= piece.size
+            responses.append(FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=replies))
+        return FetchResponse(responses=responses), pieces
+
+    def _refused(self, part: FetchPartition, partition: Partition) -> int:
+        """KIP-320: a client that knows another leader epoch has seen another history of this partition."""
+        known = part.current_leader_epoch
+        if known == -1 or known == partition.log.leader_epoch:
+            return 0
+        return ErrorCode.FENCED_LEADER_EPOCH if known < partition.log.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    def _read(
+        self, part: FetchPartition, partition: Partition | None, budget: int, wait: bool
+    ) -> tuple[PartitionData, Slice | None]:
+        reply = PartitionData(partition_index=part.partition, high_watermark=-1, aborted_transactions=None, records=b"")
+        if partition is None:
+            by_id = self._call.version >= 13
+            reply.error_code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return reply, None
+        log = partition.log
+        reply.high_watermark = reply.last_stable_offset = log.high_watermark
+        reply.log_start_offset = log.start_offset
+        reply.error_code = self._refused(part, partition)
+        if reply.error_code or budget <= 0:
+            return reply, None
+        piece = None
+        try:
+            piece = log.read(part.fetch_offset, min(part.partition_max_bytes, budget), wait=wait)
+        except OffsetOutOfRange:
+            reply.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+        except HoleError:
+            reply.error_code = ErrorCode.CORRUPT_MESSAGE
+        except StorageError:
+            reply.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        if piece is not None:
+            reply.records = piece
+        return reply, piece
+
+
+def _bytes_there(partition: Partition, part: FetchPartition, least: int) -> int:
+    try:
+        piece = partition.log.read(part.fetch_offset, least, wait=False)
+    except (Cold, StorageError):
+        return least
+    return piece.size if piece is not None else 0

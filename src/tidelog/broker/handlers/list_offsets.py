@@ -1,0 +1,97 @@
+"""ListOffsets: the first, the last and the offset at a time.
+
+    v1    one offset a partition                  v2    isolation level
+    v4    current leader epoch                    v6    flexible
+    v7    -3: the record with the largest timestamp
+    v8    -4: the earliest local offset           v9    -5: the latest tiered offset
+    v11   -6: the earliest offset not yet tiered
+
+Nothing is tiered here: -4 is the earliest offset, -5 is none, -6 is the earliest too. A search by time reads the
+time index and perhaps one batch, which may be on disk: it runs in a worker thread.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.partition import Partition
+from tidelog.errors import HoleError, StorageError
+from tidelog.wire.error_code import ErrorCode
+from tidelog.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.broker import Broker
+    from tidelog.broker.connection import Call
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
+
+Search = tuple[ListOffsetsPartitionResponse, Partition, int]
+
+
+def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse | None:
+    searches: list[Search] = []
+    topics = []
+    for topic in request.topics:
+        parts = [
+            _answer(broker.partition(topic.name, part.partition_index), part, searches) for part in topic.partitions
+        ]
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=parts))
+    response = ListOffsetsResponse(topics=topics)
+    if not searches:
+        return response
+
+    def search() -> None:
+        for reply, partition, timestamp in searches:
+            _search(reply, partition, timestamp)
+
+    def done(_result: object, error: BaseException | None) -> None:
+        if error is not None:
+            for reply, _, _ in searches:
+                reply.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        call.reply(response)
+
+    broker.scheduler.in_thread(search, done)
+    return None
+
+
+def _answer(
+    partition: Partition | None, part: ListOffsetsPartition, searches: list[Search]
+) -> ListOffsetsPartitionResponse:
+    reply = ListOffsetsPartitionResponse(partition_index=part.partition_index, timestamp=-1, offset=-1, leader_epoch=-1)
+    if partition is None:
+        reply.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return reply
+    log = partition.log
+    known = part.current_leader_epoch
+    if known not in (-1, log.leader_epoch):
+        fenced = known < log.leader_epoch
+        reply.error_code = ErrorCode.FENCED_LEADER_EPOCH if fenced else ErrorCode.UNKNOWN_LEADER_EPOCH
+        return reply
+    if part.timestamp == LATEST:
+        reply.offset, reply.leader_epoch = log.high_watermark, log.leader_epoch
+    elif part.timestamp in (EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING):
+        reply.offset, reply.leader_epoch = log.start_offset, log.epoch_at(log.start_offset)
+    elif part.timestamp != LATEST_TIERED:
+        searches.append((reply, partition, part.timestamp))
+    return reply
+
+
+def _search(reply: ListOffsetsPartitionResponse, partition: Partition, timestamp: int) -> None:
+    log = partition.log
+    try:
+        found = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_at(timestamp)
+    except HoleError:
+        reply.error_code = ErrorCode.CORRUPT_MESSAGE
+        return
+    except StorageError:
+        reply.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        return
+    if found is not None:
+        reply.offset, reply.timestamp = found
+        reply.leader_epoch = log.epoch_at(reply.offset)

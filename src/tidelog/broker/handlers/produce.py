@@ -1,0 +1,166 @@
+"""Produce: record batches from a client to the logs of their partitions.
+
+    v3    record batches (v2 format) and transactional ids
+    v5    log start offset in the reply          v8    error message and the records at fault
+    v9    flexible                               v10   current leader (tagged), never set: there is one node
+    v13   topics by id
+
+An ack means on disk: the reply leaves when every batch of the request is visible, which for
+`tidelog.durability=disk` means synced. acks=1 means the same as acks=all. acks=0 gets no reply and no promise; an
+error then ends the connection, as the client has no other way to hear of it.
+
+What is checked here and what is not: one batch a partition, whole, of format 2, CRC right, count as stated
+(`record.codec.check`); sequence and epoch (`log.producers`); size. Records are not parsed: a batch is stored as it
+came.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.partition import Partition
+from tidelog.errors import CorruptBatch, FencedProducer, MalformedBatch, OutOfOrderSequence, StorageError
+from tidelog.record.codec import check
+from tidelog.wire.error_code import ErrorCode
+from tidelog.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.broker import Broker
+    from tidelog.broker.connection import Call
+
+COPY_BELOW_BYTES = (
+    8192  # a small batch is copied out, so that it does not pin the whole receive buffer until it is written
+)
+ACKS = (-1, 0, 1)
+
+
+def handle(broker: Broker, request: ProduceRequest, call: Call) -> ProduceResponse | None:
+    waiting = _Waiting(request.acks, call)
+    responses = []
+    for topic in request.topic_data:
+        name = broker.topics.name_of(topic.name, topic.topic_id)
+        parts = [_append(broker, name, part, request, call, waiting) for part in topic.partition_data]
+        responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=parts))
+    waiting.finish(ProduceResponse(responses=responses))
+    return None
+
+
+class _Waiting:
+    """Counts the batches of one request that are not visible yet; the last one lets the reply go."""
+
+    __slots__ = ("_acks", "_call", "_left", "_response")
+
+    def __init__(self, acks: int, call: Call) -> None:
+        self._acks = acks
+        self._call = call
+        self._left = 1
+        self._response: ProduceResponse | None = None
+
+    def batch(self, partition: Partition, offset: int, reply: PartitionProduceResponse) -> None:
+        self._left += 1
+
+        def visible(error: StorageError | None) -> None:
+            if error is not None:
+                _fail(reply, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+            self._one_less()
+
+        partition.log.when_visible(offset, visible)
+
+    def finish(self, response: ProduceResponse) -> None:
+        self._response = response
+        if self._acks == 0:
+            failed = any(part.error_code for topic in response.responses for part in topic.partition_responses)
+            if failed:
+                self._call.connection.close("produce with acks=0 failed")
+            self._call.reply(None)
+            return
+        self._one_less()
+
+    def _one_less(self) -> None:
+        self._left -= 1
+        if not self._left and self._acks:
+            self._call.reply(self._response)
+
+
+def _append(
+    broker: Broker, name: str | None, part: PartitionProduceData, request: ProduceRequest, call: Call, waiting: _Waiting
+) -> PartitionProduceResponse:
+    reply = PartitionProduceResponse(index=part.index, base_offset=-1, log_append_time_ms=-1, log_start_offset=-1)
+    partition = broker.partition(name, part.index) if name is not None else None
+    if partition is None:
+        unknown = (
+            ErrorCode.UNKNOWN_TOPIC_ID if call.version >= 13 and name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+        return _fail(reply, unknown, None)
+    refused = broker.refuses_produce(name, request.acks, request.transactional_id)
+    if refused is not None:
+        return _fail(reply, *refused)
+    try:
+        _append_batch(broker, partition, part, call, waiting, reply)
+    except CorruptBatch as error:
+        _fail(reply, ErrorCode.CORRUPT_MESSAGE, str(error))
+    except MalformedBatch as error:
+        _fail(reply, ErrorCode.INVALID_RECORD, str(error))
+    except OutOfOrderSequence as error:
+        _fail(reply, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, str(error))
+    except FencedProducer as error:
+        _fail(reply, ErrorCode.INVALID_PRODUCER_EPOCH, str(error))
+    except StorageError as error:
+        _fail(reply, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+    return reply
+
+
+def _append_batch(
+    broker: Broker,
+    partition: Partition,
+    part: PartitionProduceData,
+    call: Call,
+    waiting: _Waiting,
+    reply: PartitionProduceResponse,
+) -> None:
+    records = part.records
+    size = len(records) if records is not None else 0
+    if not size:
+        raise MalformedBatch("produce without a record batch")
+    log = partition.log
+    if size > partition.max_message_bytes:
+        _fail(
+            reply,
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"batch of {size} bytes is above max.message.bytes={partition.max_message_bytes} of {partition.topic}",
+        )
+        return
+    header = check(records)
+    if header.size != size:
+        raise MalformedBatch(f"{size} bytes hold more than one batch; a produce request carries one a partition")
+    if header.is_control:
+        raise MalformedBatch("a client may not write control batches")
+    release = None
+    if size <= COPY_BELOW_BYTES:
+        records = memoryview(bytearray(records))
+    else:
+        call.buffer.pin()
+        release = call.buffer.unpin
+    try:
+        appended = log.append(records, header, broker.now().wall_ms, release)
+    except BaseException:
+        if release is not None:
+            release()
+        raise
+    reply.base_offset = appended.base_offset
+    reply.log_append_time_ms = appended.append_time
+    reply.log_start_offset = log.start_offset
+    waiting.batch(partition, appended.last_offset + 1, reply)
+
+
+def _fail(reply: PartitionProduceResponse, code: int, message: str | None) -> PartitionProduceResponse:
+    reply.error_code = code
+    reply.error_message = message
+    reply.base_offset = -1
+    return reply

@@ -1,0 +1,196 @@
+"""Internal topics: where decisions are kept, and from where they come back.
+
+An internal topic is a log of one partition whose records are folded into a state by `apply`. `commit` is the only
+way in: it appends the records of a decision, applies them at once (the next decision sees them), and lets the
+replies go when the log is synced up to what the state rested on when the decision was made. So no reply tells what
+a power cut could take back, not even a reply that only read.
+
+Recovery is the same fold: the newest snapshot, then the records behind it. A snapshot is made by folding again, in
+a worker thread, from the last snapshot and the log alone; the loop never stops for it. What lies below the snapshot
+before the last is cut from the log. So neither start-up nor disk grows with the number of decisions ever made, only
+with the size of the state.
+
+A snapshot file `TOPIC.NNNNNNNNNNNNNNNNNNNN.fold` in the data folder (the offset up to which it folds, 20 digits):
+
+    8 bytes    magic "TIDESNAP"
+    u16        format version, 1
+    i64        offset: the records at and after it are not in the snapshot
+    u32        CRC-32C of everything behind this header
+    record batches, each record one of `to_records(state)`
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from tidelog.broker.decision import Decision, NewRecord
+from tidelog.errors import DataFolderError, StorageError
+from tidelog.log.files import Files, read_file, remove_files, replace_file
+from tidelog.log.log import Log
+from tidelog.record.codec import check, crc32c
+from tidelog.record.columns import decode, encode
+
+MAGIC = b"TIDESNAP"
+SUFFIX = ".fold"
+FORMAT_VERSION = 1
+SNAPSHOT_EVERY_BYTES = 8 << 20
+RECORDS_PER_BATCH = 1000
+READ_BYTES = 4 << 20
+
+_HEADER = struct.Struct(">8sHqI")
+
+
+class Fold(NamedTuple):
+    """What an internal topic folds into."""
+
+    fresh: Callable[[], Any]
+    apply: Callable[[Any, bytes, bytes | None], Any]
+    to_records: Callable[[Any], Iterable[NewRecord]]
+
+
+class InternalTopic:
+    """Loop thread only, except `_fold_again`, which touches nothing but files."""
+
+    log: Log
+
+    def __init__(self, name: str, fold: Fold) -> None:
+        self.name = name
+        self.state: Any = None
+        self._fold = fold
+        self._appended_bytes = 0
+        self._snapshotting = False
+
+    def recover(self, log: Log, folder: str, files: Files) -> None:
+        self.log = log
+        self._folder = folder
+        self._files = files
+        self.state, _ = self._load(self.log.end_offset)
+
+    def commit(self, decision: Decision, wall_ms: int) -> list[Any]:
+        """Returns what `apply` said of each record."""
+        changes = self._append(decision.records, wall_ms) if decision.records else []
+        if decision.replies:
+            replies = decision.replies
+            self.log.when_visible(self.log.end_offset, lambda error: _deliver(replies, error))
+        return changes
+
+    def _append(self, records: list[NewRecord], wall_ms: int) -> list[Any]:
+        # One batch, whatever its size: the records of a decision are all there after a power cut, or none is.
+        batch = encode([(record.key, record.value, (), wall_ms) for record in records])
+        self.log.append(memoryview(batch), check(batch), wall_ms)
+        self._appended_bytes += len(batch)
+        return [self._fold.apply(self.state, record.key, record.value) for record in records]
+
+    # Snapshots ---------------------------------------------------------------------------------------------------
+
+    def snapshot_due(self) -> bool:
+        return self._appended_bytes >= SNAPSHOT_EVERY_BYTES and not self._snapshotting
+
+    def snapshot(
+        self, in_thread: Callable[[Callable[[], object], Callable[[object, BaseException | None], None]], None]
+    ) -> None:
+        self._snapshotting = True
+        self._appended_bytes = 0
+        upto = self.log.high_watermark
+
+        def done(kept: object, error: BaseException | None) -> None:
+            self._snapshotting = False
+            if error is None and isinstance(kept, int):
+                self.log.delete_before(kept)
+
+        in_thread(lambda: self._fold_again(upto), done)
+
+    def _fold_again(self, upto: int) -> int:
+        """Writes the snapshot at `upto`, drops all but the last two, and returns the offset of the older one."""
+        state, _ = self._load(upto)
+        self.write_snapshot(upto, state)
+        kept = sorted(self._snapshots())[-2:]
+        remove_files(self._files, [self._path(offset) for offset in self._snapshots() if offset < kept[0]])
+        return kept[0]
+
+    def write_snapshot(self, offset: int, state: Any) -> None:
+        body = bytearray()
+        records = list(self._fold.to_records(state))
+        for start in range(0, len(records), RECORDS_PER_BATCH):
+            body += encode([(record.key, record.value, (), 0) for record in records[start : start + RECORDS_PER_BATCH]])
+        content = _HEADER.pack(MAGIC, FORMAT_VERSION, offset, crc32c(body)) + body
+        replace_file(self._files, self._path(offset), content)
+
+    def close(self) -> None:
+        """At a clean stop: a snapshot at the end, so that the next start folds nothing but it."""
+        if self.log.end_offset not in self._snapshots():
+            self.write_snapshot(self.log.end_offset, self.state)
+
+    def _path(self, offset: int) -> str:
+        return f"{self._folder}/{self.name}.{offset:020}{SUFFIX}"
+
+    def _snapshots(self) -> list[int]:
+        prefix = self.name + "."
+        names = [entry.name for entry in self._files.list(self._folder)]
+        return [
+            int(name[len(prefix) : -len(SUFFIX)]) for name in names if name.startswith(prefix) and name.endswith(SUFFIX)
+        ]
+
+    # The fold ----------------------------------------------------------------------------------------------------
+
+    def _load(self, upto: int) -> tuple[Any, int]:
+        state = self._fold.fresh()
+        offset = self._load_snapshot(state, upto)
+        for key, value in self._records(offset, upto):
+            self._fold.apply(state, key, value)
+        return state, offset
+
+    def _load_snapshot(self, state: Any, upto: int) -> int:
+        for offset in sorted(self._snapshots(), reverse=True):
+            body = self._snapshot_body(offset)
+            if offset > upto or body is None:
+                continue
+            for row in decode(body).rows():
+                assert row.key is not None, "every record of an internal topic has a key"
+                self._fold.apply(state, row.key, row.value)
+            return offset
+        if self.log.start_offset > 0:
+            raise DataFolderError(
+                f"{self.name} begins at offset {self.log.start_offset} and no snapshot reaches up to it;"
+                " restore the data folder from a backup"
+            )
+        return 0
+
+    def _snapshot_body(self, offset: int) -> bytes | None:
+        """None for a snapshot that is not whole: an older one and the log behind it give the same state."""
+        content = read_file(self._files, self._path(offset))
+        if content is None or len(content) < _HEADER.size:
+            return None
+        magic, version, stated, checksum = _HEADER.unpack_from(content)
+        if magic == MAGIC and version > FORMAT_VERSION:
+            raise DataFolderError(
+                f"{self._path(offset)} has format version {version} and this Tidelog reads up to {FORMAT_VERSION};"
+                " use the newer one"
+            )
+        body = content[_HEADER.size :]
+        return body if magic == MAGIC and stated == offset and crc32c(body) == checksum else None
+
+    def _records(self, offset: int, upto: int) -> Iterator[tuple[bytes, bytes | None]]:
+        while offset < upto:
+            piece = self.log.read(offset, READ_BYTES, limit=upto)
+            if piece is None:
+                return
+            try:
+                columns = decode(piece.read())
+            finally:
+                piece.release()
+            for row in columns.rows():
+                if offset <= row.offset < upto:
+                    assert row.key is not None, "every record of an internal topic has a key"
+                    yield row.key, row.value
+                    offset = row.offset + 1
+
+
+def _deliver(replies: list[tuple[Any, Any]], error: StorageError | None) -> None:
+    for ticket, reply in replies:
+        if error is None:
+            ticket.reply(reply)
+        else:
+            ticket.drop()

@@ -1,0 +1,76 @@
+"""Log lines: one an event, text or JSON, at most so many a second of one kind.
+
+    2026-11-15T10:00:00.123Z INFO ready address=127.0.0.1:9092 topics=3
+    {"time": "2026-11-15T10:00:00.123Z", "level": "INFO", "event": "ready", "address": "127.0.0.1:9092", "topics": 3}
+
+A kind that comes more often is counted, and the next line of it says how many were left out. Lines go to standard
+error; no secret is ever a field.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from tidelog.config import BrokerConfig
+
+LINES_PER_SECOND_OF_A_KIND = 5
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+
+class Logger:
+    """Safe from any thread: a line is one write, and a lost update of a counter loses a count, not a line."""
+
+    def __init__(self, stream: TextIO | None = None, *, level: str = "INFO", json: bool = False) -> None:
+        self._stream = stream
+        self._level = LEVELS.index(level)
+        self._json = json
+        self._kinds: dict[str, tuple[int, int, int]] = {}
+
+    @classmethod
+    def from_config(cls, config: BrokerConfig) -> Logger:
+        return cls(level=config.text("tidelog.log.level"), json=config.text("tidelog.log.format") == "json")
+
+    def debug(self, event: str, **fields: object) -> None:
+        self._line(0, event, fields)
+
+    def info(self, event: str, **fields: object) -> None:
+        self._line(1, event, fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        self._line(2, event, fields)
+
+    def error(self, event: str, **fields: object) -> None:
+        self._line(3, event, fields)
+
+    def _line(self, level: int, event: str, fields: dict[str, object]) -> None:
+        if level < self._level:
+            return
+        now = time.time()
+        second, lines, left_out = self._kinds.get(event, (0, 0, 0))
+        if second != int(now):
+            second, lines = int(now), 0
+        if lines >= LINES_PER_SECOND_OF_A_KIND:
+            self._kinds[event] = second, lines, left_out + 1
+            return
+        if left_out:
+            fields = {**fields, "left_out": left_out}
+        self._kinds[event] = second, lines + 1, 0
+        stream = self._stream if self._stream is not None else sys.stderr
+        stream.write(self._format(now, LEVELS[level], event, fields) + "\n")
+        stream.flush()
+
+    def _format(self, now: float, level: str, event: str, fields: dict[str, object]) -> str:
+        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03}Z"
+        if self._json:
+            from json import dumps
+
+            return dumps({"time": at, "level": level, "event": event, **fields}, default=str)
+        return " ".join([at, level, event, *(f"{name}={_text(value)}" for name, value in fields.items())])
+
+
+def _text(value: object) -> str:
+    text = str(value)
+    return repr(text) if not text.isprintable() or " " in text or "=" in text else text

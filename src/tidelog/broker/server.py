@@ -1,0 +1,320 @@
+"""The asyncio shell: sockets, signals, timers and threads around a broker that knows none of them.
+
+This is the only file of the room that imports asyncio, and it uses the loop alone: no coroutine runs in it. One
+thread owns all broker state. What blocks (appends, syncs, cold reads) runs in the committer's threads and in a
+small pool, and comes back to the loop as a call.
+
+    states        set by
+    starting      `serve`: the data folder is locked, state is folded, sockets are bound
+    serving       the first accept is possible; the line "ready on HOST:PORT" is printed
+    stopping      SIGTERM, SIGINT or `stop`: no accepts; waiting fetches are answered; requests under way get
+    `STOP_WITHIN_S`
+    stopped       everything is synced, the folder is marked clean and unlocked
+
+Limits are named in `broker.settings`: connections in all and by address, bytes of requests in memory, bytes of one
+frame. Out of file descriptors, the server stops accepting for a second and says so in one line; connected clients
+notice nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import signal
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from tidelog.broker.broker import Broker
+from tidelog.broker.buffers import Buffer, BufferPool
+from tidelog.broker.connection import SCRATCH_BYTES, Connection
+from tidelog.broker.dispatch import Dispatch
+from tidelog.broker.logger import Logger
+from tidelog.broker.transport import PlainTransport
+from tidelog.config import BrokerConfig
+from tidelog.errors import UsageError
+
+BACKLOG = 1024
+ACCEPTS_PER_EVENT = 64
+ACCEPT_PAUSE_S = 1.0
+STOP_WITHIN_S = 10.0
+IDLE_SWEEP_S = 30.0
+RETAINED_BUFFER_BYTES = 24 << 20
+WORKER_THREADS = 4
+
+
+class LoopScheduler:
+    """The broker's `Scheduler` on an asyncio loop and a pool of threads."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._pool: ThreadPoolExecutor | None = None
+
+    def call_later(self, delay_s: float, action: Callable[[], None]) -> asyncio.TimerHandle:
+        return self._loop.call_later(delay_s, action)
+
+    def in_thread(self, work: Callable[[], object], done: Callable[[object, BaseException | None], None]) -> None:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(WORKER_THREADS, "tidelog-worker")
+
+        def run() -> None:
+            result: object = None
+            failed: BaseException | None = None
+            try:
+                result = work()
+            except BaseException as error:
+                failed = error
+            self._loop.call_soon_threadsafe(done, result, failed)
+
+        self._pool.submit(run)
+
+    def stop(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)
+
+
+class Server:
+    """Accepts connections for one broker. Everything but `stop_soon` runs on the loop thread."""
+
+    def __init__(self, config: BrokerConfig, logger: Logger) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._scheduler = LoopScheduler(self._loop)
+        self._logger = logger
+        self._config = config
+        self.broker = Broker(config, self._scheduler, self._commit_ready, logger)
+        self.dispatch = Dispatch()
+        self.pool = BufferPool(config.int("queued.max.request.bytes"), RETAINED_BUFFER_BYTES)
+        self.pool.on_room = self._room_came
+        self.frame_bytes_max = config.int("socket.request.max.bytes")
+        self._scratch = self.pool.take(SCRATCH_BYTES)
+        self._connections: dict[Connection, None] = {}
+        self._by_host: dict[str, int] = {}
+        self._to_flush: list[Connection] = []
+        self._flush_queued = False
+        self._wanting_room: list[Connection] = []
+        self._sockets: list[socket.socket] = []
+        self._stopping = False
+        self.addresses: list[tuple[str, int]] = []
+
+    # The life of the server ----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self.broker.start()
+        self._bind()
+        self._loop.call_later(IDLE_SWEEP_S, self._sweep_idle)
+
+    def run(self) -> None:
+        """Serves until stopped; then everything acked is on disk and the folder is clean."""
+        try:
+            self._loop.run_forever()
+        finally:
+            for connection in list(self._connections):
+                connection.close(None)
+            self._scheduler.stop()
+            self.broker.stop()
+            self._loop.close()
+
+    def handle_signals(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._stop, signal.Signals(number).name)
+
+    def end_with_parent(self, descriptor: int) -> None:
+        """Stops when the other end of this pipe closes: a broker that was started by a program does not outlive it."""
+        self._loop.add_reader(descriptor, self._parent_gone, descriptor)
+
+    def _parent_gone(self, descriptor: int) -> None:
+        self._loop.remove_reader(descriptor)
+        self._stop("parent ended")
+
+    def stop_soon(self) -> None:
+        """From any thread."""
+        self._loop.call_soon_threadsafe(self._stop, "asked to")
+
+    def _stop(self, why: str) -> None:
+        if self._stopping:
+            return
+        self._stopping = True
+        self._logger.info("stopping", why=why, connections=len(self._connections))
+        for listening in self._sockets:
+            self._loop.remove_reader(listening)
+            listening.close()
+        self.broker.answer_waiting()
+        self._stop_when_idle(time.monotonic() + STOP_WITHIN_S / 2)
+
+    def _stop_when_idle(self, deadline: float) -> None:
+        busy = sum(not connection.idle for connection in self._connections)
+        if busy and time.monotonic() < deadline:
+            self._loop.call_later(0.02, self._stop_when_idle, deadline)
+            return
+        if busy:
+            self._logger.warning("stopped with requests unanswered", connections=busy)
+        self._loop.stop()
+
+    # Accepting -----------------------------------------------------------------------------------------------------
+
+    def _bind(self) -> None:
+        for host, port in self._config.listeners():
+            self._listen(host, port)
+        if not self._sockets:
+            raise UsageError("no listener could be bound; give --listen HOST:PORT")
+
+    def _listen(self, host: str, port: int) -> None:
+        """Listens on one address, and on the other loopback too: many systems resolve localhost to ::1 first."""
+        bound = self._listen_on(host, port, required=True)
+        if host in ("127.0.0.1", "localhost"):
+            self._listen_on("::1", bound, required=False)
+
+    def _listen_on(self, host: str, port: int, required: bool) -> int:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind(("127.0.0.1" if host == "localhost" else host, port))
+        except OSError as error:
+            listening.close()
+            if not required:
+                return port
+            raise UsageError(
+                f"cannot listen on {host}:{port}: {error.strerror}; stop what uses the port or give --listen HOST:PORT"
+            ) from error
+        listening.setblocking(False)
+        listening.listen(BACKLOG)
+        self._sockets.append(listening)
+        self._loop.add_reader(listening, self._accept, listening)
+        self.addresses.append((host, listening.getsockname()[1]))
+        return int(listening.getsockname()[1])
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPTS_PER_EVENT):
+            try:
+                connected, peer = listening.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    raise
+                self._pause_accepting(listening, error)
+                return
+            self._connect(connected, peer[0])
+
+    def _pause_accepting(self, listening: socket.socket, error: OSError) -> None:
+        self._logger.warning("accepting paused", error=error.strerror, connections=len(self._connections))
+        self._loop.remove_reader(listening)
+
+        def again() -> None:
+            if not self._stopping:
+                self._loop.add_reader(listening, self._accept, listening)
+
+        self._loop.call_later(ACCEPT_PAUSE_S, again)
+
+    def _connect(self, connected: socket.socket, peer_host: str) -> None:
+        by_host = self._by_host.get(peer_host, 0)
+        if len(self._connections) >= self._config.int("max.connections") or by_host >= self._config.int(
+            "max.connections.per.ip"
+        ):
+            self._logger.warning(
+                "connection refused", peer=peer_host, connections=len(self._connections), from_peer=by_host
+            )
+            connected.close()
+            return
+        host, port = connected.getsockname()[:2]
+        connection = Connection(self, PlainTransport(connected), peer_host, self._config.advertised(host, port))
+        connection.last_active = self._loop.time()
+        self._connections[connection] = None
+        self._by_host[peer_host] = by_host + 1
+        self.watch_readable(connection, True)
+
+    def _sweep_idle(self) -> None:
+        oldest = self._loop.time() - self._config.int("connections.max.idle.ms") / 1000
+        for connection in [c for c in self._connections if c.last_active < oldest and c.idle]:
+            connection.close("idle")
+        self._loop.call_later(IDLE_SWEEP_S, self._sweep_idle)
+
+    # What a connection asks for (see connection.Server) ---------------------------------------------------------------
+
+    def scratch(self) -> Buffer | None:
+        if self._scratch is not None and self._scratch.pins > 1:
+            self._scratch.unpin()
+            self._scratch = None
+        if self._scratch is None:
+            self._scratch = self.pool.take(SCRATCH_BYTES)
+        return self._scratch
+
+    def watch_readable(self, connection: Connection, on: bool) -> None:
+        if on:
+            self._loop.add_reader(connection.transport.fileno(), self._readable, connection)
+        else:
+            self._loop.remove_reader(connection.transport.fileno())
+
+    def watch_writable(self, connection: Connection, on: bool) -> None:
+        if on:
+            self._loop.add_writer(connection.transport.fileno(), connection.on_writable)
+        else:
+            self._loop.remove_writer(connection.transport.fileno())
+
+    def _readable(self, connection: Connection) -> None:
+        connection.last_active = self._loop.time()
+        self._flush_queued = True
+        connection.on_readable()
+        self._flush()
+
+    def flush_soon(self, connection: Connection) -> None:
+        """Replies that become ready in one event leave in one send."""
+        if not connection.flush_queued:
+            connection.flush_queued = True
+            self._to_flush.append(connection)
+            if not self._flush_queued:
+                self._flush_queued = True
+                self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_queued = False
+        waiting, self._to_flush = self._to_flush, []
+        for connection in waiting:
+            connection.flush_queued = False
+            if not connection.closed:
+                connection.flush()
+
+    def wait_for_room(self, connection: Connection) -> None:
+        self._wanting_room.append(connection)
+
+    def _room_came(self) -> None:
+        if self._wanting_room:
+            waiting, self._wanting_room = self._wanting_room, []
+            for connection in waiting:
+                if not connection.closed:
+                    self._loop.call_soon(connection.room_came)
+
+    def closed(self, connection: Connection, reason: str | None) -> None:
+        self._connections.pop(connection, None)
+        left = self._by_host.get(connection.peer_host, 1) - 1
+        if left:
+            self._by_host[connection.peer_host] = left
+        else:
+            self._by_host.pop(connection.peer_host, None)
+        if reason is not None:
+            self._logger.info("connection ended", peer=connection.peer_host, why=reason)
+
+    # What the committer asks for -----------------------------------------------------------------------------------
+
+    def _commit_ready(self) -> None:
+        """From the committer's threads."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._drain)
+
+    def _drain(self) -> None:
+        self._flush_queued = True
+        self.broker.drain()
+        self._flush()
+
+
+def serve(config: BrokerConfig, *, ready: Callable[[Server], Any] | None = None, logger: Logger | None = None) -> None:
+    """Runs a broker in this thread until SIGTERM or SIGINT."""
+    server = Server(config, logger if logger is not None else Logger.from_config(config))
+    server.start()
+    server.handle_signals()
+    if ready is not None:
+        ready(server)
+    server.run()
