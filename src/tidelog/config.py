@@ -31,9 +31,9 @@ PLAINTEXT = "PLAINTEXT"
 ADVERTISED = "advertised.listeners"
 PORT_MAX = 65535
 
-# Variables that are ours and no setting: which file to read, and whom commands talk to.
+# Variables that are ours and no setting: which file to read, whom commands talk to, tracebacks, and what tests go by.
 FILE_VARIABLE = "TIDELOG_CONFIG"
-OTHER_VARIABLES = frozenset({FILE_VARIABLE, "TIDELOG_BOOTSTRAP"})
+OTHER_VARIABLES = frozenset({FILE_VARIABLE, "TIDELOG_BOOTSTRAP", "TIDELOG_DEBUG", "TIDELOG_SEED", "TIDELOG_KAFKA_LIB"})
 
 
 Value = bool | int | float | str | tuple[str, ...]
