@@ -1,8 +1,14 @@
 """The compiled part of the build: the record codec.
 
-It is optional: where no C compiler is, the install goes on and `tidelog.record` uses its pure-Python twin, with one warning.
+It is optional: where no C compiler is, the install goes on and `tidelog.record` uses its pure-Python twin, with one
+warning.
 """
+
+from pathlib import Path
 
 from setuptools import Extension, setup
 
-setup(ext_modules=[Extension("tidelog.record._codec", ["src/tidelog/record/_codec.pyx"], optional=True)])
+RECORD = Path("src/tidelog/record")
+PARTS = [str(RECORD / name) for name in ("decode.pxi", "encode.pxi", "bytes.h", "crc32c.h", "decode.h", "encode.h")]
+
+setup(ext_modules=[Extension("tidelog.record._codec", [str(RECORD / "_codec.pyx")], depends=PARTS, optional=True)])

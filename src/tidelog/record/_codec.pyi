@@ -1,8 +1,20 @@
 """Types of the compiled codec; `_pure` has the same functions."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
-from tidelog.record.header import BatchHeader, Buffer, Decoded, Decompress, EncodableRow, Scan
+from tidelog.record.header import (
+    BatchHeader,
+    Buffer,
+    Decoded,
+    DecodedBinary,
+    DecodedHeaders,
+    Decompress,
+    EncodableRow,
+    Scan,
+)
+
+Made = TypeVar("Made")
 
 def engine() -> str: ...
 def crc32c(buffer: Buffer, value: int = 0) -> int: ...
@@ -31,3 +43,19 @@ def encode_rows(
     producer_epoch: int,
     base_sequence: int,
 ) -> bytearray: ...
+def encode_columns(
+    count: int,
+    timestamps: Buffer,
+    keys: DecodedBinary | None,
+    values: DecodedBinary | None,
+    headers: DecodedHeaders | None,
+    start: int,
+    target: int,
+    base_offset: int,
+    attributes: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+) -> tuple[bytearray, int]: ...
+def rows(make: Callable[..., Made], parts: Decoded, count: int, start: int, stop: int) -> list[Made]: ...
+def murmur2(key: Buffer) -> int: ...

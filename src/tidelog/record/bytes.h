@@ -1,7 +1,8 @@
-/* Big-endian numbers and zigzag varints, read and written without looking past the end. */
+/* Big-endian numbers, zigzag varints and the hash of keys, without looking past the end. */
 #ifndef TIDELOG_BYTES_H
 #define TIDELOG_BYTES_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -81,6 +82,25 @@ static inline uint8_t *write_varint(uint8_t *p, int64_t n) {
     for (; v >= 0x80; v >>= 7) *p++ = (uint8_t)(v | 0x80);
     *p++ = (uint8_t)v;
     return p;
+}
+
+/* The hash of Java's default partitioner. */
+static int32_t murmur2_of(const uint8_t *p, ptrdiff_t n) {
+    const uint32_t m = 0x5bd1e995u;
+    uint32_t h = 0x9747b28cu ^ (uint32_t)n;
+    for (; n >= 4; p += 4, n -= 4) {
+        uint32_t k = (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+        k *= m;
+        k ^= k >> 24;
+        h = h * m ^ k * m;
+    }
+    if (n > 2) h ^= (uint32_t)p[2] << 16;
+    if (n > 1) h ^= (uint32_t)p[1] << 8;
+    if (n > 0) h = (h ^ p[0]) * m;
+    h ^= h >> 13;
+    h *= m;
+    h ^= h >> 15;
+    return (int32_t)h;
 }
 
 #endif

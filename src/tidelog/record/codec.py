@@ -13,6 +13,8 @@ Errors are `MalformedBatch` and its kinds. The same function in `_pure` says in 
     restamp(buffer, producer_id, producer_epoch, base_sequence, transactional)      in place, checksum anew
     seal(buffer)                                in place: length and checksum of a batch just made
     scan(buffer, position=0, *, crc=True)       whole good batches in a row, and why the row ends
+    murmur2(key)                                the hash of `partitioner`
+    decode, rows, encode_rows, encode_columns   the inside of `columns`, which is how they are called
 """
 
 from __future__ import annotations
@@ -22,11 +24,14 @@ try:
         check,
         crc32c,
         decode,
+        encode_columns,
         encode_rows,
         engine,
+        murmur2,
         patch,
         peek,
         restamp,
+        rows,
         scan,
         seal,
         stamp_append_time,
@@ -40,11 +45,14 @@ except ImportError as error:
         check,
         crc32c,
         decode,
+        encode_columns,
         encode_rows,
         engine,
+        murmur2,
         patch,
         peek,
         restamp,
+        rows,
         scan,
         seal,
         stamp_append_time,
@@ -63,11 +71,14 @@ __all__ = [
     "check",
     "crc32c",
     "decode",
+    "encode_columns",
     "encode_rows",
     "engine",
+    "murmur2",
     "patch",
     "peek",
     "restamp",
+    "rows",
     "scan",
     "seal",
     "stamp_append_time",

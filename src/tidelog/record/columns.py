@@ -1,4 +1,4 @@
-"""Records as columns, in Arrow's layout: decode many batches at once, encode one from rows.
+"""Records as columns, in Arrow's layout: decode many batches at once, encode one from rows or many from columns.
 
 `Columns` is what a run of batches holds: one int64 column each of offsets and timestamps, keys and values as byte
 strings with nulls, headers as a list per row, and the header of every batch in row order (batch i has
@@ -22,10 +22,15 @@ from tidelog.record.header import (
     Buffer,
     Decoded,
     DecodedBinary,
+    DecodedHeaders,
     EncodableRow,
+    HeaderPairs,
 )
 
 MAX_DECOMPRESSED = 256 << 20  # bytes that the compressed batches of one decode may become, in all
+TARGET_SIZE = 1 << 20  # bytes that a batch made of columns has at most, before compression
+_ROWS_AT_ONCE = 4096  # Python objects that exist at a time while rows are iterated
+_SEQUENCES = 1 << 31  # sequences of a producer go round after as many
 
 
 class Row(NamedTuple):
@@ -33,64 +38,81 @@ class Row(NamedTuple):
     timestamp: int
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
+    headers: HeaderPairs
 
 
 class Binary:
     """Byte strings: string i is `data[offsets[i]:offsets[i + 1]]`, or null where bit i of `validity` is 0."""
 
-    __slots__ = ("data", "offsets", "validity")
+    __slots__ = ("parts",)
 
     def __init__(self, parts: DecodedBinary) -> None:
-        self.validity, offsets, self.data = parts
-        self.offsets = memoryview(offsets).cast("i")
+        self.parts = parts
 
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
+    @property
+    def validity(self) -> Buffer | None:
+        return self.parts[0]
 
-    def __iter__(self) -> Iterator[bytes | None]:
-        data, validity = self.data, self.validity
-        start = 0
-        for index, end in enumerate(self.offsets[1:]):
-            if validity is None or validity[index >> 3] >> (index & 7) & 1:
-                yield data[start:end]
-            else:
-                yield None
-            start = end
+    @property
+    def offsets(self) -> memoryview:
+        return memoryview(self.parts[1]).cast("B").cast("i")
+
+    @property
+    def data(self) -> Buffer:
+        return self.parts[2]
 
 
 class HeaderColumn:
     """Row i has the headers number `offsets[i]` to `offsets[i + 1] - 1` of `keys` and `values`."""
 
-    __slots__ = ("keys", "offsets", "values")
+    __slots__ = ("parts",)
 
-    def __init__(self, offsets: bytes, keys: DecodedBinary, values: DecodedBinary) -> None:
-        self.offsets = memoryview(offsets).cast("i")
-        self.keys, self.values = Binary(keys), Binary(values)
+    def __init__(self, parts: DecodedHeaders) -> None:
+        self.parts = parts
 
-    def __iter__(self) -> Iterator[tuple[tuple[str, bytes | None], ...]]:
-        pairs = [(b"" if key is None else key).decode("utf-8", "surrogateescape") for key in self.keys]
-        every = list(zip(pairs, self.values, strict=True))
-        start = 0
-        for end in self.offsets[1:]:
-            yield tuple(every[start:end])
-            start = end
+    @property
+    def offsets(self) -> memoryview:
+        return memoryview(self.parts[0]).cast("B").cast("i")
+
+    @property
+    def keys(self) -> Binary:
+        return Binary(self.parts[1])
+
+    @property
+    def values(self) -> Binary:
+        return Binary(self.parts[2])
 
 
 class Columns:
-    __slots__ = ("batches", "headers", "keys", "offsets", "timestamps", "values")
+    """Views are made when asked for: keep one rather than ask for it by row."""
+
+    __slots__ = ("batches", "count", "parts")
 
     def __init__(self, batches: list[BatchHeader], parts: Decoded) -> None:
-        offsets, timestamps, keys, values, headers = parts
         self.batches = batches
-        self.offsets = memoryview(offsets).cast("q")
-        self.timestamps = memoryview(timestamps).cast("q")
-        self.keys, self.values = Binary(keys), Binary(values)
-        self.headers = None if headers is None else HeaderColumn(*headers)
+        self.parts = parts
+        self.count = len(parts[0]) // 8
 
     @property
-    def count(self) -> int:
-        return len(self.offsets)
+    def offsets(self) -> memoryview:
+        return memoryview(self.parts[0]).cast("B").cast("q")
+
+    @property
+    def timestamps(self) -> memoryview:
+        return memoryview(self.parts[1]).cast("B").cast("q")
+
+    @property
+    def keys(self) -> Binary:
+        return Binary(self.parts[2])
+
+    @property
+    def values(self) -> Binary:
+        return Binary(self.parts[3])
+
+    @property
+    def headers(self) -> HeaderColumn | None:
+        """None when no row has any."""
+        return None if self.parts[4] is None else HeaderColumn(self.parts[4])
 
     @property
     def control(self) -> bytes:
@@ -98,9 +120,8 @@ class Columns:
         return b"".join((b"\1" if batch.is_control else b"\0") * batch.count for batch in self.batches)
 
     def rows(self) -> Iterator[Row]:
-        headers: Iterable[tuple[tuple[str, bytes | None], ...]]
-        headers = iter(self.headers) if self.headers is not None else ((),) * self.count
-        return map(Row, self.offsets, self.timestamps, self.keys, self.values, headers)
+        for start in range(0, self.count, _ROWS_AT_ONCE):
+            yield from codec.rows(Row, self.parts, self.count, start, min(start + _ROWS_AT_ONCE, self.count))
 
 
 def decode(buffer: Buffer, *, crc: bool = True, limit: int = MAX_DECOMPRESSED, partial: bool = True) -> Columns:
@@ -124,14 +145,49 @@ def encode(
     append_time: bool = False,
 ) -> bytearray:
     """One batch of rows (key, value, headers, timestamp); headers are pairs of name and value, or None for none."""
-    code = code_of(compression)
-    attributes = (
-        code
+    attributes = _attributes(compression, transactional, control, append_time)
+    batch = codec.encode_rows(rows, base_offset, attributes, producer_id, producer_epoch, base_sequence)
+    return _finish(batch, code_of(compression))
+
+
+def encode_columns(
+    count: int,
+    timestamps: Buffer,
+    keys: DecodedBinary | None,
+    values: DecodedBinary | None,
+    headers: DecodedHeaders | None = None,
+    *,
+    target: int = TARGET_SIZE,
+    compression: str = "none",
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+    base_offset: int = 0,
+) -> Iterator[bytearray]:
+    """Batches of at most `target` bytes before compression, unless one record is larger. A column of None is all null.
+
+    Offsets go up from `base_offset` and sequences from `base_sequence`, over all batches.
+    """
+    attributes, code = _attributes(compression, transactional, False, False), code_of(compression)
+    row = 0
+    while row < count:
+        sequence = base_sequence if base_sequence < 0 else (base_sequence + row) % _SEQUENCES
+        stamps = base_offset + row, attributes, producer_id, producer_epoch, sequence
+        batch, row = codec.encode_columns(count, timestamps, keys, values, headers, row, target, *stamps)
+        yield _finish(batch, code)
+
+
+def _attributes(compression: str, transactional: bool, control: bool, append_time: bool) -> int:
+    return (
+        code_of(compression)
         | (APPEND_TIME_BIT if append_time else 0)
         | (TRANSACTIONAL_BIT if transactional else 0)
         | (CONTROL_BIT if control else 0)
     )
-    batch = codec.encode_rows(rows, base_offset, attributes, producer_id, producer_epoch, base_sequence)
+
+
+def _finish(batch: bytearray, code: int) -> bytearray:
     if code:
         with memoryview(batch) as plain:
             packed = compress(code, plain[HEADER_SIZE:])

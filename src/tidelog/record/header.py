@@ -112,10 +112,13 @@ class Scan(NamedTuple):
 
 TRUNCATED = "truncated: "  # what the error of a scan begins with when bytes ran out
 
-# What the codec gives `columns`: (validity bits or None, int32 offsets, data), in Arrow's layout.
-DecodedBinary: TypeAlias = tuple[bytes | None, bytes, bytes]
-DecodedHeaders: TypeAlias = tuple[bytes, DecodedBinary, DecodedBinary]
-Decoded: TypeAlias = tuple[bytes, bytes, DecodedBinary, DecodedBinary, DecodedHeaders | None]
+# What the codec gives `columns`, in Arrow's layout. Strings: validity bits or None, int32 offsets, data.
+DecodedBinary: TypeAlias = tuple[Buffer | None, Buffer, Buffer]
+# Headers: int32 offsets by row into names and values.
+DecodedHeaders: TypeAlias = tuple[Buffer, DecodedBinary, DecodedBinary]
+# Offsets, timestamps, keys, values, headers if there are any.
+Decoded: TypeAlias = tuple[Buffer, Buffer, DecodedBinary, DecodedBinary, DecodedHeaders | None]
 
+HeaderPairs: TypeAlias = tuple[tuple[str, bytes | None], ...]
 Decompress: TypeAlias = Callable[[int, memoryview, int], Buffer]
 EncodableRow: TypeAlias = tuple[Buffer | None, Buffer | None, Iterable[tuple[str | bytes, Buffer | None]] | None, int]
