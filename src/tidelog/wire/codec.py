@@ -7,7 +7,7 @@ chunks to be sent in order: bytes, and records values that were left alone: view
 straight from a file. A message that does not fit the version, or holds a value that its field cannot, is a
 `UsageError`.
 
-The first use of a class and version compiles its decoder or encoder (well below a millisecond); they are kept.
+The first use of a class and version compiles its decoder or encoder, which takes up to a millisecond; they are kept.
 """
 
 from __future__ import annotations

@@ -21,6 +21,9 @@ OWN_CHUNK = 8192
 """Records in memory of at least this many bytes are not copied into the rest of the message."""
 
 
+IN_MEMORY = (bytes, memoryview, bytearray)
+
+
 def compile_encoder(cls: StructType, version: int) -> Any:
     """A function (message, parts, chunks) -> None."""
     source = _Source(cls, version)
@@ -239,14 +242,14 @@ def rest_of_string(value: int) -> bytes:
 
 
 def size_of(records: Any) -> int:
-    if isinstance(records, bytes | bytearray | memoryview):
+    if isinstance(records, IN_MEMORY):
         return len(records)
     size: int = records.size
     return size
 
 
 def put_records(records: Any, parts: list[Any], chunks: list[Any]) -> None:
-    if isinstance(records, bytes | bytearray | memoryview) and len(records) < OWN_CHUNK:
+    if isinstance(records, IN_MEMORY) and len(records) < OWN_CHUNK:
         parts.append(records)
         return
     chunks.append(b"".join(parts))

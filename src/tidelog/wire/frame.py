@@ -22,6 +22,7 @@ from tidelog.errors import FrameTooLarge, MalformedMessage
 from tidelog.wire.api import ApiKey, is_flexible, request_class
 from tidelog.wire.codec import decode, encode_into
 from tidelog.wire.decoder import read_unknown_tags
+from tidelog.wire.encoder import IN_MEMORY
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.message import Struct
 
@@ -123,9 +124,10 @@ def _prepend(prefix: bytes, chunks: list[Any]) -> list[Any]:
 
 def chunks_size(chunks: list[Any]) -> int:
     """How many bytes the chunks are, without reading those that lie elsewhere."""
-    if len(chunks) == 1:
-        return len(chunks[0])
-    return sum(len(chunk) if isinstance(chunk, bytes | bytearray | memoryview) else chunk.size for chunk in chunks)
+    total = 0
+    for chunk in chunks:
+        total += len(chunk) if isinstance(chunk, IN_MEMORY) else chunk.size
+    return total
 
 
 def decode_response(cls: type[M], version: int, frame: memoryview) -> tuple[int, M]:
@@ -160,9 +162,8 @@ class FrameReader:
     what was received goes into that frame's own memory directly. That memory grows as bytes arrive: at once only to
     what this connection has sent before, so that nothing is allocated that no bytes came for.
 
-    States: between frames (`_frame` None; `_rest` holds up to 3 bytes of a size, or a small incomplete frame's
-    bytes are moved to `_frame`), and inside one (`_frame` is its memory, `_filled` how much of it has come, `_size`
-    its whole size).
+    States, set by `received` alone: between frames, `_frame` is None and `_rest` holds the up to 3 bytes of a size that
+    have come; inside a frame, `_frame` is its memory, `_size` what it will be and `_filled` how much of it has come.
     """
 
     __slots__ = ("_filled", "_frame", "_largest", "_rest", "_scratch", "_size", "limit")
