@@ -1,0 +1,150 @@
+"""`tidelog groups [list|describe|delete]`: who reads, and how far behind."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from tidelog.cli import options as command
+from tidelog.cli.terminal import confirm, paint, show_json, show_table
+from tidelog.errors import UsageError
+
+if TYPE_CHECKING:
+    from tidelog.client.admin.groups import Group, Lag
+    from tidelog.client.cluster import Cluster
+
+EXAMPLES = """\
+  tidelog groups                        every group, its state and its lag
+  tidelog groups describe billing       members, and lag by partition
+  tidelog groups delete billing --yes
+  tidelog reset billing orders --to earliest      (see `tidelog reset --help`)
+"""
+
+
+def parser() -> command.Parser:
+    reach = command.connection_options()
+    made = command.command_parser("groups", "List, describe and delete consumer groups.", EXAMPLES, parent=reach)
+    actions = command.actions(made)
+    listing = actions.add_parser(
+        "list", parents=[reach], help="groups with their lag (the default)", description="List groups."
+    )
+    listing.add_argument("pattern", nargs="?", metavar="PATTERN", help="only names that match, such as 'bill*'")
+    listing.add_argument("--quiet", action="store_true", help="names only")
+    command.add_json(listing)
+    describe = actions.add_parser(
+        "describe", parents=[reach], help="members and lag by partition", description="Show groups in full."
+    )
+    describe.add_argument("names", nargs="+", metavar="GROUP", help="which")
+    command.add_json(describe)
+    delete = actions.add_parser(
+        "delete", parents=[reach], help="delete groups", description="Delete groups and their offsets."
+    )
+    delete.add_argument("names", nargs="+", metavar="GROUP", help="which")
+    delete.add_argument("--yes", action="store_true", help="do not ask")
+    return made
+
+
+def run(arguments: list[str]) -> int:
+    options = command.parse(parser(), arguments, default="list")
+    action = {"list": list_groups, "describe": describe, "delete": delete}[options.action]
+    with command.connect(options) as cluster:
+        return action(cluster, options)
+
+
+def list_groups(cluster: Cluster, options: Namespace) -> int:
+    from tidelog.client.admin import groups
+
+    listed = [one for one in groups.list_all(cluster) if not options.pattern or fnmatchcase(one.group, options.pattern)]
+    if options.quiet:
+        print("\n".join(one.group for one in listed), end="\n" if listed else "")
+        return 0
+    found = [
+        {"group": one.group, "kind": one.kind, "state": one.state, **totals(groups.lag(cluster, one.group))}
+        for one in listed
+    ]
+    if options.json:
+        show_json(found)
+    elif found:
+        show_table(tuple(found[0]), [tuple(one.values()) for one in found])
+    else:
+        print("no groups")
+    return 0
+
+
+def totals(lags: list[Lag]) -> dict[str, int | None]:
+    behind = [lag.records for lag in lags if lag.records is not None]
+    return {
+        "topics": len({lag.at.topic for lag in lags}),
+        "partitions": len(lags),
+        "lag": sum(behind) if behind else None,
+    }
+
+
+def describe(cluster: Cluster, options: Namespace) -> int:
+    from tidelog.client.admin import groups
+
+    described = []
+    for name in options.names:
+        group = groups.describe(cluster, name)
+        described.append(description(group, groups.lag(cluster, name)))
+    if options.json:
+        show_json(described)
+        return 0
+    for number, one in enumerate(described):
+        if number:
+            print()
+        show_description(one)
+    return 0
+
+
+def description(group: Group, lags: list[Lag]) -> dict[str, Any]:
+    reader = {at: member.client_id for member in group.members for at in member.assigned}
+    partitions = {
+        lag.at: {"committed": lag.committed, "end": lag.end, "lag": lag.records, "client": reader.get(lag.at)}
+        for lag in lags
+    }
+    for at, client in reader.items():
+        partitions.setdefault(at, {"committed": None, "end": None, "lag": None, "client": client})
+    return {
+        "group": group.group,
+        "kind": group.kind,
+        "state": group.state,
+        "assignor": group.assignor,
+        "coordinator": group.coordinator,
+        "members": [
+            {
+                "member": member.member_id,
+                "instance": member.instance_id,
+                "client": member.client_id,
+                "host": member.host,
+                "partitions": [str(at) for at in member.assigned],
+            }
+            for member in group.members
+        ],
+        "partitions": [{"topic": at.topic, "partition": at.partition, **partitions[at]} for at in sorted(partitions)],
+    }
+
+
+def show_description(one: dict[str, Any]) -> None:
+    print(f"{paint(one['group'], 'bold')}  {one['state']}  {paint(one['kind'], 'dim')}")
+    print(f"coordinator  {one['coordinator']}" + (f"    assignor  {one['assignor']}" if one["assignor"] else ""))
+    if one["partitions"]:
+        print()
+        columns = ("topic", "partition", "committed", "end", "lag", "client")
+        show_table(columns, [tuple(line[name] for name in columns) for line in one["partitions"]])
+    if one["members"]:
+        print()
+        rows = [(m["client"], m["host"], m["member"], m["instance"], len(m["partitions"])) for m in one["members"]]
+        show_table(("client", "host", "member", "instance", "partitions"), rows)
+
+
+def delete(cluster: Cluster, options: Namespace) -> int:
+    from tidelog.client.admin import groups
+
+    for name in options.names:
+        if not options.yes and not confirm(f"delete group {name} and its offsets?"):
+            raise UsageError(f"group {name} was not deleted; say --yes to delete without being asked")
+        groups.delete(cluster, name)
+        print(f"{name} is deleted")
+    return 0

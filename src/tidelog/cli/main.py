@@ -1,0 +1,105 @@
+"""`tidelog COMMAND ...`: finds the command's module, runs it, and turns every end of it into an exit code.
+
+Exit codes: 0 done; 1 the thing failed; 2 the command was written wrongly; 3 no broker could be reached; 130
+interrupted. A command is a module here with `run(arguments) -> int`, and, unless it is `up`, nothing of it is loaded
+for another command. An error is one line on stderr; TIDELOG_DEBUG=1 shows where it came from.
+"""
+
+from __future__ import annotations
+
+import sys
+
+OK, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
+
+COMMANDS = {
+    "up": "start a broker",
+    "topics": "list, create, delete, alter and describe topics",
+    "groups": "list, describe and delete consumer groups, with their lag",
+    "reset": "move a group's offsets to an offset, a time, the start or the end",
+    "tail": "show the records of a topic",
+    "produce": "write records from standard input to a topic",
+    "configs": "show and change the settings of topics and brokers",
+    "doctor": "check this machine: ports, disk, limits, clock, codec, Java",
+    "repair": "show, and skip, what was lost in a stopped broker's partition",
+    "completion": "print a completion script for bash, zsh or fish",
+}
+
+HELP = """\
+usage: tidelog COMMAND [options]
+
+One durable log, and everything derived from it.
+
+commands:
+{commands}
+
+examples:
+  tidelog up                                    a broker on 127.0.0.1:9092, data in ./tidelog-data
+  tidelog topics create orders --partitions 3
+  echo hello | tidelog produce orders
+  tidelog tail orders --from earliest
+  tidelog groups                                every group and how far it lags
+
+Commands reach a broker by --bootstrap HOST:PORT[,HOST:PORT...], else TIDELOG_BOOTSTRAP, else 127.0.0.1:9092. Any broker
+that speaks Kafka's protocol will do. `tidelog COMMAND --help` says more, `tidelog --version` the version.
+
+exit codes: 0 done, 1 it failed, 2 wrong usage, 3 no broker reached, 130 interrupted
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = sys.argv[1:] if argv is None else argv
+    command = arguments[0] if arguments else "help"
+    if command in ("help", "--help", "-h"):
+        print(HELP.format(commands="\n".join(f"  {name:<12}{what}" for name, what in COMMANDS.items())), end="")
+        return OK if arguments else USAGE
+    if command in ("version", "--version", "-V"):
+        from tidelog import __version__
+
+        print(f"tidelog {__version__}")
+        return OK
+    if command not in COMMANDS:
+        return complain(f"no command {command!r}; `tidelog --help` lists them", USAGE)
+    return run(command, arguments[1:])
+
+
+def run(command: str, arguments: list[str]) -> int:
+    try:
+        from importlib import import_module
+
+        code: int = import_module(f"tidelog.cli.{command}").run(arguments)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has had enough (`| head`). Point stdout away, or Python complains once more at exit.
+        import os
+
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except Exception as error:
+        return failed(error)
+
+
+def failed(error: Exception) -> int:
+    import os
+
+    from tidelog.errors import Disconnected, TidelogError, UsageError
+
+    if os.environ.get("TIDELOG_DEBUG"):
+        import traceback
+
+        traceback.print_exc()
+    if isinstance(error, UsageError):
+        return complain(str(error), USAGE)
+    if isinstance(error, Disconnected):
+        return complain(str(error), UNREACHABLE)
+    if isinstance(error, TidelogError | OSError):
+        return complain(str(error), FAILED)
+    fault = f"internal fault: {type(error).__name__}: {error}; TIDELOG_DEBUG=1 shows where, please report it"
+    return complain(fault, FAILED)
+
+
+def complain(message: str, code: int) -> int:
+    print("tidelog: " + " ".join(message.split()), file=sys.stderr)
+    return code

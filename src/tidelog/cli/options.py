@@ -1,0 +1,137 @@
+"""What the options of all commands share: the parser, `--bootstrap`, `--timeout`, `--json`, `--set`, default actions.
+
+argparse is imported by commands that reach a broker; `tidelog up` gets by without it (`up.py` says how).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from tidelog.errors import UsageError
+
+if TYPE_CHECKING:
+    from tidelog.client.cluster import Cluster
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+DEFAULT_TIMEOUT_S = 10.0
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with one-line errors, examples as written, and no abbreviated options: a new one would break them."""
+
+    def __init__(self, **settings: Any) -> None:
+        settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(allow_abbrev=False, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.prog.removeprefix('tidelog ')}: {message}; see `{self.prog} --help`")
+
+
+def command_parser(command: str, description: str, examples: str, *, parent: Parser | None = None) -> Parser:
+    return Parser(
+        prog=f"tidelog {command}",
+        description=description,
+        epilog=f"examples:\n{examples.rstrip()}",
+        parents=[] if parent is None else [parent],
+    )
+
+
+def connection_options() -> Parser:
+    """A parent for other parsers. No defaults here, so that an option counts before and after the action alike."""
+    parent = Parser(add_help=False, argument_default=argparse.SUPPRESS)
+    reach = parent.add_argument_group("reaching the broker")
+    reach.add_argument(
+        "--bootstrap",
+        metavar="HOST:PORT[,..]",
+        help=f"where the broker listens (default: TIDELOG_BOOTSTRAP, else {DEFAULT_BOOTSTRAP})",
+    )
+    reach.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=seconds,
+        help=f"how long to wait for an answer, tries included (default: {DEFAULT_TIMEOUT_S:g})",
+    )
+    return parent
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON, for scripts")
+
+
+def add_set(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument(
+        "--set", metavar="KEY=VALUE", type=key_value, action="append", default=[], help=f"{what} (may be repeated)"
+    )
+
+
+def actions(parser: Parser) -> argparse._SubParsersAction[Parser]:
+    return parser.add_subparsers(dest="action", metavar="ACTION", title="actions", parser_class=Parser)
+
+
+def parse(parser: Parser, arguments: Sequence[str], *, default: str | None = None) -> argparse.Namespace:
+    """`default` is the action that is meant when none is written, as in `tidelog topics --json`."""
+    given = list(arguments)
+    if default is not None and not {"-h", "--help"} & set(given) and _has_no_action(given):
+        given.insert(0, default)
+    defaults = argparse.Namespace(bootstrap=None, timeout=DEFAULT_TIMEOUT_S, json=False)
+    return parser.parse_args(given, defaults)
+
+
+def _has_no_action(words: Sequence[str]) -> bool:
+    """The first word that is neither an option nor its value is the action; a pattern is none."""
+    for before, word in zip(("", *words), words, strict=False):
+        if not word.startswith("-") and before not in ("--bootstrap", "--timeout"):
+            return any(letter in word for letter in "*?[")
+    return True
+
+
+def action_names(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The sub-parsers by name; none for a command without actions."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}
+
+
+def connect(options: argparse.Namespace) -> Cluster:
+    from tidelog.client.cluster import Cluster
+
+    warnings.showwarning = show_warning  # type: ignore[assignment]
+    bootstrap = options.bootstrap or os.environ.get("TIDELOG_BOOTSTRAP") or DEFAULT_BOOTSTRAP
+    return Cluster(bootstrap, client_id="tidelog-cli", timeout_s=options.timeout)
+
+
+def show_warning(message: Warning | str, *_: Any) -> None:
+    from tidelog.cli.terminal import warn
+
+    warn(" ".join(str(message).split()))
+
+
+def seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of seconds")
+    return value
+
+
+def key_value(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key, value
+
+
+def positive(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def not_negative(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)

@@ -1,0 +1,74 @@
+"""How people say where in a topic: `earliest`, `latest`, an offset, a time, so long ago, or the last N records.
+
+    earliest            the first record that is still there
+    latest              the end: only what comes from now on
+    1234                the offset 1234
+    @1767225600000      the first record at or after this time (milliseconds since 1970)
+    2026-01-01T09:30    the same in ISO 8601; without a zone it is this machine's local time
+    90s 15m 2h 7d       that long ago
+    -10                 the last 10 offsets of each partition
+
+A plain number is always an offset: a guess by its size would one day be wrong. A time is written as a time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.errors import UsageError
+
+if TYPE_CHECKING:
+    from tidelog.client.cluster import Cluster
+    from tidelog.client.metadata import TopicPartition
+
+SECONDS_IN = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+PLACE_HELP = "earliest, latest, OFFSET, a time (ISO 8601 or @MILLISECONDS), so long ago (90s 15m 2h 7d)"
+
+
+class Place(NamedTuple):
+    kind: str  # earliest, latest, offset, time, last
+    number: int = 0
+
+
+def parse_place(text: str, *, now_ms: int | None = None) -> Place:
+    if text in ("earliest", "latest"):
+        return Place(text)
+    digits = text.removeprefix("-")
+    if digits.isascii() and digits.isdigit():
+        return Place("offset", int(text)) if digits == text else Place("last", int(digits))
+    if text[:1] == "@" and text[1:].isascii() and text[1:].isdigit():
+        return Place("time", int(text[1:]))
+    if text[-1:] in SECONDS_IN and text[:-1].isascii() and text[:-1].isdigit():
+        now = int(time.time() * 1000) if now_ms is None else now_ms
+        return Place("time", max(0, now - int(text[:-1]) * SECONDS_IN[text[-1]] * 1000))
+    return Place("time", _iso_ms(text))
+
+
+def _iso_ms(text: str) -> int:
+    from datetime import datetime
+
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(f"{text!r} is not a place in a topic; write {PLACE_HELP}") from None
+
+
+def resolve(cluster: Cluster, place: Place, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The offset that `place` means in each partition now. A time after the last record means the end."""
+    from tidelog.client.offsets import EARLIEST, LATEST, list_offsets
+
+    wanted = list(partitions)
+    if place.kind == "offset":
+        return dict.fromkeys(wanted, place.number)
+    if place.kind == "earliest":
+        return {at: found.offset for at, found in list_offsets(cluster, dict.fromkeys(wanted, EARLIEST)).items()}
+    ends = {at: found.offset for at, found in list_offsets(cluster, dict.fromkeys(wanted, LATEST)).items()}
+    if place.kind == "latest":
+        return ends
+    if place.kind == "time":
+        found = list_offsets(cluster, dict.fromkeys(wanted, place.number))
+        return {at: found[at].offset if found[at].offset >= 0 else ends[at] for at in wanted}
+    starts = resolve(cluster, Place("earliest"), wanted)
+    return {at: max(starts[at], ends[at] - place.number) for at in wanted}

@@ -1,0 +1,193 @@
+"""`tidelog produce TOPIC`: records from standard input, a line each, acked before it ends.
+
+Lines are bytes and stay as they are, without their line feed. They go out in batches when much comes at once, and at
+once when little comes: whenever nothing more waits on standard input, what there is is flushed. A line that fails
+does not stop the others; it is reported with its number, and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.cli import options as command
+from tidelog.cli.record_json import NewRow, parse_row
+from tidelog.cli.terminal import show_json
+from tidelog.errors import UsageError
+
+if TYPE_CHECKING:
+    from tidelog.client.cluster import Cluster
+    from tidelog.client.producer import Delivery, Producer
+
+EXAMPLES = """\
+  echo hello | tidelog produce orders
+  tidelog produce orders < lines.txt
+  printf '42:shipped\\n43:paid\\n' | tidelog produce orders --key-separator :
+  echo '{"key": "42", "value": {"total": 10}, "headers": {"trace": "a1"}}' | tidelog produce orders --json
+  tidelog tail orders --from earliest --json | tidelog produce copy --json --repartition
+"""
+
+ACKS = {"all": -1, "1": 1, "0": 0}
+COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
+READ_BYTES = 1 << 20
+LINES_BETWEEN_FLUSHES = 50_000
+FAILURES_SHOWN = 20
+
+
+class Failure(NamedTuple):
+    line: int
+    reason: str
+
+
+class Tally:
+    """Lines sent and not yet known, and what became of the others."""
+
+    __slots__ = ("acked", "failures", "open")
+
+    def __init__(self) -> None:
+        self.acked = 0
+        self.failures: list[Failure] = []
+        self.open: list[tuple[int, Delivery]] = []
+
+    def count(self) -> None:
+        """After a flush."""
+        for line, delivery in self.open:
+            if delivery.acked:
+                self.acked += 1
+            else:
+                self.failures.append(Failure(line, str(delivery.error)))
+        self.open = []
+
+
+def parser() -> command.Parser:
+    reach = command.connection_options()
+    made = command.command_parser("produce", "Write records from standard input, a line each.", EXAMPLES, parent=reach)
+    made.add_argument("topic", metavar="TOPIC", help="where to; made first where the broker allows that")
+    made.add_argument("--key-separator", metavar="TEXT", help="what stands before the first TEXT of a line is the key")
+    made.add_argument("--key", metavar="TEXT", help="the key of every record")
+    made.add_argument(
+        "--header",
+        metavar="KEY=VALUE",
+        type=command.key_value,
+        action="append",
+        default=[],
+        help="a header of every record (may be repeated)",
+    )
+    made.add_argument(
+        "--partition", metavar="N", type=command.not_negative, help="where every record goes (default: by key)"
+    )
+    made.add_argument(
+        "--json",
+        action="store_true",
+        default=False,
+        help="each line is an object with key, value, headers, partition, timestamp; the summary is JSON too",
+    )
+    made.add_argument("--repartition", action="store_true", help="do not heed the partition in JSON: choose by key")
+    made.add_argument("--acks", choices=list(ACKS), default="all", help="what to wait for (default: all)")
+    made.add_argument("--compression", choices=COMPRESSIONS, default="none", help="of the batches (default: none)")
+    made.add_argument("--quiet", action="store_true", help="say nothing when all went well")
+    return made
+
+
+def run(arguments: list[str]) -> int:
+    from tidelog.client.producer import Producer
+
+    options = command.parse(parser(), arguments)
+    if options.key is not None and options.key_separator is not None:
+        raise UsageError("produce: --key or --key-separator, not both")
+    if options.key_separator == "":
+        raise UsageError("produce: --key-separator is empty; name the text between key and value")
+    with command.connect(options) as cluster:
+        producer = Producer(cluster, acks=ACKS[options.acks], compression=options.compression)
+        tally = Tally()
+        try:
+            produce(cluster, producer, options, tally)
+        finally:
+            report(tally, options)
+    return 1 if tally.failures else 0
+
+
+def produce(cluster: Cluster, producer: Producer, options: Namespace, tally: Tally) -> None:
+    cluster.retry(lambda: cluster.topic(options.topic, auto_create=True))
+    headers = [(name, value.encode()) for name, value in options.header]
+    for number, line in lines(producer, tally):
+        try:
+            row = row_of(line, options)
+            delivery = producer.send(
+                options.topic,
+                row.value,
+                key=row.key,
+                headers=[*headers, *row.headers],
+                partition=options.partition if row.partition is None or options.repartition else row.partition,
+                timestamp=row.timestamp,
+            )
+        except UsageError as error:
+            tally.failures.append(Failure(number, str(error)))
+        else:
+            tally.open.append((number, delivery))
+    settle(producer, tally)
+
+
+def lines(producer: Producer, tally: Tally) -> Iterator[tuple[int, bytes]]:
+    """Numbered from 1. Settles what was sent before it waits for more."""
+    source = sys.stdin.fileno()
+    rest = b""
+    number = 0
+    while chunk := os.read(source, READ_BYTES):
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            number += 1
+            yield number, line
+        if len(tally.open) >= LINES_BETWEEN_FLUSHES or not select.select([source], [], [], 0)[0]:
+            settle(producer, tally)
+    if rest:
+        yield number + 1, rest
+
+
+def settle(producer: Producer, tally: Tally) -> None:
+    producer.flush(strict=False)
+    tally.count()
+
+
+def row_of(line: bytes, options: Namespace) -> NewRow:
+    if options.json:
+        row = parse_row(line)
+        return row if row.key is not None or options.key is None else row._replace(key=options.key.encode())
+    if options.key_separator is None:
+        return NewRow(None if options.key is None else options.key.encode(), line, [], None, None)
+    key, found, value = line.partition(options.key_separator.encode())
+    if not found:
+        raise UsageError(f"no {options.key_separator!r} in it, so no key")
+    return NewRow(key, value, [], None, None)
+
+
+def report(tally: Tally, options: Namespace) -> None:
+    tally.failures.sort()
+    if options.json:
+        failed = [failure._asdict() for failure in tally.failures]
+        if failed or not options.quiet:
+            show_json({"topic": options.topic, "acked": tally.acked, "unknown": len(tally.open), "failed": failed})
+        return
+    for first, last, reason in runs(tally.failures)[:FAILURES_SHOWN]:
+        where = f"line {first}" if first == last else f"lines {first} to {last}"
+        print(f"tidelog: {where}: {reason}", file=sys.stderr)
+    if tally.failures or tally.open or not options.quiet:
+        verb = "sent, acks=0 promises nothing" if options.acks == "0" else "acked"
+        lost = f", {len(tally.failures)} failed" if tally.failures else ""
+        unknown = f", {len(tally.open)} may have been written or not" if tally.open else ""
+        print(f"{tally.acked} record{'' if tally.acked == 1 else 's'} {verb}{lost}{unknown}", flush=True)
+
+
+def runs(failures: list[Failure]) -> list[tuple[int, int, str]]:
+    """Neighbouring lines with one reason together."""
+    made: list[tuple[int, int, str]] = []
+    for line, reason in failures:
+        if made and made[-1][1] == line - 1 and made[-1][2] == reason:
+            made[-1] = (made[-1][0], line, reason)
+        else:
+            made.append((line, line, reason))
+    return made

@@ -1,0 +1,82 @@
+"""What commands print with: colours on a terminal only, aligned tables, JSON for scripts, questions to a person.
+
+Colours are off when standard output is not a terminal, when NO_COLOR is set to anything, or when TERM is dumb.
+Whatever came from a broker passes `printable` before it is shown, so that no record, key or group name can drive the
+terminal.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, TextIO
+
+CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+COLUMN_GAP = "  "
+SIZE_UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
+
+
+def colours(stream: TextIO | None = None) -> bool:
+    stream = sys.stdout if stream is None else stream
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def paint(text: str, colour: str, stream: TextIO | None = None) -> str:
+    return f"\x1b[{CODES[colour]}m{text}\x1b[0m" if text and colours(stream) else text
+
+
+def printable(text: str) -> str:
+    """Control characters and lone surrogates as escapes; everything else as it is."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
+
+
+def show_table(
+    header: Sequence[str], rows: Iterable[Sequence[Any]], *, colour_of: dict[int, str] | None = None
+) -> None:
+    """Numbers to the right, text to the left; None is shown as `-`. `colour_of` names a colour by column."""
+    listed = [list(row) for row in rows]
+    texts = [["-" if cell is None else printable(str(cell)) for cell in row] for row in listed]
+    widths = [max(len(line[i]) for line in [list(header), *texts]) for i in range(len(header))]
+    numeric = [
+        all(row[i] is None or isinstance(row[i], int) for row in listed) and bool(listed) for i in range(len(header))
+    ]
+
+    def line(cells: Sequence[str], painted: dict[int, str]) -> str:
+        aligned = [c.rjust(w) if n else c.ljust(w) for c, w, n in zip(cells, widths, numeric, strict=True)]
+        return COLUMN_GAP.join(
+            paint(cell, painted[i]) if i in painted else cell for i, cell in enumerate(aligned)
+        ).rstrip()
+
+    print(line([name.upper() for name in header], dict.fromkeys(range(len(header)), "dim")))
+    for cells in texts:
+        print(line(cells, colour_of or {}))
+
+
+def show_json(value: Any) -> None:
+    import json
+
+    print(json.dumps(value, indent=2 if sys.stdout.isatty() else None, ensure_ascii=False))
+
+
+def warn(message: str) -> None:
+    print(paint(f"tidelog: {message}", "yellow", sys.stderr), file=sys.stderr)
+
+
+def confirm(question: str) -> bool:
+    """False when nobody can be asked: a script says --yes."""
+    if not sys.stdin.isatty():
+        return False
+    print(f"{question} [y/N] ", end="", flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def size_text(size: int) -> str:
+    amount = float(size)
+    for unit in SIZE_UNITS:
+        if abs(amount) < 1000 or unit == SIZE_UNITS[-1]:
+            break
+        amount /= 1000
+    return f"{size} B" if unit == "B" else f"{amount:.1f} {unit}"

@@ -1,0 +1,290 @@
+"""`tidelog topics [list|create|delete|alter|describe]`."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from tidelog.cli import options as command
+from tidelog.cli.terminal import confirm, paint, show_json, show_table, size_text
+from tidelog.errors import BrokerError, UsageError
+
+if TYPE_CHECKING:
+    from tidelog.client.cluster import Cluster
+    from tidelog.client.metadata import Topic, TopicPartition
+
+EXAMPLES = """\
+  tidelog topics                                         every topic
+  tidelog topics 'order*' --json                         those whose names match
+  tidelog topics create orders --partitions 3
+  tidelog topics create metrics --set tidelog.durability=memory --set retention.ms=3600000
+  tidelog topics alter orders --set retention.ms=86400000 --unset segment.bytes --partitions 6
+  tidelog topics describe orders
+  tidelog topics delete orders --yes
+"""
+
+DURABILITY = {
+    "disk": "disk: an ack means synced",
+    "memory": "memory: an ack means in the page cache; a power cut may lose the latest records",
+}
+
+
+def parser() -> command.Parser:
+    reach = command.connection_options()
+    made = command.command_parser("topics", "List, create, delete, alter and describe topics.", EXAMPLES, parent=reach)
+    actions = command.actions(made)
+    listing = actions.add_parser(
+        "list", parents=[reach], help="topics with their size (the default)", description="List topics."
+    )
+    listing.add_argument("pattern", nargs="?", metavar="PATTERN", help="only names that match, such as 'order*'")
+    listing.add_argument("--internal", action="store_true", help="internal topics too")
+    listing.add_argument("--quiet", action="store_true", help="names only")
+    command.add_json(listing)
+    create = actions.add_parser("create", parents=[reach], help="make topics", description="Make topics.")
+    create.add_argument("names", nargs="+", metavar="NAME", help="how it is to be called")
+    create.add_argument(
+        "--partitions", type=command.positive, default=-1, metavar="N", help="how many (default: the broker's)"
+    )
+    create.add_argument(
+        "--replication", type=command.positive, default=-1, metavar="N", help="copies (default: the broker's)"
+    )
+    create.add_argument("--if-missing", action="store_true", help="it is no error when it is there already")
+    command.add_set(create, "a setting of the topic")
+    delete = actions.add_parser(
+        "delete", parents=[reach], help="delete topics", description="Delete topics and all their records."
+    )
+    delete.add_argument("names", nargs="+", metavar="TOPIC", help="which")
+    delete.add_argument("--yes", action="store_true", help="do not ask")
+    alter = actions.add_parser(
+        "alter", parents=[reach], help="change settings, add partitions", description="Change a topic."
+    )
+    alter.add_argument("names", nargs="+", metavar="TOPIC", help="which")
+    alter.add_argument(
+        "--partitions", type=command.positive, metavar="N", help="how many there are to be; only more than now"
+    )
+    command.add_set(alter, "a setting of the topic")
+    alter.add_argument(
+        "--unset", metavar="KEY", action="append", default=[], help="back to the default (may be repeated)"
+    )
+    describe = actions.add_parser(
+        "describe", parents=[reach], help="partitions, settings, durability", description="Show topics in full."
+    )
+    describe.add_argument("names", nargs="+", metavar="TOPIC", help="which")
+    command.add_json(describe)
+    return made
+
+
+def run(arguments: list[str]) -> int:
+    options = command.parse(parser(), arguments, default="list")
+    action = {"list": list_topics, "create": create, "delete": delete, "alter": alter, "describe": describe}[
+        options.action
+    ]
+    with command.connect(options) as cluster:
+        return action(cluster, options)
+
+
+def list_topics(cluster: Cluster, options: Namespace) -> int:
+    from tidelog.client.admin import topics
+
+    listed = [topic for topic in topics.describe(cluster) if options.internal or not hidden(topic)]
+    if options.pattern:
+        listed = [topic for topic in listed if fnmatchcase(topic.name, options.pattern)]
+    if options.quiet:
+        print("\n".join(topic.name for topic in listed), end="\n" if listed else "")
+        return 0
+    summaries = summarise(cluster, listed)
+    if options.json:
+        show_json(summaries)
+    elif summaries:
+        rows = [(s["topic"], s["partitions"], s["records"], size_or_none(s["bytes"])) for s in summaries]
+        show_table(("topic", "partitions", "records", "size"), rows)
+    else:
+        print("no topics; `tidelog topics create NAME` makes one")
+    return 0
+
+
+def hidden(topic: Topic) -> bool:
+    """Kafka flags its own; ours begin with two underscores as well."""
+    return topic.internal or topic.name.startswith("__")
+
+
+def summarise(cluster: Cluster, listed: list[Topic]) -> list[dict[str, Any]]:
+    ends = spans_of(cluster, listed)
+    sizes = sizes_of(cluster)
+    found = []
+    for topic in listed:
+        spans = [span for at, span in ends.items() if at.topic == topic.name]
+        held = [size for at, size in sizes.items() if at.topic == topic.name]
+        found.append(
+            {
+                "topic": topic.name,
+                "partitions": len(topic.partitions),
+                "records": sum(end - start for start, end in spans) if spans else None,
+                "bytes": sum(held) if held else None,
+            }
+        )
+    return found
+
+
+def spans_of(cluster: Cluster, listed: list[Topic]) -> dict[TopicPartition, tuple[int, int]]:
+    """First and next offset of every partition; offsets count records, or a little more (compaction, transactions)."""
+    from tidelog.client.metadata import TopicPartition
+    from tidelog.client.offsets import EARLIEST, LATEST, list_offsets
+
+    partitions = [TopicPartition(topic.name, index) for topic in listed if topic.led for index in topic.partitions]
+    starts = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
+    ends = list_offsets(cluster, dict.fromkeys(partitions, LATEST))
+    return {at: (starts[at].offset, ends[at].offset) for at in partitions}
+
+
+def sizes_of(cluster: Cluster) -> dict[TopicPartition, int]:
+    """Bytes on disk, largest replica first; nothing where the broker does not say."""
+    from tidelog.client.admin import brokers
+
+    sizes: dict[TopicPartition, int] = {}
+    try:
+        for held in brokers.log_dirs(cluster):
+            for at, size in held.sizes.items():
+                sizes[at] = max(size, sizes.get(at, 0))
+    except BrokerError:
+        return {}
+    return sizes
+
+
+def size_or_none(size: int | None) -> str | None:
+    return None if size is None else size_text(size)
+
+
+def create(cluster: Cluster, options: Namespace) -> int:
+    from tidelog.client.admin import topics
+    from tidelog.wire.error_code import ErrorCode
+
+    for name in options.names:
+        try:
+            topic = topics.create(
+                cluster, name, partitions=options.partitions, replication=options.replication, configs=dict(options.set)
+            )
+        except BrokerError as error:
+            if not options.if_missing or error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+            print(f"{name} is there already")
+        else:
+            print(f"{name} has {len(topic.partitions)} partition{'s' if len(topic.partitions) > 1 else ''}")
+    return 0
+
+
+def delete(cluster: Cluster, options: Namespace) -> int:
+    from tidelog.client.admin import topics
+
+    for name, (start, end) in extents(cluster, options.names).items():
+        if not options.yes and not confirm(f"delete {name} and its {end - start} records?"):
+            raise UsageError(f"{name} was not deleted; say --yes to delete without being asked")
+        topics.delete(cluster, name)
+        print(f"{name} is deleted")
+    return 0
+
+
+def extents(cluster: Cluster, names: list[str]) -> dict[str, tuple[int, int]]:
+    from tidelog.client.admin import topics
+
+    spans = spans_of(cluster, topics.describe(cluster, names))
+    return {
+        name: (
+            sum(start for at, (start, _) in spans.items() if at.topic == name),
+            sum(end for at, (_, end) in spans.items() if at.topic == name),
+        )
+        for name in names
+    }
+
+
+def alter(cluster: Cluster, options: Namespace) -> int:
+    from tidelog.client.admin import configs, topics
+
+    if not (options.set or options.unset or options.partitions):
+        raise UsageError("topics alter: nothing to change; give --set, --unset or --partitions")
+    for name in options.names:
+        if options.set or options.unset:
+            configs.alter(cluster, configs.TOPIC, name, set=dict(options.set), delete=options.unset)
+        if options.partitions:
+            topics.add_partitions(cluster, name, options.partitions)
+        print(f"{name} is changed")
+    return 0
+
+
+def describe(cluster: Cluster, options: Namespace) -> int:
+    from tidelog.client.admin import topics
+
+    described = [description(cluster, topic) for topic in topics.describe(cluster, options.names)]
+    if options.json:
+        show_json(described)
+        return 0
+    for number, one in enumerate(described):
+        if number:
+            print()
+        show_description(one)
+    return 0
+
+
+def description(cluster: Cluster, topic: Topic) -> dict[str, Any]:
+    from tidelog.client.admin import configs
+
+    settings = configs.describe(cluster, configs.TOPIC, topic.name)
+    spans, sizes = spans_of(cluster, [topic]), sizes_of(cluster)
+    partitions = []
+    for index, partition in topic.partitions.items():
+        start, end = next((span for at, span in spans.items() if at.partition == index), (None, None))
+        partitions.append(
+            {
+                "partition": index,
+                "leader": partition.leader,
+                "leader_epoch": partition.leader_epoch,
+                "start": start,
+                "end": end,
+                "bytes": next((size for at, size in sizes.items() if at == (topic.name, index)), None),
+                "replicas": list(partition.replicas),
+                "in_sync": list(partition.in_sync),
+            }
+        )
+    return {
+        "topic": topic.name,
+        "id": topic.topic_id.hex(),
+        "internal": topic.internal,
+        "durability": durability({one.name: one.value for one in settings}, topic),
+        "settings": {one.name: {"value": one.value, "source": one.source} for one in settings if not one.is_default},
+        "partitions": partitions,
+    }
+
+
+def durability(settings: dict[str, str | None], topic: Topic) -> str:
+    """What an ack of this topic means; where there is no `tidelog.durability`, read off Kafka's own settings."""
+    ours = settings.get("tidelog.durability")
+    if ours is not None:
+        return DURABILITY.get(ours, ours)
+    copies = max((len(partition.replicas) for partition in topic.partitions.values()), default=0)
+    where = f"{copies} replica{'s' if copies != 1 else ''}"
+    if settings.get("flush.messages") == "1":
+        return f"disk of {where}: flush.messages=1"
+    return f"page cache of {where}"
+
+
+def show_description(one: dict[str, Any]) -> None:
+    print(f"{paint(one['topic'], 'bold')}  {paint(one['id'], 'dim')}")
+    print(f"durability  {one['durability']}")
+    for name, setting in one["settings"].items():
+        print(f"setting     {name}={setting['value']}  {paint(setting['source'], 'dim')}")
+    header = ("partition", "leader", "epoch", "start", "end", "size", "replicas", "in sync")
+    rows = [
+        (
+            p["partition"],
+            p["leader"],
+            p["leader_epoch"],
+            p["start"],
+            p["end"],
+            size_or_none(p["bytes"]),
+            ",".join(map(str, p["replicas"])),
+            ",".join(map(str, p["in_sync"])),
+        )
+        for p in one["partitions"]
+    ]
+    show_table(header, rows)

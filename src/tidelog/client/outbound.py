@@ -1,0 +1,285 @@
+"""Batches on their way out: each goes to its leader, is answered, and is sent again as long as that can help.
+
+    waiting ---launch---> in flight ---answered---> acked
+       ^                     |      `--refused----> failed (a code that no second try helps, or the deadline)
+       '---retriable code, or the connection was lost (the outcome is unknown)
+
+Rules:
+- One request holds at most one batch of a partition, and a leader has at most MAX_IN_FLIGHT requests (one, without
+  idempotence: two would not keep their order if the first is refused).
+- With idempotence a batch keeps its producer id and sequence over all tries, and the broker drops what it already has.
+  After a gap (a batch failed for good, or the broker forgot the producer) a new producer id is had, and what is known
+  not to be written is stamped anew. A batch of unknown outcome is never stamped anew: it would be written twice.
+- Without idempotence a batch of unknown outcome is not sent again: only the caller knows whether twice is worse.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tidelog.client.backoff import waits
+from tidelog.client.cluster import UNKNOWN_TOPIC, UNKNOWN_TOPIC_TRIES, Cluster
+from tidelog.client.connection import Connection, Sent
+from tidelog.client.metadata import TopicPartition, by_topic
+from tidelog.client.refusal import check, refused
+from tidelog.errors import BrokerError, Disconnected, PeerError, TidelogError
+from tidelog.record.codec import restamp
+from tidelog.wire.error_code import ErrorCode, is_retriable
+from tidelog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from tidelog.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+MAX_IN_FLIGHT = 5  # requests a leader; brokers remember the last five batches of a producer
+MAX_REQUEST_BYTES = 16 << 20
+BY_NAME = 12  # the last version of Produce that has topics by name
+SEQUENCES = 1 << 31  # then they begin at 0 again
+
+WRITTEN = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+GAPS = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
+
+
+class Batch:
+    """One batch under way. `base_offset` is -1 until it is acked, and stays -1 where the broker does not say."""
+
+    __slots__ = (
+        "acked",
+        "at",
+        "base_offset",
+        "base_sequence",
+        "count",
+        "data",
+        "deadline",
+        "doubtful",
+        "error",
+        "number",
+        "unknown",
+    )
+
+    def __init__(self, at: TopicPartition, data: bytearray, count: int, deadline: float) -> None:
+        self.at = at
+        self.data = data
+        self.count = count
+        self.deadline = deadline
+        self.number = -1
+        self.base_sequence = -1
+        self.base_offset = -1
+        self.acked = False
+        self.doubtful = False
+        self.unknown = 0  # how often its topic or partition was not known
+        self.error: TidelogError | None = None
+
+
+class Flight(NamedTuple):
+    node_id: int
+    connection: Connection
+    sent: Sent[ProduceResponse]
+    batches: dict[TopicPartition, Batch]
+    topics: dict[bytes, str]
+
+
+class Outbound:
+    def __init__(self, cluster: Cluster, *, acks: int, idempotent: bool) -> None:
+        self.cluster = cluster
+        self.acks = acks
+        self.idempotent = idempotent
+        self.failed: list[Batch] = []
+        self._flights: deque[Flight] = deque()
+        self._again: list[Batch] = []
+        self._numbers = 0
+        self._producer_id = -1
+        self._producer_epoch = -1
+        self._sequences: dict[TopicPartition, int] = {}
+        self._gap = False
+
+    def launch(self, batches: Iterable[Batch]) -> None:
+        """Sends them; waits only where a leader has its fill of requests."""
+        if self._again or self._gap:
+            self.settle()
+        fresh = list(batches)
+        for batch in fresh:
+            batch.number = self._numbers
+            self._numbers += 1
+        if self.idempotent:
+            if self._producer_id < 0:
+                self._renew([])
+            self._stamp(fresh)
+        self._send(fresh)
+
+    def settle(self) -> None:
+        """Returns when every batch is acked or failed."""
+        for wait in waits():
+            while self._flights:
+                self._land()
+            again = self._in_time(sorted(self._again, key=lambda batch: batch.number))
+            self._again = []
+            doubtful = [batch for batch in again if batch.doubtful]
+            if self._gap and not doubtful:
+                self._renew(again)
+            if not again:
+                return
+            self.cluster.forget()
+            time.sleep(wait)
+            if self._gap:
+                self._again = [batch for batch in again if not batch.doubtful]
+                again = doubtful
+            self._send(again)
+
+    def _in_time(self, batches: list[Batch]) -> list[Batch]:
+        now = time.monotonic()
+        for batch in batches:
+            if now > batch.deadline:
+                self._fail(batch, batch.error or refused(ErrorCode.REQUEST_TIMED_OUT, f"a batch for {batch.at}"))
+        return [batch for batch in batches if now <= batch.deadline]
+
+    def _fail(self, batch: Batch, error: TidelogError) -> None:
+        batch.error = error
+        self.failed.append(batch)
+        self._gap = self.idempotent
+
+    def _send(self, batches: list[Batch]) -> None:
+        for wave in waves(batches):
+            led: dict[int, list[Batch]] = {}
+            for batch in wave:
+                try:
+                    leader = self.cluster.leader_id(batch.at, auto_create=True)
+                except PeerError as error:
+                    self._trouble(batch, error)
+                else:
+                    led.setdefault(leader, []).append(batch)
+            for leader, together in led.items():
+                for portion in portions(together):
+                    self._depart(leader, {batch.at: batch for batch in portion})
+
+    def _depart(self, leader: int, batches: dict[TopicPartition, Batch]) -> None:
+        limit = MAX_IN_FLIGHT if self.idempotent else 1
+        while sum(flight.node_id == leader for flight in self._flights) >= limit:
+            self._land()
+        try:
+            connection = self.cluster.node(leader)
+            request, topics, version = self._request(connection, batches)
+        except PeerError as error:
+            for batch in batches.values():
+                self._trouble(batch, error)
+            return
+        try:
+            if self.acks == 0:
+                connection.send_unanswered(request, version=version)
+                for batch in batches.values():
+                    batch.acked = True
+            else:
+                sent = connection.send(request, ProduceResponse, version=version)
+                self._flights.append(Flight(leader, connection, sent, batches, topics))
+        except Disconnected as error:
+            self._lost(batches, error)
+
+    def _request(
+        self, connection: Connection, batches: dict[TopicPartition, Batch]
+    ) -> tuple[ProduceRequest, dict[bytes, str], int]:
+        topics = {name: self.cluster.topic(name) for name in by_topic(batches)}
+        by_id = all(topic.has_id for topic in topics.values())
+        version = connection.version_of(ProduceRequest, highest=None if by_id else BY_NAME)
+        request = ProduceRequest(acks=self.acks, timeout_ms=int(self.cluster.timeout_s * 1000))
+        for name, partitions in by_topic(batches).items():
+            data = [PartitionProduceData(index=p, records=batches[TopicPartition(name, p)].data) for p in partitions]
+            request.topic_data.append(TopicProduceData(name=name, topic_id=topics[name].topic_id, partition_data=data))
+        return request, {topic.topic_id: name for name, topic in topics.items()}, version
+
+    def _land(self) -> None:
+        flight = self._flights.popleft()
+        try:
+            answer = flight.connection.receive(flight.sent)
+        except PeerError as error:
+            self._lost(flight.batches, error)
+            return
+        for topic in answer.responses:
+            name = topic.name or flight.topics.get(bytes(topic.topic_id), "")
+            for result in topic.partition_responses:
+                batch = flight.batches.get(TopicPartition(name, result.index))
+                if batch is not None:
+                    self._answered(batch, result)
+
+    def _answered(self, batch: Batch, result: PartitionProduceResponse) -> None:
+        batch.doubtful = False
+        if result.error_code in WRITTEN:
+            batch.acked = True
+            batch.base_offset = result.base_offset
+            batch.error = None
+            return
+        said = result.error_message or next((one.batch_index_error_message for one in result.record_errors), None)
+        self._trouble(batch, refused(result.error_code, f"a batch for {batch.at}", said))
+
+    def _trouble(self, batch: Batch, error: PeerError) -> None:
+        """It is known not to be written, at least by this try."""
+        code = error.code if isinstance(error, BrokerError) else ErrorCode.NETWORK_EXCEPTION
+        # Over TCP a checksum does not go wrong on the way: the batch was made wrong, and stays so.
+        hopeless = not is_retriable(code) or code == ErrorCode.CORRUPT_MESSAGE
+        if self.idempotent and code in GAPS:
+            self._gap = True
+            hopeless = False
+        batch.unknown += code in UNKNOWN_TOPIC
+        if hopeless or batch.unknown == UNKNOWN_TOPIC_TRIES:
+            self._fail(batch, error)
+        else:
+            batch.error = error
+            self._again.append(batch)
+
+    def _lost(self, batches: dict[TopicPartition, Batch], error: PeerError) -> None:
+        for batch in batches.values():
+            batch.doubtful = True
+            if self.idempotent:
+                batch.error = error
+                self._again.append(batch)
+            else:
+                self._fail(batch, Disconnected(f"{error}; a batch for {batch.at} may have been written or not"))
+
+    def _renew(self, unwritten: list[Batch]) -> None:
+        def attempt() -> InitProducerIdResponse:
+            answer = self.cluster.any_node().call(InitProducerIdRequest(transactional_id=None), InitProducerIdResponse)
+            check(answer.error_code, "a producer id")
+            return answer
+
+        answer = self.cluster.retry(attempt)
+        self._producer_id, self._producer_epoch = answer.producer_id, answer.producer_epoch
+        self._sequences.clear()
+        self._gap = False
+        self._stamp(unwritten)
+
+    def _stamp(self, batches: list[Batch]) -> None:
+        for batch in batches:
+            batch.base_sequence = self._sequences.get(batch.at, 0)
+            self._sequences[batch.at] = (batch.base_sequence + batch.count) % SEQUENCES
+            restamp(batch.data, self._producer_id, self._producer_epoch, batch.base_sequence, False)
+
+
+def waves(batches: Iterable[Batch]) -> list[list[Batch]]:
+    """Batches in order, so that no wave has two of one partition."""
+    made: list[list[Batch]] = []
+    seen: dict[TopicPartition, int] = {}
+    for batch in batches:
+        turn = seen.get(batch.at, 0)
+        seen[batch.at] = turn + 1
+        if turn == len(made):
+            made.append([])
+        made[turn].append(batch)
+    return made
+
+
+def portions(batches: Iterable[Batch]) -> list[list[Batch]]:
+    """Batches of one wave, so that no request is larger than MAX_REQUEST_BYTES unless one batch is."""
+    made: list[list[Batch]] = [[]]
+    size = 0
+    for batch in batches:
+        if made[-1] and size + len(batch.data) > MAX_REQUEST_BYTES:
+            made.append([])
+            size = 0
+        made[-1].append(batch)
+        size += len(batch.data)
+    return made
