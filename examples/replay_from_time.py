@@ -12,8 +12,6 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 import tidelog
 
 START = int(time() * 1000) - 60_000  # a minute ago, in milliseconds; each record below is a second later
-    int(time() * 1000) - 60_000
-)  # a minute ago, in milliseconds; each record below is one second after the one before
 
 with tidelog.Broker() as broker:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
