@@ -7,7 +7,7 @@ is left; what may change under us while the GIL is away (a caller's bytearray) i
 work of RELEASE_BYTES and more: taking it back can cost more than a small checksum.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, realloc
@@ -31,6 +31,7 @@ cdef extern from "bytes.h":
     void write64(uint8_t* p, int64_t n) noexcept nogil
     int64_t wrapping_subtract(int64_t a, int64_t b) noexcept nogil
     int varint_size(int64_t n) noexcept nogil
+    void prefer_huge_pages(void* block, size_t size) noexcept nogil
     int32_t murmur2_of(const uint8_t* p, Py_ssize_t n) noexcept nogil
     uint8_t* write_varint(uint8_t* p, int64_t n) noexcept nogil
 
@@ -47,12 +48,12 @@ cdef extern from "decode.h":
         int append_time
     ctypedef struct Vector:
         uint8_t* data
-        size_t size
+        size_t size, capacity
     ctypedef struct Column:
         int32_t* offsets
         uint8_t* validity
-        uint8_t* data
-        int64_t used, nulls
+        Vector data
+        int64_t nulls
     ctypedef struct Sink:
         int64_t* offsets
         int64_t* timestamps
@@ -60,6 +61,7 @@ cdef extern from "decode.h":
         Column keys, values
         int64_t row, header_count
         Vector header_key_ends, header_keys, header_value_ends, header_value_valid, header_values
+    int reserve(Vector* vector, size_t more) noexcept nogil
     int push(Vector* vector, const void* data, size_t size) noexcept nogil
     Fault take_parts(Sink* sink, const Part* parts, int64_t count, int64_t* failed, int64_t* first_row) noexcept nogil
 
@@ -84,11 +86,6 @@ cdef extern from "encode.h":
                         int64_t* next, int64_t* max_timestamp, int64_t* base_timestamp) noexcept nogil
 
 cdef extern from "Python.h":
-    ctypedef struct PyObject
-    PyObject* new_bytes "PyBytes_FromStringAndSize" (const char* data, Py_ssize_t size) except NULL
-    char* bytes_address "PyBytes_AsString" (PyObject* block) noexcept
-    int _PyBytes_Resize(PyObject** block, Py_ssize_t size) except -1
-    void Py_XDECREF(PyObject* block) noexcept
     object PyUnicode_DecodeUTF8(const char* data, Py_ssize_t size, const char* errors)
     int PyByteArray_Resize(object array, Py_ssize_t size) except -1
     char* PyByteArray_AsString(object array) noexcept
@@ -105,6 +102,8 @@ cdef enum:
     MIN_RECORD_SIZE = 7
     MAX_RECORD_FRAME = 36  # bytes of a record that are not key, value or headers, at most
     MAX_HEADER_FRAME = 10  # bytes of a header that are not name or value, at most
+    LIKELY_KEYS = 8  # room for keys at first: this part of all bytes
+    TAKE_OVER_FROM = 1 << 13  # bytes from which on an object of their own is cheaper than a copy
     RELEASE_BYTES = 1 << 18
 
 cdef object _new_tuple = tuple.__new__

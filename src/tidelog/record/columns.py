@@ -29,7 +29,7 @@ from tidelog.record.header import (
 
 MAX_DECOMPRESSED = 256 << 20  # bytes that the compressed batches of one decode may become, in all
 TARGET_SIZE = 1 << 20  # bytes that a batch made of columns has at most, before compression
-_ROWS_AT_ONCE = 4096  # Python objects that exist at a time while rows are iterated
+_ROWS_AT_ONCE = 256  # Python objects that exist at a time while rows are iterated
 _SEQUENCES = 1 << 31  # sequences of a producer go round after as many
 
 

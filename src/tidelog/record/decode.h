@@ -2,8 +2,8 @@
  *
  * A record is, after its length: attributes (one byte), timestamp delta, offset delta, key, value, header count and
  * headers; numbers are zigzag varints, keys and values a length (-1 for null) and bytes. Every length is compared with
- * what is left before a byte of it is used, and a record must end where its length says. Memory for rows and for keys
- * and values is the caller's and large enough for anything that fits the bytes; headers grow their own.
+ * what is left before a byte of it is used, and a record must end where its length says. Memory for what has a fixed
+ * width is the caller's and large enough for all rows; byte strings go to vectors, which grow.
  */
 #ifndef TIDELOG_DECODE_H
 #define TIDELOG_DECODE_H
@@ -51,10 +51,11 @@ typedef struct { /* bytes that grow */
     size_t size, capacity;
 } Vector;
 
-typedef struct { /* data has room for all bytes of all parts, and SHORT_COPY more */
+typedef struct { /* byte strings of rows; the capacity has SHORT_COPY bytes more than are used */
     int32_t *offsets;
-    uint8_t *validity, *data;
-    int64_t used, nulls;
+    uint8_t *validity;
+    Vector data;
+    int64_t nulls;
 } Column;
 
 typedef struct {
@@ -65,16 +66,20 @@ typedef struct {
     Vector header_key_ends, header_keys, header_value_ends, header_value_valid, header_values;
 } Sink;
 
+static int reserve(Vector *vector, size_t more) {
+    if (more <= vector->capacity - vector->size) return 1;
+    size_t capacity = vector->capacity * 2;
+    if (capacity < vector->size + more) capacity = vector->size + more;
+    if (capacity < 64) capacity = 64;
+    uint8_t *grown = realloc(vector->data, capacity);
+    if (!grown) return 0;
+    vector->data = grown;
+    vector->capacity = capacity;
+    return 1;
+}
+
 static int push(Vector *vector, const void *data, size_t size) {
-    if (vector->size + size > vector->capacity) {
-        size_t capacity = vector->capacity * 2;
-        if (capacity < vector->size + size) capacity = vector->size + size;
-        if (capacity < 64) capacity = 64;
-        uint8_t *grown = realloc(vector->data, capacity);
-        if (!grown) return 0;
-        vector->data = grown;
-        vector->capacity = capacity;
-    }
+    if (!reserve(vector, size)) return 0;
     if (size) memcpy(vector->data + vector->size, data, size);
     vector->size += size;
     return 1;
@@ -86,20 +91,22 @@ static inline Fault take_bytes(Column *column, int64_t row, const uint8_t **curs
     if (!read_varint(cursor, end, &size)) return WRONG_VARINT;
     if (size >= 0) {
         const uint8_t *p = *cursor;
+        Vector *data = &column->data;
         if (size > end - p) return wrong;
-        if (column->used + size > INT32_MAX) return COLUMN_FULL;
+        if (data->size + (size_t)size > INT32_MAX) return COLUMN_FULL;
+        if (!reserve(data, (size_t)size + SHORT_COPY)) return NO_MEMORY;
         if (size <= SHORT_COPY && all_end - p >= SHORT_COPY)
-            memcpy(column->data + column->used, p, SHORT_COPY);
+            memcpy(data->data + data->size, p, SHORT_COPY);
         else
-            memcpy(column->data + column->used, p, (size_t)size);
+            memcpy(data->data + data->size, p, (size_t)size);
+        data->size += (size_t)size;
         *cursor = p + size;
-        column->used += size;
         column->validity[row >> 3] |= (uint8_t)(1 << (row & 7));
     } else if (size == -1)
         column->nulls++;
     else
         return wrong;
-    column->offsets[row + 1] = (int32_t)column->used;
+    column->offsets[row + 1] = (int32_t)column->data.size;
     return FINE;
 }
 

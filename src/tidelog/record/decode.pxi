@@ -19,13 +19,32 @@ cdef bytes block_of(Py_ssize_t size):
     return PyBytes_FromStringAndSize(NULL, size)
 
 
-cdef object settle(PyObject** block, Py_ssize_t size):
-    """The first `size` bytes of a block that was made too large, as an object; the rest goes back to the system."""
-    _PyBytes_Resize(block, size)
-    settled = <object>block[0]
-    Py_XDECREF(block[0])
-    block[0] = NULL
-    return settled
+cdef class Block:
+    """The bytes of a vector, taken over."""
+    cdef uint8_t* data
+    cdef Py_ssize_t size
+
+    def __dealloc__(self):
+        free(self.data)
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, self.data, self.size, True, flags)
+
+
+cdef object block_view(Vector* vector):
+    """The bytes of a vector as an object: copied when few, else taken over, and then the vector is empty."""
+    cdef Block block
+    cdef void* smaller
+    if vector.size < TAKE_OVER_FROM:
+        return PyBytes_FromStringAndSize(<char*>vector.data, vector.size) if vector.size else b""
+    if vector.size < vector.capacity // 2:
+        smaller = realloc(vector.data, vector.size)
+        if smaller != NULL:
+            vector.data = <uint8_t*>smaller
+    block = Block.__new__(Block)
+    block.data, block.size = vector.data, vector.size
+    memset(vector, 0, sizeof(Vector))
+    return memoryview(block)
 
 
 cdef object bitmap(const uint8_t* flags, Py_ssize_t count):
@@ -47,10 +66,6 @@ cdef bytes ends_to_offsets(const Vector* ends):
     if ends.size:
         memcpy(<uint8_t*>room(offsets) + 4, ends.data, ends.size)
     return offsets
-
-
-cdef object vector_bytes(const Vector* vector):
-    return PyBytes_FromStringAndSize(<char*>vector.data, vector.size) if vector.size else b""
 
 
 cdef object walk(const uint8_t* p, Py_ssize_t left, Vector* parts, list held, buffer, bint crc, int64_t limit, bint partial, decompress):
@@ -114,8 +129,6 @@ def decode(buffer, bint crc, int64_t limit, bint partial, decompress):
 
 cdef object fill(const Part* parts, Py_ssize_t count, Py_ssize_t rows, Py_ssize_t size, buffer):
     cdef Sink sink
-    cdef PyObject* keys = NULL
-    cdef PyObject* values = NULL
     cdef int64_t failed = 0, first_row = 0
     cdef Fault fault
     memset(&sink, 0, sizeof(sink))
@@ -123,12 +136,13 @@ cdef object fill(const Part* parts, Py_ssize_t count, Py_ssize_t rows, Py_ssize_
     cdef bytes key_offsets = block_of(4 * rows + 4), value_offsets = block_of(4 * rows + 4)
     cdef bytes key_validity = bytes((rows + 7) // 8), value_validity = bytes((rows + 7) // 8)
     try:
-        keys, values = new_bytes(NULL, size + SHORT_COPY), new_bytes(NULL, size + SHORT_COPY)
+        if not reserve(&sink.values.data, size + SHORT_COPY) or not reserve(&sink.keys.data, size // LIKELY_KEYS):
+            raise MemoryError()
+        prefer_huge_pages(sink.values.data.data, size)
         sink.offsets, sink.timestamps = <int64_t*>room(offsets), <int64_t*>room(timestamps)
         sink.header_offsets = <int32_t*>room(header_offsets)
         sink.keys.offsets, sink.values.offsets = <int32_t*>room(key_offsets), <int32_t*>room(value_offsets)
         sink.keys.validity, sink.values.validity = <uint8_t*>room(key_validity), <uint8_t*>room(value_validity)
-        sink.keys.data, sink.values.data = <uint8_t*>bytes_address(keys), <uint8_t*>bytes_address(values)
         sink.header_offsets[0] = sink.keys.offsets[0] = sink.values.offsets[0] = 0
         if size < RELEASE_BYTES:
             fault = take_parts(&sink, parts, count, &failed, &first_row)
@@ -143,13 +157,13 @@ cdef object fill(const Part* parts, Py_ssize_t count, Py_ssize_t rows, Py_ssize_
             raise record_fault(fault, parts[failed].position, sink.row - first_row)
         return (
             offsets, timestamps,
-            (key_validity if sink.keys.nulls else None, key_offsets, settle(&keys, sink.keys.used)),
-            (value_validity if sink.values.nulls else None, value_offsets, settle(&values, sink.values.used)),
+            (key_validity if sink.keys.nulls else None, key_offsets, block_view(&sink.keys.data)),
+            (value_validity if sink.values.nulls else None, value_offsets, block_view(&sink.values.data)),
             header_columns(&sink, header_offsets) if sink.header_count else None,
         )
     finally:
-        Py_XDECREF(keys)
-        Py_XDECREF(values)
+        free(sink.keys.data.data)
+        free(sink.values.data.data)
         free(sink.header_key_ends.data)
         free(sink.header_keys.data)
         free(sink.header_value_ends.data)
@@ -157,12 +171,12 @@ cdef object fill(const Part* parts, Py_ssize_t count, Py_ssize_t rows, Py_ssize_
         free(sink.header_values.data)
 
 
-cdef object header_columns(const Sink* sink, bytes header_offsets):
+cdef object header_columns(Sink* sink, bytes header_offsets):
     validity = bitmap(sink.header_value_valid.data, sink.header_count)
     return (
         header_offsets,
-        (None, ends_to_offsets(&sink.header_key_ends), vector_bytes(&sink.header_keys)),
-        (validity, ends_to_offsets(&sink.header_value_ends), vector_bytes(&sink.header_values)),
+        (None, ends_to_offsets(&sink.header_key_ends), block_view(&sink.header_keys)),
+        (validity, ends_to_offsets(&sink.header_value_ends), block_view(&sink.header_values)),
     )
 
 
