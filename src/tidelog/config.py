@@ -66,6 +66,9 @@ class BrokerConfig(NamedTuple):
         assert isinstance(value, str), f"{key} is {value!r}"
         return value
 
+    def optional_text(self, key: str) -> str | None:
+        return None if self.values[key] is None else self.text(key)
+
     def flag(self, key: str) -> bool:
         value = self.values[key]
         assert isinstance(value, bool), f"{key} is {value!r}"

@@ -100,6 +100,13 @@ class ConfigsChange(NamedTuple):
 Change = TopicChange | ConfigsChange | None
 
 
+def random_id() -> bytes:
+    """A new topic's id. Decisions take it as an argument, so that they stay pure."""
+    import os
+
+    return os.urandom(len(NO_ID))
+
+
 def fresh() -> Topics:
     state = Topics()
     for topic in INTERNAL_TOPICS:

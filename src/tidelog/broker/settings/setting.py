@@ -2,6 +2,7 @@
 
     kind        value                  text, as Kafka writes it
     boolean     bool                   true | false, in any case
+    short       int of 16 bits         42
     int         int of 32 bits         42
     long        int of 64 bits         42
     double      float                  0.5
@@ -29,6 +30,7 @@ WORKS = "works"
 STORED = "stored"
 
 BOOLEAN = "boolean"
+SHORT = "short"
 INT = "int"
 LONG = "long"
 DOUBLE = "double"
@@ -39,7 +41,7 @@ PASSWORD = "password"
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 LONG_DIGITS = 19
-_BITS = {INT: 31, LONG: 63}
+_BITS = {SHORT: 15, INT: 31, LONG: 63}
 
 
 class Check(NamedTuple):

@@ -1,0 +1,67 @@
+"""DescribeLogDirs: the data folder, what is in it by partition, and how much room there is.
+
+    v1    the first              v2    flexible
+    v3    an error for the whole reply, never set
+    v4    bytes of the disk in all and usable            v5    cordoned folders: there are none
+
+The broker's own topics are in it when all are asked for: they take room too. Asking a disk for its room may block, so
+it is done in a worker thread.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from tidelog.wire.error_code import ErrorCode
+from tidelog.wire.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.broker import Broker
+    from tidelog.broker.connection import Call
+
+
+def handle(broker: Broker, request: DescribeLogDirsRequest, call: Call) -> None:
+    folder = os.path.abspath(broker.config.texts("log.dirs")[0])  # noqa: PTH100 (pathlib would resolve links)
+    result = DescribeLogDirsResult(log_dir=folder, topics=_topics(broker, request))
+    response = DescribeLogDirsResponse(results=[result])
+
+    def room() -> None:
+        disk = os.statvfs(folder)
+        result.total_bytes = disk.f_blocks * disk.f_frsize
+        result.usable_bytes = disk.f_bavail * disk.f_frsize
+
+    def done(_result: object, error: BaseException | None) -> None:
+        if error is not None:
+            result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        call.reply(response)
+
+    broker.scheduler.in_thread(room, done)
+
+
+def _topics(broker: Broker, request: DescribeLogDirsRequest) -> list[DescribeLogDirsTopic]:
+    by_name = broker.topics.by_name
+    if request.topics is None:
+        asked = {name: list(range(topic.partitions)) for name, topic in sorted(by_name.items())}
+    else:
+        asked = {one.topic: one.partitions for one in request.topics}
+    described = []
+    for name, indexes in asked.items():
+        partitions = [_partition(broker, name, index) for index in indexes]
+        found = [one for one in partitions if one is not None]
+        if found:
+            described.append(DescribeLogDirsTopic(name=name, partitions=found))
+    return described
+
+
+def _partition(broker: Broker, name: str, index: int) -> DescribeLogDirsPartition | None:
+    partition = broker.partition(name, index)
+    if partition is None:
+        return None
+    return DescribeLogDirsPartition(partition_index=index, partition_size=partition.log.size_bytes)

@@ -1,0 +1,42 @@
+"""Who leads a partition: this broker, unless the partition is offline.
+
+What Metadata, DescribeTopicPartitions and DescribeCluster tell is here, so that they never differ.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.broker.topics import Topic
+from tidelog.errors import StorageError
+from tidelog.wire.error_code import ErrorCode
+
+if TYPE_CHECKING:
+    from tidelog.broker.broker import Broker
+
+NO_LEADER = -1
+UNKNOWN_EPOCH = -1
+
+# What a client may do, as bits by Kafka's numbers of operations: everything, as long as there are no access rules.
+TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+
+
+class Leadership(NamedTuple):
+    error_code: int
+    leader_id: int
+    leader_epoch: int
+    offline_replicas: list[int]
+
+
+def leadership(broker: Broker, topic: Topic, index: int) -> Leadership:
+    node_id = broker.config.int("node.id")
+    try:
+        partition = broker.partition(topic.name, index)
+    except StorageError:
+        partition = None
+    if partition is None:
+        return Leadership(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, UNKNOWN_EPOCH, [node_id])
+    if partition.log.offline is not None:
+        return Leadership(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, partition.log.leader_epoch, [node_id])
+    return Leadership(ErrorCode.NONE, node_id, partition.log.leader_epoch, [])

@@ -1,0 +1,69 @@
+"""What the broker works with for one topic: its settings, resolved through all layers, as values.
+
+Retention is for `delete` alone: from a topic that is only compacted, or has no cleanup policy, nothing is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tidelog.broker.settings.broker import BROKER
+from tidelog.broker.settings.describing import DURABILITY, BrokerValues, describe_broker, topic_text
+from tidelog.broker.settings.setting import parse
+from tidelog.broker.settings.topic import TOPIC
+from tidelog.config import Value
+from tidelog.log.settings import FOREVER, LogSettings
+
+PRODUCER_EXPIRATION = "producer.id.expiration.ms"
+
+
+class TopicConfig(NamedTuple):
+    log: LogSettings
+    max_message_bytes: int
+    timestamp_after_max_ms: int
+    timestamp_before_max_ms: int
+    compact: bool
+
+
+def topic_config(own: Mapping[str, str], broker: BrokerValues) -> TopicConfig:
+    """`own` are the topic's settings; `broker` are the layers below, from `config_changes.broker_values`."""
+    policy = _value("cleanup.policy", own, broker)
+    assert isinstance(policy, tuple)
+    deletes = "delete" in policy
+    expiration = describe_broker(BROKER[PRODUCER_EXPIRATION], broker).value
+    log = LogSettings(
+        segment_bytes=_segment_bytes(own, broker),
+        segment_ms=_number("segment.ms", own, broker),
+        index_interval_bytes=_number("index.interval.bytes", own, broker),
+        retention_ms=_number("retention.ms", own, broker) if deletes else FOREVER,
+        retention_bytes=_number("retention.bytes", own, broker) if deletes else FOREVER,
+        producer_expiration_ms=int(expiration or 0),
+        durable=_value(DURABILITY, own, broker) == "disk",
+        append_time=_value("message.timestamp.type", own, broker) == "LogAppendTime",
+    )
+    return TopicConfig(
+        log=log,
+        max_message_bytes=_number("max.message.bytes", own, broker),
+        timestamp_after_max_ms=_number("message.timestamp.after.max.ms", own, broker),
+        timestamp_before_max_ms=_number("message.timestamp.before.max.ms", own, broker),
+        compact="compact" in policy,
+    )
+
+
+def _segment_bytes(own: Mapping[str, str], broker: BrokerValues) -> int:
+    if "internal.segment.bytes" in own:
+        return _number("internal.segment.bytes", own, broker)
+    return _number("segment.bytes", own, broker)
+
+
+def _number(key: str, own: Mapping[str, str], broker: BrokerValues) -> int:
+    value = _value(key, own, broker)
+    assert isinstance(value, int), f"{key} is {value!r}"
+    return value
+
+
+def _value(key: str, own: Mapping[str, str], broker: BrokerValues) -> Value:
+    text = topic_text(TOPIC[key], own, broker)
+    assert text is not None, f"{key} has neither a value nor a default"
+    return parse(TOPIC[key], text)
