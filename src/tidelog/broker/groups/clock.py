@@ -1,0 +1,113 @@
+"""Time, for groups: what begins at a start, what is due, and when something will be.
+
+Liveness begins anew at every start: each member that the records know has a full session time-out to be heard of. The
+shell calls `awaken` once, `tick` at `next_deadline` or later, and `topics_changed` whenever topics came, grew or
+went.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tidelog.broker.decision import Decision, Instant, NewRecord
+from tidelog.broker.groups.classic_group import revive
+from tidelog.broker.groups.consumer import advance, remove
+from tidelog.broker.groups.consumer_group import REVOKING, Group, changes
+from tidelog.broker.groups.deadlines import Key
+from tidelog.broker.groups.settings import GroupSettings
+from tidelog.broker.groups.state import Groups, Topic
+from tidelog.broker.groups.subscriptions import names_of_all, note_topics, topics_hash
+
+RETENTION = Key("", "retention")
+
+
+def awaken(state: Groups, settings: GroupSettings, topics: Mapping[str, Topic], now: Instant) -> Decision:
+    """After the fold, before the first decision: sets sessions going, and notices what happened to topics meanwhile."""
+    state.live.settings = settings
+    state.live.topics = topics
+    deadlines = state.live.deadlines
+    deadlines.put(RETENTION, now.monotonic_ms + settings.offsets_retention_check_interval_ms)
+    for group_id, kept in state.classic.items():
+        if kept.members:
+            state.live.classic[group_id] = revive(kept)
+        for one in kept.members:
+            deadlines.put(Key(group_id, "session", one.member_id), now.monotonic_ms + one.session_timeout_ms)
+    for group in state.consumer.values():
+        for member in group.members.values():
+            session = Key(group.group_id, "session", member.member_id)
+            deadlines.put(session, now.monotonic_ms + state.live.session_timeout_ms(group.group_id))
+            if member.phase == REVOKING:
+                giving_back = Key(group.group_id, "rebalance", member.member_id)
+                deadlines.put(giving_back, now.monotonic_ms + member.rebalance_timeout_ms)
+    return _notice_topics(state, state.consumer.values(), now)
+
+
+def next_deadline(state: Groups) -> int | None:
+    """The monotonic millisecond at which `tick` has something to do."""
+    return state.live.deadlines.first()
+
+
+def tick(state: Groups, now: Instant) -> Decision:
+    """Does what is due. A new deadline may be in the past already: the shell applies, then asks for the next."""
+    decision = Decision([], [])
+    lost: dict[str, set[str]] = {}
+    for key in state.live.deadlines.take_due(now.monotonic_ms):
+        if key == RETENTION:
+            _add(decision, _retention(state, now))
+        elif key.group in state.live.classic:
+            _add(decision, _expire(state, key, now))
+        elif key.group in state.consumer and _is_lost(state.consumer[key.group], key):
+            lost.setdefault(key.group, set()).add(key.member)
+    for group_id, member_ids in lost.items():
+        decision.records.extend(remove(state, state.consumer[group_id], member_ids, now.wall_ms))
+    return decision
+
+
+def _add(decision: Decision, more: Decision) -> None:
+    decision.records.extend(more.records)
+    decision.replies.extend(more.replies)
+
+
+def _expire(state: Groups, key: Key, now: Instant) -> Decision:
+    from tidelog.broker.groups.classic_requests import expire
+
+    return expire(state, key, now)
+
+
+def _is_lost(group: Group, key: Key) -> bool:
+    member = group.members.get(key.member)
+    return member is not None and (key.kind == "session" or member.phase == REVOKING)
+
+
+def _retention(state: Groups, now: Instant) -> Decision:
+    from tidelog.broker.groups.removal import decide_retention
+
+    state.live.deadlines.put(RETENTION, now.monotonic_ms + state.live.settings.offsets_retention_check_interval_ms)
+    return decide_retention(state, now)
+
+
+def topics_changed(state: Groups, topics: Mapping[str, Topic], changed: Iterable[str], now: Instant) -> Decision:
+    """Topics were created, deleted or given partitions: KIP-848 groups move on, offsets of deleted topics go."""
+    names = set(changed)
+    state.live.topics = topics
+    note_topics(state, names)
+    affected = [group for group in state.consumer.values() if _may_read(group, names)]
+    decision = _notice_topics(state, affected, now)
+    gone = names - topics.keys()
+    if gone:
+        from tidelog.broker.groups.removal import decide_topics_deleted
+
+        _add(decision, decide_topics_deleted(state, gone))
+    return decision
+
+
+def _may_read(group: Group, names: set[str]) -> bool:
+    return any(one.pattern is not None or not names.isdisjoint(one.topics) for one in group.members.values())
+
+
+def _notice_topics(state: Groups, groups: Iterable[Group], now: Instant) -> Decision:
+    records: list[NewRecord] = []
+    for group in groups:
+        if group.members and topics_hash(state, names_of_all(state, group)) != group.topics_hash:
+            records.extend(changes(group, advance(state, group, now.wall_ms)))
+    return Decision(records, [])

@@ -1,0 +1,139 @@
+"""A KIP-848 group as a value: its members, what each has, and what each shall have.
+
+All of it is kept: `changes(old, new)` gives the records that lead from one value to the other, so a decision is made
+by computing the next value. The hash of the subscribed topics is kept instead of the topics, to notice after a
+restart that they changed.
+
+A member's phases, towards its target:
+
+    stable     it has its target and the group's epoch
+    revoking   it must give partitions back (`revoking`) before it may move on; others wait for them
+    waiting    it has the group's epoch, but some of its target is still with others
+
+A partition is in `assigned` or `revoking` of one member at most. It leaves `revoking` only when the member says that
+it no longer owns it, or is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidelog.broker.decision import NewRecord
+from tidelog.broker.groups.assignors import NO_PARTITIONS, Partitions
+from tidelog.broker.groups.records import (
+    group_key,
+    member_key,
+    pack_partitions,
+    unpack_partitions,
+    value_bytes,
+)
+
+STABLE = "stable"
+REVOKING = "revoking"
+WAITING = "waiting"
+
+JOINING_EPOCH = 0
+LEAVING_EPOCH = -1
+AWAY_EPOCH = -2  # a static member that will come back
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = -1
+    topics: frozenset[str] = frozenset()
+    pattern: str | None = None
+    assignor: str | None = None
+    epoch: int = JOINING_EPOCH
+    previous_epoch: int = JOINING_EPOCH
+    phase: str = STABLE
+    assigned: Partitions = NO_PARTITIONS
+    revoking: Partitions = NO_PARTITIONS
+    target: Partitions = NO_PARTITIONS
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    group_id: str
+    epoch: int = 0
+    since_ms: int = 0  # wall clock: when it became empty
+    topics_hash: str = ""
+    members: dict[str, Member] = field(default_factory=dict)
+
+    def static_member(self, instance_id: str) -> Member | None:
+        return next((one for one in self.members.values() if one.instance_id == instance_id), None)
+
+    def state(self) -> str:
+        """Kafka's name of the group's state. Targets are computed with the epoch, so `Assigning` never shows."""
+        if not self.members:
+            return "Empty"
+        settled = all(one.phase == STABLE and one.epoch == self.epoch for one in self.members.values())
+        return "Stable" if settled else "Reconciling"
+
+
+def changes(old: Group | None, new: Group | None) -> Iterator[NewRecord]:
+    """The records that make `new` of `old`; None is a group that is not there."""
+    if old is new:
+        return
+    group_id = new.group_id if new is not None else old.group_id if old is not None else ""
+    before = old.members if old is not None else {}
+    after = new.members if new is not None else {}
+    for member_id in before.keys() - after.keys():
+        yield NewRecord(member_key(group_id, member_id), None)
+    if new is None:
+        yield NewRecord(group_key("consumer", group_id), None)
+        return
+    if old is None or header(old) != header(new):
+        yield NewRecord(group_key("consumer", group_id), value_bytes(header(new)))
+    for member_id, member in after.items():
+        if before.get(member_id) != member:
+            yield NewRecord(member_key(group_id, member_id), value_bytes(member_value(member)))
+
+
+def header(group: Group) -> dict[str, Any]:
+    return {"epoch": group.epoch, "since": group.since_ms, "topics": group.topics_hash}
+
+
+def member_value(member: Member) -> dict[str, Any]:
+    return {
+        "instance": member.instance_id,
+        "rack": member.rack_id,
+        "client": member.client_id,
+        "host": member.client_host,
+        "rebalance_ms": member.rebalance_timeout_ms,
+        "topics": sorted(member.topics),
+        "pattern": member.pattern,
+        "assignor": member.assignor,
+        "epoch": member.epoch,
+        "previous": member.previous_epoch,
+        "phase": member.phase,
+        "assigned": pack_partitions(member.assigned),
+        "revoking": pack_partitions(member.revoking),
+        "target": pack_partitions(member.target),
+    }
+
+
+def parse_member(member_id: str, value: Mapping[str, Any]) -> Member:
+    return Member(
+        member_id,
+        value["instance"],
+        value["rack"],
+        value["client"],
+        value["host"],
+        value["rebalance_ms"],
+        frozenset(value["topics"]),
+        value["pattern"],
+        value["assignor"],
+        value["epoch"],
+        value["previous"],
+        value["phase"],
+        unpack_partitions(value["assigned"]),
+        unpack_partitions(value["revoking"]),
+        unpack_partitions(value["target"]),
+    )

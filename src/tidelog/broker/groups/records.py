@@ -1,0 +1,80 @@
+"""What groups keep in the internal topic `__tidelog.groups`, as JSON: one key for each thing that changes by itself.
+
+    {"v":1,"kind":"classic","group":G}                          a classic group at its last completed rebalance
+    {"v":1,"kind":"consumer","group":G}                         a KIP-848 group: its epoch, when it became empty, a hash
+                                                                of its topics
+    {"v":1,"kind":"member","group":G,"member":M}                a member of one: its subscription and epoch, what it
+                                                                has, gives back and shall have
+    {"v":1,"kind":"offset","group":G,"topic":T,"partition":P}   a committed offset
+
+Rules: keys are written in this order of fields, so that equal keys are equal bytes. Opaque bytes are base64, topic
+ids hexadecimal, partitions `{topic id: [partition, ...]}`. A key of a newer version, or of a kind that is not listed,
+is refused: a fold never skips.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from typing import Any
+
+from tidelog.broker.groups.assignors import Partitions
+from tidelog.errors import DataFolderError
+
+VERSION = 1
+KINDS = ("classic", "consumer", "member", "offset")
+
+
+def group_key(kind: str, group: str) -> bytes:
+    return _dump({"v": VERSION, "kind": kind, "group": group})
+
+
+def member_key(group: str, member: str) -> bytes:
+    return _dump({"v": VERSION, "kind": "member", "group": group, "member": member})
+
+
+def offset_key(group: str, topic: str, partition: int) -> bytes:
+    return _dump({"v": VERSION, "kind": "offset", "group": group, "topic": topic, "partition": partition})
+
+
+def value_bytes(value: Mapping[str, Any]) -> bytes:
+    return _dump(value)
+
+
+def parse_key(key: bytes) -> dict[str, Any]:
+    parsed: dict[str, Any] = json.loads(key)
+    if parsed["v"] > VERSION or parsed["kind"] not in KINDS:
+        raise DataFolderError(
+            f"a record of kind {parsed['kind']!r}, version {parsed['v']}, in the groups' topic is newer than this"
+            f" Tidelog, which knows version {VERSION} of {', '.join(KINDS)}; use the newer one"
+        )
+    return parsed
+
+
+def parse_value(value: bytes) -> dict[str, Any]:
+    parsed: dict[str, Any] = json.loads(value)
+    return parsed
+
+
+def pack_bytes(data: bytes) -> str:
+    return b64encode(data).decode()
+
+
+def unpack_bytes(text: str) -> bytes:
+    return b64decode(text)
+
+
+def pack_partitions(partitions: Partitions) -> dict[str, list[int]]:
+    packed: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        packed.setdefault(topic.hex(), []).append(partition)
+    return packed
+
+
+def unpack_partitions(packed: Mapping[str, list[int]]) -> Partitions:
+    return frozenset((bytes.fromhex(topic), partition) for topic, some in packed.items() for partition in some)
+
+
+def _dump(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()

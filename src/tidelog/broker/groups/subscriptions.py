@@ -1,0 +1,78 @@
+"""Which existing topics the members of KIP-848 groups subscribe to: by name, or by a pattern that is kept resolved.
+
+A pattern is matched against all topics when it is first used, and from then on against a topic when that is created;
+heartbeats match nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidelog.broker.groups.consumer_group import Group, Member
+from tidelog.broker.groups.patterns import compile_pattern
+from tidelog.broker.groups.state import Groups
+from tidelog.errors import UsageError
+
+PATTERNS_RESOLVED = 1024
+"""From this number on, patterns that no member uses any more are looked for before another is resolved."""
+
+
+def matching(state: Groups, pattern: str | None) -> set[str]:
+    """The names of existing topics that match. UsageError if the pattern is not valid."""
+    if not pattern:
+        return set()
+    if pattern not in state.live.matches:
+        matches = compile_pattern(pattern)
+        if len(state.live.matches) >= PATTERNS_RESOLVED:
+            _forget_unused(state)
+        state.live.matches[pattern] = {name for name in state.live.topics if matches(name)}
+    return state.live.matches[pattern]
+
+
+def names_of(state: Groups, member: Member) -> set[str]:
+    """The existing topics that a member subscribes to."""
+    try:
+        matched = matching(state, member.pattern)
+    except UsageError:
+        # It was valid when the member joined: RE2 has been uninstalled since. The member keeps what it has named.
+        matched = set()
+    return {name for name in member.topics if name in state.live.topics} | matched
+
+
+def names_of_all(state: Groups, group: Group) -> set[str]:
+    """The existing topics that any member subscribes to."""
+    different = {(one.topics, one.pattern): one for one in group.members.values()}
+    return {name for one in different.values() for name in names_of(state, one)}
+
+
+def is_subscribed(state: Groups, group: Group, topic: str) -> bool:
+    return any(topic in one.topics for one in group.members.values()) or topic in names_of_all(state, group)
+
+
+def topics_hash(state: Groups, names: Iterable[str]) -> str:
+    """Changes when a subscribed topic comes, goes, is made anew or grows."""
+    from hashlib import blake2b
+
+    digest = blake2b(digest_size=16)
+    for name in sorted(names):
+        topic = state.live.topics[name]
+        digest.update(f"{name}\0{topic.topic_id.hex()}\0{topic.partitions}\n".encode())
+    return digest.hexdigest()
+
+
+def note_topics(state: Groups, changed: Iterable[str]) -> None:
+    """Brings the resolved patterns up to date with topics that came or went, and forgets patterns that nobody uses."""
+    _forget_unused(state)
+    for pattern, names in state.live.matches.items():
+        matches = compile_pattern(pattern)
+        for name in changed:
+            if name in state.live.topics and matches(name):
+                names.add(name)
+            else:
+                names.discard(name)
+
+
+def _forget_unused(state: Groups) -> None:
+    used = {one.pattern for group in state.consumer.values() for one in group.members.values() if one.pattern}
+    for pattern in state.live.matches.keys() - used:
+        del state.live.matches[pattern]

@@ -1,0 +1,21 @@
+"""Heartbeat: a member of a classic group is alive, and hears whether the group rebalances.
+
+v1    throttle time                           v3    group instance id
+v4    flexible
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.groups.classic_requests import decide_heartbeat
+from tidelog.broker.topics import GROUPS_TOPIC
+from tidelog.wire.messages.heartbeat import HeartbeatRequest
+
+if TYPE_CHECKING:
+    from tidelog.broker.broker import Broker
+    from tidelog.broker.connection import Call
+
+
+def handle(broker: Broker, request: HeartbeatRequest, call: Call) -> None:
+    broker.commit(GROUPS_TOPIC.name, decide_heartbeat(broker.groups, request, call.ticket, broker.now()))
