@@ -16,6 +16,7 @@ import pytest
 
 from against.apache_kafka import ApacheKafka, Missing
 from against.brokers import BROKER_SETTINGS, Broker
+from against.java_machine import JavaMachine
 from against.tidelog_process import TidelogProcess
 
 
@@ -51,3 +52,13 @@ def topic() -> str:
 @pytest.fixture
 def group() -> str:
     return f"g-{uuid.uuid4().hex[:10]}"
+
+
+@pytest.fixture(scope="session")
+def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaMachine]:
+    try:
+        machine = JavaMachine(tmp_path_factory.mktemp("java"))
+    except Missing as missing:
+        pytest.skip(str(missing))
+    yield machine
+    machine.stop()

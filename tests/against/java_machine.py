@@ -1,0 +1,68 @@
+"""One Java machine for all tests of Java programs: `java/*.java` compiled once, then main classes run in it, one turn
+at a time.
+
+What the programs log (warnings and worse) is in `java.log` of the folder.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from against.apache_kafka import QUICK_JVM, Missing, die_with_parent, kafka_jars
+
+SOURCES = Path(__file__).with_name("java")
+
+
+class Turn(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+    def json(self) -> Any:
+        """The one JSON object that the program wrote; its failure otherwise."""
+        assert self.status == 0, self.err
+        return json.loads(self.out)
+
+
+class JavaMachine:
+    def __init__(self, folder: Path) -> None:
+        if shutil.which("javac") is None:
+            raise Missing("no javac on the path; install a JDK 17 or later (Debian: default-jdk-headless)")
+        jars = kafka_jars()
+        sources = [str(source) for source in sorted(SOURCES.glob("*.java"))]
+        compiled = subprocess.run(
+            ["javac", "-nowarn", "-cp", f"{jars}/*", "-d", str(folder), *sources], capture_output=True, text=True
+        )
+        assert compiled.returncode == 0, compiled.stderr
+        self.log = (folder / "java.log").open("wb")
+        self.process = subprocess.Popen(
+            ["java", *QUICK_JVM, "-Dorg.apache.logging.log4j.level=WARN", "-cp", f"{folder}:{jars}/*", "Runner"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+            preexec_fn=die_with_parent,
+        )
+
+    def run(self, main: str, *arguments: str, says: str = "") -> Turn:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        order = {"main": main, "arguments": list(arguments), "stdin": says}
+        self.process.stdin.write(json.dumps(order) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        assert answer, "the Java machine ended; see java.log"
+        return Turn(**json.loads(answer))
+
+    def stop(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(20)
+        self.log.close()
