@@ -12,26 +12,46 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tidelog.broker import topics as topics_fold
+from tidelog.broker.config_changes import broker_values
 from tidelog.broker.decision import Decision, Instant
-from tidelog.broker.groups import state as groups_fold
-from tidelog.broker.groups.clock import awaken, next_deadline, tick, topics_changed
-from tidelog.broker.groups.settings import settings_from
-from tidelog.broker.groups.state import Groups
 from tidelog.broker.internal import Fold, InternalTopic
 from tidelog.broker.logger import Logger
 from tidelog.broker.partition import Partition
-from tidelog.broker.topics import GROUPS_TOPIC, TOPICS_TOPIC, Change, Topic, TopicChange, Topics
-from tidelog.broker.waiting import Scheduler, Timer
+from tidelog.broker.settings.configuring import broker_config
+from tidelog.broker.settings.topic_config import TopicConfig, topic_config
+from tidelog.broker.topics import (
+    BROKER_RESOURCE,
+    GROUPS_TOPIC,
+    TOPICS_TOPIC,
+    Change,
+    ConfigsChange,
+    Topic,
+    TopicChange,
+    Topics,
+)
+from tidelog.broker.waiting import Scheduler
 from tidelog.config import BrokerConfig
 from tidelog.log.commit import Committer
-from tidelog.log.files import RealFiles
+from tidelog.log.files import RealFiles, read_file, replace_file
 from tidelog.log.log import Log
-from tidelog.log.settings import LogSettings
+from tidelog.log.settings import FOREVER, LogSettings
 from tidelog.wire.error_code import ErrorCode
 
+if TYPE_CHECKING:
+    from tidelog.broker.coordinator import Coordinator
+    from tidelog.broker.groups.state import Groups
+
 HOUSEKEEPING_S = 1.0
+GROUPS_AFTER_S = 0.2
+CLUSTER_ID_FILE = "cluster.id"
+
+# Whatever a broker is told about its topics, its own are kept on disk and cut by nobody but `internal`.
+INTERNAL_CONFIG = TopicConfig(
+    LogSettings(segment_bytes=64 << 20, retention_ms=FOREVER), 1 << 30, FOREVER, FOREVER, compact=False
+)
 ACKS = (-1, 0, 1)
 
 
@@ -46,14 +66,11 @@ class Broker:
         self._data = config.texts("log.dirs")[0]
         self._committer = Committer(self._files, commit_ready)
         self._partitions: dict[tuple[str, int], Partition] = {}
-        self._topics = InternalTopic(
-            TOPICS_TOPIC.name, Fold(topics_fold.fresh, topics_fold.apply, topics_fold.to_records)
-        )
-        self._groups = InternalTopic(
-            GROUPS_TOPIC.name, Fold(groups_fold.fresh, groups_fold.apply, groups_fold.to_records)
-        )
-        self._group_timer: Timer | None = None
-        self._group_deadline: int | None = None
+        self._topic_configs: dict[str, TopicConfig] = {}
+        fold = Fold(topics_fold.fresh, topics_fold.apply, topics_fold.to_records)
+        self._topics = InternalTopic(TOPICS_TOPIC.name, fold)
+        self._coordinator: Coordinator | None = None
+        self.cluster_id = ""
 
     # What handlers use ----------------------------------------------------------------------------------------------
 
@@ -64,8 +81,19 @@ class Broker:
 
     @property
     def groups(self) -> Groups:
-        state: Groups = self._groups.state
-        return state
+        return self.coordinator.state
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """Groups are folded on first use, or soon after the start: the first ack does not wait for them."""
+        if self._coordinator is None:
+            from tidelog.broker.coordinator import Coordinator
+
+            coordinator = Coordinator(self.scheduler, self.now)
+            log = self._open(GROUPS_TOPIC, 0).log
+            coordinator.start(log, self._data, self._files, self.config.values, self.topics.by_name)
+            self._coordinator = coordinator
+        return self._coordinator
 
     def now(self) -> Instant:
         return Instant(time.time_ns() // 1_000_000, time.monotonic_ns() // 1_000_000)
@@ -85,8 +113,7 @@ class Broker:
         if internal_topic == TOPICS_TOPIC.name:
             self._follow(self._topics.commit(decision, now.wall_ms))
         else:
-            self._groups.commit(decision, now.wall_ms)
-            self._watch_groups()
+            self.coordinator.commit(decision)
 
     def refuses_produce(self, name: str, acks: int, transactional_id: str | None) -> tuple[int, str] | None:
         """Why a client may not write to a topic, as an error code and a sentence."""
@@ -100,15 +127,23 @@ class Broker:
 
     def start(self) -> None:
         self._files.make_folder(self._data)
+        self.cluster_id = self._find_cluster_id()
         self._committer.start()
-        for internal, topic in ((self._topics, TOPICS_TOPIC), (self._groups, GROUPS_TOPIC)):
-            partition = self._open(topic, 0)
-            internal.recover(partition.log, self._data, self._files)
-        now = self.now()
-        settings = settings_from(self.config.values)
-        self._groups.commit(awaken(self.groups, settings, self.topics.by_name, now), now.wall_ms)
-        self._watch_groups()
+        self._topics.recover(self._open(TOPICS_TOPIC, 0).log, self._data, self._files)
+        self.scheduler.call_later(GROUPS_AFTER_S, lambda: self.coordinator)
         self.scheduler.call_later(HOUSEKEEPING_S, self._keep_house)
+
+    def _find_cluster_id(self) -> str:
+        """Given once, at the first start, so that clients know whether they still talk to the same cluster."""
+        path = f"{self._data}/{CLUSTER_ID_FILE}"
+        kept = read_file(self._files, path)
+        if kept is None:
+            from base64 import urlsafe_b64encode
+            from os import urandom
+
+            kept = urlsafe_b64encode(urandom(16))[:22]
+            replace_file(self._files, path, kept)
+        return kept.decode()
 
     def drain(self) -> None:
         """Takes over what the committer has finished: partitions grow, replies leave, fetches wake."""
@@ -122,8 +157,11 @@ class Broker:
 
     def stop(self) -> None:
         self._committer.stop()
-        for internal in (self._topics, self._groups):
+        for internal in self._internal_topics():
             internal.close()
+
+    def _internal_topics(self) -> list[InternalTopic]:
+        return [self._topics] + ([self._coordinator.internal] if self._coordinator is not None else [])
 
     # Partitions -----------------------------------------------------------------------------------------------------
 
@@ -131,56 +169,55 @@ class Broker:
         return f"{self._data}/{topic.topic_id.hex()}-{index}"
 
     def _open(self, topic: Topic, index: int) -> Partition:
-        settings = LogSettings()
-        log = Log.open(self._folder(topic, index), self._files, settings, self._committer)
-        partition = Partition(topic.name, topic.topic_id, index, log, 1 << 20)
+        config = self._topic_config(topic)
+        log = Log.open(self._folder(topic, index), self._files, config.log, self._committer)
+        partition = Partition(topic.name, topic.topic_id, index, log, config)
         self._partitions[topic.name, index] = partition
         return partition
 
+    def _topic_config(self, topic: Topic) -> TopicConfig:
+        if topic.internal:
+            return INTERNAL_CONFIG
+        config = self._topic_configs.get(topic.name)
+        if config is None:
+            config = topic_config(topic.configs, broker_values(self.topics, self.config))
+            self._topic_configs[topic.name] = config
+        return config
+
     def _follow(self, changes: list[Change]) -> None:
-        """What a decision about topics means for open partitions and for groups."""
-        changed = []
+        """What a decision about topics and settings means for open partitions and for groups."""
+        topics = []
         for change in changes:
             if isinstance(change, TopicChange):
-                topic = change.after or change.before
-                assert topic is not None
-                changed.append(topic.name)
-                if change.before is not None and (
-                    change.after is None or change.after.topic_id != change.before.topic_id
-                ):
-                    self._drop(change.before)
-        if changed:
-            now = self.now()
-            self._groups.commit(topics_changed(self.groups, self.topics.by_name, changed, now), now.wall_ms)
-            self._watch_groups()
+                self._follow_topic(change.before, change.after)
+                topics.append((change.after or change.before).name)  # type: ignore[union-attr]
+            elif isinstance(change, ConfigsChange) and change.resource == BROKER_RESOURCE:
+                self._follow_settings()
+        if topics and self._coordinator is not None:  # groups that are not folded yet will see topics as they are then
+            self._coordinator.topics_changed(self.topics.by_name, topics)
 
-    def _drop(self, topic: Topic) -> None:
-        for index in range(topic.partitions):
-            partition = self._partitions.pop((topic.name, index), None)
-            if partition is not None:
-                partition.wake()
+    def _follow_topic(self, before: Topic | None, after: Topic | None) -> None:
+        if before is None:
+            return
+        self._topic_configs.pop(before.name, None)
+        for index in range(before.partitions):
+            if after is None:
+                partition = self._partitions.pop((before.name, index), None)
+                if partition is not None:
+                    partition.wake()
+            elif (before.name, index) in self._partitions:
+                self._partitions[before.name, index].configure(self._topic_config(after))
+
+    def _follow_settings(self) -> None:
+        self.config = broker_config(self.config.given, broker_values(self.topics, self.config))
+        self._topic_configs.clear()
+        for partition in self._partitions.values():
+            partition.configure(self._topic_config(self.topics.by_name[partition.topic]))
 
     # Time -----------------------------------------------------------------------------------------------------------
 
-    def _watch_groups(self) -> None:
-        deadline = next_deadline(self.groups)
-        if deadline == self._group_deadline:
-            return
-        if self._group_timer is not None:
-            self._group_timer.cancel()
-        self._group_deadline = deadline
-        if deadline is not None:
-            delay_ms = max(0, deadline - self.now().monotonic_ms)
-            self._group_timer = self.scheduler.call_later(delay_ms / 1000, self._tick)
-
-    def _tick(self) -> None:
-        self._group_deadline = self._group_timer = None
-        now = self.now()
-        self._groups.commit(tick(self.groups, now), now.wall_ms)
-        self._watch_groups()
-
     def _keep_house(self) -> None:
-        for internal in (self._topics, self._groups):
+        for internal in self._internal_topics():
             if internal.snapshot_due():
                 internal.snapshot(self.scheduler.in_thread)
         self.scheduler.call_later(HOUSEKEEPING_S, self._keep_house)

@@ -69,6 +69,8 @@ class Server(Protocol):
 
     def closed(self, connection: Connection, reason: str | None) -> None: ...
 
+    def fault(self, error: BaseException) -> None: ...
+
 
 class Call:
     """One request on its way to its reply. It is its own ticket (see `decision`)."""
@@ -199,6 +201,10 @@ class Connection:
             self.close(f"receive failed: {error}")
         except MalformedMessage as error:
             self.close(str(error))
+        except Exception as error:
+            # A fault of ours. The client hears of it at once and may try again; waiting for a reply it never would.
+            self.server.fault(error)
+            self.close("a fault of the broker")
 
     def _receive(self) -> bool:
         """One receive, and the handling of what it completes. False when the connection cannot go on now."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from tidelog.broker.settings.topic_config import TopicConfig
 from tidelog.log.log import Log
 
 
@@ -16,17 +17,21 @@ class Waiter(Protocol):
 
 
 class Partition:
-    __slots__ = ("index", "log", "max_message_bytes", "topic", "topic_id", "waiters")
+    __slots__ = ("config", "index", "log", "topic", "topic_id", "waiters")
 
-    def __init__(self, topic: str, topic_id: bytes, index: int, log: Log, max_message_bytes: int) -> None:
+    def __init__(self, topic: str, topic_id: bytes, index: int, log: Log, config: TopicConfig) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
         self.log = log
-        self.max_message_bytes = max_message_bytes
+        self.config = config
         # A dict for its order: who waits longest is answered first.
         self.waiters: dict[Waiter, None] = {}
         log.on_visible = self.wake
+
+    def configure(self, config: TopicConfig) -> None:
+        self.config = config
+        self.log.update_settings(config.log)
 
     def wake(self) -> None:
         for waiter in list(self.waiters):

@@ -18,13 +18,12 @@ notice nothing.
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import signal
 import socket
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from tidelog.broker.broker import Broker
@@ -32,6 +31,7 @@ from tidelog.broker.buffers import Buffer, BufferPool
 from tidelog.broker.connection import SCRATCH_BYTES, Connection
 from tidelog.broker.dispatch import Dispatch
 from tidelog.broker.logger import Logger
+from tidelog.broker.loop import Loop
 from tidelog.broker.transport import PlainTransport
 from tidelog.config import BrokerConfig
 from tidelog.errors import UsageError
@@ -42,48 +42,16 @@ ACCEPT_PAUSE_S = 1.0
 STOP_WITHIN_S = 10.0
 IDLE_SWEEP_S = 30.0
 RETAINED_BUFFER_BYTES = 24 << 20
-WORKER_THREADS = 4
-
-
-class LoopScheduler:
-    """The broker's `Scheduler` on an asyncio loop and a pool of threads."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._pool: ThreadPoolExecutor | None = None
-
-    def call_later(self, delay_s: float, action: Callable[[], None]) -> asyncio.TimerHandle:
-        return self._loop.call_later(delay_s, action)
-
-    def in_thread(self, work: Callable[[], object], done: Callable[[object, BaseException | None], None]) -> None:
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(WORKER_THREADS, "tidelog-worker")
-
-        def run() -> None:
-            result: object = None
-            failed: BaseException | None = None
-            try:
-                result = work()
-            except BaseException as error:
-                failed = error
-            self._loop.call_soon_threadsafe(done, result, failed)
-
-        self._pool.submit(run)
-
-    def stop(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=True)
 
 
 class Server:
     """Accepts connections for one broker. Everything but `stop_soon` runs on the loop thread."""
 
     def __init__(self, config: BrokerConfig, logger: Logger) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._scheduler = LoopScheduler(self._loop)
+        self._loop = Loop(self.fault)
         self._logger = logger
         self._config = config
-        self.broker = Broker(config, self._scheduler, self._commit_ready, logger)
+        self.broker = Broker(config, self._loop, self._commit_ready, logger)
         self.dispatch = Dispatch()
         self.pool = BufferPool(config.int("queued.max.request.bytes"), RETAINED_BUFFER_BYTES)
         self.pool.on_room = self._room_came
@@ -108,21 +76,20 @@ class Server:
     def run(self) -> None:
         """Serves until stopped; then everything acked is on disk and the folder is clean."""
         try:
-            self._loop.run_forever()
+            self._loop.run()
         finally:
             for connection in list(self._connections):
                 connection.close(None)
-            self._scheduler.stop()
             self.broker.stop()
             self._loop.close()
 
     def handle_signals(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self._stop, signal.Signals(number).name)
+            self._loop.handle_signal(number, partial(self._stop, signal.Signals(number).name))
 
     def end_with_parent(self, descriptor: int) -> None:
         """Stops when the other end of this pipe closes: a broker that was started by a program does not outlive it."""
-        self._loop.add_reader(descriptor, self._parent_gone, descriptor)
+        self._loop.add_reader(descriptor, partial(self._parent_gone, descriptor))
 
     def _parent_gone(self, descriptor: int) -> None:
         self._loop.remove_reader(descriptor)
@@ -130,7 +97,7 @@ class Server:
 
     def stop_soon(self) -> None:
         """From any thread."""
-        self._loop.call_soon_threadsafe(self._stop, "asked to")
+        self._loop.call_soon_threadsafe(partial(self._stop, "asked to"))
 
     def _stop(self, why: str) -> None:
         if self._stopping:
@@ -138,7 +105,7 @@ class Server:
         self._stopping = True
         self._logger.info("stopping", why=why, connections=len(self._connections))
         for listening in self._sockets:
-            self._loop.remove_reader(listening)
+            self._loop.remove_reader(listening.fileno())
             listening.close()
         self.broker.answer_waiting()
         self._stop_when_idle(time.monotonic() + STOP_WITHIN_S / 2)
@@ -146,7 +113,7 @@ class Server:
     def _stop_when_idle(self, deadline: float) -> None:
         busy = sum(not connection.idle for connection in self._connections)
         if busy and time.monotonic() < deadline:
-            self._loop.call_later(0.02, self._stop_when_idle, deadline)
+            self._loop.call_later(0.02, partial(self._stop_when_idle, deadline))
             return
         if busy:
             self._logger.warning("stopped with requests unanswered", connections=busy)
@@ -182,7 +149,7 @@ class Server:
         listening.setblocking(False)
         listening.listen(BACKLOG)
         self._sockets.append(listening)
-        self._loop.add_reader(listening, self._accept, listening)
+        self._loop.add_reader(listening.fileno(), partial(self._accept, listening))
         self.addresses.append((host, listening.getsockname()[1]))
         return int(listening.getsockname()[1])
 
@@ -201,11 +168,11 @@ class Server:
 
     def _pause_accepting(self, listening: socket.socket, error: OSError) -> None:
         self._logger.warning("accepting paused", error=error.strerror, connections=len(self._connections))
-        self._loop.remove_reader(listening)
+        self._loop.remove_reader(listening.fileno())
 
         def again() -> None:
             if not self._stopping:
-                self._loop.add_reader(listening, self._accept, listening)
+                self._loop.add_reader(listening.fileno(), partial(self._accept, listening))
 
         self._loop.call_later(ACCEPT_PAUSE_S, again)
 
@@ -244,7 +211,7 @@ class Server:
 
     def watch_readable(self, connection: Connection, on: bool) -> None:
         if on:
-            self._loop.add_reader(connection.transport.fileno(), self._readable, connection)
+            self._loop.add_reader(connection.transport.fileno(), partial(self._readable, connection))
         else:
             self._loop.remove_reader(connection.transport.fileno())
 
@@ -301,8 +268,13 @@ class Server:
 
     def _commit_ready(self) -> None:
         """From the committer's threads."""
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._drain)
+        self._loop.call_soon_threadsafe(self._drain)
+
+    def fault(self, error: BaseException) -> None:
+        """A fault of ours: said loudly, with the place, and survived."""
+        from traceback import format_exception
+
+        self._logger.error("fault", error=repr(error), trace="".join(format_exception(error)))
 
     def _drain(self) -> None:
         self._flush_queued = True

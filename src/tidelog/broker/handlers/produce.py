@@ -129,11 +129,12 @@ def _append_batch(
     if not size:
         raise MalformedBatch("produce without a record batch")
     log = partition.log
-    if size > partition.max_message_bytes:
+    limit = partition.config.max_message_bytes
+    if size > limit:
         _fail(
             reply,
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"batch of {size} bytes is above max.message.bytes={partition.max_message_bytes} of {partition.topic}",
+            f"batch of {size} bytes is above max.message.bytes={limit} of {partition.topic}",
         )
         return
     header = check(records)

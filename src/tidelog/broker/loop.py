@@ -1,0 +1,223 @@
+"""The one thread that owns the broker: readiness of sockets, timers, and calls from other threads.
+
+Not asyncio, although it could be: no coroutine runs here, and importing asyncio takes as long as starting all the
+rest of the broker (docs/decisions/0006-a-loop-of-our-own.md). The names are asyncio's, so that there is nothing to
+learn.
+
+    call_soon(action)               after what runs now, in order           loop thread
+    call_later(delay_s, action)     once, unless cancelled                  loop thread
+    call_soon_threadsafe(action)    the same as call_soon                   any thread, and signal handlers
+    add_reader / add_writer         whenever the descriptor is ready        loop thread
+    in_thread(work, done)           work in a pool, then done on the loop   loop thread
+
+An action that raises is a fault of ours. It is reported by `on_fault` and the loop goes on: one connection's
+trouble must not stop all others.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import time
+from collections import deque
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+
+from tidelog.log.pool import Pool
+
+READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+WORKER_THREADS = 4
+WAKE_BYTES = 4096
+CANCELLED_MAX = 1000  # cancelled timers in the heap before it is made anew, if they are more than half of it
+
+Action = Callable[[], object]
+
+
+class TimerHandle:
+    """An action that is due; ordered by time, then by age."""
+
+    __slots__ = ("_loop", "action", "at", "number")
+
+    def __init__(self, loop: Loop, at: float, number: int, action: Action) -> None:
+        self._loop = loop
+        self.at = at
+        self.number = number
+        self.action: Action | None = action
+
+    def __lt__(self, other: TimerHandle) -> bool:
+        return (self.at, self.number) < (other.at, other.number)
+
+    def cancel(self) -> None:
+        if self.action is not None:
+            self.action = None
+            self._loop.timer_cancelled()
+
+
+class Loop:
+    def __init__(self, on_fault: Callable[[BaseException], None]) -> None:
+        self._on_fault = on_fault
+        self._selector = selectors.DefaultSelector()
+        self._ready: deque[Action] = deque()
+        self._timers: list[TimerHandle] = []
+        self._cancelled = 0
+        self._numbers = 0
+        self._running = False
+        self._wake_reader, self._wake_writer = os.pipe()
+        os.set_blocking(self._wake_reader, False)
+        os.set_blocking(self._wake_writer, False)
+        self._woken = False
+        self.add_reader(self._wake_reader, self._wake_up)
+        self._pool: Pool | None = None
+
+    def time(self) -> float:
+        return time.monotonic()
+
+    # Running --------------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Until `stop`."""
+        self._running = True
+        while self._running:
+            self._turn()
+
+    def stop(self) -> None:
+        self._running = False
+
+    def close(self) -> None:
+        """After `run`: ends the pool, whose last results are not looked at any more."""
+        if self._pool is not None:
+            self._pool.stop()
+        self._selector.close()
+        os.close(self._wake_reader)
+        os.close(self._wake_writer)
+        self._wake_writer = -1
+
+    def _turn(self) -> None:
+        for key, events in self._selector.select(self._patience()):
+            reader, writer = key.data
+            if events & READ and reader is not None:
+                self._do(reader)
+            if events & WRITE and writer is not None and self._still_writes(key.fd, writer):
+                self._do(writer)
+        now = self.time()
+        timers = self._timers
+        while timers and timers[0].at <= now:
+            action = heappop(timers).action
+            if action is None:
+                self._cancelled -= 1
+            else:
+                self._do(action)
+        ready = self._ready
+        for _ in range(len(ready)):
+            self._do(ready.popleft())
+
+    def _still_writes(self, descriptor: int, writer: Action) -> bool:
+        """The reader may have closed the connection a moment ago."""
+        key = self._selector.get_map().get(descriptor)
+        return key is not None and key.data[1] is writer
+
+    def _patience(self) -> float | None:
+        if self._ready:
+            return 0
+        if self._timers:
+            return max(0.0, self._timers[0].at - self.time())
+        return None
+
+    def _do(self, action: Action) -> None:
+        try:
+            action()
+        except Exception as error:
+            self._on_fault(error)
+
+    # Later ----------------------------------------------------------------------------------------------------------
+
+    def call_soon(self, action: Action) -> None:
+        self._ready.append(action)
+
+    def call_later(self, delay_s: float, action: Action) -> TimerHandle:
+        self._numbers += 1
+        timer = TimerHandle(self, self.time() + delay_s, self._numbers, action)
+        heappush(self._timers, timer)
+        return timer
+
+    def timer_cancelled(self) -> None:
+        self._cancelled += 1
+        if self._cancelled > CANCELLED_MAX and self._cancelled * 2 > len(self._timers):
+            self._timers = [timer for timer in self._timers if timer.action is not None]
+            heapify(self._timers)
+            self._cancelled = 0
+
+    # From elsewhere -------------------------------------------------------------------------------------------------
+
+    def call_soon_threadsafe(self, action: Action) -> None:
+        self._ready.append(action)
+        if not self._woken and self._wake_writer >= 0:
+            self._woken = True
+            try:
+                os.write(self._wake_writer, b"\0")
+            except BlockingIOError:
+                return  # the pipe is full of wake-ups already
+
+    def _wake_up(self) -> None:
+        try:
+            while len(os.read(self._wake_reader, WAKE_BYTES)) == WAKE_BYTES:
+                continue
+        except BlockingIOError:
+            pass
+        # Cleared after the pipe is emptied. Whoever comes between the two writes nothing and need not: its action is
+        # done in this same turn. The other way round its byte would be read here and its flag would stay for ever.
+        self._woken = False
+
+    def in_thread(self, work: Callable[[], object], done: Callable[[object, BaseException | None], None]) -> None:
+        if self._pool is None:
+            self._pool = Pool(WORKER_THREADS, "tidelog-worker")
+
+        def run() -> None:
+            result: object = None
+            failed: BaseException | None = None
+            try:
+                result = work()
+            except BaseException as error:
+                failed = error
+            self.call_soon_threadsafe(lambda: done(result, failed))
+
+        self._pool.submit(run)
+
+    def handle_signal(self, number: int, action: Action) -> None:
+        """Main thread only. A signal that arrives in `select` wakes it through the pipe, as a thread would."""
+        signal.set_wakeup_fd(self._wake_writer, warn_on_full_buffer=False)
+        signal.signal(number, lambda _number, _frame: self.call_soon(action))
+
+    # Descriptors ----------------------------------------------------------------------------------------------------
+
+    def add_reader(self, descriptor: int, action: Action) -> None:
+        self._watch(descriptor, READ, action)
+
+    def add_writer(self, descriptor: int, action: Action) -> None:
+        self._watch(descriptor, WRITE, action)
+
+    def remove_reader(self, descriptor: int) -> None:
+        self._unwatch(descriptor, READ)
+
+    def remove_writer(self, descriptor: int) -> None:
+        self._unwatch(descriptor, WRITE)
+
+    def _watch(self, descriptor: int, event: int, action: Action) -> None:
+        key = self._selector.get_map().get(descriptor)
+        if key is None:
+            self._selector.register(descriptor, event, (action, None) if event == READ else (None, action))
+            return
+        reader, writer = key.data
+        data = (action, writer) if event == READ else (reader, action)
+        self._selector.modify(descriptor, key.events | event, data)
+
+    def _unwatch(self, descriptor: int, event: int) -> None:
+        key = self._selector.get_map().get(descriptor)
+        if key is None or not key.events & event:
+            return
+        reader, writer = key.data
+        if key.events == event:
+            self._selector.unregister(descriptor)
+        else:
+            self._selector.modify(descriptor, key.events & ~event, (None, writer) if event == READ else (reader, None))
