@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from proving import proves
 from tidelog.errors import MalformedMessage
+from tidelog.wire import field
 from tidelog.wire.codec import decode, encode
 from tidelog.wire.frame import decode_response, parse_request_header
-from tidelog.wire.message import StructType
+from tidelog.wire.message import Struct, StructType
 from tidelog.wire.messages.fetch import FetchRequest
 from tidelog.wire.messages.metadata import MetadataRequest, MetadataResponse
 from tidelog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -168,3 +169,26 @@ def test_a_null_where_none_may_be_is_refused_by_name(version: int) -> None:
 def test_bytes_that_are_not_utf8_are_refused() -> None:
     with pytest.raises(MalformedMessage, match="MetadataRequest version 0"):
         decode(MetadataRequest, 0, b"\0\0\0\x01\0\x02\xff\xfe")
+
+
+class Hollow(Struct, versions="0-1"):
+    items: list[Nothing] = field.array("Nothing", "0+")
+
+
+class Nothing(Struct):
+    later: int = field.int32("1+")
+
+
+@proves("T1")
+def test_an_array_of_structs_without_bytes_cannot_outgrow_what_came() -> None:
+    with pytest.raises(MalformedMessage, match="items has 2147483647 elements, but 3 bytes remain"):
+        decode(Hollow, 0, b"\x7f\xff\xff\xffabc")
+
+
+@proves("T1")
+def test_a_tagged_field_that_does_not_fill_its_size_is_refused() -> None:
+    told = bytearray(b"".join(encode(FetchRequest(cluster_id="c"), 12)))
+    assert told.endswith(b"\x01\x00\x02\x02c")
+    told[-3:] = b"\x03\x02cd"
+    with pytest.raises(MalformedMessage, match="tagged field 0 should end at"):
+        decode(FetchRequest, 12, told)
