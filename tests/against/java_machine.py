@@ -66,3 +66,10 @@ class JavaMachine:
         self.process.stdin.close()
         self.process.wait(20)
         self.log.close()
+
+
+def run_alone(main: str, *arguments: str) -> Turn:
+    """The same in a Java machine of its own, for a tool that does its last work as that ends."""
+    command = ["java", *QUICK_JVM, "-cp", f"{kafka_jars()}/*", main, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return Turn(done.returncode, done.stdout, done.stderr)

@@ -20,28 +20,33 @@ import org.slf4j.LoggerFactory;
  * Runs main classes one after another in one Java machine, because each start of one costs seconds.
  *
  * One JSON object a line on stdin: {"main": class, "arguments": [...], "stdin": text}; for each, one on stdout: {"status", "out", "err"}.
- * A tool that exits only ends its turn; its shutdown hooks run when its turn is over, as they would if the machine ended.
+ * A tool that exits by Kafka's own Exit only ends its turn; its shutdown hooks run when its turn is over.
  */
 public final class Runner {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final long TURN_MILLISECONDS = 90_000;
     private static final List<Runnable> HOOKS = new ArrayList<>();
 
-    private static final class Exited extends RuntimeException {
-        final int status;
+    /** What the tool exited with first: some catch everything, this exit too, and exit once more with a complaint. */
+    private static volatile Integer exited;
 
-        Exited(int status) {
+    private static final class Exited extends RuntimeException {
+        Exited() {
             super(null, null, false, false);
-            this.status = status;
         }
+    }
+
+    private static void exit(int status) {
+        if (exited == null) exited = status;
+        throw new Exited();
     }
 
     public static void main(String[] none) throws Exception {
         PrintStream answers = new PrintStream(new FileOutputStream(FileDescriptor.out), true, StandardCharsets.UTF_8);
         System.setOut(System.err); // so that loggers, which keep the stream they found, never write among the answers
         LoggerFactory.getLogger(Runner.class);
-        Exit.setExitProcedure((status, message) -> { throw new Exited(status); });
-        Exit.setHaltProcedure((status, message) -> { throw new Exited(status); });
+        Exit.setExitProcedure((status, message) -> exit(status));
+        Exit.setHaltProcedure((status, message) -> exit(status));
         Exit.setShutdownHookAdder((name, hook) -> HOOKS.add(hook));
         BufferedReader orders = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = orders.readLine(); line != null; line = orders.readLine()) {
@@ -60,6 +65,7 @@ public final class Runner {
         System.setErr(new PrintStream(complained, true, StandardCharsets.UTF_8));
         System.setIn(new ByteArrayInputStream(order.path("stdin").asText("").getBytes(StandardCharsets.UTF_8)));
         int[] status = {-1};
+        exited = null;
         Thread thread = new Thread(() -> status[0] = run(order));
         thread.start();
         thread.join(TURN_MILLISECONDS);
@@ -77,23 +83,22 @@ public final class Runner {
     private static int run(JsonNode order) {
         List<String> arguments = new ArrayList<>();
         order.path("arguments").forEach(argument -> arguments.add(argument.asText()));
-        int status = 0;
         try {
             Class<?> tool = Class.forName(order.path("main").asText());
             tool.getMethod("main", String[].class).invoke(null, (Object) arguments.toArray(new String[0]));
         } catch (InvocationTargetException wrapped) {
-            status = statusOf(wrapped.getCause());
+            complain(wrapped.getCause());
         } catch (Throwable thrown) {
-            status = statusOf(thrown);
+            complain(thrown);
         }
         runHooks();
-        return status;
+        return exited == null ? 0 : exited;
     }
 
-    private static int statusOf(Throwable thrown) {
-        if (thrown instanceof Exited exited) return exited.status;
+    private static void complain(Throwable thrown) {
+        if (thrown instanceof Exited) return;
         thrown.printStackTrace();
-        return 1;
+        if (exited == null) exited = 1;
     }
 
     private static void runHooks() {
