@@ -7,8 +7,7 @@ small pool, and comes back to the loop as a call.
     states        set by
     starting      `serve`: the data folder is locked, state is folded, sockets are bound
     serving       the first accept is possible; the line "ready on HOST:PORT" is printed
-    stopping      SIGTERM, SIGINT or `stop`: no accepts; waiting fetches are answered; requests under way get
-    `STOP_WITHIN_S`
+    stopping      SIGTERM, SIGINT or `stop`: no accepts; fetches that wait are answered, the rest has `STOP_WITHIN_S`
     stopped       everything is synced, the folder is marked clean and unlocked
 
 Limits are named in `broker.settings`: connections in all and by address, bytes of requests in memory, bytes of one
@@ -283,10 +282,23 @@ class Server:
 
 
 def serve(config: BrokerConfig, *, ready: Callable[[Server], Any] | None = None, logger: Logger | None = None) -> None:
-    """Runs a broker in this thread until SIGTERM or SIGINT."""
+    """Runs a broker in this thread until SIGTERM or SIGINT. `ready` is called when produce works."""
+    raise_open_files_limit()
     server = Server(config, logger if logger is not None else Logger.from_config(config))
     server.start()
     server.handle_signals()
-    if ready is not None:
+    if ready is None:
+        host, port = server.addresses[0]
+        print(f"ready on {host}:{port}", flush=True)
+    else:
         ready(server)
     server.run()
+
+
+def raise_open_files_limit() -> None:
+    """To what the system allows this user: sockets and segments are files, and the usual limit is 1024."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

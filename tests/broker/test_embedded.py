@@ -1,0 +1,114 @@
+"""A broker inside a program: started, stopped, killed, left alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import tidelog
+from proving import proves
+from tidelog.client.admin import topics
+from tidelog.client.cluster import Cluster
+from tidelog.errors import TidelogError, UsageError
+from tidelog.testing.broker import TestBroker
+
+
+def names(broker: tidelog.Broker) -> list[str]:
+    with Cluster(broker.bootstrap) as cluster:
+        return topics.names(cluster)
+
+
+def create(broker: tidelog.Broker, name: str) -> None:
+    with Cluster(broker.bootstrap) as cluster:
+        topics.create(cluster, name)
+
+
+@proves("T1")
+@pytest.mark.parametrize("in_process", [False, True])
+def test_a_broker_keeps_its_data_and_its_address_over_a_restart(tmp_path, in_process):
+    broker = tidelog.Broker(tmp_path, in_process=in_process)
+    broker.start()
+    first = broker.bootstrap
+    create(broker, "kept")
+    broker.stop()
+    broker.start()
+    assert broker.bootstrap == first
+    assert names(broker) == ["kept"]
+    broker.stop()
+
+
+@proves("T1")
+def test_without_a_folder_the_data_is_temporary():
+    with tidelog.Broker() as broker:
+        folder = broker.data
+        create(broker, "t")
+        assert folder.is_dir()
+    assert not folder.exists()
+
+
+@proves("T6")
+def test_a_killed_broker_comes_back_with_what_it_had(tmp_path):
+    with tidelog.Broker(tmp_path) as broker:
+        create(broker, "kept")
+        broker.kill()
+        broker.start()
+        assert names(broker) == ["kept"]
+
+
+@proves("T1")
+def test_a_broker_that_is_not_running_says_so():
+    with pytest.raises(UsageError, match="not running"):
+        _ = tidelog.Broker().bootstrap
+
+
+@proves("T1")
+def test_an_unknown_setting_is_refused_with_the_nearest_known_one():
+    with (
+        pytest.raises(TidelogError, match=r"num\.partition.*num\.partitions"),
+        tidelog.Broker(settings={"num.partition": 3}),
+    ):
+        pass
+
+
+@proves("T1")
+def test_a_port_that_is_taken_is_named(tidelog_broker: TestBroker):
+    with pytest.raises(TidelogError, match="cannot listen on"), tidelog.Broker(listen=tidelog_broker.bootstrap):
+        pass
+
+
+@proves("T1")
+def test_the_child_process_ends_when_its_parent_is_killed(tmp_path: Path):
+    program = "import sys, time, tidelog\nb = tidelog.Broker().start()\nprint(b.pid, flush=True)\ntime.sleep(600)\n"
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    parent.kill()
+    parent.wait()
+    deadline = time.monotonic() + 20
+    while is_running(child) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not is_running(child)
+
+
+@proves("T6")
+def test_sigterm_stops_cleanly(tmp_path: Path):
+    command = [sys.executable, "-m", "tidelog", "up", "--data", str(tmp_path), "--listen", "127.0.0.1:0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("ready on 127.0.0.1:")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(15) == 0
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
