@@ -207,7 +207,7 @@ class Connection:
             self.close("a fault of the broker")
 
     def _receive(self) -> bool:
-        """One receive, and the handling of what it completes. False when the connection cannot go on now."""
+        """One receive, and the handling of what it completes. False when there is nothing more to receive now."""
         if self._partial is not None:
             return self._receive_rest(self._partial)
         scratch = self.server.scratch()
@@ -223,7 +223,7 @@ class Connection:
             return False
         self._head = b""
         self._split(scratch, head + count)
-        return not self.closed and not self._paused
+        return head + count == len(scratch.data)
 
     def _receive_rest(self, buffer: Buffer) -> bool:
         count = self.transport.receive_into(buffer.view[self._partial_fill : self._partial_size])

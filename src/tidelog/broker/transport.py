@@ -19,7 +19,7 @@ class Transport(Protocol):
     def fileno(self) -> int: ...
 
     def receive_into(self, view: memoryview) -> int:
-        """How many bytes came; 0 at the end of the stream."""
+        """How many bytes came; 0 at the end of the stream, fewer than there is room for when no more are there now."""
         ...
 
     def send(self, buffers: Sequence[bytes | bytearray | memoryview], more: bool) -> int:
