@@ -25,11 +25,13 @@ from typing import Any
 
 from tidelog.errors import DiskFullError, OfflineError, StorageError
 from tidelog.log.files import Files
+from tidelog.log.index_cache import IndexCache
 from tidelog.log.open_files import OPEN_FILES_LIMIT, OpenFiles
 from tidelog.log.pool import Pool
 from tidelog.log.tail import Append, CannotTakeBack, Dirty, SyncFailed, Tail
 
-POOL_THREADS = 16
+POOL_THREADS = 16  # for syncs and new segments
+BACKGROUND_THREADS = 2  # for what no append waits for
 SYNCFS_FROM = 64  # dirty partitions in one commit; below, syncing each in the pool was faster
 FLUSH_INTERVAL = 1.0  # seconds between two syncs of partitions whose acks do not wait for one
 
@@ -38,7 +40,9 @@ class Committer:
     def __init__(self, files: Files, notify: Callable[[], None], *, open_files_limit: int = OPEN_FILES_LIMIT) -> None:
         self.files = files
         self.open_files = OpenFiles(files, open_files_limit)
-        self.pool = Pool(POOL_THREADS, "tidelog-log")
+        self.index_cache = IndexCache()
+        self.pool = Pool(POOL_THREADS, "tidelog-sync")
+        self.background = Pool(BACKGROUND_THREADS, "tidelog-upkeep")
         self._notify = notify
         self._queue: deque[Append] = deque()
         self._wake: SimpleQueue[None] = SimpleQueue()
@@ -84,16 +88,18 @@ class Committer:
         self._threads.clear()
         self.settle()
         self.pool.stop()
+        self.background.stop()
         self.drain()
 
     def settle(self) -> None:
         """Writes, syncs and drains all that is queued, in this thread. For `stop` and for tests without the threads."""
         assert not self._threads
-        while self._queue or self._dirty or self._lazy or self.pool.busy:
+        while self._queue or self._dirty or self._lazy or self._outbox or self.pool.busy or self.background.busy:
             self.write_round()
             self.sync_round()
             self.flush()
             self.pool.wait()
+            self.background.wait()
             self.drain()
 
     # Any thread -------------------------------------------------------------------------------------------------------

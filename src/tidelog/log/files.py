@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from errno import EAGAIN, EOPNOTSUPP
+from errno import EAGAIN, EIO, EOPNOTSUPP
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -169,6 +169,8 @@ def write_fully(files: Files, fd: int, data: Buffer, position: int) -> None:
     rest = memoryview(data)
     while rest:
         done = files.write(fd, (rest,), position)
+        if done <= 0:
+            raise OSError(EIO, "the disk took none of a write")
         rest = rest[done:]
         position += done
 
@@ -185,18 +187,20 @@ def read_file(files: Files, path: str) -> bytes | None:
         files.close(fd)
 
 
-def replace_file(files: Files, path: str, data: Buffer) -> None:
-    """Puts a small file in place, durably: after a power cut there is either the old one or the new one, whole."""
+def replace_file(files: Files, path: str, data: Buffer, *, durable: bool = True) -> None:
+    """Puts a small file in place. If durable, a power cut leaves either the old one or the new one, whole."""
     temporary = path + TEMPORARY
     remove_files(files, [temporary])
     fd = files.open(temporary, create=True)
     try:
         write_fully(files, fd, data, 0)
-        files.sync(fd)
+        if durable:
+            files.sync(fd)
     finally:
         files.close(fd)
     files.rename(temporary, path)
-    files.sync_folder(path.rpartition("/")[0])
+    if durable:
+        files.sync_folder(path.rpartition("/")[0])
 
 
 def remove_files(files: Files, paths: Iterable[str]) -> None:

@@ -19,7 +19,7 @@ when it is missing or wrong.
      8  end_offset       int64     the blocks up to here cover the segment up to this offset,
     16  end_position     uint64    which is at this position
     24  max_timestamp    int64     the latest in the segment up to there; -1 when it has no batch
-    32  max_timestamp_offset int64 base offset of the first batch that has it
+    32  max_timestamp_offset int64 base offset of the first batch that has it, or -1
     40  offsets          count * uint32, relative to base_offset
      .  positions        count * uint32
      .  times            count * int64
@@ -40,6 +40,7 @@ from tidelog.record.codec import crc32c
 MAGIC = b"TIDEINDX"
 VERSION = 1
 NO_TIMESTAMP = -1
+NO_OFFSET = -1
 
 _HEAD = struct.Struct(">8sH6xq")
 _BLOCK = struct.Struct(">IIqQqq")
@@ -50,7 +51,7 @@ _SWAP = sys.byteorder == "little"
 
 
 class Covered(NamedTuple):
-    """How far an index goes, and the latest timestamp up to there."""
+    """How far the blocks of an index file go, and the latest timestamp up to there."""
 
     end_offset: int
     end_position: int
@@ -59,49 +60,66 @@ class Covered(NamedTuple):
     complete: bool = False
 
 
-class Index:
-    """Changed by the loop's thread only, at its end; read by any thread."""
+class Entry(NamedTuple):
+    position: int
+    relative_offset: int
 
-    __slots__ = ("offsets", "positions", "times")
+
+class Index:
+    """Changed at its end only, by whoever builds it; read by any thread."""
+
+    __slots__ = ("max_timestamp", "max_timestamp_offset", "offsets", "positions", "times")
 
     def __init__(self) -> None:
         self.offsets = array("I")
         self.positions = array("I")
         self.times = array("q")
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset = NO_OFFSET
 
     def __len__(self) -> int:
         return len(self.offsets)
 
-    def add(self, offset: int, position: int, time: int) -> None:
-        """`offset` is relative to the segment's. The offset comes last, because readers bisect by it first."""
-        self.times.append(time)
-        self.positions.append(position)
-        self.offsets.append(offset)
+    def note(self, offset: int, position: int, relative_offset: int, max_timestamp: int, interval: int) -> None:
+        """A batch comes next. The offset is put in last, because readers bisect by it first."""
+        positions = self.positions
+        if not positions or position - positions[-1] >= interval:
+            self.times.append(self.max_timestamp)
+            positions.append(position)
+            self.offsets.append(relative_offset)
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = offset
 
-    def position_before(self, offset: int, default: int) -> int:
-        """Where to begin walking to find the batch with this relative offset."""
-        at = bisect_right(self.offsets, offset)
-        return self.positions[at - 1] if at else default
+    def before_offset(self, offset: int) -> Entry | None:
+        """Where to begin walking to find the batch with this relative offset; None: at the beginning."""
+        return self._entry(bisect_right(self.offsets, offset) - 1)
 
-    def position_before_time(self, time: int, default: int) -> int:
-        """Where to begin walking to find the first batch that has a record at or after `time`."""
-        at = bisect_left(self.times, time, 0, len(self.offsets))
-        return self.positions[at - 1] if at else default
+    def before_time(self, time: int) -> Entry | None:
+        """Where to begin walking to find the first batch with a record at or after `time`; None: at the beginning."""
+        return self._entry(bisect_left(self.times, time, 0, len(self.offsets)) - 1)
+
+    def after_position(self, position: int) -> Entry | None:
+        """The next known beginning of a batch after a position."""
+        at = bisect_right(self.positions, position, 0, len(self.offsets))
+        return self._entry(at) if at < len(self.offsets) else None
+
+    def _entry(self, at: int) -> Entry | None:
+        return Entry(self.positions[at], self.offsets[at]) if at >= 0 else None
 
     def boundary(self, position: int, default: int) -> int:
         """The last position known to be between two batches, at or before the given one."""
         at = bisect_right(self.positions, position, 0, len(self.offsets))
         return self.positions[at - 1] if at else default
 
-    def boundary_after(self, position: int) -> tuple[int, int] | None:
-        """The next known beginning of a batch after this position, with its relative offset."""
-        at = bisect_right(self.positions, position, 0, len(self.offsets))
-        return (self.positions[at], self.offsets[at]) if at < len(self.offsets) else None
-
-    def cut(self, position: int) -> None:
-        """Drops the entries at and after a position."""
+    def cut(self, position: int, max_timestamp: int, max_timestamp_offset: int) -> None:
+        """Takes back the batches at and after a position."""
         at = bisect_left(self.positions, position)
         del self.offsets[at:], self.positions[at:], self.times[at:]
+        self.max_timestamp, self.max_timestamp_offset = max_timestamp, max_timestamp_offset
+
+    def covered(self, end_offset: int, end_position: int, complete: bool = False) -> Covered:
+        return Covered(end_offset, end_position, self.max_timestamp, self.max_timestamp_offset, complete)
 
 
 def head(base_offset: int) -> bytes:
@@ -142,6 +160,7 @@ def load(data: bytes, base_offset: int, path: str) -> tuple[Index, Covered | Non
             break
         _extend(index, data, position + _BLOCK.size, count)
         covered = Covered(facts[0], facts[1], facts[2], facts[3], flags & _COMPLETE != 0)
+        index.max_timestamp, index.max_timestamp_offset = covered.max_timestamp, covered.max_timestamp_offset
         position = end + _CRC.size
     return index, covered, position
 

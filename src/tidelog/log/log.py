@@ -1,7 +1,7 @@
 """One partition: appends, visibility, reads. `Log.open` brings it back from its folder; everything else here is memory.
 
-The loop's thread owns a log and calls everything but `read`, `offset_at` and `max_timestamp`, which any thread may
-call. The three offsets, and who moves them:
+The loop's thread owns a log and calls everything but `read`, `offset_at`, `max_timestamp`, `load` and `scrub`, which
+any thread may call. The three offsets, and who moves them:
 
     start_offset      retention and delete_before: the first offset that can be read
     high_watermark    the committer (through `committed`): everything below it is durable and visible
@@ -10,33 +10,43 @@ call. The three offsets, and who moves them:
 An append is bookkeeping: it gives the batch its offset, notes where it will be, and queues the buffer. Nothing of it is
 visible until the committer says so; when the committer says that it failed, `_take_back` makes this log what it was
 before, as if the appends had never been.
+
+A log with a clean mark touches no file before it is first used (`loaded`); whoever does not want to wait for that calls
+`load` in another thread. After a failed sync a log is `offline`: it is read as before and takes no appends.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import threading
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
 from tidelog.errors import OffsetOutOfRange, StorageError
-from tidelog.log.commit import Committer
-from tidelog.log.files import Buffer, Files, read_fully
+from tidelog.log.commit import Committer, storage_error
+from tidelog.log.epochs import end_offset_for, epoch_at
+from tidelog.log.facts import Hole
+from tidelog.log.files import Buffer, Files
 from tidelog.log.header_block import HEADER_BLOCK
-from tidelog.log.index import Index
+from tidelog.log.pending import Done, Pending, Release, Waiters, let_go, take_back
 from tidelog.log.producers import Producer, find_duplicate, follow
-from tidelog.log.recovery import Recovered, recover
-from tidelog.log.segment import BadHeader, Segment
+from tidelog.log.producers import expired as expired_producers
+from tidelog.log.reading import Reading
+from tidelog.log.recovery import Mark, Recovered, Report, recover
+from tidelog.log.retention import SegmentFacts, expired, is_old
+from tidelog.log.scrub import Scrub, Scrubbed
+from tidelog.log.segment import Segment
 from tidelog.log.settings import LogSettings
 from tidelog.log.slice import Cold, Slice
+from tidelog.log.snapshot import SNAPSHOT_BYTES, Snapshot
 from tidelog.log.tail import Append, Extent, Tail
+from tidelog.log.upkeep import Plan, Upkeep, nobody_waits
 from tidelog.record.codec import patch, stamp_append_time
 from tidelog.record.header import BatchHeader
 
 NO_TIME = -1
+NO_POSITION = -1
 MAX_RELATIVE_OFFSET = 0x7FFFFFFF
-
-Done = Callable[[StorageError | None], None]
 
 
 class Appended(NamedTuple):
@@ -46,69 +56,93 @@ class Appended(NamedTuple):
     duplicate: bool
 
 
-class Pending(NamedTuple):
-    """An append that is not yet visible, with what to put back should it fail."""
+class CleanMark(NamedTuple):
+    """What a clean stop leaves, so that the next start need not look: plain numbers, fit for JSON."""
 
-    next_offset: int
-    release: Callable[[], None] | None
-    producer_id: int
-    producer: Producer | None
-    segment: Segment
-    position: int
-    max_timestamp: int
-    max_timestamp_offset: int
+    start_offset: int
+    end_offset: int
+    leader_epoch: int
+    size_bytes: int
+    position: int  # of the end, in the last segment; -1 when there is none
 
 
 class Log:
     def __init__(self, folder: str, files: Files, settings: LogSettings, committer: Committer) -> None:
         self.folder = folder
-        self._files = files
-        self._committer = committer
         self.settings = settings
         self.start_offset = 0
         self.high_watermark = 0
         self.end_offset = 0
         self.leader_epoch = 0
         self.offline: StorageError | None = None
-        self.recovery: Recovered | None = None
+        self.recovery = Report()
         self.producers: dict[int, Producer] = {}
-        self.on_visible: Callable[[], None] | None = None
-        self._segments: tuple[Segment, ...] = ()
-        self._visible: Extent | None = None
+        self.on_visible: Callable[[], None] | None = None  # called when the high watermark has moved
+        self.on_trouble: Callable[[str], None] | None = None  # called with a line for the broker's log
+        self.loaded = False
+        self._files = files
+        self._committer = committer
+        self._clean: CleanMark | None = None
+        self._loading = threading.Lock()
+        self._reading = Reading(folder, committer.index_cache, self._found_hole)
+        self._upkeep = Upkeep(folder, committer, self._reading, self._trouble)
+        self._scrub = Scrub(self._reading)
         self._tail = Tail(self, files, folder, None)
         self._pending: deque[Pending] = deque()
-        self._waiters: deque[tuple[int, Done]] = deque()
+        self._waiters = Waiters()
+        self._plans: deque[Plan] = deque()
+        self._snapshot_at = 0
+        self._saved_offset = -1
         self._generation = 0
+        self._durability_pending = False
 
     @classmethod
-    def open(cls, folder: str, files: Files, settings: LogSettings, committer: Committer) -> Log:
+    def open(
+        cls, folder: str, files: Files, settings: LogSettings, committer: Committer, *, clean: CleanMark | None = None
+    ) -> Log:
         log = cls(folder, files, settings, committer)
-        log._load()
+        if clean is None:
+            log.load()
+        else:
+            log._clean = clean
+            log.start_offset, log.leader_epoch = clean.start_offset, clean.leader_epoch
+            log.end_offset = log.high_watermark = clean.end_offset
         return log
 
-    @property
-    def size_bytes(self) -> int:
-        return sum(segment.end for segment in self._segments)
+    def load(self) -> None:
+        """Brings the partition back from its folder, if that has not been done. Any thread; waits for the disk."""
+        with self._loading:
+            if self.loaded:
+                return
+            clean = self._clean
+            mark = Mark(clean.position, clean.end_offset) if clean is not None else None
+            files, committer = self._files, self._committer
+            self._install(recover(self.folder, files, committer.open_files, self.settings, mark))
+            self.loaded = True
 
-    def _load(self) -> None:
-        found = recover(self.folder, self._files, self._committer.open_files, self.settings)
-        self.recovery = found
-        self._segments = found.segments
-        self._visible = found.extent
+    def _install(self, found: Recovered) -> None:
+        reading, extent = self._reading, found.extent
+        reading.interval = self.settings.index_interval_bytes
+        reading.facts, reading.segments, reading.visible = found.facts, found.segments, extent
+        self.recovery = found.report
         self.producers = found.producers
-        self.end_offset = self.high_watermark = found.extent.offset if found.extent else 0
-        self.start_offset = found.segments[0].base_offset if found.segments else 0
-        self._tail = Tail(self, self._files, self.folder, found.extent, found.slot_sequence)
-        self._tail.durable = self.settings.durable
+        self.leader_epoch = found.facts.epochs[-1].epoch
+        first = found.segments[0].base_offset if found.segments else 0
+        self.start_offset = max(found.facts.start_offset, first)
+        self.end_offset = self.high_watermark = extent.offset if extent is not None else self.start_offset
+        self._saved_offset = found.saved.offset
+        self._snapshot_at = found.saved.position + SNAPSHOT_BYTES
+        self._tail = Tail(self, self._files, self.folder, extent, found.slot_sequence)
+        self._follow_durability()
 
     # Appending --------------------------------------------------------------------------------------------------------
 
-    def append(
-        self, batch: Buffer, header: BatchHeader, now_ms: int, release: Callable[[], None] | None = None
-    ) -> Appended:
-        """Gives a checked batch the next offset and queues it. The buffer must stay untouched until `release` is called."""
+    def append(self, batch: Buffer, header: BatchHeader, now_ms: int, release: Release | None = None) -> Appended:
+        """Gives a checked batch the next offset and queues it. The buffer must stay untouched until `release`."""
         if self.offline is not None:
             raise self.offline
+        if not self.loaded:
+            self.load()
         producer_id = header.producer_id
         producer = None
         if producer_id >= 0:
@@ -117,56 +151,64 @@ class Log:
             if sent is not None:
                 first = sent.last_offset - header.last_offset_delta
                 return Appended(first, sent.last_offset, sent.append_time, True)
+        settings = self.settings
         offset = self.end_offset
         last_offset = offset + header.last_offset_delta
-        size = header.size
-        settings = self.settings
-        segment = self._segment_for(size, last_offset, now_ms)
+        segment = self._segment_for(header.size, last_offset, now_ms)
+        index = segment.index
+        assert index is not None
         max_timestamp = header.max_timestamp
         append_time = NO_TIME
         if settings.append_time:
             stamp_append_time(batch, now_ms)
             max_timestamp = append_time = now_ms
         patch(batch, offset, self.leader_epoch)
-        next_offset = last_offset + 1
-        self._pending.append(
-            Pending(
-                next_offset,
-                release,
-                producer_id,
-                producer,
-                segment,
-                segment.end,
-                segment.max_timestamp,
-                segment.max_timestamp_offset,
-            )
-        )
+        latest = index.max_timestamp, index.max_timestamp_offset
+        self._pending.append(Pending(last_offset + 1, release, producer_id, producer, segment, segment.end, *latest))
         if producer_id >= 0:
             self.producers[producer_id] = follow(producer, header, last_offset, now_ms, append_time)
-        segment.note(offset, size, max_timestamp, settings.index_interval_bytes)
-        self.end_offset = next_offset
-        self._committer.put(Append(self._tail, segment, batch, segment.end, next_offset, self._generation))
+        segment.note(offset, header.size, max_timestamp, settings.index_interval_bytes)
+        self.end_offset = last_offset + 1
+        self._committer.put(Append(self._tail, segment, batch, segment.end, last_offset + 1, self._generation))
+        if segment.end >= self._snapshot_at:
+            self._plan_snapshot(segment)
         return Appended(offset, last_offset, append_time, False)
 
     def _segment_for(self, size: int, last_offset: int, now_ms: int) -> Segment:
-        segments = self._segments
+        segments = self._reading.segments
         if segments:
             segment = segments[-1]
             settings = self.settings
-            if (
+            if segment.end == HEADER_BLOCK or (
                 segment.end + size <= settings.segment_bytes
                 and now_ms - segment.created_ms < settings.segment_ms
                 and last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET
-            ) or segment.end == HEADER_BLOCK:
+            ):
                 return segment
         return self._plan_segment(now_ms)
 
     def _plan_segment(self, now_ms: int) -> Segment:
-        segment = Segment(self._files, self._committer.open_files, self.folder, self.end_offset)
-        segment.created_ms = now_ms
-        segment.index = Index()
-        self._segments = (*self._segments, segment)
+        reading, offset = self._reading, self.end_offset
+        segment = Segment.plan(self._files, self._committer.open_files, self.folder, offset, now_ms)
+        if reading.segments:
+            old = reading.segments[-1]
+            assert old.index is not None
+            covered = old.index.covered(offset, old.end, complete=True)
+            fold = Snapshot(offset, offset, HEADER_BLOCK, dict(self.producers))
+            self._plans.append(Plan(fold, old, old.index, len(old.index), covered))
+        reading.segments = (*reading.segments, segment)
+        self._snapshot_at = HEADER_BLOCK + SNAPSHOT_BYTES
         return segment
+
+    def _plan_snapshot(self, segment: Segment) -> None:
+        self._plans.append(self._plan_at_end(segment))
+        self._snapshot_at = segment.end + SNAPSHOT_BYTES
+
+    def _plan_at_end(self, segment: Segment) -> Plan:
+        assert segment.index is not None
+        covered = segment.index.covered(self.end_offset, segment.end)
+        fold = Snapshot(self.end_offset, segment.base_offset, segment.end, dict(self.producers))
+        return Plan(fold, segment, segment.index, len(segment.index), covered)
 
     def when_visible(self, offset: int, done: Done) -> None:
         """Calls `done`: with None when the high watermark has reached `offset`, with the error if it will not."""
@@ -174,65 +216,75 @@ class Log:
             done(None)
         elif self.offline is not None:
             done(self.offline)
-        elif not self._waiters or self._waiters[-1][0] <= offset:
-            self._waiters.append((offset, done))
         else:
-            at = bisect_right(self._waiters, offset, key=lambda waiter: waiter[0])
-            self._waiters.insert(at, (offset, done))
+            self._waiters.add(offset, done)
 
     # What the committer says, in the loop's thread --------------------------------------------------------------------
 
     def committed(self, extent: Extent) -> None:
         offset = extent.offset
-        if offset <= self.high_watermark:
+        if offset < self.high_watermark or self.offline is not None:
             return
-        self._visible = extent
+        self._reading.visible = extent
+        if self._durability_pending:
+            self._follow_durability()
+        if offset == self.high_watermark:
+            return
         self.high_watermark = offset
-        pending = self._pending
-        while pending and pending[0].next_offset <= offset:
-            release = pending.popleft().release
-            if release is not None:
-                release()
-        waiters = self._waiters
-        while waiters and waiters[0][0] <= offset:
-            waiters.popleft()[1](None)
+        let_go(self._pending, offset)
+        self._waiters.reach(offset)
+        while self._plans and self._plans[0].snapshot.offset <= offset:
+            self._saved_offset = self._plans[0].snapshot.offset
+            self._upkeep.save(self._plans.popleft())
         if self.on_visible is not None:
             self.on_visible()
 
     def write_failed(self, extent: Extent | None, error: StorageError) -> None:
-        self._generation += 1
         self._take_back(extent)
-        self._fail_waiters(error)
+        self._waiters.fail_above(self.end_offset, error)
 
     def went_offline(self, error: StorageError) -> None:
         self.offline = error
-        self._generation += 1
-        self._take_back(self._visible)
-        self._fail_waiters(error)
+        self._take_back(self._reading.visible)
+        self._waiters.fail_above(self.high_watermark, error)
 
     def _take_back(self, extent: Extent | None) -> None:
-        """Undoes every append above the extent, the last one first."""
+        """Makes this log what it was before every append above the extent."""
+        self._generation += 1
+        reading = self._reading
         offset = extent.offset if extent is not None else self.high_watermark
-        while self._pending and self._pending[-1].next_offset > offset:
-            taken = self._pending.pop()
-            if taken.producer is not None:
-                self.producers[taken.producer_id] = taken.producer
-            elif taken.producer_id >= 0:
-                self.producers.pop(taken.producer_id, None)
-            taken.segment.cut(taken.position, taken.max_timestamp, taken.max_timestamp_offset)
-            if taken.release is not None:
-                taken.release()
+        take_back(self._pending, self.producers, offset)
         last = extent.segment.base_offset if extent is not None else -1
-        self._segments = tuple(segment for segment in self._segments if segment.base_offset <= last)
+        reading.segments = tuple(segment for segment in reading.segments if segment.base_offset <= last)
         self.end_offset = offset
+        while self._plans and self._plans[-1].snapshot.offset > offset:
+            self._plans.pop()
 
-    def _fail_waiters(self, error: StorageError) -> None:
-        end = self.end_offset if self.offline is None else self.high_watermark
-        failed: list[Done] = []
-        while self._waiters and self._waiters[-1][0] > end:
-            failed.append(self._waiters.pop()[1])
-        for done in reversed(failed):
-            done(error)
+    def recover_offline(self, done: Done) -> None:
+        """Brings an offline log back from what the disk really has, in another thread; `done` in the loop's."""
+        if self.offline is None:
+            done(None)
+            return
+
+        def work() -> None:
+            try:
+                for segment in self._reading.segments:
+                    self._files.forget(segment.file().fd, 0, 0)
+                    segment.close()
+                found = recover(self.folder, self._files, self._committer.open_files, self.settings)
+            except OSError as error:
+                self._committer.tell(done, storage_error(error))
+            else:
+                self._committer.tell(self._come_back, found, done)
+
+        self._committer.background.submit(work)
+
+    def _come_back(self, found: Recovered, done: Done) -> None:
+        self._pending.clear()
+        self._plans.clear()
+        self._install(found)
+        self.offline = None
+        done(None)
 
     # Reading: any thread ----------------------------------------------------------------------------------------------
 
@@ -242,89 +294,189 @@ class Log:
         """Batches from the one with `offset` on, up to `max_bytes` and below `limit`; None when there is nothing yet.
 
         The first batch comes whole, however large, unless `min_one` is False. With `wait` False it raises `Cold`
-        rather than touch the disk to find the place.
+        rather than touch the disk to find the place. HoleError where the bytes are known to be bad.
         """
-        visible = self._visible
         if offset < self.start_offset or offset > self.end_offset:
-            raise OffsetOutOfRange(
-                f"offset {offset} is not in {self.start_offset} to {self.end_offset}",
-                self.start_offset,
-                self.high_watermark,
-            )
-        top = self.high_watermark if limit is None else min(limit, self.high_watermark)
-        if visible is None or offset >= top:
-            return None
-        segments = self._segments
-        at = bisect_right(segments, offset, key=_base_offset) - 1
-        segment = segments[at]
-        stop = self._stop(segment)
-        place = segment.find_recent(offset)
-        if place is None:
+            start, end = self.start_offset, self.high_watermark
+            raise OffsetOutOfRange(f"offset {offset} is not in {start} to {self.end_offset}", start, end)
+        if not self.loaded:
             if not wait:
                 raise Cold
-            found = segment.find(offset, stop)
-            if isinstance(found, BadHeader) or found is None:
-                raise StorageError(f"bad batch: {found}")
-            place = found
-        if limit is not None and limit < top:
-            stop = self._position_of(segment, top, stop)
-        end = min(place.position + max_bytes, stop)
-        if end < stop:
-            end = segment.boundary(place.position, end)
-        if end < place.position + place.size:
-            if not min_one:
-                return None
-            end = place.position + place.size
-        return Slice(self._files, segment.file(), place.position, end - place.position)
+            self.load()
+        return self._reading.read(offset, max_bytes, limit, min_one=min_one, wait=wait)
 
     def offset_at(self, timestamp_ms: int) -> tuple[int, int] | None:
         """The first visible record at or after a time, as (offset, timestamp)."""
-        for segment in self._segments:
-            if segment.max_timestamp < timestamp_ms:
-                continue
-            stop = self._stop(segment)
-            assert segment.index is not None
-            start = segment.index.position_before_time(timestamp_ms, HEADER_BLOCK)
-            for step in segment.walk(start, stop):
-                if isinstance(step, BadHeader):
-                    break
-                position, header = step
-                if header.max_timestamp >= timestamp_ms and header.next_offset > self.start_offset:
-                    found = self._first_row(segment, position, header, timestamp_ms)
-                    if found is not None:
-                        return found
-        return None
+        self.load()
+        return self._reading.offset_at(timestamp_ms, self.start_offset)
 
     def max_timestamp(self) -> tuple[int, int] | None:
         """The first visible record with the latest timestamp, as (offset, timestamp)."""
-        latest = max((segment.max_timestamp for segment in self._segments), default=NO_TIME)
-        return None if latest == NO_TIME else self.offset_at(latest)
+        self.load()
+        return self._reading.max_timestamp(self.start_offset)
 
-    def _first_row(
-        self, segment: Segment, position: int, header: BatchHeader, timestamp_ms: int
-    ) -> tuple[int, int] | None:
-        if header.append_time:
-            return max(header.base_offset, self.start_offset), header.max_timestamp
-        from tidelog.record.columns import decode
+    def bytes_between(self, start: int, stop: int) -> int:
+        """About how many bytes there are from one offset to another, without looking at the disk."""
+        return self._reading.bytes_between(start, stop)
 
-        data = read_fully(self._files, segment.file().fd, header.size, position)
-        columns = decode(data)
-        for offset, timestamp in zip(columns.offsets, columns.timestamps, strict=True):
-            if timestamp >= timestamp_ms and offset >= self.start_offset:
-                return offset, timestamp
-        return None
+    def epoch_at(self, offset: int) -> int:
+        return epoch_at(self._reading.facts.epochs, offset)
 
-    def _stop(self, segment: Segment) -> int:
-        """Where the visible part of a segment ends."""
-        visible = self._visible
-        if visible is None or segment.base_offset > visible.segment.base_offset:
-            return HEADER_BLOCK
-        return visible.position if segment is visible.segment else segment.end
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """KIP-320: the largest known epoch up to `epoch`, and the offset where it ended; (-1, -1) if unheard of."""
+        self.load()
+        return end_offset_for(self._reading.facts.epochs, epoch, self.high_watermark)
 
-    def _position_of(self, segment: Segment, offset: int, stop: int) -> int:
-        found = segment.find(offset, stop)
-        return stop if found is None or isinstance(found, BadHeader) else found.position
+    @property
+    def size_bytes(self) -> int:
+        if not self.loaded and self._clean is not None:
+            return self._clean.size_bytes
+        return sum(segment.end for segment in self._reading.segments)
 
+    @property
+    def holes(self) -> tuple[Hole, ...]:
+        return self._reading.facts.holes
 
-def _base_offset(segment: Segment) -> int:
-    return segment.base_offset
+    def scrub(self, max_bytes: int) -> Scrubbed:
+        """Checks some more of what is visible; waits for the disk."""
+        self.load()
+        return self._scrub.run(max_bytes)
+
+    def segments(self) -> list[SegmentFacts]:
+        """The visible segments, the oldest first."""
+        reading = self._reading
+        if reading.visible is None:
+            return []
+        last = reading.visible.segment.base_offset
+        return [
+            SegmentFacts(
+                segment.base_offset,
+                reading.end_of(segment)[1],
+                segment.end,
+                segment.latest[0] if segment.latest is not None else None,
+            )
+            for segment in reading.segments
+            if segment.base_offset <= last
+        ]
+
+    # Housekeeping -----------------------------------------------------------------------------------------------------
+
+    def apply_retention(self, now_ms: int) -> int:
+        """Deletes what has had its time, and says how many segments. What is not in memory is left for next time."""
+        if not self.loaded:
+            self._committer.background.submit(self._load_quietly)
+            return 0
+        for producer_id in expired_producers(self.producers, now_ms - self.settings.producer_expiration_ms):
+            del self.producers[producer_id]
+        segments = self.segments()
+        if not segments:
+            return 0
+        count = expired(segments, self.settings, now_ms, self.start_offset)
+        if count:
+            self.start_offset = max(self.start_offset, segments[count].base_offset)
+            self._upkeep.delete(count, self.start_offset, nobody_waits)
+            return count
+        if segments[0].max_timestamp is None:
+            oldest = self._reading.segments[0]
+            self._committer.background.submit(lambda: self._load_index_quietly(oldest))
+        elif len(segments) == 1 and is_old(segments[0], self.settings, now_ms) and not self._pending:
+            self._roll(now_ms)
+        return 0
+
+    def delete_before(self, offset: int, done: Done = nobody_waits) -> None:
+        """Moves the start offset up to `offset`, and deletes the segments below it; `done` when that is durable."""
+        self.load()
+        if offset > self.high_watermark:
+            start, end = self.start_offset, self.high_watermark
+            raise OffsetOutOfRange(f"offset {offset} is not in {start} to {end}", start, end)
+        if offset <= self.start_offset:
+            done(None)
+            return
+        self.start_offset = offset
+        whole = [segment for segment in self.segments()[:-1] if segment.end_offset <= offset]
+        self._upkeep.delete(len(whole), offset, done)
+
+    def _roll(self, now_ms: int) -> None:
+        """Begins a new segment without a batch, so that the old one can be deleted once the new one is there."""
+        segment = self._plan_segment(now_ms)
+        self._committer.put(Append(self._tail, segment, b"", segment.end, self.end_offset, self._generation))
+
+    def _load_quietly(self) -> None:
+        try:
+            self.load()
+        except (OSError, StorageError) as error:
+            self._committer.tell(self._trouble, f"{self.folder}: {error}")
+
+    def _load_index_quietly(self, segment: Segment) -> None:
+        try:
+            self._reading.index_of(segment)
+        except (OSError, StorageError) as error:
+            self._committer.tell(self._trouble, f"{segment.path}: {error}")
+
+    def _found_hole(self, hole: Hole) -> None:
+        """Any thread."""
+        self._committer.tell(self._upkeep.remember, hole)
+
+    def _trouble(self, line: str) -> None:
+        if self.on_trouble is not None:
+            self.on_trouble(line)
+
+    def update_settings(self, settings: LogSettings) -> None:
+        self.settings = settings
+        self._reading.interval = settings.index_interval_bytes
+        if self.loaded:
+            self._follow_durability()
+
+    def _follow_durability(self) -> None:
+        """Acks stop waiting for syncs only after the file of facts says so, for then an unclean stop raises the epoch.
+
+        The other way round the file follows when all that was acked before is synced. Either may have to wait for the
+        next commit.
+        """
+        facts, tail, volatile = self._reading.facts, self._tail, not self.settings.durable
+        tail.durable = not (volatile and facts.volatile)
+        synced = tail.synced
+        self._durability_pending = volatile != facts.volatile
+        if not self._durability_pending or synced is None or synced.offset < self.high_watermark:
+            return
+        self._durability_pending = False
+
+        def saved(error: StorageError | None) -> None:
+            if error is None:
+                self._tail.durable = self.settings.durable
+
+        self._upkeep.change_facts(facts._replace(volatile=volatile), saved)
+
+    def repair(self, *, skip: bool) -> tuple[Hole, ...]:
+        """The holes that readers stop at; with `skip` they pass them from now on, and the file of facts says so."""
+        self.load()
+        if skip:
+            return self._upkeep.pass_holes()
+        return tuple(hole for hole in self.holes if not hole.passed)
+
+    def close(self) -> CleanMark | None:
+        """After the committer has stopped: leaves the folder so that the next start need not look at it.
+
+        Nothing is synced here: the mark counts only once it is itself on the disk, behind a sync of everything. None
+        when the partition must be recovered.
+        """
+        if not self.loaded:
+            return self._clean
+        extent = self._reading.visible
+        if self.offline is not None or self.end_offset != self.high_watermark:
+            return None
+        if extent is None:
+            return CleanMark(self.start_offset, self.end_offset, self.leader_epoch, 0, NO_POSITION)
+        try:
+            if self._saved_offset != self.end_offset:
+                self._upkeep.write(self._plan_at_end(extent.segment), durable=False)
+            self._tail.close()
+        except OSError:
+            return None
+        return CleanMark(self.start_offset, self.end_offset, self.leader_epoch, self.size_bytes, extent.position)
+
+    def destroy(self, done: Done = nobody_waits) -> None:
+        """The partition is deleted, with its folder."""
+        self._tail.offline = True
+        self.went_offline(StorageError(f"partition in {self.folder} was deleted"))
+        self._upkeep.destroy(done)

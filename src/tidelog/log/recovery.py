@@ -1,55 +1,316 @@
-"""Bringing a partition back from its folder after a stop of any kind."""
+"""Bringing a partition back from its folder, after a stop of any kind.
+
+All segments but the last were wholly synced before the next one was made. Of the last one, everything up to the *floor*
+is known to have been synced: the newest of what its slots, its index file, a snapshot and a clean stop say. Then:
+
+- Up to the floor nothing is ever cut. Headers are walked over from where the index file ends, to bring index and
+  producers up to date; a bad one there is a hole, and stays one.
+- Above the floor every batch is checked, and the first bad one is cut off with whatever follows. What was cut goes to
+  a file `<offset>.cut`. What is kept is written once more and synced: if a sync failed in the life before, its pages
+  are clean in memory and not on the disk, and a sync alone would not change that.
+
+The folder is listed once, and only the end of the last segment is read, so the time does not depend on the size of the
+log. Every step may be interrupted by another power cut, and is then done again.
+"""
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
+from itertools import pairwise
 from typing import NamedTuple
 
-from tidelog.log.files import Files, read_fully
-from tidelog.log.header_block import HEADER_BLOCK, unpack_block
+from tidelog.log import facts as facts_file
+from tidelog.log import snapshot
+from tidelog.log.checking import check_batches
+from tidelog.log.epochs import Epoch, raised
+from tidelog.log.facts import Facts, Hole
+from tidelog.log.files import TEMPORARY, Files, OpenFile, read_fully, remove_files, write_fully
+from tidelog.log.header_block import HEADER_BLOCK, SLOT_AT, Slot, pack_block, unpack_block, unpack_slots
 from tidelog.log.index import Index
+from tidelog.log.index_file import load_index_up_to, walk_over
 from tidelog.log.open_files import OpenFiles
 from tidelog.log.producers import Producer, follow
-from tidelog.log.segment import LOG_SUFFIX, BadHeader, Segment
+from tidelog.log.segment import DELETED_SUFFIX, LOG_SUFFIX, Segment, Step
 from tidelog.log.settings import LogSettings
 from tidelog.log.tail import FIRST_SLOT, Extent
+from tidelog.record.header import BatchHeader
+
+CUT_SUFFIX = ".cut"
+COPY_WINDOW = 1 << 20
+CUTS_KEPT = 8
+
+
+class Mark(NamedTuple):
+    """A boundary in a segment. The order of two marks is that of their positions."""
+
+    position: int
+    offset: int
+
+
+class Report(NamedTuple):
+    """What recovery did beyond reading; all zeros and empty when there was nothing to do."""
+
+    scanned_bytes: int = 0
+    cut_bytes: int = 0
+    cut_file: str = ""
+    cut_reason: str = ""
+    holes: tuple[Hole, ...] = ()
+    mended: tuple[str, ...] = ()
+    raised_epoch: int = -1
+
+    def lines(self) -> list[str]:
+        """For the broker's log."""
+        told = [f"mended {what}" for what in self.mended]
+        if self.cut_bytes:
+            told.append(f"cut {self.cut_bytes} bytes that were not synced ({self.cut_reason}); kept in {self.cut_file}")
+        for hole in self.holes:
+            told.append(f"offsets {hole.base_offset} to {hole.end_offset - 1} are damaged ({hole.reason})")
+        if self.raised_epoch >= 0:
+            told.append(f"leader epoch is now {self.raised_epoch}: after an unclean stop offsets may be used again")
+        return told
 
 
 class Recovered(NamedTuple):
     segments: tuple[Segment, ...]
     extent: Extent | None
     producers: dict[int, Producer]
+    facts: Facts
     slot_sequence: int
+    saved: Mark  # of the newest snapshot, or where one would have begun
+    report: Report
 
 
-def recover(folder: str, files: Files, open_files: OpenFiles, settings: LogSettings) -> Recovered:
-    try:
-        entries = files.list(folder)
-    except FileNotFoundError:
-        return Recovered((), None, {}, FIRST_SLOT)
-    logs = sorted((int(name.removesuffix(LOG_SUFFIX)), size) for name, size in entries if name.endswith(LOG_SUFFIX))
-    if not logs:
-        return Recovered((), None, {}, FIRST_SLOT)
-    segments = tuple(Segment(files, open_files, folder, base, size) for base, size in logs)
-    producers: dict[int, Producer] = {}
-    offset = segments[0].base_offset
-    slot_sequence = FIRST_SLOT
-    for segment in segments:
-        segment.index = Index()
-        limit = segment.end
-        segment.end = HEADER_BLOCK
-        head = unpack_block(read_fully(files, segment.file().fd, HEADER_BLOCK, 0), segment.log_path)
-        assert head is not None and head.slot is not None
-        segment.created_ms = head.created_ms
-        slot_sequence = head.slot.sequence + 1
-        for step in segment.walk(HEADER_BLOCK, limit):
-            if isinstance(step, BadHeader):
-                break
-            _, header = step
-            segment.note(header.base_offset, header.size, header.max_timestamp, settings.index_interval_bytes)
-            if header.producer_id >= 0:
-                producers[header.producer_id] = follow(
-                    producers.get(header.producer_id), header, header.last_offset, header.max_timestamp
+NOWHERE = 1 << 62
+ANYWHERE = (NOWHERE, NOWHERE)
+
+
+def recover(
+    folder: str, files: Files, open_files: OpenFiles, settings: LogSettings, clean: Mark | None = None
+) -> Recovered:
+    """`clean` is where a clean stop left the last segment."""
+    return Recovery(folder, files, open_files, settings).run(clean)
+
+
+class Recovery:
+    """One recovery under way; `recover` is the way in."""
+
+    def __init__(self, folder: str, files: Files, open_files: OpenFiles, settings: LogSettings) -> None:
+        self._folder = folder
+        self._files = files
+        self._open_files = open_files
+        self._settings = settings
+        self._names: list[str] = []
+        self._mended: list[str] = []
+        self._holes: list[Hole] = []
+        self._producers: dict[int, Producer] = {}
+
+    def run(self, clean: Mark | None) -> Recovered:
+        segments = self._list()
+        facts = self._load_facts(segments)
+        if not segments:
+            return Recovered((), None, {}, facts, FIRST_SLOT, Mark(HEADER_BLOCK, -1), Report())
+        segments = self._drop_deleted(segments, facts.start_offset)
+        last = segments[-1]
+        if clean is not None and clean.position != last.end:
+            clean = None
+        slot = self._read_head(last)
+        kept = snapshot.load_newest(self._files, self._folder, self._names)
+        index, indexed, _ = load_index_up_to(last, ANYWHERE)
+        floor = max(_floors(last, slot, kept, clean, Mark(*indexed)))
+        self._fold_complete(segments, kept, facts)
+        self._walk_to_floor(last, index, Mark(*indexed), floor, kept, facts)
+        end, report = self._check_rest(last, floor, facts)
+        facts, raised_epoch = self._conclude(facts, end.offset, unclean=clean is None)
+        report = report._replace(holes=tuple(self._holes), mended=tuple(self._mended), raised_epoch=raised_epoch)
+        sequence = slot.sequence + 1 if slot is not None else FIRST_SLOT
+        extent = Extent(last, end.position, end.offset)
+        saved = Mark(HEADER_BLOCK, -1)
+        if kept is not None:
+            saved = Mark(kept.position if kept.segment == last.base_offset else HEADER_BLOCK, kept.offset)
+        return Recovered(tuple(segments), extent, self._producers, facts, sequence, saved, report)
+
+    # The folder -------------------------------------------------------------------------------------------------------
+
+    def _list(self) -> list[Segment]:
+        try:
+            entries = self._files.list(self._folder)
+        except FileNotFoundError:
+            return []
+        self._names = [entry.name for entry in entries]
+        self._remove([name for name in self._names if name.endswith((TEMPORARY, DELETED_SUFFIX))])
+        logs = sorted(entry for entry in entries if entry.name.endswith(LOG_SUFFIX))
+        return [
+            Segment(self._files, self._open_files, self._folder, int(name.removesuffix(LOG_SUFFIX)), size)
+            for name, size in logs
+        ]
+
+    def _remove(self, names: list[str]) -> None:
+        remove_files(self._files, [f"{self._folder}/{name}" for name in names])
+
+    def _drop_deleted(self, segments: list[Segment], start_offset: int) -> list[Segment]:
+        """A deletion that was cut short: the start offset was saved before the first segment went."""
+        while len(segments) > 1 and segments[1].base_offset <= start_offset:
+            segments[0].remove()
+            segments = segments[1:]
+        return segments
+
+    def _load_facts(self, segments: list[Segment]) -> Facts:
+        if facts_file.FACTS_NAME not in self._names:
+            return Facts()
+        facts = facts_file.load(self._files, self._folder)
+        if facts is not None:
+            return facts
+        self._mended.append("the file of facts, from the headers of all batches")
+        facts = Facts(segments[0].base_offset if segments else 0, not self._settings.durable)
+        epochs = [facts.epochs[0]]
+        for segment in segments:
+            for step in segment.walk(HEADER_BLOCK, segment.base_offset, segment.end):
+                if isinstance(step, Step) and step.header.leader_epoch > epochs[-1].epoch:
+                    epochs.append(Epoch(step.header.leader_epoch, step.header.base_offset))
+        facts = facts._replace(epochs=tuple(epochs))
+        facts_file.save(self._files, self._folder, facts)
+        return facts
+
+    # The last segment -------------------------------------------------------------------------------------------------
+
+    def _read_head(self, segment: Segment) -> Slot | None:
+        """The newest slot. A head that is not good is made anew: the name of the file says what it must be."""
+        fd = segment.file().fd
+        data = read_fully(self._files, fd, HEADER_BLOCK, 0)
+        head = unpack_block(data, segment.log_path)
+        if head is not None and head.base_offset == segment.base_offset:
+            segment.created_ms = head.created_ms
+            return head.slot
+        segment.created_ms = time.time_ns() // 1_000_000
+        fresh = pack_block(segment.base_offset, segment.created_ms)
+        self._mended.append(f"the head of segment {segment.base_offset}")
+        if segment.end <= HEADER_BLOCK:  # it was being made when the power went: nothing has been put in it
+            write_fully(self._files, fd, fresh, 0)
+            segment.end = HEADER_BLOCK
+        else:
+            write_fully(self._files, fd, fresh[: SLOT_AT[0]], 0)
+        self._files.sync(fd)
+        self._files.sync_folder(self._folder)
+        return unpack_slots(read_fully(self._files, fd, HEADER_BLOCK, 0))
+
+    def _fold_complete(self, segments: list[Segment], kept: snapshot.Snapshot | None, facts: Facts) -> None:
+        """Brings the producers from the snapshot to the beginning of the last segment."""
+        if kept is not None:
+            self._producers = dict(kept.producers)
+        for segment, following in pairwise(segments):
+            start = _fold_start(segment, kept)
+            stop = (segment.end, following.base_offset)
+            if start.offset < stop[1]:
+                self._holes += walk_over(
+                    segment, Index(), (start.position, start.offset), stop, facts.epochs, self._fold
                 )
-            offset = header.next_offset
-    last = segments[-1]
-    return Recovered(segments, Extent(last, last.end, offset), producers, slot_sequence)
+
+    def _walk_to_floor(
+        self, last: Segment, index: Index, indexed: Mark, floor: Mark, kept: snapshot.Snapshot | None, facts: Facts
+    ) -> None:
+        if last.end < floor.position:
+            self._mended.append(
+                f"the length of segment {last.base_offset}: {floor.position - last.end} bytes are missing"
+            )
+            self._files.truncate(last.file().fd, floor.position)
+            self._files.sync(last.file().fd)
+            last.end = floor.position
+        folded = _fold_start(last, kept)
+        interval = self._settings.index_interval_bytes
+
+        def note(position: int, header: BatchHeader) -> None:
+            if position >= indexed.position:
+                relative = header.base_offset - last.base_offset
+                index.note(header.base_offset, position, relative, header.max_timestamp, interval)
+            if header.base_offset >= folded.offset:
+                self._fold(position, header)
+
+        start = min(indexed, folded)
+        stop = (floor.position, floor.offset)
+        self._holes += walk_over(last, index, (start.position, start.offset), stop, facts.epochs, note)
+        last.index = index
+
+    def _fold(self, position: int, header: BatchHeader) -> None:
+        producer_id = header.producer_id
+        if producer_id >= 0:
+            append_time = header.max_timestamp if header.append_time else -1
+            self._producers[producer_id] = follow(
+                self._producers.get(producer_id), header, header.last_offset, header.max_timestamp, append_time
+            )
+
+    def _check_rest(self, last: Segment, floor: Mark, facts: Facts) -> tuple[Mark, Report]:
+        """Above the floor: what is good stays and is synced, the rest is cut."""
+        file = last.file()
+        size = last.end
+        last.checked.own_from = last.end = floor.position
+        if size == floor.position:
+            return floor, Report()
+        checked = check_batches(
+            self._files, file.fd, floor.position, size, floor.offset, facts.epochs, keep_headers=True
+        )
+        for position, header in checked.headers:
+            last.note(header.base_offset, header.size, header.max_timestamp, self._settings.index_interval_bytes)
+            self._fold(position, header)
+        report = Report(scanned_bytes=size - floor.position)
+        if checked.fault is not None:
+            name = f"{checked.offset:020d}{CUT_SUFFIX}"
+            self._save_cut(file, checked.position, size, name)
+            report = report._replace(cut_bytes=size - checked.position, cut_file=name, cut_reason=checked.fault)
+            self._files.truncate(file.fd, checked.position)
+        for position in range(floor.position, checked.position, COPY_WINDOW):
+            data = read_fully(self._files, file.fd, min(COPY_WINDOW, checked.position - position), position)
+            write_fully(self._files, file.fd, data, position)
+        self._files.sync(file.fd)
+        return Mark(checked.position, checked.offset), report
+
+    def _save_cut(self, file: OpenFile, position: int, size: int, name: str) -> None:
+        """A copy of what is about to be cut; nobody has been told that it was there, so it may also fail."""
+        older = sorted(other for other in self._names if other.endswith(CUT_SUFFIX))
+        self._remove([name, *older[: -CUTS_KEPT + 1]])
+        with suppress(OSError):
+            fd = self._files.open(f"{self._folder}/{name}", create=True)
+            try:
+                for at in range(position, size, COPY_WINDOW):
+                    data = read_fully(self._files, file.fd, min(COPY_WINDOW, size - at), at)
+                    write_fully(self._files, fd, data, at - position)
+                self._files.sync(fd)
+            finally:
+                self._files.close(fd)
+            self._files.sync_folder(self._folder)
+
+    def _conclude(self, facts: Facts, end_offset: int, *, unclean: bool) -> tuple[Facts, int]:
+        """Remembers new holes, and raises the epoch where acks did not wait for a sync and the stop was not clean."""
+        known = {hole.base_offset for hole in facts.holes}
+        self._holes = [hole for hole in self._holes if hole.base_offset not in known]
+        raised_epoch = -1
+        changed = facts._replace(holes=tuple(sorted([*facts.holes, *self._holes])))
+        if facts.volatile and unclean:
+            changed = changed._replace(epochs=raised(facts.epochs, end_offset))
+            raised_epoch = changed.epochs[-1].epoch
+        if changed != facts:
+            facts_file.save(self._files, self._folder, changed)
+        return changed, raised_epoch
+
+
+def _floors(
+    last: Segment, slot: Slot | None, kept: snapshot.Snapshot | None, clean: Mark | None, indexed: Mark
+) -> list[Mark]:
+    """Everything that says how much of the last segment was synced."""
+    floors = [Mark(HEADER_BLOCK, last.base_offset), indexed]
+    if slot is not None:
+        floors.append(Mark(slot.synced_position, slot.synced_offset))
+    if kept is not None and kept.segment == last.base_offset:
+        floors.append(Mark(kept.position, kept.offset))
+    if clean is not None:
+        floors.append(clean)
+    return floors
+
+
+def _fold_start(segment: Segment, kept: snapshot.Snapshot | None) -> Mark:
+    """Where the headers of a segment begin that a snapshot does not have in it."""
+    if kept is None or kept.offset <= segment.base_offset:
+        return Mark(HEADER_BLOCK, segment.base_offset)
+    if kept.segment == segment.base_offset:
+        return Mark(kept.position, kept.offset)
+    return Mark(NOWHERE, kept.offset)

@@ -7,7 +7,8 @@ way to the disk.
 
 The position of a batch is found in `recent` (the last batches one by one, in memory) or by the sparse index and a walk
 over headers in the file. Readers in other threads are safe without a lock: arrays grow at their end or are replaced
-whole, and nobody reads beyond the high watermark, where nothing changes any more.
+whole, and nobody reads beyond the high watermark, where nothing changes any more. The index of a complete segment may
+be let go (`index` None) and is loaded again when it is needed.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tidelog.errors import MalformedBatch
+from tidelog.log.checked_ranges import CheckedRanges
 from tidelog.log.files import Files, OpenFile, read_fully, remove_files
 from tidelog.log.header_block import HEADER_BLOCK
-from tidelog.log.index import NO_TIMESTAMP, Index
+from tidelog.log.index import Entry, Index
 from tidelog.log.open_files import OpenFiles
 from tidelog.record.codec import peek
 from tidelog.record.header import HEADER_SIZE, BatchHeader
@@ -29,6 +31,13 @@ RECENT_BATCHES = 512  # kept one by one; up to twice as many before the older ha
 WALK_WINDOW = 8192  # read at a time when walking: about two index intervals
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
+DELETED_SUFFIX = ".deleted"
+
+
+class Place(NamedTuple):
+    position: int
+    size: int
+    base_offset: int
 
 
 class BadHeader(NamedTuple):
@@ -39,10 +48,9 @@ class BadHeader(NamedTuple):
     reason: str
 
 
-class Place(NamedTuple):
+class Step(NamedTuple):
     position: int
-    size: int
-    base_offset: int
+    header: BatchHeader
 
 
 class Recent(NamedTuple):
@@ -52,35 +60,42 @@ class Recent(NamedTuple):
 
 class Segment:
     __slots__ = (
-        "_indexed_at",
+        "_latest",
         "_open_files",
         "base_offset",
+        "checked",
         "created_ms",
         "end",
         "files",
         "index",
-        "max_timestamp",
-        "max_timestamp_offset",
+        "index_entries_saved",
+        "index_file_size",
         "path",
         "recent",
-        "trusted_from",
     )
 
-    def __init__(
-        self, files: Files, open_files: OpenFiles, folder: str, base_offset: int, end: int = HEADER_BLOCK
-    ) -> None:
+    def __init__(self, files: Files, open_files: OpenFiles, folder: str, base_offset: int, end: int) -> None:
         self.files = files
         self._open_files = open_files
         self.base_offset = base_offset
         self.path = f"{folder}/{base_offset:020d}"
         self.end = end
         self.created_ms = 0
-        self.max_timestamp = NO_TIMESTAMP
-        self.max_timestamp_offset = base_offset
         self.index: Index | None = None
+        self.index_entries_saved = 0
+        self.index_file_size = 0
         self.recent = Recent(array("q"), array("q"))
-        self.trusted_from = end
-        self._indexed_at = -1
+        self.checked = CheckedRanges(own_from=end)
+        self._latest: tuple[int, int] | None = None
+
+    @classmethod
+    def plan(cls, files: Files, open_files: OpenFiles, folder: str, base_offset: int, now_ms: int) -> Segment:
+        segment = cls(files, open_files, folder, base_offset, HEADER_BLOCK)
+        segment.created_ms = now_ms
+        segment.index = Index()
+        return segment
+
+    # Its files --------------------------------------------------------------------------------------------------------
 
     @property
     def log_path(self) -> str:
@@ -93,16 +108,25 @@ class Segment:
     def file(self) -> OpenFile:
         return self._open_files.get(self.log_path)
 
+    def find_file(self) -> OpenFile | None:
+        """The file if it is open: never touches the disk."""
+        return self._open_files.find(self.log_path)
+
     def create(self) -> OpenFile:
         return self._open_files.create(self.log_path)
 
+    def close(self) -> None:
+        self._open_files.forget(self.log_path)
+
     def remove(self) -> None:
         """Takes the names away; whoever still holds the file can go on reading it."""
-        self._open_files.forget(self.log_path)
-        remove_files(self.files, (self.log_path, self.index_path))
-
-    def find_file(self) -> OpenFile | None:
-        return self._open_files.find(self.log_path)
+        self.close()
+        deleted = self.log_path + DELETED_SUFFIX
+        try:
+            self.files.rename(self.log_path, deleted)
+        except FileNotFoundError:
+            deleted = self.log_path
+        remove_files(self.files, (self.index_path, deleted))
 
     # The loop's thread: growing ---------------------------------------------------------------------------------------
 
@@ -111,12 +135,7 @@ class Segment:
         position = self.end
         index = self.index
         assert index is not None
-        if self._indexed_at < 0 or position - self._indexed_at >= interval:
-            index.add(base_offset - self.base_offset, position, self.max_timestamp)
-            self._indexed_at = position
-        if max_timestamp > self.max_timestamp:
-            self.max_timestamp = max_timestamp
-            self.max_timestamp_offset = base_offset
+        index.note(base_offset, position, base_offset - self.base_offset, max_timestamp, interval)
         offsets, positions = self.recent
         if len(offsets) >= 2 * RECENT_BATCHES:
             self.recent = Recent(offsets[RECENT_BATCHES:], positions[RECENT_BATCHES:])
@@ -128,15 +147,24 @@ class Segment:
     def cut(self, end: int, max_timestamp: int, max_timestamp_offset: int) -> None:
         """Takes back the batches from position `end` on, and puts back what `note` had changed for them."""
         assert self.index is not None
-        self.index.cut(end)
-        self._indexed_at = self.index.positions[-1] if len(self.index) else -1
+        self.index.cut(end, max_timestamp, max_timestamp_offset)
         offsets, positions = self.recent
         at = bisect_right(positions, end - 1)
         self.recent = Recent(offsets[:at], positions[:at])
         self.end = end
-        self.max_timestamp, self.max_timestamp_offset = max_timestamp, max_timestamp_offset
 
     # Any thread: finding ----------------------------------------------------------------------------------------------
+
+    @property
+    def latest(self) -> tuple[int, int] | None:
+        """The latest timestamp and the base offset of the first batch that has it; None when it is not known."""
+        index = self.index
+        return self._latest if index is None else (index.max_timestamp, index.max_timestamp_offset)
+
+    def let_go_of_index(self) -> None:
+        """Of a complete segment; the latest timestamp stays."""
+        self._latest = self.latest
+        self.index = None
 
     def find_recent(self, offset: int) -> Place | None:
         """The batch with this offset, if it is one of the last ones."""
@@ -148,27 +176,24 @@ class Segment:
         following = positions[at + 1] if at + 1 < len(positions) else self.end
         return Place(start, following - start, offsets[at])
 
-    def find(self, offset: int, limit: int) -> Place | BadHeader | None:
+    def find(self, index: Index, offset: int, limit: int) -> Place | BadHeader | None:
         """The batch with this offset, or the first one after it, before position `limit`."""
-        place = self.find_recent(offset)
-        if place is not None:
-            return place
-        assert self.index is not None
-        start = self.index.position_before(offset - self.base_offset, HEADER_BLOCK)
-        for step in self.walk(start, limit):
+        for step in self.walk_from(index.before_offset(offset - self.base_offset), limit):
             if isinstance(step, BadHeader):
                 return step
-            position, header = step
-            if header.next_offset > offset:
-                return Place(position, header.size, header.base_offset)
+            if step.header.next_offset > offset:
+                return Place(step.position, step.header.size, step.header.base_offset)
         return None
 
-    def walk(self, position: int, limit: int) -> Iterator[tuple[int, BatchHeader] | BadHeader]:
-        """The headers of the batches between two positions, unchecked but for their order, to the first bad one."""
-        fd = self.file().fd
-        expected = -1
+    def walk_from(self, entry: Entry | None, limit: int) -> Iterator[Step | BadHeader]:
+        position, relative = entry or (HEADER_BLOCK, 0)
+        return self.walk(position, self.base_offset + relative, limit)
+
+    def walk(self, position: int, expected: int, limit: int) -> Iterator[Step | BadHeader]:
+        """The headers from a batch to a boundary, up to the first bad one; only that offsets are dense is checked."""
+        file = self.file()
         while position < limit:
-            window = read_fully(self.files, fd, min(WALK_WINDOW, max(limit - position, HEADER_SIZE)), position)
+            window = read_fully(self.files, file.fd, min(WALK_WINDOW, limit - position), position)
             at = 0
             while at + HEADER_SIZE <= len(window):
                 try:
@@ -176,16 +201,15 @@ class Segment:
                 except MalformedBatch as error:
                     yield BadHeader(position + at, expected, str(error))
                     return
-                if header.base_offset < expected or position + at + header.size > limit:
-                    yield BadHeader(
-                        position + at, expected, f"header says offset {header.base_offset}, size {header.size}"
-                    )
+                if header.base_offset != expected or position + at + header.size > limit:
+                    reason = f"batch says offset {header.base_offset}, size {header.size}; offset {expected} is due"
+                    yield BadHeader(position + at, expected, reason)
                     return
-                yield position + at, header
+                yield Step(position + at, header)
                 expected = header.next_offset
                 at += header.size
             if at == 0:
-                yield BadHeader(position, expected, f"file ends {len(window)} bytes later")
+                yield BadHeader(position, expected, f"batch is cut after {len(window)} bytes")
                 return
             position += at
 
@@ -195,5 +219,5 @@ class Segment:
         at = bisect_right(positions, stop) - 1
         if at >= 0:
             return max(positions[at], start)
-        assert self.index is not None
-        return max(self.index.boundary(stop, start), start)
+        index = self.index
+        return start if index is None else max(index.boundary(stop, start), start)

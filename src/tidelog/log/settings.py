@@ -11,13 +11,17 @@ MAX_SEGMENT_BYTES = 0x7FFFFFFF  # positions are stored in 32 bits
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """`durable` False is `tidelog.durability=memory`; `append_time` True is `message.timestamp.type=LogAppendTime`."""
+    """`durable` False is `tidelog.durability=memory`; `append_time` True is `message.timestamp.type=LogAppendTime`.
+
+    `max_message_bytes` is for whoever appends to look at: a log takes any batch that it is given.
+    """
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * DAY_MS
     index_interval_bytes: int = 4096
     retention_ms: int = 7 * DAY_MS
     retention_bytes: int = FOREVER
+    max_message_bytes: int = 1_048_588
     producer_expiration_ms: int = DAY_MS
     durable: bool = True
     append_time: bool = False

@@ -8,8 +8,8 @@ position, offset) and replaced whole, so any thread may read them. States of a t
                                   and hands back
     failed     `failed` >= the generation of a buffer: it is dropped. Writer, after a failed write; the loop then takes
                the appends back and goes on with the next generation
-    offline    for good, after a failed sync: nothing is written or synced any more (a sync is never tried twice, because
-               the kernel may have dropped the pages and would say "fine")
+    offline    after a failed sync: nothing is written or synced any more (a sync is never tried twice, because the
+               kernel may have dropped the pages and would say "fine")
 
 `lock` is held by whoever syncs, so that a roll and a commit never use the slots of a segment at once.
 """
@@ -142,8 +142,14 @@ class Tail:
         write_fully(self._files, file.fd, data, SLOT_AT[sequence & 1])
         self._slot_sequence = sequence + 1
 
+    def close(self) -> None:
+        """Records the last sync as well. Not synced itself: without it recovery only looks at a little more."""
+        with self.lock:
+            if self.synced is not None:
+                self.write_slot(self.synced.segment.file())
+
     def make(self, segment: Segment) -> Extent | None:
-        """Rolls: the old segment is wholly synced before the name of the new one exists. Returns what that made durable."""
+        """Rolls: the old segment is wholly synced before the new one has a name. Returns what that made durable."""
         old = self.written
         committed = self.sync(old.segment, old.segment.file()) if old is not None else None
         with self.lock:

@@ -1,0 +1,86 @@
+"""Checking old bytes before somebody needs them: a little at a time, from the oldest to the newest, then again."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tidelog.log.checking import check_batches
+from tidelog.log.facts import Hole
+from tidelog.log.header_block import HEADER_BLOCK
+from tidelog.log.index_file import find_hole
+from tidelog.log.reading import Reading
+from tidelog.log.segment import BadHeader, Segment
+
+SCRUB_STEP = 4 << 20  # checked between two looks at how far we are
+
+
+class Scrubbed(NamedTuple):
+    checked_bytes: int
+    holes: tuple[Hole, ...]
+    finished: bool  # the newest visible batch was reached; the next call begins anew
+
+
+class Scrub:
+    """Remembers how far it has come. One thread at a time, any thread."""
+
+    __slots__ = ("_offset", "_position", "_reading", "_segment")
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._segment: Segment | None = None
+        self._position = self._offset = 0
+
+    def run(self, max_bytes: int) -> Scrubbed:
+        """Checks about `max_bytes`; what is bad is told to the partition, and comes back."""
+        checked_bytes = 0
+        holes: list[Hole] = []
+        while checked_bytes < max_bytes:
+            if not self._find_next():
+                self._segment = None
+                return Scrubbed(checked_bytes, tuple(holes), True)
+            before = self._position
+            hole = self._step(min(max_bytes - checked_bytes, SCRUB_STEP))
+            checked_bytes += self._position - before
+            if hole is not None:
+                holes.append(hole)
+        return Scrubbed(checked_bytes, tuple(holes), False)
+
+    def _find_next(self) -> bool:
+        """Goes on with the segment, or with the one after it; False when there is nothing more to check."""
+        segments = self._reading.segments
+        segment = self._segment
+        if segment is not None and segment in segments:
+            if self._position < self._reading.end_of(segment)[0]:
+                return True
+            later = [other for other in segments if other.base_offset > segment.base_offset]
+        else:
+            later = list(segments)
+        for following in later:
+            if self._reading.visible is not None and self._reading.end_of(following)[0] > HEADER_BLOCK:
+                self._segment, self._position, self._offset = following, HEADER_BLOCK, following.base_offset
+                return True
+        return False
+
+    def _step(self, max_bytes: int) -> Hole | None:
+        segment = self._segment
+        assert segment is not None
+        index = self._reading.index_of(segment)
+        end = self._reading.end_of(segment)
+        stop = index.after_position(self._position + max_bytes)
+        limit = min(stop.position, end[0]) if stop is not None else end[0]
+        file = segment.file()
+        size = limit - self._position
+        cached = segment.files.is_cached(file.fd, self._position, size)
+        epochs = self._reading.facts.epochs
+        checked = check_batches(segment.files, file.fd, self._position, limit, self._offset, epochs)
+        segment.checked.add(self._position, checked.position)
+        if not cached:
+            segment.files.forget(file.fd, self._position, size)
+        self._position, self._offset = checked.position, checked.offset
+        if checked.fault is None:
+            return None
+        bad = BadHeader(checked.position, checked.offset, checked.fault)
+        hole = find_hole(segment, index, bad, end, epochs)
+        self._reading.on_hole(hole)
+        self._position, self._offset = hole.end_position, hole.end_offset
+        return hole
