@@ -198,7 +198,7 @@ LOG = [
         "tidelog-data",
         "The data folder.",
         exactly_one("one data folder"),
-        kafka="/tmp/kafka-logs",
+        kafka="",
         because="data is not temporary, and belongs where you started the broker",
     ),
     Setting(

@@ -36,7 +36,7 @@ def _stored(
 
 
 def _of_topics(key: str, kind: str, default: str | None, topic_key: str, check: Check | None = None) -> Setting:
-    return _stored(key, kind, default, f"{topic_key} of topics that have none", check, True)
+    return Setting(key, kind, default, f"{topic_key} of topics that have none.", check, STORED, True)
 
 
 STORED_BY_BROKER = [
@@ -94,7 +94,7 @@ STORED_BY_BROKER = [
         "group.consumer.assignment.interval.ms",
         INT,
         "1000",
-        "consumer.assignment.interval.ms of groups that have none",
+        "the consumer.assignment.interval.ms of groups that have none",
         at_least(0),
         True,
     ),

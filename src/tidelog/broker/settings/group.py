@@ -41,14 +41,14 @@ GROUP: dict[str, Setting] = table(
             synonyms=("group.consumer.session.timeout.ms",),
         ),
         Setting(
-            "share.assignment.interval.ms", INT, "1000", f"between two assignments; {LATER}.", at_least(0), STORED, True
+            "share.assignment.interval.ms", INT, "1000", f"Between two assignments; {LATER}.", at_least(0), STORED, True
         ),
         Setting("share.auto.offset.reset", STRING, "latest", f"Where a new group begins; {LATER}.", None, STORED, True),
         Setting(
             "share.delivery.count.limit", INT, "5", f"Deliveries of one record; {LATER}.", at_least(2), STORED, True
         ),
         Setting(
-            "share.heartbeat.interval.ms", INT, "5000", f"between two heartbeats; {LATER}.", at_least(1), STORED, True
+            "share.heartbeat.interval.ms", INT, "5000", f"Between two heartbeats; {LATER}.", at_least(1), STORED, True
         ),
         Setting(
             "share.isolation.level",
@@ -91,7 +91,7 @@ GROUP: dict[str, Setting] = table(
             "streams.assignment.interval.ms",
             INT,
             "1000",
-            f"between two assignments; {STREAMS}.",
+            f"Between two assignments; {STREAMS}.",
             at_least(0),
             STORED,
             True,
@@ -100,7 +100,7 @@ GROUP: dict[str, Setting] = table(
             "streams.heartbeat.interval.ms",
             INT,
             "5000",
-            f"between two heartbeats; {STREAMS}.",
+            f"Between two heartbeats; {STREAMS}.",
             at_least(1),
             STORED,
             True,

@@ -32,19 +32,21 @@ def topic_config(own: Mapping[str, str], broker: BrokerValues) -> TopicConfig:
     assert isinstance(policy, tuple)
     deletes = "delete" in policy
     expiration = describe_broker(BROKER[PRODUCER_EXPIRATION], broker).value
+    max_message_bytes = _number("max.message.bytes", own, broker)
     log = LogSettings(
         segment_bytes=_segment_bytes(own, broker),
         segment_ms=_number("segment.ms", own, broker),
         index_interval_bytes=_number("index.interval.bytes", own, broker),
         retention_ms=_number("retention.ms", own, broker) if deletes else FOREVER,
         retention_bytes=_number("retention.bytes", own, broker) if deletes else FOREVER,
+        max_message_bytes=max_message_bytes,
         producer_expiration_ms=int(expiration or 0),
         durable=_value(DURABILITY, own, broker) == "disk",
         append_time=_value("message.timestamp.type", own, broker) == "LogAppendTime",
     )
     return TopicConfig(
         log=log,
-        max_message_bytes=_number("max.message.bytes", own, broker),
+        max_message_bytes=max_message_bytes,
         timestamp_after_max_ms=_number("message.timestamp.after.max.ms", own, broker),
         timestamp_before_max_ms=_number("message.timestamp.before.max.ms", own, broker),
         compact="compact" in policy,

@@ -1,0 +1,130 @@
+"""A real broker without sockets: requests go through the wire's codec in their version, and so do the replies.
+
+Blocking work is done at once, timers never ring, and a request waits until the committer has made its reply true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from io import StringIO
+from pathlib import Path
+from threading import Event
+from typing import Any, TypeVar
+
+from tidelog.broker.broker import Broker
+from tidelog.broker.dispatch import APIS
+from tidelog.broker.logger import Logger
+from tidelog.broker.settings.configuring import load_broker_config
+from tidelog.record.codec import check
+from tidelog.record.columns import encode as encode_batch
+from tidelog.wire.api import request_class, response_class
+from tidelog.wire.codec import decode, encode
+from tidelog.wire.message import Struct
+
+LISTENER = ("broker.example", 9092)
+PATIENCE_S = 20.0
+
+R = TypeVar("R", bound=Struct)
+
+
+class Never:
+    def cancel(self) -> None:
+        pass
+
+
+class AtOnce:
+    """A scheduler for one thread."""
+
+    def call_later(self, delay_s: float, action: Callable[[], None]) -> Never:
+        return Never()
+
+    def in_thread(self, work: Callable[[], object], done: Callable[[object, BaseException | None], None]) -> None:
+        try:
+            result = work()
+        except Exception as error:
+            done(None, error)
+        else:
+            done(result, None)
+
+
+class Request:
+    """What a handler is told about a request, and where it answers."""
+
+    client_id = "test"
+    peer_host = "127.0.0.1"
+    listener = LISTENER
+
+    def __init__(self, api_key: int, version: int) -> None:
+        self.api_key = api_key
+        self.version = version
+        self.answer: Any = None
+        self.done = False
+
+    @property
+    def ticket(self) -> Request:
+        return self
+
+    def reply(self, response: Any) -> None:
+        assert not self.done, "a request was answered twice"
+        self.answer, self.done = response, True
+
+    def drop(self) -> None:
+        raise AssertionError("the connection was dropped")
+
+
+class Served:
+    def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
+        self._ready = Event()
+        self.log_lines = StringIO()
+        config = load_broker_config({"log.dirs": str(folder), **settings})
+        self.broker = Broker(config, AtOnce(), self._ready.set, Logger(self.log_lines))
+        self.broker.start()
+
+    def ask(self, request: Struct, version: int) -> Any:
+        """The reply, as a client that speaks this version would read it."""
+        cls = type(request)
+        api_key = cls.SCHEMA.api_key
+        assert cls is request_class(api_key)
+        wire = b"".join(bytes(chunk) for chunk in encode(request, version))  # type: ignore[arg-type]
+        call = Request(api_key, version)
+        handler = import_module(f"tidelog.broker.handlers.{APIS[api_key].name}")
+        answer = handler.handle(self.broker, decode(cls, version, wire)[0], call)
+        if answer is not None:
+            call.reply(answer)
+        while not call.done:
+            self._wait()
+        reply = b"".join(bytes(chunk) for chunk in encode(call.answer, version))
+        return decode(response_class(api_key), version, reply)[0]
+
+    def produce(self, topic: str, partition: int, *values: bytes, producer_id: int = -1, sequence: int = -1) -> None:
+        """Appends one batch and waits until it is synced."""
+        found = self.broker.partition(topic, partition)
+        assert found is not None
+        rows = [(None, value, (), 1_700_000_000_000) for value in values]
+        batch = encode_batch(
+            rows, producer_id=producer_id, producer_epoch=0 if producer_id >= 0 else -1, base_sequence=sequence
+        )
+        appended = found.log.append(memoryview(batch), check(batch), self.broker.now().wall_ms)
+        while found.log.high_watermark <= appended.last_offset:
+            self._wait()
+
+    def _wait(self) -> None:
+        assert self._ready.wait(PATIENCE_S), "the committer has nothing to tell"
+        self._ready.clear()
+        self.broker.drain()
+
+
+@contextmanager
+def serving(folder: Path, **settings: Any) -> Iterator[Served]:
+    served = Served(folder, settings)
+    try:
+        yield served
+    finally:
+        served.broker.stop()
+
+
+def versions(api_key: int) -> range:
+    """Every version that the broker takes of this API."""
+    return range(APIS[api_key].min_version, APIS[api_key].max_version + 1)
