@@ -34,6 +34,7 @@ from tidelog.broker.topics import (
 )
 from tidelog.broker.waiting import Scheduler
 from tidelog.config import BrokerConfig
+from tidelog.errors import OfflineError, StorageError
 from tidelog.log.commit import Committer
 from tidelog.log.files import RealFiles, read_file, replace_file
 from tidelog.log.log import Log
@@ -57,18 +58,25 @@ ACKS = (-1, 0, 1)
 
 class Broker:
     def __init__(
-        self, config: BrokerConfig, scheduler: Scheduler, commit_ready: Callable[[], None], logger: Logger
+        self,
+        config: BrokerConfig,
+        scheduler: Scheduler,
+        logger: Logger,
+        commit_ready: Callable[[], None],
+        on_fatal: Callable[[StorageError], None],
     ) -> None:
+        """`commit_ready` is called by other threads when there is something to drain; `on_fatal` ends the process."""
         self.config = config
         self.scheduler = scheduler
         self.logger = logger
         self._files = RealFiles()
         self._data = config.texts("log.dirs")[0]
+        self._on_fatal = on_fatal
         self._committer = Committer(self._files, commit_ready)
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._topic_configs: dict[str, TopicConfig] = {}
         fold = Fold(topics_fold.fresh, topics_fold.apply, topics_fold.to_records)
-        self._topics = InternalTopic(TOPICS_TOPIC.name, fold)
+        self._topics = InternalTopic(TOPICS_TOPIC.name, fold, self._lost)
         self._coordinator: Coordinator | None = None
         self.cluster_id = ""
 
@@ -89,7 +97,7 @@ class Broker:
         if self._coordinator is None:
             from tidelog.broker.coordinator import Coordinator
 
-            coordinator = Coordinator(self.scheduler, self.now)
+            coordinator = Coordinator(self.scheduler, self.now, self._lost)
             log = self._open(GROUPS_TOPIC, 0).log
             coordinator.start(log, self._data, self._files, self.config.values, self.topics.by_name)
             self._coordinator = coordinator
@@ -130,6 +138,8 @@ class Broker:
         self.cluster_id = self._find_cluster_id()
         self._committer.start()
         self._topics.recover(self._open(TOPICS_TOPIC, 0).log, self._data, self._files)
+        if self.topics.configs:
+            self._follow_settings()
         self.scheduler.call_later(GROUPS_AFTER_S, lambda: self.coordinator)
         self.scheduler.call_later(HOUSEKEEPING_S, self._keep_house)
 
@@ -162,6 +172,21 @@ class Broker:
 
     def _internal_topics(self) -> list[InternalTopic]:
         return [self._topics] + ([self._coordinator.internal] if self._coordinator is not None else [])
+
+    def _lost(self, error: StorageError) -> None:
+        """Decisions that were applied could not be written. Nobody was told of them: go back to what the disk has.
+
+        After a failed sync nobody knows what the disk has. Then only a restart, which reads it again, can tell.
+        """
+        self.logger.error("decisions lost", error=error)
+        if isinstance(error, OfflineError):
+            self._on_fatal(error)
+            return
+        self._topics.refold()
+        if self._coordinator is not None:
+            self._coordinator.refold(self.config.values, self.topics.by_name)
+        for at in [at for at in self._partitions if at[0] not in self.topics.by_name]:
+            self._partitions.pop(at).wake()
 
     # Partitions -----------------------------------------------------------------------------------------------------
 

@@ -16,13 +16,16 @@ from tidelog.broker.groups.state import Groups
 from tidelog.broker.internal import Fold, InternalTopic
 from tidelog.broker.topics import GROUPS_TOPIC, Topic
 from tidelog.broker.waiting import Scheduler, Timer
+from tidelog.errors import StorageError
 from tidelog.log.files import Files
 from tidelog.log.log import Log
 
 
 class Coordinator:
-    def __init__(self, scheduler: Scheduler, now: Callable[[], Instant]) -> None:
-        self.internal = InternalTopic(GROUPS_TOPIC.name, Fold(fold.fresh, fold.apply, fold.to_records))
+    def __init__(
+        self, scheduler: Scheduler, now: Callable[[], Instant], on_lost: Callable[[StorageError], None]
+    ) -> None:
+        self.internal = InternalTopic(GROUPS_TOPIC.name, Fold(fold.fresh, fold.apply, fold.to_records), on_lost)
         self._scheduler = scheduler
         self._now = now
         self._timer: Timer | None = None
@@ -45,6 +48,11 @@ class Coordinator:
 
     def topics_changed(self, topics: Mapping[str, Topic], changed: Iterable[str]) -> None:
         self.commit(topics_changed(self.state, topics, changed, self._now()))
+
+    def refold(self, settings: Mapping[str, object], topics: Mapping[str, Topic]) -> None:
+        """Back to what the log has. Members that it does not know join again, as they would after a restart."""
+        self.internal.refold()
+        self.commit(awaken(self.state, settings_from(settings), topics, self._now()))
 
     def _watch_clock(self) -> None:
         deadline = next_deadline(self.state)

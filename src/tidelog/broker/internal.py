@@ -55,10 +55,13 @@ class InternalTopic:
 
     log: Log
 
-    def __init__(self, name: str, fold: Fold) -> None:
+    def __init__(self, name: str, fold: Fold, on_lost: Callable[[StorageError], None]) -> None:
+        """`on_lost` is called when records that were applied could not be written: the state is ahead of the disk."""
         self.name = name
         self.state: Any = None
         self._fold = fold
+        self._on_lost = on_lost
+        self._watching = False
         self._appended_bytes = 0
         self._snapshotting = False
 
@@ -81,7 +84,24 @@ class InternalTopic:
         batch = encode([(record.key, record.value, (), wall_ms) for record in records])
         self.log.append(memoryview(batch), check(batch), wall_ms)
         self._appended_bytes += len(batch)
+        if not self._watching:
+            self._watch()
         return [self._fold.apply(self.state, record.key, record.value) for record in records]
+
+    def _watch(self) -> None:
+        self._watching = True
+        self.log.when_visible(self.log.end_offset, self._settled)
+
+    def _settled(self, error: StorageError | None) -> None:
+        self._watching = False
+        if error is not None:
+            self._on_lost(error)
+        elif self.log.high_watermark < self.log.end_offset:
+            self._watch()
+
+    def refold(self) -> None:
+        """Back to what the log has: what was applied and not written has never been."""
+        self.state, _ = self._load(self.log.high_watermark)
 
     # Snapshots ---------------------------------------------------------------------------------------------------
 

@@ -50,7 +50,7 @@ class Server:
         self._loop = Loop(self.fault)
         self._logger = logger
         self._config = config
-        self.broker = Broker(config, self._loop, self._commit_ready, logger)
+        self.broker = Broker(config, self._loop, logger, self._commit_ready, self._fatal)
         self.dispatch = Dispatch()
         self.pool = BufferPool(config.int("queued.max.request.bytes"), RETAINED_BUFFER_BYTES)
         self.pool.on_room = self._room_came
@@ -63,6 +63,7 @@ class Server:
         self._wanting_room: list[Connection] = []
         self._sockets: list[socket.socket] = []
         self._stopping = False
+        self.failed: BaseException | None = None
         self.addresses: list[tuple[str, int]] = []
 
     # The life of the server ----------------------------------------------------------------------------------------
@@ -275,6 +276,12 @@ class Server:
 
         self._logger.error("fault", error=repr(error), trace="".join(format_exception(error)))
 
+    def _fatal(self, error: BaseException) -> None:
+        """The broker cannot go on; a restart may. Whoever runs it sees that it failed."""
+        self._logger.error("stopped", error=error)
+        self.failed = error
+        self._loop.stop()
+
     def _drain(self) -> None:
         self._flush_queued = True
         self.broker.drain()
@@ -293,6 +300,8 @@ def serve(config: BrokerConfig, *, ready: Callable[[Server], Any] | None = None,
     else:
         ready(server)
     server.run()
+    if server.failed is not None:
+        raise server.failed
 
 
 def raise_open_files_limit() -> None:
