@@ -17,6 +17,7 @@ from tidelog.broker.broker import Broker
 from tidelog.broker.dispatch import APIS
 from tidelog.broker.logger import Logger
 from tidelog.broker.settings.configuring import load_broker_config
+from tidelog.errors import StorageError
 from tidelog.record.codec import check
 from tidelog.record.columns import encode as encode_batch
 from tidelog.wire.api import request_class, response_class
@@ -79,8 +80,17 @@ class Served:
         self._ready = Event()
         self.log_lines = StringIO()
         config = load_broker_config({"log.dirs": str(folder), **settings})
-        self.broker = Broker(config, AtOnce(), self._ready.set, Logger(self.log_lines))
+        self.broker = Broker(
+            config,
+            scheduler=AtOnce(),
+            logger=Logger(self.log_lines),
+            commit_ready=self._ready.set,
+            on_fatal=self._fatal,
+        )
         self.broker.start()
+
+    def _fatal(self, error: StorageError) -> None:
+        raise AssertionError("the broker gave up") from error
 
     def ask(self, request: Struct, version: int) -> Any:
         """The reply, as a client that speaks this version would read it."""
