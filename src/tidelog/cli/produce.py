@@ -106,8 +106,11 @@ def run(arguments: list[str]) -> int:
         tally = Tally()
         try:
             produce(cluster, producer, options, tally)
-        finally:
-            report(tally, options)
+        except BaseException:
+            if tally.acked or tally.open or tally.failures:
+                report(tally, options)
+            raise
+        report(tally, options)
     return 1 if tally.failures else 0
 
 

@@ -25,11 +25,12 @@ def parse_address(text: str) -> Address:
         host, closed, rest = written[1:].partition("]")
         if not closed or (rest and not rest.startswith(":")):
             raise UsageError(f"{text!r} is not an address; write [IPV6]:PORT")
-        port = rest[1:]
+        port = rest[1:] if rest else str(DEFAULT_PORT)
     elif written.count(":") > 1:
         raise UsageError(f"{text!r} is not an address; put an IPv6 address in brackets: [::1]:9092")
     else:
-        host, _, port = written.partition(":")
+        host, colon, port = written.partition(":")
+        port = port if colon else str(DEFAULT_PORT)
     if not host:
         raise UsageError(f"{text!r} has no host; write HOST:PORT")
     return Address(host, _port(port, text))
@@ -45,8 +46,6 @@ def parse_addresses(bootstrap: str | Iterable[str]) -> tuple[Address, ...]:
 
 
 def _port(port: str, text: str) -> int:
-    if not port:
-        return DEFAULT_PORT
     if not (port.isascii() and port.isdigit()) or not 0 < int(port) <= PORT_LIMIT:
         raise UsageError(f"{text!r} has no valid port; a port is a number from 1 to {PORT_LIMIT}")
     return int(port)

@@ -7,6 +7,8 @@
 Rules:
 - One request holds at most one batch of a partition, and a leader has at most MAX_IN_FLIGHT requests (one, without
   idempotence: two would not keep their order if the first is refused).
+- A batch waits behind one of its partition that is to be sent again. Until a producer's first batch in a partition is
+  acked, no second one is sent there: Kafka takes any sequence as the first, so it would take the second before it.
 - With idempotence a batch keeps its producer id and sequence over all tries, and the broker drops what it already has.
   After a gap (a batch failed for good, or the broker forgot the producer) a new producer id is had, and what is known
   not to be written is stamped anew. A batch of unknown outcome is never stamped anew: it would be written twice.
@@ -97,6 +99,7 @@ class Outbound:
         self._producer_id = -1
         self._producer_epoch = -1
         self._sequences: dict[TopicPartition, int] = {}
+        self._begun: set[TopicPartition] = set()
         self._gap = False
 
     def launch(self, batches: Iterable[Batch]) -> None:
@@ -159,9 +162,13 @@ class Outbound:
                     self._depart(leader, {batch.at: batch for batch in portion})
 
     def _depart(self, leader: int, batches: dict[TopicPartition, Batch]) -> None:
-        limit = MAX_IN_FLIGHT if self.idempotent else 1
-        while sum(flight.node_id == leader for flight in self._flights) >= limit:
+        while self._must_wait(leader, batches):
             self._land()
+        held_back = {batch.at for batch in self._again}
+        self._again += [batch for at, batch in batches.items() if at in held_back]
+        batches = {at: batch for at, batch in batches.items() if at not in held_back}
+        if not batches:
+            return
         try:
             connection = self.cluster.node(leader)
             request, topics, version = self._request(connection, batches)
@@ -179,6 +186,12 @@ class Outbound:
                 self._flights.append(Flight(leader, connection, sent, batches, topics))
         except Disconnected as error:
             self._lost(batches, error)
+
+    def _must_wait(self, leader: int, batches: dict[TopicPartition, Batch]) -> bool:
+        limit = MAX_IN_FLIGHT if self.idempotent else 1
+        if sum(flight.node_id == leader for flight in self._flights) >= limit:
+            return True
+        return any(at in flight.batches and at not in self._begun for flight in self._flights for at in batches)
 
     def _request(
         self, connection: Connection, batches: dict[TopicPartition, Batch]
@@ -209,6 +222,7 @@ class Outbound:
     def _answered(self, batch: Batch, result: PartitionProduceResponse) -> None:
         batch.doubtful = False
         if result.error_code in WRITTEN:
+            self._begun.add(batch.at)
             batch.acked = True
             batch.base_offset = result.base_offset
             batch.error = None
@@ -249,6 +263,7 @@ class Outbound:
         answer = self.cluster.retry(attempt)
         self._producer_id, self._producer_epoch = answer.producer_id, answer.producer_epoch
         self._sequences.clear()
+        self._begun.clear()
         self._gap = False
         self._stamp(unwritten)
 
