@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog.broker.loading import find
+from tidelog.broker.partition import Partition
 from tidelog.broker.topics import Topic
-from tidelog.errors import StorageError
 from tidelog.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:
@@ -31,11 +32,8 @@ class Leadership(NamedTuple):
 
 def leadership(broker: Broker, topic: Topic, index: int) -> Leadership:
     node_id = broker.config.int("node.id")
-    try:
-        partition = broker.partition(topic.name, index)
-    except StorageError:
-        partition = None
-    if partition is None:
+    partition = find(broker, topic.name, index)
+    if not isinstance(partition, Partition):
         return Leadership(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, UNKNOWN_EPOCH, [node_id])
     if partition.log.offline is not None:
         return Leadership(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, partition.log.leader_epoch, [node_id])

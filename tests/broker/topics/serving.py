@@ -5,6 +5,7 @@ Blocking work is done at once, timers never ring, and a request waits until the 
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -133,6 +134,14 @@ def serving(folder: Path, **settings: Any) -> Iterator[Served]:
         yield served
     finally:
         served.broker.stop()
+
+
+@contextmanager
+def after_a_crash(served: Served, folder: Path) -> Iterator[Served]:
+    """A broker on the data as it is on disk at this moment, as if the first one had been killed."""
+    shutil.copytree(served.broker.config.texts("log.dirs")[0], folder)
+    with serving(folder) as again:
+        yield again
 
 
 def versions(api_key: int) -> range:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.topics.serving import Served, serving, versions
+from broker.topics.serving import Served, after_a_crash, serving, versions
 from broker.topics.test_topic_requests import create
 from proving import proves
 from tidelog.broker.settings.broker import BROKER
@@ -133,13 +133,12 @@ def test_an_altered_setting_of_the_broker_takes_effect(served: Served) -> None:
 
 
 @proves("T1", "T6")
-def test_what_was_altered_is_so_after_a_restart(tmp_path: Path) -> None:
-    with serving(tmp_path) as served:
-        alter(served, NODE, "1", ("message.max.bytes", SET, "1000"))
-        alter(served, GROUPS, "g", ("consumer.session.timeout.ms", SET, "50000"))
-    with serving(tmp_path) as served:
-        assert served.broker.config.int("message.max.bytes") == 1000
-        (config,) = describe(served, GROUPS, "g", keys=["consumer.session.timeout.ms"]).configs
+def test_what_was_altered_is_so_when_the_broker_is_killed_after_the_reply(served: Served, tmp_path: Path) -> None:
+    alter(served, NODE, "1", ("message.max.bytes", SET, "1000"))
+    alter(served, GROUPS, "g", ("consumer.session.timeout.ms", SET, "50000"))
+    with after_a_crash(served, tmp_path / "copy") as again:
+        assert again.broker.config.int("message.max.bytes") == 1000
+        (config,) = describe(again, GROUPS, "g", keys=["consumer.session.timeout.ms"]).configs
         assert (config.value, config.config_source) == ("50000", 8)
 
 

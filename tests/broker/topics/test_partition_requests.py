@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.topics.serving import Served, serving, versions
+from broker.topics.serving import Served, after_a_crash, serving, versions
 from broker.topics.test_config_requests import SET, TOPIC, alter
 from broker.topics.test_topic_requests import create
 from proving import proves
@@ -48,14 +48,13 @@ def test_records_are_deleted_up_to_an_offset_in_every_version(served: Served, ve
 
 
 @proves("T1", "T6")
-def test_deleted_records_stay_deleted_after_a_restart(tmp_path: Path) -> None:
-    with serving(tmp_path) as served:
-        served.ask(create("orders"), 7)
-        for number in range(5):
-            served.produce("orders", 0, b"%d" % number)
-        assert delete(served, "orders", 0, 3) == (0, 3)
-    with serving(tmp_path) as served:
-        partition = served.broker.partition("orders", 0)
+def test_deleted_records_stay_deleted_when_the_broker_is_killed_after_the_reply(served: Served, tmp_path: Path) -> None:
+    served.ask(create("orders"), 7)
+    for number in range(5):
+        served.produce("orders", 0, b"%d" % number)
+    assert delete(served, "orders", 0, 3) == (0, 3)
+    with after_a_crash(served, tmp_path / "copy") as again:
+        partition = again.broker.partition("orders", 0)
         assert partition is not None
         assert (partition.log.start_offset, partition.log.high_watermark) == (3, 5)
 
@@ -129,12 +128,28 @@ def test_every_producer_gets_an_id_of_its_own_in_every_version(served: Served, v
 
 
 @proves("T1", "F3")
-def test_no_producer_id_is_given_again_after_a_restart(tmp_path: Path) -> None:
-    given = []
-    for _ in range(3):
-        with serving(tmp_path) as served:
-            given += [served.ask(InitProducerIdRequest(transactional_id=None), 5).producer_id for _ in range(2)]
-    assert len(set(given)) == len(given)
+def test_no_producer_id_is_given_again_after_a_restart_or_a_crash(served: Served, tmp_path: Path) -> None:
+    given = ids(served, 2)
+    with after_a_crash(served, tmp_path / "copy") as again:
+        given += ids(again, 2)
+    with serving(tmp_path / "copy") as again:
+        given += ids(again, 2)
+    assert len(set(given)) == 6
+
+
+def ids(served: Served, count: int) -> list[int]:
+    return [served.ask(InitProducerIdRequest(transactional_id=None), 5).producer_id for _ in range(count)]
+
+
+@proves("T1", "F3")
+def test_producers_are_described_after_a_restart_too(tmp_path: Path) -> None:
+    request = DescribeProducersRequest(topics=[TopicRequest(name="orders", partition_indexes=[0])])
+    with serving(tmp_path) as served:
+        served.ask(create("orders"), 7)
+        served.produce("orders", 0, b"a", producer_id=7, sequence=0)
+    with serving(tmp_path) as served:
+        (producer,) = served.ask(request, 0).topics[0].partitions[0].active_producers
+        assert (producer.producer_id, producer.last_sequence) == (7, 0)
 
 
 @proves("F3")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.topics.serving import Served, serving, versions
+from broker.topics.serving import Served, after_a_crash, serving, versions
 from proving import proves
 from tidelog.broker.topics import NO_ID
 from tidelog.wire.error_code import ErrorCode
@@ -69,12 +69,12 @@ def test_assignments_to_this_broker_are_taken(served: Served) -> None:
 
 
 @proves("T1", "T6")
-def test_a_topic_whose_creation_was_answered_is_there_after_a_restart(tmp_path: Path) -> None:
-    with serving(tmp_path / "data") as served:
-        served.ask(create("orders", partitions=3), 7)
-        before = served.broker.topics.by_name["orders"]
-    with serving(tmp_path / "data") as served:
-        assert served.broker.topics.by_name["orders"] == before
+def test_what_was_answered_is_so_when_the_broker_is_killed_after_the_reply(served: Served, tmp_path: Path) -> None:
+    served.ask(create("orders", "gone", partitions=3), 7)
+    served.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="gone")]), 6)
+    before = served.broker.topics.by_name["orders"]
+    with after_a_crash(served, tmp_path / "copy") as again:
+        assert again.broker.topics.visible() == [before]
 
 
 @proves("T1")

@@ -3,14 +3,18 @@
     v0    the first              v1    the same              v2    flexible
 
 -1 stands for the high watermark: everything that can be read. Records of a topic whose cleanup.policy has no `delete`
-are not deleted, as in Kafka. The reply has the offset that the partition now begins at.
+are not deleted, as in Kafka. The reply has the offset that the partition now begins at, and leaves when a power cut
+cannot bring the records back.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tidelog.broker.config_changes import broker_values
+from tidelog.broker.loading import find, when_loaded
+from tidelog.broker.partition import Partition
 from tidelog.broker.settings.describing import topic_text
 from tidelog.broker.settings.topic import TOPIC
 from tidelog.errors import StorageError
@@ -31,35 +35,74 @@ HIGH_WATERMARK = -1
 NOTHING_DELETED = -1
 
 
-def handle(broker: Broker, request: DeleteRecordsRequest, call: Call) -> DeleteRecordsResponse:
-    return DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(
-                name=topic.name, partitions=[_delete(broker, topic.name, one) for one in topic.partitions]
-            )
-            for topic in request.topics
-        ]
+def handle(broker: Broker, request: DeleteRecordsRequest, call: Call) -> None:
+    asked = [(topic.name, one) for topic in request.topics for one in topic.partitions]
+    deletions = [_Deletion(name, one, find(broker, name, one.partition_index)) for name, one in asked]
+    by_topic: dict[str, list[DeleteRecordsPartitionResult]] = {topic.name: [] for topic in request.topics}
+    for deletion in deletions:
+        by_topic[deletion.name].append(deletion.result)
+    response = DeleteRecordsResponse(
+        topics=[DeleteRecordsTopicResult(name=name, partitions=results) for name, results in by_topic.items()]
     )
+    found = [deletion.partition for deletion in deletions]
+    when_loaded(broker, found, lambda: _delete_all(broker, deletions, lambda: call.reply(response)))
 
 
-def _delete(broker: Broker, name: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
-    result = DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=NOTHING_DELETED)
+class _Deletion:
+    """One partition of the request: what is asked for, and what becomes of it. `partition` may be an error code."""
+
+    __slots__ = ("name", "offset", "partition", "result")
+
+    def __init__(self, name: str, asked: DeleteRecordsPartition, partition: Partition | int) -> None:
+        self.name = name
+        self.offset = asked.offset
+        self.partition = partition
+        self.result = DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=NOTHING_DELETED)
+
+
+def _delete_all(broker: Broker, deletions: list[_Deletion], then: Callable[[], None]) -> None:
+    """Deletes, and calls `then` when all that was deleted is durably so."""
+    left = len(deletions) + 1
+
+    def one_less() -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            then()
+
+    for deletion in deletions:
+        _delete(broker, deletion, one_less)
+    one_less()
+
+
+def _delete(broker: Broker, deletion: _Deletion, finished: Callable[[], None]) -> None:
+    partition, result = deletion.partition, deletion.result
+    if not isinstance(partition, Partition):
+        result.error_code = partition
+        finished()
+        return
+    log = partition.log
+    offset = log.high_watermark if deletion.offset == HIGH_WATERMARK else deletion.offset
+    in_range = 0 <= offset <= log.high_watermark
+    result.error_code = _refused(broker, deletion.name) or (0 if in_range else ErrorCode.OFFSET_OUT_OF_RANGE)
+    if result.error_code:
+        finished()
+        return
+
+    # Taken now: when this deletion is durable, a later one may have moved the start further without being so.
+    low_watermark = max(offset, log.start_offset)
+
+    def durable(error: StorageError | None) -> None:
+        if error is None:
+            result.low_watermark = low_watermark
+        else:
+            result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        finished()
+
     try:
-        partition = broker.partition(name, asked.partition_index)
-        if partition is None:
-            result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            return result
-        log = partition.log
-        offset = log.high_watermark if asked.offset == HIGH_WATERMARK else asked.offset
-        result.error_code = _refused(broker, name) or (
-            0 if 0 <= offset <= log.high_watermark else ErrorCode.OFFSET_OUT_OF_RANGE
-        )
-        if not result.error_code:
-            log.delete_before(offset)
-            result.low_watermark = log.start_offset
-    except StorageError:
-        result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-    return result
+        log.delete_before(offset, durable)
+    except StorageError as error:
+        durable(error)
 
 
 def _refused(broker: Broker, name: str) -> int:

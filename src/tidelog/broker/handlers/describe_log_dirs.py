@@ -13,6 +13,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from tidelog.broker.loading import find
+from tidelog.broker.partition import Partition
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -61,7 +63,7 @@ def _topics(broker: Broker, request: DescribeLogDirsRequest) -> list[DescribeLog
 
 
 def _partition(broker: Broker, name: str, index: int) -> DescribeLogDirsPartition | None:
-    partition = broker.partition(name, index)
-    if partition is None:
+    partition = find(broker, name, index)
+    if not isinstance(partition, Partition):
         return None
     return DescribeLogDirsPartition(partition_index=index, partition_size=partition.log.size_bytes)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog.broker.loading import find, when_loaded
+from tidelog.broker.partition import Partition
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -25,25 +27,31 @@ if TYPE_CHECKING:
 NO_COORDINATOR_EPOCH = -1
 
 
-def handle(broker: Broker, request: DescribeProducersRequest, call: Call) -> DescribeProducersResponse:
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                name=topic.name, partitions=[_partition(broker, topic.name, index) for index in topic.partition_indexes]
+def handle(broker: Broker, request: DescribeProducersRequest, call: Call) -> None:
+    asked = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
+    found = {one: find(broker, *one) for one in asked}
+
+    def answer() -> None:
+        call.reply(
+            DescribeProducersResponse(
+                topics=[
+                    TopicResponse(
+                        name=topic.name,
+                        partitions=[_describe(index, found[topic.name, index]) for index in topic.partition_indexes],
+                    )
+                    for topic in request.topics
+                ]
             )
-            for topic in request.topics
-        ]
-    )
-
-
-def _partition(broker: Broker, name: str, index: int) -> PartitionResponse:
-    partition = broker.partition(name, index)
-    if partition is None:
-        return PartitionResponse(
-            partition_index=index,
-            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            error_message=f"there is no partition {index} of topic {name}",
         )
+
+    when_loaded(broker, found.values(), answer)
+
+
+def _describe(index: int, partition: Partition | int) -> PartitionResponse:
+    if not isinstance(partition, Partition):
+        return PartitionResponse(partition_index=index, error_code=partition)
+    if not partition.log.loaded:
+        return PartitionResponse(partition_index=index, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
     return PartitionResponse(
         partition_index=index,
         active_producers=[

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog.broker.loading import find, when_loaded
+from tidelog.broker.partition import Partition
 from tidelog.errors import StorageError
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.offset_for_leader_epoch import (
@@ -26,29 +28,37 @@ if TYPE_CHECKING:
 UNKNOWN = -1
 
 
-def handle(broker: Broker, request: OffsetForLeaderEpochRequest, call: Call) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=[_answer(broker, topic.topic, one) for one in topic.partitions]
+def handle(broker: Broker, request: OffsetForLeaderEpochRequest, call: Call) -> None:
+    asked = [(topic.topic, one.partition) for topic in request.topics for one in topic.partitions]
+    found = {one: find(broker, *one) for one in asked}
+
+    def answer() -> None:
+        call.reply(
+            OffsetForLeaderEpochResponse(
+                topics=[
+                    OffsetForLeaderTopicResult(
+                        topic=topic.topic,
+                        partitions=[_answer(one, found[topic.topic, one.partition]) for one in topic.partitions],
+                    )
+                    for topic in request.topics
+                ]
             )
-            for topic in request.topics
-        ]
-    )
+        )
+
+    when_loaded(broker, found.values(), answer)
 
 
-def _answer(broker: Broker, name: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+def _answer(asked: OffsetForLeaderPartition, partition: Partition | int) -> EpochEndOffset:
     answer = EpochEndOffset(partition=asked.partition)
+    if not isinstance(partition, Partition):
+        answer.error_code = partition
+        return answer
+    current = partition.log.leader_epoch
+    if asked.current_leader_epoch not in (UNKNOWN, current):
+        fenced = asked.current_leader_epoch < current
+        answer.error_code = ErrorCode.FENCED_LEADER_EPOCH if fenced else ErrorCode.UNKNOWN_LEADER_EPOCH
+        return answer
     try:
-        partition = broker.partition(name, asked.partition)
-        if partition is None:
-            answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            return answer
-        current = partition.log.leader_epoch
-        if asked.current_leader_epoch not in (UNKNOWN, current):
-            fenced = asked.current_leader_epoch < current
-            answer.error_code = ErrorCode.FENCED_LEADER_EPOCH if fenced else ErrorCode.UNKNOWN_LEADER_EPOCH
-            return answer
         answer.leader_epoch, answer.end_offset = partition.log.end_offset_for_epoch(asked.leader_epoch)
     except StorageError:
         answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
