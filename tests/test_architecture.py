@@ -36,7 +36,30 @@ GROUND = {"errors"}
 DOORS = {"__init__.py", "__main__.py"}
 CONFIG_USERS = {"broker", "client", "testing", "cli"}
 
-ASYNCIO_FILES = {"broker/server.py"}
+# What reads a clock, a file, a socket or chance, or runs beside the caller.
+OUTSIDE_WORLD = {
+    "os",
+    "io",
+    "pathlib",
+    "random",
+    "secrets",
+    "select",
+    "selectors",
+    "signal",
+    "socket",
+    "subprocess",
+    "threading",
+    "time",
+}
+PURE = (
+    "record/",
+    "wire/",
+    "broker/groups/",
+    "broker/decision.py",
+    "broker/topic_changes.py",
+    "broker/config_changes.py",
+)
+
 LATE_ONLY = {"numpy", "pyarrow", "pyspark"}
 KAFKA_CLIENTS = {"aiokafka", "confluent_kafka", "kafka"}
 
@@ -147,9 +170,15 @@ def test_a_wrong_import_would_be_found(file: str, module: str, allowed: bool) ->
 
 
 @proves("architecture")
-def test_asyncio_lives_in_the_server_only() -> None:
-    users = {found.file for found in all_imports() if found.module.split(".")[0] == "asyncio"}
-    assert users <= ASYNCIO_FILES
+def test_the_protocol_and_the_decisions_know_nothing_of_the_world_outside() -> None:
+    pure = [found for found in all_imports() if found.file.startswith(PURE)]
+    assert pure
+    assert [found for found in pure if found.module.split(".")[0] in OUTSIDE_WORLD] == []
+
+
+@proves("architecture")
+def test_nothing_imports_asyncio() -> None:
+    assert [found for found in all_imports() if found.module.split(".")[0] == "asyncio"] == []
 
 
 @proves("architecture")
@@ -163,10 +192,28 @@ def test_no_room_imports_a_kafka_client() -> None:
     assert [found for found in all_imports() if found.module.split(".")[0] in KAFKA_CLIENTS] == []
 
 
+@proves("architecture", "T1")
+def test_a_broker_that_has_served_has_loaded_nothing_heavy() -> None:
+    loaded = {name.split(".")[0] for name in _modules_after(SERVE_ONCE)}
+    assert "tidelog" in loaded
+    assert loaded & (LATE_ONLY | KAFKA_CLIENTS | {"asyncio", "logging"}) == set()
+
+
 @proves("architecture")
 def test_importing_the_package_loads_no_room() -> None:
     loaded = _modules_after("import tidelog")
     assert {name for name in loaded if name.startswith("tidelog")} == {"tidelog"}
+
+
+# A broker in its own process and a client of ours in the same one: whatever serving needs has been loaded by then.
+SERVE_ONCE = """
+import tempfile, tidelog
+from tidelog.client.cluster import Cluster
+from tidelog.client.producer import Producer
+with tempfile.TemporaryDirectory() as folder, tidelog.Broker(folder, in_process=True) as broker:
+    with Cluster(broker.bootstrap) as cluster, Producer(cluster) as producer:
+        producer.send("topic", b"value")
+"""
 
 
 def _modules_after(program: str) -> set[str]:

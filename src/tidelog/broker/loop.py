@@ -1,7 +1,7 @@
 """The one thread that owns the broker: readiness of sockets, timers, and calls from other threads.
 
 Not asyncio, although it could be: no coroutine runs here, and importing asyncio takes as long as starting all the
-rest of the broker (docs/decisions/0006-a-loop-of-our-own.md). The names are asyncio's, so that there is nothing to
+rest of the broker (docs/decisions/a_loop_of_our_own.md). The names are asyncio's, so that there is nothing to
 learn.
 
     call_soon(action)               after what runs now, in order           loop thread

@@ -1,0 +1,69 @@
+"""Every example runs as it stands, in a process of its own, and says what it is expected to say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from against.apache_kafka import ApacheKafka, Missing
+from proving import proves
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+SECONDS = 100
+
+EXPECTED = {
+    "any_broker.py": ["and 1", "comes 1", "goes 1", "the 2", "tide 2"],
+    "hello_broker.py": ["offset 0: hello", "offset 1: durable", "offset 2: world"],
+    "consumer_group.py": ["after one left: 4 partitions", "workers and audit have each seen 40 jobs, none twice: True"],
+    "replay_from_time.py": ["read 10, last: reading 9", "offset 7: reading 7, reading 8, reading 9"],
+    "memory_topic.py": ["payments: an ack means disk", "clicks: an ack means memory"],
+    "test_orders.py": ["2 passed"],
+}
+ROWS = {
+    "any_broker.py": ("T10",),
+    "hello_broker.py": ("T1", "T2"),
+    "consumer_group.py": ("T3", "T7"),
+    "replay_from_time.py": ("T7",),
+    "memory_topic.py": ("T6",),
+    "test_orders.py": ("T1",),
+}
+
+
+def run(example: str, folder: Path, *arguments: str) -> str:
+    path = str(EXAMPLES / example)
+    pytest_alone = [sys.executable, "-m", "pytest", "-c", "/dev/null", "--rootdir", str(folder), path]
+    command = pytest_alone if example.startswith("test_") else [sys.executable, path, *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    "example", [pytest.param(name, marks=proves(*ROWS[name]), id=name) for name in sorted(EXPECTED)]
+)
+def test_the_example_runs(example: str, tmp_path: Path) -> None:
+    output = run(example, tmp_path)
+    for line in EXPECTED[example]:
+        assert line in output
+
+
+@proves("T10")
+@pytest.mark.external
+def test_the_same_program_runs_on_apache_kafka(tmp_path: Path) -> None:
+    try:
+        kafka = ApacheKafka(tmp_path / "kafka").start()
+    except Missing as missing:
+        pytest.skip(str(missing))
+    try:
+        output = run("any_broker.py", tmp_path, kafka.bootstrap)
+    finally:
+        kafka.stop()
+    assert output.splitlines() == EXPECTED["any_broker.py"]
+
+
+@proves("examples")
+def test_no_example_is_left_out() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(EXPECTED)

@@ -1,0 +1,122 @@
+"""The code on the pages runs: every fenced block of README and guide that is marked so, against a real broker.
+
+    ```python run       a program, run by itself
+    ```python pytest    a test file, run by pytest with the plugin
+    ```bash run         commands, run by bash; the first that fails ends them
+    ```text shown       what the block before it prints; `...` stands for anything within a line
+
+Pages speak of a broker at 127.0.0.1:9092; here each page gets a broker of its own at another port, and the address is
+put in before a block runs. The blocks of a page run in the order in which they stand, in one folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import tidelog
+from proving import proves
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w+) (run|pytest|shown)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ADDRESS = "127.0.0.1:9092"
+SECONDS = 60
+
+
+class Block(NamedTuple):
+    language: str
+    way: str
+    text: str
+    line: int
+
+
+def blocks_of(page: str) -> list[Block]:
+    return [
+        Block(found[1], found[2], found[3], page.count("\n", 0, found.start()) + 1) for found in BLOCK.finditer(page)
+    ]
+
+
+def command_of(block: Block, folder: Path) -> list[str]:
+    if block.language == "bash":
+        return ["bash", "-euo", "pipefail", "-c", block.text]
+    path = folder / f"test_block_{block.line}.py"
+    path.write_text(block.text)
+    alone = ["-m", "pytest", "-q", "-c", "/dev/null", "--rootdir", str(folder)] if block.way == "pytest" else []
+    return [sys.executable, *alone, str(path)]
+
+
+def missing_lines(shown: str, output: str) -> list[str]:
+    """The lines that a page shows and the output lacks, in order."""
+    lines = iter(output.splitlines())
+    missing = []
+    for expected in shown.splitlines():
+        pattern = re.compile(re.escape(expected.strip()).replace(r"\.\.\.", ".*"))
+        if not any(pattern.fullmatch(line.strip()) for line in lines):
+            missing.append(expected)
+    return missing
+
+
+def run_page(page: Path, bootstrap: str, folder: Path) -> Iterator[str]:
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "TIDELOG_BOOTSTRAP": bootstrap,
+    }
+    output = ""
+    for block in blocks_of(page.read_text().replace(ADDRESS, bootstrap)):
+        where = f"{page.name}:{block.line}"
+        if block.way == "shown":
+            yield from (f"{where} shows {line!r}; it printed:\n{output}" for line in missing_lines(block.text, output))
+            continue
+        done = subprocess.run(
+            command_of(block, folder), cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS
+        )
+        output = done.stdout
+        if done.returncode != 0:
+            yield f"{where} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+
+
+PAGES_WITH_CODE = [page for page in PAGES if blocks_of(page.read_text())]
+
+
+@proves("guide")
+@pytest.mark.parametrize("page", PAGES_WITH_CODE, ids=lambda page: page.stem)
+def test_the_code_on_the_page_runs(page: Path, tmp_path: Path) -> None:
+    with tidelog.Broker() as broker:
+        assert list(run_page(page, broker.bootstrap, tmp_path)) == []
+
+
+@proves("guide")
+def test_a_line_that_was_not_printed_is_missed() -> None:
+    assert missing_lines("a 1 b\nc ... d\n", "x\na 1 b\ny\nc 22 d\n") == []
+    assert missing_lines("a 1 b\nc ... d\n", "c 22 d\na 1 b\n") == ["c ... d"]
+
+
+@proves("guide")
+def test_blocks_are_found_with_their_lines() -> None:
+    page = "text\n\n```python\nnot run\n```\n\n```bash run\ntrue\n```\n```text shown\nx\n```\n"
+    assert blocks_of(page) == [Block("bash", "run", "true\n", 7), Block("text", "shown", "x\n", 10)]
+
+
+@proves("guide")
+def test_the_index_names_every_page_of_the_guide() -> None:
+    index = (ROOT / "docs" / "README.md").read_text()
+    assert [page.name for page in PAGES[1:] if f"guide/{page.name}" not in index] == []
+
+
+@proves("guide")
+def test_the_limits_on_the_page_are_those_of_the_broker() -> None:
+    from tidelog.broker.settings.broker import BROKER
+
+    page = (ROOT / "docs" / "guide" / "limits.md").read_text()
+    shown = dict(re.findall(r"^\| `([\w.]+)` \| (\d+) \|", page, re.MULTILINE))
+    assert shown
+    assert shown == {name: BROKER[name].default for name in shown}
