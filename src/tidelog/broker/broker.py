@@ -98,8 +98,10 @@ class Broker:
             from tidelog.broker.coordinator import Coordinator
 
             coordinator = Coordinator(self.scheduler, self.now, self._lost)
-            log = self._open(GROUPS_TOPIC, 0).log
-            coordinator.start(log, self._data, self._files, self.config.values, self.topics.by_name)
+            # A client may have opened it by asking for its metadata: one folder has one log.
+            partition = self.partition(GROUPS_TOPIC.name, 0)
+            assert partition is not None
+            coordinator.start(partition.log, self._data, self._files, self.config.values, self.topics.by_name)
             self._coordinator = coordinator
         return self._coordinator
 

@@ -65,6 +65,14 @@ def test_the_brokers_own_topics_are_told_by_name(served: Served) -> None:
     assert (topic.error_code, topic.is_internal, len(topic.partitions)) == (0, True, 1)
 
 
+@proves("T1")
+def test_the_groups_topic_has_one_log_also_when_a_client_asks_for_it_first(served: Served) -> None:
+    served.ask(MetadataRequest(topics=names("__tidelog.groups")), 12)
+    partition = served.broker.partition("__tidelog.groups", 0)
+    assert partition is not None
+    assert served.broker.coordinator.internal.log is partition.log
+
+
 @proves("T1", "T10")
 @pytest.mark.parametrize("version", versions(3))
 def test_a_missing_topic_is_created_when_the_client_allows_it(served: Served, version: int) -> None:
