@@ -51,6 +51,8 @@ STORED_BY_BROKER = [
     _of_topics("log.index.size.max.bytes", INT, "10485760", "segment.index.bytes", at_least(4)),
     _of_topics("log.local.retention.bytes", LONG, "-2", "local.retention.bytes", at_least(-2)),
     _of_topics("log.local.retention.ms", LONG, "-2", "local.retention.ms", at_least(-2)),
+    _of_topics("log.message.timestamp.after.max.ms", LONG, "3600000", "message.timestamp.after.max.ms", at_least(0)),
+    _of_topics("log.message.timestamp.before.max.ms", LONG, NEVER, "message.timestamp.before.max.ms", at_least(0)),
     _of_topics("log.preallocate", BOOLEAN, "false", "preallocate"),
     _of_topics("log.roll.jitter.ms", LONG, None, "segment.jitter.ms", at_least(0)),
     _stored("log.roll.jitter.hours", INT, "0", "the same in hours, where log.roll.jitter.ms is not set", at_least(0)),
@@ -73,6 +75,37 @@ STORED_BY_BROKER = [
     _stored("num.network.threads", INT, "3", THREADS, at_least(1), True),
     _stored("num.recovery.threads.per.data.dir", INT, "2", THREADS, at_least(1), True),
     _stored("num.replica.fetchers", INT, "1", THREADS, at_least(1), True),
+    _stored(
+        "tidelog.frame.bytes.before.authentication",
+        INT,
+        "65536",
+        "the largest request before authentication, which comes with a later release",
+        at_least(1024),
+    ),
+    _stored("socket.send.buffer.bytes", INT, "102400", "SO_SNDBUF of Kafka's connections; ours leave it to the system"),
+    _stored(
+        "socket.receive.buffer.bytes", INT, "102400", "SO_RCVBUF of Kafka's connections; ours leave it to the system"
+    ),
+    _stored(
+        "socket.listen.backlog.size", INT, "50", "connections that may wait to be accepted; ours is fixed", at_least(1)
+    ),
+    _stored(
+        "fetch.max.bytes", INT, "57671680", "the most that one fetch of Kafka's answers; ours is fixed", at_least(1024)
+    ),
+    _stored(
+        "max.incremental.fetch.session.cache.slots",
+        INT,
+        "1000",
+        "incremental fetch sessions that Kafka keeps; ours keeps none, and clients send full fetches",
+        at_least(0),
+    ),
+    _stored(
+        "log.retention.check.interval.ms",
+        LONG,
+        "300000",
+        "how often Kafka's retention looks for segments to delete",
+        at_least(1),
+    ),
     _stored("queued.max.requests", INT, "500", "requests that may wait for Kafka's threads", at_least(1)),
     _stored("offsets.topic.num.partitions", INT, "50", LAYOUT, at_least(1)),
     _stored("offsets.topic.replication.factor", SHORT, "3", LAYOUT, at_least(1)),

@@ -1,4 +1,4 @@
-"""The settings of a group: Kafka's, of which those of consumer groups work.
+"""The settings of a group: Kafka's. They are stored and shown; groups go by the broker's settings for now.
 
 A key's synonym is the broker's key that gives it its default; the broker's `min` and `max` keys bound it (`bounds`).
 """
@@ -26,19 +26,21 @@ GROUP: dict[str, Setting] = table(
             "consumer.heartbeat.interval.ms",
             INT,
             "5000",
-            "How often a member of a consumer group (KIP-848) is told to send a heartbeat.",
+            "How often members of this group are told to send a heartbeat; for now all groups go by the broker's.",
             at_least(1),
-            dynamic=True,
-            synonyms=("group.consumer.heartbeat.interval.ms",),
+            STORED,
+            True,
+            ("group.consumer.heartbeat.interval.ms",),
         ),
         Setting(
             "consumer.session.timeout.ms",
             INT,
             "45000",
-            "After how long without a heartbeat a member of a consumer group (KIP-848) is taken for dead.",
+            "When a silent member of this group is taken for dead; for now all groups go by the broker's.",
             at_least(1),
-            dynamic=True,
-            synonyms=("group.consumer.session.timeout.ms",),
+            STORED,
+            True,
+            ("group.consumer.session.timeout.ms",),
         ),
         Setting(
             "share.assignment.interval.ms", INT, "1000", f"Between two assignments; {LATER}.", at_least(0), STORED, True
