@@ -29,12 +29,13 @@ if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
     from tidelog.broker.connection import Call
 
+EPOCHS_SINCE = 4
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
 
 Search = tuple[ListOffsetsPartitionResponse, Partition, int]
 
 
-def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse | None:
+def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> None:
     searches: list[Search] = []
     topics = []
     for topic in request.topics:
@@ -44,7 +45,8 @@ def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> ListOffse
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=parts))
     response = ListOffsetsResponse(topics=topics)
     if not searches:
-        return response
+        _reply(call, response)
+        return
 
     def search() -> None:
         for reply, partition, timestamp in searches:
@@ -54,10 +56,17 @@ def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> ListOffse
         if error is not None:
             for reply, _, _ in searches:
                 reply.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-        call.reply(response)
+        _reply(call, response)
 
     broker.scheduler.in_thread(search, done)
-    return None
+
+
+def _reply(call: Call, response: ListOffsetsResponse) -> None:
+    if call.version < EPOCHS_SINCE:
+        for topic in response.topics:
+            for part in topic.partitions:
+                part.leader_epoch = -1
+    call.reply(response)
 
 
 def _answer(
