@@ -191,7 +191,7 @@ def test_a_strict_flush_raises_the_first_failure_and_then_forgets_it(cluster: Cl
 
 
 @proves("F3", "T1", "T10")
-@pytest.mark.parametrize("offset_of_seed", range(3))
+@pytest.mark.parametrize("offset_of_seed", range(2))
 def test_every_record_is_written_once_and_in_order_over_a_network_that_breaks(
     broker: Broker, cluster: Cluster, topic: str, seed: int, offset_of_seed: int
 ) -> None:
@@ -202,15 +202,15 @@ def test_every_record_is_written_once_and_in_order_over_a_network_that_breaks(
         producer.send(topic, b"-1", partition=0)
         producer.flush()
         network.armed = True
-        deliveries = [producer.send(topic, b"%d" % number, partition=number % 2) for number in range(600)]
+        deliveries = [producer.send(topic, b"%d" % number, partition=number % 2) for number in range(300)]
         producer.flush()
         network.armed = False
     assert {"send", "answer"} <= set(network.broken)
     assert all(delivery.acked for delivery in deliveries)
     values = [
-        [int(row.value or b"") for row in rows_of(cluster, TopicPartition(topic, index), 300)] for index in (0, 1)
+        [int(row.value or b"") for row in rows_of(cluster, TopicPartition(topic, index), 150)] for index in (0, 1)
     ]
-    assert values == [[-1, *range(0, 600, 2)], list(range(1, 600, 2))]
+    assert values == [[-1, *range(0, 300, 2)], list(range(1, 300, 2))]
 
 
 @proves("F3")

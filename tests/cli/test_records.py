@@ -1,0 +1,205 @@
+"""`tidelog produce` and `tidelog tail`: lines in, records out, and what becomes of those that fail."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+
+import pytest
+
+from against.patience import eventually
+from cli.command import Command
+from proving import proves
+from tidelog.client.cluster import Cluster
+from tidelog.client.producer import Producer
+
+
+def values(tidelog: Command, topic: str, *words: str) -> list[str]:
+    return tidelog.ok("tail", topic, "--from", "earliest", "--values", *words).lines
+
+
+@proves("T1", "T10")
+def test_lines_become_records_as_they_are(tidelog: Command, topic: str) -> None:
+    tidelog.ok("topics", "create", topic)
+    lines = b"plain\n\n  spaces \r\nt\xc3\xa4xt\n\xff\x00\nlast without line feed"
+    assert tidelog.ok("produce", topic, stdin=lines).out == "6 records acked\n"
+    ran = subprocess.run(
+        tidelog.line("tail", topic, "--from", "earliest", "--values"), env=tidelog.environment, capture_output=True
+    )
+    assert ran.stdout == lines + b"\n"
+
+
+@proves("T1", "T10")
+def test_keys_headers_and_partitions_are_given_for_all(tidelog: Command, topic: str) -> None:
+    tidelog.ok("topics", "create", topic, "--partitions", "3")
+    tidelog.ok("produce", topic, "--key", "k", "--header", "a=1", "--header", "b=2", "--partition", "2", stdin="x\n")
+    record = json.loads(tidelog.ok("tail", topic, "--json").out)
+    assert (record["partition"], record["key"], record["value"]) == (2, "k", "x")
+    assert record["headers"] == [{"name": "a", "value": "1"}, {"name": "b", "value": "2"}]
+
+
+@proves("T1", "T10")
+def test_a_line_without_its_key_fails_alone_and_by_number(tidelog: Command, topic: str) -> None:
+    tidelog.ok("topics", "create", topic)
+    ran = tidelog("produce", topic, "--key-separator", ": ", stdin="a: 1\nb\nc\nd: : 4\n")
+    assert (ran.code, ran.out) == (1, "2 records acked, 2 failed\n")
+    assert ran.err == "tidelog: lines 2 to 3: no ': ' in it, so no key\n"
+    shown = [json.loads(line) for line in tidelog.ok("tail", topic, "--json").lines]
+    assert [(one["key"], one["value"]) for one in shown] == [("a", "1"), ("d", ": 4")]
+
+
+@proves("T1", "T10")
+def test_json_lines_carry_everything_and_mistakes_are_numbered(tidelog: Command, topic: str) -> None:
+    tidelog.ok("topics", "create", topic, "--partitions", "2")
+    given = [
+        '{"key": "a", "value": {"n": 1}, "headers": {"h": "x"}, "partition": 1, "timestamp": 1767225600000}',
+        "nonsense",
+        '{"value_base64": "/wA=", "partition": 1}',
+        '{"key": "tombstone", "value": null, "partition": 1}',
+        '{"value": 1, "partition": 9}',
+    ]
+    ran = tidelog("produce", topic, "--json", stdin="\n".join(given))
+    assert ran.code == 1
+    assert ran.json["acked"] == 3
+    assert [failure["line"] for failure in ran.json["failed"]] == [2, 5]
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in ran.json["failed"][1]["reason"]
+    first, second, third = (json.loads(line) for line in tidelog.ok("tail", topic, "--json").lines)
+    assert first == {
+        "topic": topic,
+        "partition": 1,
+        "offset": 0,
+        "timestamp": 1767225600000,
+        "key": "a",
+        "value": '{"n":1}',
+        "headers": [{"name": "h", "value": "x"}],
+    }
+    assert second["value_base64"] == "/wA=" and second["key"] is None
+    assert (third["key"], third["value"]) == ("tombstone", None)
+
+
+@proves("T1", "T10")
+def test_what_tail_writes_produce_reads(tidelog: Command, cluster: Cluster, topic: str) -> None:
+    tidelog.ok("topics", "create", topic, "--partitions", "3")
+    tidelog.ok("topics", "create", f"{topic}.copy", "--partitions", "1")
+    with Producer(cluster) as producer:
+        for number in range(50):
+            headers = [("h", bytes([number])), ("h", None)]
+            producer.send(
+                topic, bytes([number, 255 - number]), key=b"%d" % (number % 7), headers=headers, timestamp=number
+            )
+    shown = tidelog.ok("tail", topic, "--from", "earliest", "--json").out
+    summary = tidelog.ok("produce", f"{topic}.copy", "--json", "--repartition", stdin=shown).json
+    assert (summary["acked"], summary["failed"]) == (50, [])
+    copied = tidelog.ok("tail", f"{topic}.copy", "--from", "earliest", "--json").lines
+    place = {"topic", "partition", "offset"}
+
+    def content(lines: list[str]) -> list[dict[str, object]]:
+        return [{key: value for key, value in json.loads(line).items() if key not in place} for line in lines]
+
+    assert content(copied) == content(shown.splitlines())
+
+
+@proves("T6", "T10")
+@pytest.mark.parametrize("acks", ["all", "1", "0"])
+def test_acks_are_asked_for_and_said(tidelog: Command, topic: str, acks: str) -> None:
+    tidelog.ok("topics", "create", topic)
+    said = tidelog.ok("produce", topic, "--acks", acks, "--compression", "gzip", stdin="x\n").out
+    assert said == ("1 record sent, acks=0 promises nothing\n" if acks == "0" else "1 record acked\n")
+    assert eventually(lambda: values(tidelog, topic)) == ["x"]
+
+
+@proves("T1")
+def test_records_that_are_too_large_fail_by_line_and_the_others_do_not(tidelog: Command, topic: str) -> None:
+    tidelog.ok("topics", "create", topic, "--set", "max.message.bytes=1000")
+    ran = tidelog("produce", topic, "--quiet", stdin="x" * 5000 + "\n")
+    assert ran.code == 1
+    assert ran.err.startswith("tidelog: line 1: ") and "MESSAGE_TOO_LARGE (10)" in ran.err
+    assert ran.out == "0 records acked, 1 failed\n"
+    assert tidelog.ok("produce", topic, "--quiet", stdin="y\n").out == ""
+    assert values(tidelog, topic) == ["y"]
+
+
+@proves("T2", "T10")
+def test_a_line_is_acked_while_the_input_is_still_open(tidelog: Command, topic: str) -> None:
+    tidelog.ok("topics", "create", topic)
+    with tidelog.start("produce", topic, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as producing:
+        assert producing.stdin is not None
+        producing.stdin.write(b"early\n")
+        producing.stdin.flush()
+        assert eventually(lambda: values(tidelog, topic)) == ["early"]
+        out, _ = producing.communicate(b"late\n", timeout=60)
+    assert (producing.returncode, out) == (0, b"2 records acked\n")
+
+
+@proves("T7", "T10")
+def test_tail_begins_where_it_is_told_and_ends_where_the_topic_ends(tidelog: Command, topic: str) -> None:
+    tidelog.ok("topics", "create", topic)
+    rows = [f'{{"value": "{number}", "timestamp": {1_767_225_600_000 + number * 1000}}}' for number in range(30)]
+    tidelog.ok("produce", topic, "--json", stdin="\n".join(rows))
+
+    def shown(*words: str) -> list[int]:
+        return [int(line) for line in tidelog.ok("tail", topic, "--values", *words).lines]
+
+    assert shown() == list(range(20, 30))
+    assert shown("--from", "earliest", "--max", "3") == [0, 1, 2]
+    assert shown("--from", "28") == [28, 29]
+    assert shown("--from", "-2") == [28, 29]
+    assert shown("--from", "2026-01-01T00:00:27Z") == [27, 28, 29]
+    assert shown("--from", "@1767225627001") == [28, 29]
+    assert shown("--from", "latest") == []
+    assert shown("--from", "1s") == []
+
+
+@proves("T1")
+def test_a_record_is_one_readable_line(tidelog: Command, topic: str) -> None:
+    tidelog.ok("topics", "create", topic)
+    row = {"key": "k", "value": "two\nlines \x1b[31m", "headers": {"h": "v"}, "timestamp": 1767225600007}
+    tidelog.ok("produce", topic, "--json", stdin=json.dumps(row))
+    tidelog.ok("produce", topic, "--json", stdin='{"value_base64": "/w==", "timestamp": 1767225600008}')
+    assert tidelog.ok("tail", topic).lines == [
+        "0:0         2026-01-01T00:00:00.007Z  k  two\\nlines \\x1b[31m  h=v",
+        "0:1         2026-01-01T00:00:00.008Z  (null)  \\xff",
+    ]
+
+
+@proves("T7")
+def test_only_the_partitions_that_are_named_are_shown(tidelog: Command, topic: str) -> None:
+    tidelog.ok("topics", "create", topic, "--partitions", "3")
+    for partition in "012":
+        tidelog.ok("produce", topic, "--partition", partition, stdin=f"{partition}\n")
+    assert values(tidelog, topic, "--partition", "2") == ["2"]
+    assert sorted(values(tidelog, topic, "--partition", "0", "--partition", "1")) == ["0", "1"]
+    ran = tidelog("tail", topic, "--partition", "3")
+    assert ran.code == 2 and "has no partition 3; it has 0 to 2" in ran.err
+
+
+@proves("T2", "T10")
+def test_follow_shows_what_comes_until_it_is_interrupted(tidelog: Command, topic: str) -> None:
+    tidelog.ok("topics", "create", topic)
+    tidelog.ok("produce", topic, stdin="before\n")
+    with tidelog.start(
+        "tail", topic, "--follow", "--values", stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as tailing:
+        assert tailing.stdout is not None
+        assert tailing.stdout.readline() == b"before\n"
+        tidelog.ok("produce", topic, stdin="after\n")
+        assert tailing.stdout.readline() == b"after\n"
+        tailing.send_signal(signal.SIGINT)
+        _, err = tailing.communicate(timeout=60)
+    assert (tailing.returncode, err) == (130, b"")
+
+
+@proves("T8", "T10")
+def test_tail_goes_on_after_records_that_were_deleted_and_says_so(
+    tidelog: Command, cluster: Cluster, topic: str
+) -> None:
+    from tidelog.client.admin import topics
+    from tidelog.client.metadata import TopicPartition
+
+    tidelog.ok("topics", "create", topic)
+    tidelog.ok("produce", topic, stdin="a\nb\nc\n")
+    topics.delete_records(cluster, {TopicPartition(topic, 0): 2})
+    ran = tidelog("tail", topic, "--from", "0", "--values")
+    assert (ran.code, ran.lines) == (0, ["c"])
+    assert "begins at offset 2 now: 2 offsets were deleted" in ran.err
