@@ -61,6 +61,7 @@ class Shell:
         self.log: list[NewRecord] = []
         self.replies: dict[Hashable, Any] = {}
         self.asked: list[str] = []
+        self.made = 0
         self.state: Groups = fresh()
         self.commit(awaken(self.state, self.settings, self.topics, self.now))
 
@@ -114,11 +115,10 @@ class Shell:
 
     def set_topics(self, **topics: int) -> None:
         """Topics as they shall be from now on; one that is named again keeps its id."""
-        before = self.topics
-        self.topics = {
-            name: Topic(before[name].topic_id if name in before else topic_id(1000 + len(self.asked) + at), count)
-            for at, (name, count) in enumerate(topics.items())
-        }
+        before, self.topics = self.topics, {}
+        for name, count in topics.items():
+            self.made += name not in before
+            self.topics[name] = Topic(before[name].topic_id if name in before else topic_id(1000 + self.made), count)
         changed = [name for name in before.keys() | self.topics.keys() if before.get(name) != self.topics.get(name)]
         self.commit(topics_changed(self.state, self.topics, changed, self.now))
 

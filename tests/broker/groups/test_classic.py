@@ -303,6 +303,16 @@ def test_who_joins_and_never_syncs_is_out_and_the_others_rebalance() -> None:
 
 
 @proves("T3")
+def test_who_joins_and_vanishes_is_out_after_its_session() -> None:
+    shell = Shell()
+    shell.join(session_ms=10_000, rebalance_ms=60_000)
+    shell.wait(9_999)
+    assert phase(shell) is Phase.COMPLETING
+    shell.wait(1)
+    assert phase(shell) is Phase.EMPTY
+
+
+@proves("T3")
 def test_a_leader_that_never_assigns_does_not_hold_up_the_others() -> None:
     shell = Shell()
     [first] = shell.stable(1, rebalance_ms=20_000, session_ms=60_000)

@@ -244,8 +244,6 @@ def forget(step: Step, member_id: str) -> None:
     answer_both(step, member, ErrorCode.UNKNOWN_MEMBER_ID)
     group.unsynced.discard(member_id)
     step.not_due("session", member_id)
-    if group.leader == member_id:
-        group.leader = next(iter(group.members), None)
 
 
 def elect_leader(group: LiveGroup) -> bool:
