@@ -142,8 +142,11 @@ class Broker:
         self._topics.recover(self._open(TOPICS_TOPIC, 0).log, self._data, self._files)
         if self.topics.configs:
             self._follow_settings()
-        self.scheduler.call_later(GROUPS_AFTER_S, lambda: self.coordinator)
+        self.scheduler.call_later(GROUPS_AFTER_S, self._begin_groups)
         self.scheduler.call_later(HOUSEKEEPING_S, self._keep_house)
+
+    def _begin_groups(self) -> None:
+        _ = self.coordinator
 
     def _find_cluster_id(self) -> str:
         """Given once, at the first start, so that clients know whether they still talk to the same cluster."""

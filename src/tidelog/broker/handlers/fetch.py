@@ -79,7 +79,7 @@ class _Fetch:
                     return True
                 log = partition.log
                 if part.fetch_offset < log.high_watermark:
-                    available += 1 if least <= 1 else _bytes_there(partition, part, least)
+                    available += 1 if least <= 1 else log.bytes_between(part.fetch_offset, log.high_watermark)
                 elif not log.start_offset <= part.fetch_offset <= log.end_offset:
                     return True
         return available >= least or not self._wanted
@@ -152,11 +152,3 @@ class _Fetch:
         if piece is not None:
             reply.records = piece
         return reply, piece
-
-
-def _bytes_there(partition: Partition, part: FetchPartition, least: int) -> int:
-    try:
-        piece = partition.log.read(part.fetch_offset, least, wait=False)
-    except (Cold, StorageError):
-        return least
-    return piece.size if piece is not None else 0

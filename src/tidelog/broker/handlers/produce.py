@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING
 from tidelog.broker.partition import Partition
 from tidelog.errors import CorruptBatch, FencedProducer, MalformedBatch, OutOfOrderSequence, StorageError
 from tidelog.record.codec import check
+from tidelog.record.columns import decode
+from tidelog.record.header import BatchHeader
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.produce import (
     PartitionProduceData,
@@ -34,10 +36,7 @@ if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
     from tidelog.broker.connection import Call
 
-COPY_BELOW_BYTES = (
-    8192  # a small batch is copied out, so that it does not pin the whole receive buffer until it is written
-)
-ACKS = (-1, 0, 1)
+COPY_BELOW_BYTES = 8192  # a small batch is copied, so that it does not pin the receive buffer until it is written
 
 
 def handle(broker: Broker, request: ProduceRequest, call: Call) -> ProduceResponse | None:
@@ -98,11 +97,13 @@ def _append(
             ErrorCode.UNKNOWN_TOPIC_ID if call.version >= 13 and name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         )
         return _fail(reply, unknown, None)
-    refused = broker.refuses_produce(name, request.acks, request.transactional_id)
+    refused = broker.refuses_produce(partition.topic, request.acks, request.transactional_id)
     if refused is not None:
         return _fail(reply, *refused)
     try:
         _append_batch(broker, partition, part, call, waiting, reply)
+    except _Refused as error:
+        _fail(reply, error.code, str(error))
     except CorruptBatch as error:
         _fail(reply, ErrorCode.CORRUPT_MESSAGE, str(error))
     except MalformedBatch as error:
@@ -125,39 +126,61 @@ def _append_batch(
     reply: PartitionProduceResponse,
 ) -> None:
     records = part.records
-    size = len(records) if records is not None else 0
-    if not size:
+    if not isinstance(records, memoryview) or not records:
         raise MalformedBatch("produce without a record batch")
-    log = partition.log
-    limit = partition.config.max_message_bytes
-    if size > limit:
-        _fail(
-            reply,
+    now_ms = broker.now().wall_ms
+    header = _check(partition, records, now_ms)
+    release = None
+    if header.size <= COPY_BELOW_BYTES:
+        records = memoryview(bytearray(records))
+    else:
+        call.buffer.pin()
+        release = call.buffer.unpin
+    queued = False
+    try:
+        appended = partition.log.append(records, header, now_ms, release)
+        queued = not appended.duplicate
+    finally:
+        if release is not None and not queued:
+            release()
+    reply.base_offset = appended.base_offset
+    reply.log_append_time_ms = appended.append_time
+    reply.log_start_offset = partition.log.start_offset
+    waiting.batch(partition, appended.last_offset + 1, reply)
+
+
+def _check(partition: Partition, records: memoryview, now_ms: int) -> BatchHeader:
+    """What a partition asks of a batch before it takes it."""
+    config = partition.config
+    size = len(records)
+    if size > config.max_message_bytes:
+        raise _Refused(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"batch of {size} bytes is above max.message.bytes={limit} of {partition.topic}",
+            f"batch of {size} bytes is above max.message.bytes={config.max_message_bytes} of {partition.topic}",
         )
-        return
     header = check(records)
     if header.size != size:
         raise MalformedBatch(f"{size} bytes hold more than one batch; a produce request carries one a partition")
     if header.is_control:
         raise MalformedBatch("a client may not write control batches")
-    release = None
-    if size <= COPY_BELOW_BYTES:
-        records = memoryview(bytearray(records))
-    else:
-        call.buffer.pin()
-        release = call.buffer.unpin
-    try:
-        appended = log.append(records, header, broker.now().wall_ms, release)
-    except BaseException:
-        if release is not None:
-            release()
-        raise
-    reply.base_offset = appended.base_offset
-    reply.log_append_time_ms = appended.append_time
-    reply.log_start_offset = log.start_offset
-    waiting.batch(partition, appended.last_offset + 1, reply)
+    if not config.log.append_time:
+        ahead = header.max_timestamp - now_ms
+        if ahead > config.timestamp_after_max_ms or -ahead > config.timestamp_before_max_ms:
+            raise _Refused(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"a timestamp of {header.max_timestamp} is {ahead} ms from now; {partition.topic} takes"
+                f" -{config.timestamp_before_max_ms} to {config.timestamp_after_max_ms}",
+            )
+    if config.compact and decode(records, crc=False).keys.validity is not None:
+        # A record without a key could never be compacted away. This is the one place where an append looks at records.
+        raise MalformedBatch(f"{partition.topic} is compacted and takes no record without a key")
+    return header
+
+
+class _Refused(Exception):
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 def _fail(reply: PartitionProduceResponse, code: int, message: str | None) -> PartitionProduceResponse:
