@@ -37,6 +37,7 @@ CLIENT_METRICS_RESOURCE = 16
 GROUP_RESOURCE = 32
 
 NO_ID = bytes(16)
+BASE64_OF_DASH = 62
 
 
 class Topic(NamedTuple):
@@ -101,10 +102,16 @@ Change = TopicChange | ConfigsChange | None
 
 
 def random_id() -> bytes:
-    """A new topic's id. Decisions take it as an argument, so that they stay pure."""
+    """A new topic's id. Decisions take it as an argument, so that they stay pure.
+
+    As in Kafka, none whose text (URL-safe base64) would begin with "-" and be taken for an option on a command line.
+    """
     import os
 
-    return os.urandom(len(NO_ID))
+    while True:
+        topic_id = os.urandom(len(NO_ID))
+        if topic_id[0] >> 2 != BASE64_OF_DASH and topic_id != NO_ID:
+            return topic_id
 
 
 def fresh() -> Topics:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from itertools import count
 from typing import Any
 
@@ -298,6 +299,14 @@ def test_a_topic_created_again_has_another_id() -> None:
     assert state.name_of(None, before) is None
     assert state.name_of(None, state.by_name["a"].topic_id) == "a"
     assert state.name_of("a", topics.NO_ID) == "a"
+
+
+@proves("T1")
+def test_no_id_looks_like_an_option_when_it_is_written_out() -> None:
+    ids = [topics.random_id() for _ in range(2000)]
+    assert len(set(ids)) == len(ids)
+    assert {len(one) for one in ids} == {16}
+    assert [one for one in ids if urlsafe_b64encode(one).startswith(b"-")] == []
 
 
 @proves("T1")

@@ -189,6 +189,22 @@ LOG = [
         dynamic=True,
     ),
     Setting(
+        "log.message.timestamp.after.max.ms",
+        LONG,
+        "3600000",
+        "message.timestamp.after.max.ms of topics that have none.",
+        at_least(0),
+        dynamic=True,
+    ),
+    Setting(
+        "log.message.timestamp.before.max.ms",
+        LONG,
+        NEVER,
+        "message.timestamp.before.max.ms of topics that have none.",
+        at_least(0),
+        dynamic=True,
+    ),
+    Setting(
         "log.message.timestamp.type",
         STRING,
         "CreateTime",

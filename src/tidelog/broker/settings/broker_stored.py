@@ -51,8 +51,6 @@ STORED_BY_BROKER = [
     _of_topics("log.index.size.max.bytes", INT, "10485760", "segment.index.bytes", at_least(4)),
     _of_topics("log.local.retention.bytes", LONG, "-2", "local.retention.bytes", at_least(-2)),
     _of_topics("log.local.retention.ms", LONG, "-2", "local.retention.ms", at_least(-2)),
-    _of_topics("log.message.timestamp.after.max.ms", LONG, "3600000", "message.timestamp.after.max.ms", at_least(0)),
-    _of_topics("log.message.timestamp.before.max.ms", LONG, NEVER, "message.timestamp.before.max.ms", at_least(0)),
     _of_topics("log.preallocate", BOOLEAN, "false", "preallocate"),
     _of_topics("log.roll.jitter.ms", LONG, None, "segment.jitter.ms", at_least(0)),
     _stored("log.roll.jitter.hours", INT, "0", "the same in hours, where log.roll.jitter.ms is not set", at_least(0)),
