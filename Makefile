@@ -36,7 +36,7 @@ help:
 	@touch $@
 
 # The broker alone: one dependency and the compiled codec. Pins come from the lock, used as constraints.
-.make/package: .make/venv pyproject.toml setup.py requirements.lock $(wildcard src/tidelog/record/*.pyx src/tidelog/record/*.h)
+.make/package: .make/venv pyproject.toml setup.py requirements.lock $(wildcard src/tidelog/record/*.pyx src/tidelog/record/*.pxi src/tidelog/record/*.h)
 	@echo "installing tidelog into .venv"
 	@$(PIP) install --constraint requirements.lock setuptools cython
 	@$(PIP) install --constraint requirements.lock --no-build-isolation --editable .

@@ -33,7 +33,7 @@ cdef extern from "bytes.h":
     int varint_size(int64_t n) noexcept nogil
     void prefer_huge_pages(void* block, size_t size) noexcept nogil
     int32_t murmur2_of(const uint8_t* p, Py_ssize_t n) noexcept nogil
-    uint8_t* write_varint(uint8_t* p, int64_t n) noexcept nogil
+    uint8_t* put_varint(uint8_t* p, int64_t n) noexcept nogil
 
 cdef extern from "decode.h":
     enum: SHORT_COPY
@@ -61,8 +61,8 @@ cdef extern from "decode.h":
         Column keys, values
         int64_t row, header_count
         Vector header_key_ends, header_keys, header_value_ends, header_value_valid, header_values
-    int reserve(Vector* vector, size_t more) noexcept nogil
-    int push(Vector* vector, const void* data, size_t size) noexcept nogil
+    int vector_reserve(Vector* vector, size_t more) noexcept nogil
+    int vector_push(Vector* vector, const void* data, size_t size) noexcept nogil
     Fault take_parts(Sink* sink, const Part* parts, int64_t count, int64_t* failed, int64_t* first_row) noexcept nogil
 
 cdef extern from "encode.h":

@@ -36,7 +36,7 @@ static inline int64_t wrapping_subtract(int64_t a, int64_t b) { return (int64_t)
 static inline uint64_t zigzag(int64_t v) { return (uint64_t)v << 1 ^ (uint64_t)(v >> 63); }
 
 /* One number of at most `limit` significant bits; 0 when it does not end before `end` or has more bits than that. */
-static int read_long_varint(const uint8_t **cursor, const uint8_t *end, int limit, uint64_t *value) {
+static int get_long_varint(const uint8_t **cursor, const uint8_t *end, int limit, uint64_t *value) {
     const uint8_t *p = *cursor;
     uint64_t v = 0;
     for (int shift = 0; shift < limit && p < end; shift += 7) {
@@ -53,7 +53,7 @@ static int read_long_varint(const uint8_t **cursor, const uint8_t *end, int limi
     return 0;
 }
 
-static inline int read_varint(const uint8_t **cursor, const uint8_t *end, int32_t *value) {
+static inline int get_varint(const uint8_t **cursor, const uint8_t *end, int32_t *value) {
     const uint8_t *p = *cursor;
     uint64_t v;
     if (p < end && *p < 0x80) {
@@ -62,18 +62,18 @@ static inline int read_varint(const uint8_t **cursor, const uint8_t *end, int32_
     } else if (end - p > 1 && p[1] < 0x80) {
         v = (uint64_t)(p[0] & 0x7f) | (uint64_t)p[1] << 7;
         *cursor = p + 2;
-    } else if (!read_long_varint(cursor, end, 32, &v)) return 0;
+    } else if (!get_long_varint(cursor, end, 32, &v)) return 0;
     *value = (int32_t)((uint32_t)v >> 1 ^ -(uint32_t)(v & 1));
     return 1;
 }
 
-static inline int read_varlong(const uint8_t **cursor, const uint8_t *end, int64_t *value) {
+static inline int get_varlong(const uint8_t **cursor, const uint8_t *end, int64_t *value) {
     const uint8_t *p = *cursor;
     uint64_t v;
     if (p < end && *p < 0x80) {
         v = *p;
         *cursor = p + 1;
-    } else if (!read_long_varint(cursor, end, 64, &v)) return 0;
+    } else if (!get_long_varint(cursor, end, 64, &v)) return 0;
     *value = (int64_t)(v >> 1 ^ -(uint64_t)(v & 1));
     return 1;
 }
@@ -83,7 +83,7 @@ static inline int varint_size(int64_t n) {
     return (70 - __builtin_clzll(v)) / 7;
 }
 
-static inline uint8_t *write_varint(uint8_t *p, int64_t n) {
+static inline uint8_t *put_varint(uint8_t *p, int64_t n) {
     uint64_t v = zigzag(n);
     for (; v >= 0x80; v >>= 7) *p++ = (uint8_t)(v | 0x80);
     *p++ = (uint8_t)v;

@@ -66,7 +66,7 @@ typedef struct {
     Vector header_key_ends, header_keys, header_value_ends, header_value_valid, header_values;
 } Sink;
 
-static int reserve(Vector *vector, size_t more) {
+static int vector_reserve(Vector *vector, size_t more) {
     if (more <= vector->capacity - vector->size) return 1;
     size_t capacity = vector->capacity * 2;
     if (capacity < vector->size + more) capacity = vector->size + more;
@@ -78,8 +78,8 @@ static int reserve(Vector *vector, size_t more) {
     return 1;
 }
 
-static int push(Vector *vector, const void *data, size_t size) {
-    if (!reserve(vector, size)) return 0;
+static int vector_push(Vector *vector, const void *data, size_t size) {
+    if (!vector_reserve(vector, size)) return 0;
     if (size) memcpy(vector->data + vector->size, data, size);
     vector->size += size;
     return 1;
@@ -88,13 +88,13 @@ static int push(Vector *vector, const void *data, size_t size) {
 static inline Fault take_bytes(Column *column, int64_t row, const uint8_t **cursor, const uint8_t *end,
                                const uint8_t *all_end, Fault wrong) {
     int32_t size;
-    if (!read_varint(cursor, end, &size)) return WRONG_VARINT;
+    if (!get_varint(cursor, end, &size)) return WRONG_VARINT;
     if (size >= 0) {
         const uint8_t *p = *cursor;
         Vector *data = &column->data;
         if (size > end - p) return wrong;
         if (data->size + (size_t)size > INT32_MAX) return COLUMN_FULL;
-        if (!reserve(data, (size_t)size + SHORT_COPY)) return NO_MEMORY;
+        if (!vector_reserve(data, (size_t)size + SHORT_COPY)) return NO_MEMORY;
         if (size <= SHORT_COPY && all_end - p >= SHORT_COPY)
             memcpy(data->data + data->size, p, SHORT_COPY);
         else
@@ -112,25 +112,25 @@ static inline Fault take_bytes(Column *column, int64_t row, const uint8_t **curs
 
 static Fault take_header(Sink *sink, const uint8_t **cursor, const uint8_t *end) {
     int32_t size, used;
-    if (!read_varint(cursor, end, &size)) return WRONG_VARINT;
+    if (!get_varint(cursor, end, &size)) return WRONG_VARINT;
     if (size < 0 || size > end - *cursor) return WRONG_HEADER_LENGTH;
     if (sink->header_keys.size + (size_t)size > INT32_MAX) return COLUMN_FULL;
-    if (!push(&sink->header_keys, *cursor, (size_t)size)) return NO_MEMORY;
+    if (!vector_push(&sink->header_keys, *cursor, (size_t)size)) return NO_MEMORY;
     *cursor += size;
-    if (!read_varint(cursor, end, &size)) return WRONG_VARINT;
+    if (!get_varint(cursor, end, &size)) return WRONG_VARINT;
     if (size < -1 || size > end - *cursor) return WRONG_HEADER_LENGTH;
     uint8_t valid = size >= 0;
     if (valid) {
         if (sink->header_values.size + (size_t)size > INT32_MAX) return COLUMN_FULL;
-        if (!push(&sink->header_values, *cursor, (size_t)size)) return NO_MEMORY;
+        if (!vector_push(&sink->header_values, *cursor, (size_t)size)) return NO_MEMORY;
         *cursor += size;
     }
     if (sink->header_count >= INT32_MAX) return COLUMN_FULL;
     used = (int32_t)sink->header_keys.size;
-    if (!push(&sink->header_key_ends, &used, 4)) return NO_MEMORY;
+    if (!vector_push(&sink->header_key_ends, &used, 4)) return NO_MEMORY;
     used = (int32_t)sink->header_values.size;
-    if (!push(&sink->header_value_ends, &used, 4)) return NO_MEMORY;
-    if (!push(&sink->header_value_valid, &valid, 1)) return NO_MEMORY;
+    if (!vector_push(&sink->header_value_ends, &used, 4)) return NO_MEMORY;
+    if (!vector_push(&sink->header_value_valid, &valid, 1)) return NO_MEMORY;
     sink->header_count++;
     return FINE;
 }
@@ -145,11 +145,11 @@ static Fault take_headers(Sink *sink, int32_t count, const uint8_t **cursor, con
 static inline Fault take_record(Sink *sink, const Part *part, int64_t *last_delta, const uint8_t **cursor) {
     int64_t row = sink->row, timestamp;
     int32_t number, delta;
-    if (!read_varint(cursor, part->end, &number)) return WRONG_VARINT;
+    if (!get_varint(cursor, part->end, &number)) return WRONG_VARINT;
     if (number < 1 || number > part->end - *cursor) return WRONG_RECORD_LENGTH;
     const uint8_t *end = *cursor + number;
     ++*cursor; /* the attributes of a record: unused by Kafka so far */
-    if (!read_varlong(cursor, end, &timestamp) || !read_varint(cursor, end, &delta)) return WRONG_VARINT;
+    if (!get_varlong(cursor, end, &timestamp) || !get_varint(cursor, end, &delta)) return WRONG_VARINT;
     if (delta <= *last_delta || delta > part->last_offset_delta) return WRONG_OFFSET_DELTA;
     *last_delta = delta;
     sink->offsets[row] = wrapping_add(part->base_offset, delta);
@@ -158,7 +158,7 @@ static inline Fault take_record(Sink *sink, const Part *part, int64_t *last_delt
     if (fault != FINE) return fault;
     fault = take_bytes(&sink->values, row, cursor, end, part->end, WRONG_VALUE_LENGTH);
     if (fault != FINE) return fault;
-    if (!read_varint(cursor, end, &number)) return WRONG_VARINT;
+    if (!get_varint(cursor, end, &number)) return WRONG_VARINT;
     if (number && (fault = take_headers(sink, number, cursor, end)) != FINE) return fault;
     if (*cursor != end) return RECORD_NOT_FILLED;
     sink->header_offsets[row + 1] = (int32_t)sink->header_count;

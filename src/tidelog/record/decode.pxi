@@ -100,7 +100,7 @@ cdef object walk(const uint8_t* p, Py_ssize_t left, Vector* parts, list held, bu
             limit -= plain.view.len
         if part.count < 0 or <int64_t>part.count * MIN_RECORD_SIZE > part.end - part.records:
             raise fault_at(TOO_MANY_RECORDS, p, left, position)
-        if not push(parts, &part, sizeof(Part)):
+        if not vector_push(parts, &part, sizeof(Part)):
             raise MemoryError()
         headers.append(header_of(p))
         p += size
@@ -136,7 +136,7 @@ cdef object fill(const Part* parts, Py_ssize_t count, Py_ssize_t rows, Py_ssize_
     cdef bytes key_offsets = block_of(4 * rows + 4), value_offsets = block_of(4 * rows + 4)
     cdef bytes key_validity = bytes((rows + 7) // 8), value_validity = bytes((rows + 7) // 8)
     try:
-        if not reserve(&sink.values.data, size + SHORT_COPY) or not reserve(&sink.keys.data, size // LIKELY_KEYS):
+        if not vector_reserve(&sink.values.data, size + SHORT_COPY) or not vector_reserve(&sink.keys.data, size // LIKELY_KEYS):
             raise MemoryError()
         prefer_huge_pages(sink.values.data.data, size)
         sink.offsets, sink.timestamps = <int64_t*>room(offsets), <int64_t*>room(timestamps)

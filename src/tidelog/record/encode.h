@@ -46,7 +46,7 @@ static inline int64_t string_cost(String string) {
 }
 
 static inline uint8_t *write_string(uint8_t *p, String string) {
-    p = write_varint(p, string.size);
+    p = put_varint(p, string.size);
     if (string.size > 0) {
         memcpy(p, string.data, (size_t)string.size);
         p += string.size;
@@ -99,11 +99,11 @@ static Encoded put_records(const Rows *rows, int64_t first, int64_t last, uint8_
             if (i == first) return TOO_LARGE;
             break;
         }
-        p = write_varint(p, size);
+        p = put_varint(p, size);
         uint8_t *record_end = p + size;
         *p++ = 0;
-        p = write_varint(write_varint(p, delta), i - first);
-        p = write_varint(write_string(write_string(p, key), value), end - start);
+        p = put_varint(put_varint(p, delta), i - first);
+        p = put_varint(write_string(write_string(p, key), value), end - start);
         p = write_headers(p, record_end, rows, start, end);
         if (p != record_end) return BAD_OFFSETS;
         if (at > newest) newest = at;

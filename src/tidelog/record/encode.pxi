@@ -7,8 +7,8 @@ cdef bytes plain_bytes(value):
 cdef int push_sized(Vector* vector, bytes data) except -1:
     cdef uint8_t[10] number
     cdef Py_ssize_t size = -1 if data is None else len(data)
-    cdef uint8_t* end = write_varint(number, size)
-    if not push(vector, number, end - number) or (size > 0 and not push(vector, PyBytes_AsString(data), size)):
+    cdef uint8_t* end = put_varint(number, size)
+    if not vector_push(vector, number, end - number) or (size > 0 and not vector_push(vector, PyBytes_AsString(data), size)):
         raise MemoryError()
     return 0
 
@@ -25,7 +25,7 @@ cdef int push_headers(Vector* vector, headers) except -1:
 
 
 cdef uint8_t* write_sized(uint8_t* p, const char* data, Py_ssize_t size) noexcept:
-    p = write_varint(p, size)
+    p = put_varint(p, size)
     if size > 0:
         memcpy(p, data, size)
         p += size
@@ -87,12 +87,12 @@ def encode_rows(rows, int64_t base_offset, int16_t attributes, int64_t producer_
                     + varint_size(value_size) + max(value_size, 0) + varint_size(header_count) + scratch.size)
             p = grow(out, used, varint_size(size) + size)
             used += varint_size(size) + size
-            p = write_varint(p, size)
+            p = put_varint(p, size)
             p[0] = 0
-            p = write_varint(write_varint(p + 1, delta), count)
+            p = put_varint(put_varint(p + 1, delta), count)
             p = write_sized(p, NULL if key_bytes is None else PyBytes_AsString(key_bytes), key_size)
             p = write_sized(p, NULL if value_bytes is None else PyBytes_AsString(value_bytes), value_size)
-            p = write_varint(p, header_count)
+            p = put_varint(p, header_count)
             if header_count:
                 memcpy(p, scratch.data, scratch.size)
             count += 1
