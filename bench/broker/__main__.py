@@ -1,0 +1,78 @@
+"""The command: `python -m bench.broker [--only NAME ...] [--reps N] [--quick]`.
+
+A whole run writes docs/benchmarks.md; `--only` replaces its rows and keeps the others from the last run. `--quick`
+does a hundredth of the work once, to see that everything runs; its figures mean nothing and are not published.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+ROWS = {
+    "throughput": "throughput:run",
+    "latency": "latency:run_latency",
+    "startup": "startup:run_startup",
+    "memory": "startup:run_memory",
+    "waves": "latency:run_waves",
+    "cold": "latency:run_cold",
+    "idle": "idle:run",
+    "connections": "growth:run_connections",
+    "partitions": "growth:run_partitions",
+    "size": "log_size:run",
+}
+QUICK_SHARE = 0.01
+
+
+def main() -> None:
+    sys.path.insert(0, str(REPOSITORY / "tests"))  # the brokers are started as the tests start them
+    from bench.broker import report
+    from bench.broker.bench import Bench
+    from bench.broker.load import compile_load
+
+    options = parse()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, hard), hard))
+    compile_load()
+    folder = Path(tempfile.mkdtemp(prefix="tidelog-bench-", dir=options.folder))
+    reps = 1 if options.quick else options.reps
+    bench = Bench(folder, reps=reps, share=QUICK_SHARE if options.quick else 1.0, quick=options.quick)
+    taken = {} if options.quick else report.earlier()["taken"]
+    try:
+        for name in options.only or ROWS:
+            print(f"{name} ...", file=sys.stderr, flush=True)
+            find(ROWS[name])(bench)
+            taken[name] = report.facts(reps)
+    finally:
+        bench.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    if not options.quick:
+        bench.figures.load(report.earlier()["figures"])
+        report.save(bench.figures, taken, publish=True)
+    report.print_table(bench.figures)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.broker", description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="+", choices=ROWS, metavar="NAME", help=", ".join(ROWS))
+    parser.add_argument("--reps", type=int, default=5, help="repetitions of each row (default: 5)")
+    parser.add_argument("--quick", action="store_true", help="a smoke test: little work, no publishing")
+    parser.add_argument("--folder", help="where brokers keep their data (default: the temporary folder)")
+    return parser.parse_args()
+
+
+def find(where: str) -> Callable[..., None]:
+    module, _, name = where.partition(":")
+    run: Callable[..., None] = getattr(import_module(f"bench.broker.{module}"), name)
+    return run
+
+
+if __name__ == "__main__":
+    main()
