@@ -11,12 +11,13 @@ The way of a produced batch: handlers/produce -> Log.append (offset assigned, by
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from tidelog.broker import topics as topics_fold
 from tidelog.broker.config_changes import broker_values
 from tidelog.broker.decision import Decision, Instant
+from tidelog.broker.housekeeping import Housekeeping
 from tidelog.broker.internal import Fold, InternalTopic
 from tidelog.broker.logger import Logger
 from tidelog.broker.partition import Partition
@@ -36,7 +37,7 @@ from tidelog.broker.waiting import Scheduler
 from tidelog.config import BrokerConfig
 from tidelog.errors import OfflineError, StorageError
 from tidelog.log.commit import Committer
-from tidelog.log.files import RealFiles, read_file, replace_file
+from tidelog.log.files import Files, read_file, replace_file
 from tidelog.log.log import Log
 from tidelog.log.settings import FOREVER, LogSettings
 from tidelog.wire.error_code import ErrorCode
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from tidelog.broker.coordinator import Coordinator
     from tidelog.broker.groups.state import Groups
 
-HOUSEKEEPING_S = 1.0
 GROUPS_AFTER_S = 0.2
 CLUSTER_ID_FILE = "cluster.id"
 
@@ -64,12 +64,13 @@ class Broker:
         logger: Logger,
         commit_ready: Callable[[], None],
         on_fatal: Callable[[StorageError], None],
+        files: Files,
     ) -> None:
         """`commit_ready` is called by other threads when there is something to drain; `on_fatal` ends the process."""
         self.config = config
         self.scheduler = scheduler
         self.logger = logger
-        self._files = RealFiles()
+        self._files = files
         self._data = config.texts("log.dirs")[0]
         self._on_fatal = on_fatal
         self._committer = Committer(self._files, commit_ready)
@@ -79,6 +80,7 @@ class Broker:
         self._topics = InternalTopic(TOPICS_TOPIC.name, fold, self._lost)
         self._coordinator: Coordinator | None = None
         self.cluster_id = ""
+        self.housekeeping = Housekeeping(self)
 
     # What handlers use ----------------------------------------------------------------------------------------------
 
@@ -117,6 +119,18 @@ class Broker:
                 partition = self._open(topic, index)
         return partition
 
+    def open_partition(self, name: str, index: int) -> Partition | None:
+        """The partition if it is in use."""
+        return self._partitions.get((name, index))
+
+    def partition_names(self) -> Iterator[tuple[str, int]]:
+        """Every partition of every topic that there is now, open or not."""
+        for topic in list(self.topics.by_name.values()):
+            yield from ((topic.name, index) for index in range(topic.partitions))
+
+    def free_bytes(self) -> int:
+        return self._files.free_bytes(self._data)
+
     def commit(self, internal_topic: str, decision: Decision) -> None:
         """Appends what was decided, applies it, and lets the replies go when it is synced."""
         now = self.now()
@@ -143,7 +157,7 @@ class Broker:
         if self.topics.configs:
             self._follow_settings()
         self.scheduler.call_later(GROUPS_AFTER_S, self._begin_groups)
-        self.scheduler.call_later(HOUSEKEEPING_S, self._keep_house)
+        self.housekeeping.begin()
 
     def _begin_groups(self) -> None:
         _ = self.coordinator
@@ -172,10 +186,10 @@ class Broker:
 
     def stop(self) -> None:
         self._committer.stop()
-        for internal in self._internal_topics():
+        for internal in self.internal_topics():
             internal.close()
 
-    def _internal_topics(self) -> list[InternalTopic]:
+    def internal_topics(self) -> list[InternalTopic]:
         return [self._topics] + ([self._coordinator.internal] if self._coordinator is not None else [])
 
     def _lost(self, error: StorageError) -> None:
@@ -191,7 +205,7 @@ class Broker:
         if self._coordinator is not None:
             self._coordinator.refold(self.config.values, self.topics.by_name)
         for at in [at for at in self._partitions if at[0] not in self.topics.by_name]:
-            self._partitions.pop(at).wake()
+            self._partitions.pop(at).drop()
 
     # Partitions -----------------------------------------------------------------------------------------------------
 
@@ -232,22 +246,24 @@ class Broker:
         self._topic_configs.pop(before.name, None)
         for index in range(before.partitions):
             if after is None:
-                partition = self._partitions.pop((before.name, index), None)
-                if partition is not None:
-                    partition.wake()
+                self._drop(before, index)
             elif (before.name, index) in self._partitions:
                 self._partitions[before.name, index].configure(self._topic_config(after))
+
+    def _drop(self, topic: Topic, index: int) -> None:
+        """Its folder goes when the topic's end is on disk: a power cut before that must find the topic whole."""
+        partition = self._partitions.pop((topic.name, index), None) or self._open(topic, index)
+        self._partitions.pop((topic.name, index), None)
+        partition.drop()
+
+        def destroy(error: StorageError | None) -> None:
+            if error is None:
+                partition.log.destroy()
+
+        self._topics.log.when_visible(self._topics.log.end_offset, destroy)
 
     def _follow_settings(self) -> None:
         self.config = broker_config(self.config.given, broker_values(self.topics, self.config))
         self._topic_configs.clear()
         for partition in self._partitions.values():
             partition.configure(self._topic_config(self.topics.by_name[partition.topic]))
-
-    # Time -----------------------------------------------------------------------------------------------------------
-
-    def _keep_house(self) -> None:
-        for internal in self._internal_topics():
-            if internal.snapshot_due():
-                internal.snapshot(self.scheduler.in_thread)
-        self.scheduler.call_later(HOUSEKEEPING_S, self._keep_house)

@@ -17,7 +17,7 @@ class Waiter(Protocol):
 
 
 class Partition:
-    __slots__ = ("config", "index", "log", "topic", "topic_id", "waiters")
+    __slots__ = ("config", "dropped", "index", "log", "topic", "topic_id", "waiters")
 
     def __init__(self, topic: str, topic_id: bytes, index: int, log: Log, config: TopicConfig) -> None:
         self.topic = topic
@@ -25,6 +25,7 @@ class Partition:
         self.index = index
         self.log = log
         self.config = config
+        self.dropped = False  # its topic is deleted: whoever still holds it must not wait for it
         # A dict for its order: who waits longest is answered first.
         self.waiters: dict[Waiter, None] = {}
         log.on_visible = self.wake
@@ -32,6 +33,10 @@ class Partition:
     def configure(self, config: TopicConfig) -> None:
         self.config = config
         self.log.update_settings(config.log)
+
+    def drop(self) -> None:
+        self.dropped = True
+        self.wake()
 
     def wake(self) -> None:
         for waiter in list(self.waiters):

@@ -34,6 +34,7 @@ from tidelog.broker.loop import Loop
 from tidelog.broker.transport import PlainTransport
 from tidelog.config import BrokerConfig
 from tidelog.errors import UsageError
+from tidelog.log.files import Files, RealFiles
 
 BACKLOG = 1024
 ACCEPTS_PER_EVENT = 64
@@ -46,11 +47,13 @@ RETAINED_BUFFER_BYTES = 24 << 20
 class Server:
     """Accepts connections for one broker. Everything but `stop_soon` runs on the loop thread."""
 
-    def __init__(self, config: BrokerConfig, logger: Logger) -> None:
+    def __init__(self, config: BrokerConfig, logger: Logger, files: Files | None = None) -> None:
+        """`files` is the disk; None is the operating system's. Tests give one that breaks."""
+        files = files if files is not None else RealFiles()
         self._loop = Loop(self.fault)
         self._logger = logger
         self._config = config
-        self.broker = Broker(config, self._loop, logger, self._commit_ready, self._fatal)
+        self.broker = Broker(config, self._loop, logger, self._commit_ready, self._fatal, files)
         self.dispatch = Dispatch()
         self.pool = BufferPool(config.int("queued.max.request.bytes"), RETAINED_BUFFER_BYTES)
         self.pool.on_room = self._room_came

@@ -75,7 +75,7 @@ class _Fetch:
         least = self._request.min_bytes
         for _, parts in self._wanted:
             for part, partition in parts:
-                if partition is None or self._refused(part, partition):
+                if partition is None or partition.dropped or self._refused(part, partition):
                     return True
                 log = partition.log
                 if part.fetch_offset < log.high_watermark:
@@ -130,7 +130,7 @@ class _Fetch:
         self, part: FetchPartition, partition: Partition | None, budget: int, wait: bool
     ) -> tuple[PartitionData, Slice | None]:
         reply = PartitionData(partition_index=part.partition, high_watermark=-1, aborted_transactions=None, records=b"")
-        if partition is None:
+        if partition is None or partition.dropped:
             by_id = self._call.version >= 13
             reply.error_code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return reply, None

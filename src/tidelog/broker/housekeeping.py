@@ -1,0 +1,147 @@
+"""What the broker does when nobody asks: a little of each, once a second.
+
+    snapshots    of internal topics that have grown                        at once
+    retention    every partition, open or not, a few at each turn          every log.retention.check.interval.ms
+    scrub        old bytes are checked before somebody needs them          SCRUB_BYTES a turn, round and round
+    disk         free bytes, and hours until it is full at this rate       every DISK_LOOK_S; warns below DISK_WARNING_H
+
+Everything that waits for a disk runs in a worker thread, one at a time, so that housekeeping never holds up an ack by
+more than its share of one thread.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.errors import StorageError
+
+if TYPE_CHECKING:
+    from tidelog.broker.broker import Broker
+    from tidelog.broker.partition import Partition
+    from tidelog.log.scrub import Scrubbed
+
+TURN_S = 1.0
+PARTITIONS_A_TURN = 200
+SCRUB_BYTES = 4 << 20
+DISK_LOOK_S = 10.0
+DISK_SAMPLES = 60
+DISK_WARNING_H = 24.0
+DISK_WARNING_EVERY_S = 600.0
+
+
+class Sample(NamedTuple):
+    at_s: float
+    free_bytes: int
+
+
+def hours_left(samples: deque[Sample]) -> float | None:
+    """Until the disk is full, at the rate between the first and the last sample; None when it does not get fuller."""
+    if len(samples) < 2:
+        return None
+    first, last = samples[0], samples[-1]
+    used_bytes = first.free_bytes - last.free_bytes
+    if used_bytes <= 0 or last.at_s <= first.at_s:
+        return None
+    return last.free_bytes / (used_bytes / (last.at_s - first.at_s)) / 3600
+
+
+class Housekeeping:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._retention_walk: Iterator[tuple[str, int]] | None = None
+        self._next_retention_s = 0.0
+        self._scrub_walk: Iterator[tuple[str, int]] = iter(())
+        self._scrubbing: Partition | None = None
+        self._busy = False
+        self._samples: deque[Sample] = deque(maxlen=DISK_SAMPLES)
+        self._next_look_s = 0.0
+        self._next_warning_s = 0.0
+
+    def begin(self) -> None:
+        self._broker.scheduler.call_later(TURN_S, self._turn)
+
+    @property
+    def disk_hours_left(self) -> float | None:
+        return hours_left(self._samples)
+
+    def _turn(self) -> None:
+        self._broker.scheduler.call_later(TURN_S, self._turn)
+        now = self._broker.now()
+        self._snapshots()
+        self._retention(now.monotonic_ms / 1000, now.wall_ms)
+        self._look_at_disk(now.monotonic_ms / 1000)
+        self._scrub()
+
+    def _snapshots(self) -> None:
+        for internal in self._broker.internal_topics():
+            if internal.snapshot_due():
+                internal.snapshot(self._broker.scheduler.in_thread)
+
+    def _retention(self, now_s: float, wall_ms: int) -> None:
+        if self._retention_walk is None:
+            if now_s < self._next_retention_s:
+                return
+            self._retention_walk = self._broker.partition_names()
+            self._next_retention_s = now_s + self._broker.config.int("log.retention.check.interval.ms") / 1000
+        for _ in range(PARTITIONS_A_TURN):
+            at = next(self._retention_walk, None)
+            if at is None:
+                self._retention_walk = None
+                return
+            self._retain(*at, wall_ms)
+
+    def _retain(self, topic: str, index: int, wall_ms: int) -> None:
+        try:
+            partition = self._broker.partition(topic, index)
+            deleted = partition.log.apply_retention(wall_ms) if partition is not None else 0
+        except (OSError, StorageError) as error:
+            self._broker.logger.error("retention failed", topic=topic, partition=index, error=error)
+            return
+        if deleted and partition is not None:
+            start = partition.log.start_offset
+            self._broker.logger.info(
+                "segments deleted", topic=topic, partition=index, segments=deleted, start_offset=start
+            )
+
+    def _scrub(self) -> None:
+        if self._busy:
+            return
+        partition = self._scrubbing
+        while partition is None:
+            at = next(self._scrub_walk, None)
+            if at is None:
+                self._scrub_walk = self._broker.partition_names()
+                return
+            partition = self._broker.open_partition(*at)
+        self._scrubbing = partition
+        self._busy = True
+        log = partition.log
+        self._broker.scheduler.in_thread(lambda: log.scrub(SCRUB_BYTES), self._scrubbed)
+
+    def _scrubbed(self, result: object, error: BaseException | None) -> None:
+        self._busy = False
+        partition, self._scrubbing = self._scrubbing, None
+        if partition is None:
+            return
+        if error is not None:
+            self._broker.logger.error("scrub failed", topic=partition.topic, partition=partition.index, error=error)
+            return
+        scrubbed: Scrubbed = result  # type: ignore[assignment]
+        for hole in scrubbed.holes:
+            self._broker.logger.error("hole found", topic=partition.topic, partition=partition.index, hole=hole)
+        if not scrubbed.finished:
+            self._scrubbing = partition
+
+    def _look_at_disk(self, now_s: float) -> None:
+        if now_s < self._next_look_s:
+            return
+        self._next_look_s = now_s + DISK_LOOK_S
+        self._samples.append(Sample(now_s, self._broker.free_bytes()))
+        left = self.disk_hours_left
+        if left is not None and left < DISK_WARNING_H and now_s >= self._next_warning_s:
+            self._next_warning_s = now_s + DISK_WARNING_EVERY_S
+            self._broker.logger.warning(
+                "disk is filling", hours_left=round(left, 1), free_bytes=self._samples[-1].free_bytes
+            )
