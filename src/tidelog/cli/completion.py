@@ -155,11 +155,24 @@ def zsh(words: list[Words]) -> str:
     for each in words:
         offered = [f"'{name}:{_quoted(option.help)}'" for option in each.options for name in option.names]
         offered = [*(f"'{action}'" for action in each.actions), *offered]
-        asks = "".join(f' names+=(${{(f)"$({ASK[kind]})"}});' for kind in dict.fromkeys(each.arguments) if kind in ASK)
-        plain = " ".join(choice for kind in each.arguments if "|" in kind for choice in kind.split("|"))
-        cases.append(f'    "{" ".join(each.path)}") offered=({" ".join(offered)} {plain});{asks} ;;')
+        follows = "".join(f" {_zsh_values(kind)};" for kind in dict.fromkeys(each.arguments) if _zsh_values(kind))
+        cases.append(f'    "{" ".join(each.path)}") offered=({" ".join(offered)});{follows} ;;')
+    values = dict.fromkeys(
+        f"    {'|'.join(option.names)}) {_zsh_values(option.takes)}; return ;;"
+        for each in words
+        for option in each.options
+        if _zsh_values(option.takes)
+    )
     known = "|".join(sorted({action for each in words if each.path for action in each.actions}))
-    return _ZSH.format(cases="\n".join(cases), commands="|".join(COMMANDS), actions=known)
+    return _ZSH.format(cases="\n".join(cases), values="\n".join(values), commands="|".join(COMMANDS), actions=known)
+
+
+def _zsh_values(kind: str) -> str:
+    if kind in ASK:
+        return f'compadd -- ${{(f)"$({ASK[kind]})"}}'
+    if kind == "DIR":
+        return "_files -/"
+    return f"compadd -- {kind.replace('|', ' ')}" if "|" in kind else ""
 
 
 def _quoted(text: str) -> str:
@@ -171,7 +184,7 @@ _ZSH = """\
 # zsh completion for tidelog
 _tidelog() {{
   local command="" action="" word
-  local -a offered names
+  local -a offered
   for word in ${{words[2,$((CURRENT-1))]}}; do
     case "$word" in
     {commands}) if [[ -z "$command" ]]; then command="$word"; continue; fi ;;
@@ -180,12 +193,13 @@ _tidelog() {{
     {actions}) [[ -n "$command" && -z "$action" ]] && action="$word" ;;
     esac
   done
+  case "${{words[CURRENT-1]}}" in
+{values}
+  esac
   case "$command${{action:+ $action}}" in
 {cases}
   esac
   _describe 'tidelog' offered
-  (( $#names )) && compadd -a names
-  _files -/
 }}
 (( $+functions[compdef] )) && compdef _tidelog tidelog
 """
@@ -211,7 +225,10 @@ def fish(words: list[Words]) -> str:
 def _fish_condition(each: Words) -> str:
     if not each.path:
         return "__fish_use_subcommand"
-    return "; and ".join(f"__fish_seen_subcommand_from {word}" for word in each.path)
+    seen = [f"__fish_seen_subcommand_from {word}" for word in each.path]
+    if each.actions:
+        seen.append(f"not __fish_seen_subcommand_from {' '.join(each.actions)}")
+    return "; and ".join(seen)
 
 
 def _fish_values(kind: str) -> str:

@@ -87,7 +87,9 @@ def run(arguments: list[str]) -> int:
 def list_topics(cluster: Cluster, options: Namespace) -> int:
     from tidelog.client.admin import topics
 
-    listed = [topic for topic in topics.describe(cluster) if options.internal or not hidden(topic)]
+    listed = [topic for topic in topics.describe(cluster) if not hidden(topic)]
+    if options.internal:
+        listed = every_topic(cluster)
     if options.pattern:
         listed = [topic for topic in listed if fnmatchcase(topic.name, options.pattern)]
     if options.quiet:
@@ -102,6 +104,14 @@ def list_topics(cluster: Cluster, options: Namespace) -> int:
     else:
         print("no topics; `tidelog topics create NAME` makes one")
     return 0
+
+
+def every_topic(cluster: Cluster) -> list[Topic]:
+    """Tidelog does not name its own topics to who asks for all, but its log dirs do."""
+    from tidelog.client.admin import topics
+
+    held = {at.topic for at in sizes_of(cluster)}
+    return topics.describe(cluster, sorted(held.union(topics.names(cluster))))
 
 
 def hidden(topic: Topic) -> bool:

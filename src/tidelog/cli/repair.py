@@ -1,0 +1,160 @@
+"""`tidelog repair [TOPIC [PARTITION]] --data DIR [--skip]`: what is damaged in a stopped broker's log, and passing it.
+
+Every batch of the partitions is read and its checksum checked, so it takes as long as the disk takes to read them.
+Without `--skip` nothing is lost by it: the partition is recovered as the next start would recover it. `--skip` loses
+nothing that is readable either, but from then on readers go over the hole without an error, and the partition's file
+of facts says for ever what was there.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.cli import options as command
+from tidelog.cli.terminal import confirm, show_json, show_table, size_text, warn
+from tidelog.errors import DataFolderError, StorageError, UsageError
+
+if TYPE_CHECKING:
+    from tidelog.broker.topics import Topic
+    from tidelog.log.commit import Committer
+    from tidelog.log.facts import Hole
+    from tidelog.log.log import Log
+
+EXAMPLES = """\
+  tidelog repair --data /var/lib/tidelog                   check every partition
+  tidelog repair --data /var/lib/tidelog orders            check one topic
+  tidelog repair --data /var/lib/tidelog orders 0 --skip   let readers pass its holes
+"""
+
+CHECKED_AT_ONCE = 64 << 20
+
+# What a hole in a topic of the broker's own would make it forget.
+FORGOTTEN = {
+    "__tidelog.topics": "topics, their settings and producer ids that were decided there",
+    "__tidelog.groups": "offsets and members of groups that were decided there",
+}
+
+
+class Damage(NamedTuple):
+    topic: str
+    partition: int
+    hole: Hole
+
+
+def parser() -> command.Parser:
+    made = command.command_parser(
+        "repair", "Check a stopped broker's log, and let readers pass what is damaged.", EXAMPLES
+    )
+    made.add_argument("topic", nargs="?", metavar="TOPIC", help="which (default: all)")
+    made.add_argument(
+        "partition", nargs="?", metavar="PARTITION", type=command.not_negative, help="which (default: all)"
+    )
+    made.add_argument(
+        "--data", metavar="DIR", type=Path, default=Path("tidelog-data"), help="the data folder (default: tidelog-data)"
+    )
+    made.add_argument("--skip", action="store_true", help="let readers pass the holes of this partition from now on")
+    made.add_argument("--yes", action="store_true", help="do not ask")
+    command.add_json(made)
+    return made
+
+
+def run(arguments: list[str]) -> int:
+    options = command.parse(parser(), arguments)
+    if options.skip and options.partition is None:
+        raise UsageError("repair: --skip of what? name the topic and the partition")
+    found = []
+    for topic, index in chosen(topics_in(options.data), options):
+        log, committer = open_log(options.data, topic, index)
+        found += [Damage(topic.name, index, hole) for hole in holes_of(log, committer)]
+        if options.skip and any(not one.hole.passed for one in found):
+            ask(found, options)
+            log.repair(skip=True)
+            found = [one._replace(hole=one.hole._replace(passed=True)) for one in found]
+    show(found, options)
+    return 1 if any(not one.hole.passed for one in found) else 0
+
+
+def topics_in(data: Path) -> dict[str, Topic]:
+    """The broker's own topics, and those that its log of topics tells of, if that can be read."""
+    from tidelog.broker import topics as fold
+    from tidelog.broker.internal import Fold, InternalTopic
+    from tidelog.log.files import RealFiles
+
+    if not folder_of(data, fold.TOPICS_TOPIC, 0).is_dir():
+        raise DataFolderError(f"{data} is not a broker's data folder; name one with --data")
+    own = {topic.name: topic for topic in fold.INTERNAL_TOPICS}
+    told = InternalTopic(fold.TOPICS_TOPIC.name, Fold(fold.fresh, fold.apply, fold.to_records), lambda _error: None)
+    try:
+        told.recover(open_log(data, fold.TOPICS_TOPIC, 0)[0], str(data), RealFiles())
+    except StorageError as error:
+        warn(f"the list of topics cannot be read, so only the broker's own are checked: {error}")
+        return own
+    return {**own, **told.state.by_name}
+
+
+def chosen(topics: dict[str, Topic], options: Namespace) -> Iterator[tuple[Topic, int]]:
+    if options.topic is not None and options.topic not in topics:
+        raise UsageError(f"no topic {options.topic!r} in {options.data}; there are {', '.join(sorted(topics))}")
+    for topic in [topics[name] for name in sorted(topics)] if options.topic is None else [topics[options.topic]]:
+        if options.partition is not None and options.partition >= topic.partitions:
+            raise UsageError(f"{topic.name} has no partition {options.partition}; it has 0 to {topic.partitions - 1}")
+        for index in range(topic.partitions) if options.partition is None else [options.partition]:
+            if folder_of(options.data, topic, index).is_dir():
+                yield topic, index
+
+
+def folder_of(data: Path, topic: Topic, index: int) -> Path:
+    return data / f"{topic.topic_id.hex()}-{index}"
+
+
+def open_log(data: Path, topic: Topic, index: int) -> tuple[Log, Committer]:
+    from tidelog.broker.broker import INTERNAL_CONFIG
+    from tidelog.broker.settings.describing import NO_VALUES
+    from tidelog.broker.settings.topic_config import topic_config
+    from tidelog.log.commit import Committer
+    from tidelog.log.files import RealFiles
+    from tidelog.log.log import Log
+
+    files = RealFiles()
+    committer = Committer(files, lambda: None, threads=False)
+    config = INTERNAL_CONFIG if topic.internal else topic_config(topic.configs, NO_VALUES)
+    return Log.open(str(folder_of(data, topic, index)), files, config.log, committer), committer
+
+
+def holes_of(log: Log, committer: Committer) -> tuple[Hole, ...]:
+    while not log.scrub(CHECKED_AT_ONCE).finished:
+        pass
+    committer.settle()
+    return log.holes
+
+
+def ask(found: list[Damage], options: Namespace) -> None:
+    if not options.json:
+        show(found, options)
+    lost = FORGOTTEN.get(options.topic, "the records that were there")
+    if not options.yes and not confirm(f"let readers pass this, and give up {lost}?"):
+        raise UsageError("nothing was changed; say --yes to skip without being asked")
+
+
+def show(found: list[Damage], options: Namespace) -> None:
+    if options.json:
+        show_json([{"topic": one.topic, "partition": one.partition, **one.hole._asdict()} for one in found])
+    elif found:
+        rows = [
+            (
+                one.topic,
+                one.partition,
+                one.hole.base_offset,
+                one.hole.end_offset - 1,
+                size_text(one.hole.end_position - one.hole.position),
+                "passed" if one.hole.passed else "stops readers",
+                one.hole.reason,
+            )
+            for one in found
+        ]
+        show_table(("topic", "partition", "first", "last", "size", "state", "damage"), rows)
+    else:
+        print("no damage")

@@ -1,0 +1,113 @@
+"""`tidelog doctor`: each check finds what it is for, and says what to do."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cli.command import Command
+from proving import proves
+from tidelog.cli.doctor import (
+    check_data_folder,
+    check_file_system,
+    check_port,
+    check_room,
+    check_sync,
+    nearest_folder,
+    parse_java_version,
+)
+from tidelog.client.address import Address
+
+if TYPE_CHECKING:
+    from tidelog.testing.broker import TestBroker
+
+CHECKS = ["python", "codec", "port", "data folder", "file system", "disk room", "sync", "open files", "clock", "java"]
+
+
+@proves("command_line")
+def test_every_check_is_reported_with_its_state(nowhere: Command, tmp_path: Path) -> None:
+    ran = nowhere("doctor", "--data", str(tmp_path / "new"), "--listen", f"127.0.0.1:{unused_port()}", "--json")
+    findings = {found["check"]: found for found in ran.json}
+    assert list(findings) == CHECKS
+    assert {found["state"] for found in ran.json} <= {"ok", "warn", "fail"}
+    assert findings["port"]["state"] == findings["python"]["state"] == findings["sync"]["state"] == "ok"
+    assert all(found["advice"] for found in ran.json if found["state"] != "ok")
+    assert ran.code == (1 if any(found["state"] == "fail" for found in ran.json) else 0)
+    assert list(tmp_path.iterdir()) == []
+
+
+@proves("command_line")
+def test_a_taken_port_is_a_failure_unless_a_broker_has_it(
+    nowhere: Command, tidelog_broker: TestBroker, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        taken.settimeout(5)
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        ran = nowhere("doctor", "--data", str(tmp_path), "--listen", address)
+    assert ran.code == 1
+    assert f"{address} is taken, and not by a broker" in ran.out
+    ours = nowhere("doctor", "--data", str(tmp_path), "--listen", tidelog_broker.bootstrap)
+    assert f"Tidelog already runs on {tidelog_broker.bootstrap}" in ours.out
+
+
+def unused_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@proves("command_line")
+def test_an_address_of_another_machine_cannot_be_listened_on() -> None:
+    found = check_port(Address("192.0.2.1", 9092))
+    assert found.state == "fail" and "cannot be bound" in found.fact
+
+
+@proves("command_line")
+def test_the_data_folder_may_be_missing_but_not_a_file(tmp_path: Path) -> None:
+    missing = tmp_path / "a" / "b"
+    assert nearest_folder(missing) == tmp_path
+    assert check_data_folder(missing, tmp_path).state == "ok"
+    file = tmp_path / "file"
+    file.write_text("")
+    assert check_data_folder(file, tmp_path).state == "fail"
+
+
+@proves("command_line")
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no memory file system to look at")
+def test_memory_is_no_disk() -> None:
+    found = check_file_system(Path("/dev/shm"))
+    assert (found.state, "memory" in found.fact) == ("warn", True)
+
+
+@proves("command_line")
+def test_a_disk_is_measured_and_left_as_it_was(tmp_path: Path) -> None:
+    assert check_sync(tmp_path).fact.endswith("ms at worst")
+    assert check_room(tmp_path).fact.count("B") == 2
+    assert list(tmp_path.iterdir()) == []
+    assert check_sync(tmp_path / "gone").state == "fail"
+
+
+@proves("command_line")
+@pytest.mark.parametrize(
+    ("said", "version"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime', (17, "17.0.15")),
+        ('java version "1.8.0_402"', (8, "1.8.0_402")),
+        ('openjdk version "25" 2025-09-16', (25, "25")),
+        ('openjdk version "22-ea" 2024', (22, "22-ea")),
+        ("nonsense", None),
+        ('"" ""', None),
+    ],
+)
+def test_javas_version_is_read(said: str, version: tuple[int, str] | None) -> None:
+    assert parse_java_version(said) == version
+
+
+@proves("command_line")
+def test_the_python_that_runs_is_the_one_reported(nowhere: Command, tmp_path: Path) -> None:
+    ran = nowhere("doctor", "--data", str(tmp_path), "--listen", f"127.0.0.1:{unused_port()}")
+    assert f"Python {sys.version.split()[0]} at {sys.executable}" in ran.out

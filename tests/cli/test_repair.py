@@ -1,0 +1,75 @@
+"""`tidelog repair` on a folder whose broker is stopped and whose disk has flipped a bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cli.command import Command
+from proving import proves
+
+if TYPE_CHECKING:
+    from tidelog.testing.broker import TestBroker
+
+HEADER_BLOCK = 4096
+
+
+@pytest.fixture
+def damaged(tidelog_broker: TestBroker) -> TestBroker:
+    """Stopped, with `orders` of ten records in as many batches, the fourth of which has a wrong byte."""
+    tidelog_broker.create_topic("orders")
+    tidelog_broker.create_topic("fine", partitions=2)
+    for number in range(10):
+        tidelog_broker.produce("orders", [f"record {number}"])
+    tidelog_broker.produce("fine", ["x"], partition=1)
+    tidelog_broker.stop()
+    (log,) = [path for path in tidelog_broker.data.glob("*-0/*.log") if b"record 3" in path.read_bytes()]
+    flip(log, log.read_bytes().index(b"record 3"))
+    return tidelog_broker
+
+
+def flip(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    assert position > HEADER_BLOCK
+    content[position] ^= 0x40
+    path.write_bytes(content)
+
+
+@proves("T6")
+def test_damage_is_shown_and_passed_only_when_told_to(damaged: TestBroker, nowhere: Command) -> None:
+    data = str(damaged.data)
+    shown = nowhere("repair", "--data", data, "--json")
+    assert shown.code == 1
+    (hole,) = shown.json
+    assert (hole["topic"], hole["partition"], hole["base_offset"], hole["end_offset"]) == ("orders", 0, 3, 4)
+    assert not hole["passed"]
+    assert nowhere("repair", "--data", data, "fine").out == "no damage\n"
+    asked = nowhere("repair", "--data", data, "orders", "0", "--skip")
+    assert asked.code == 2 and "--yes" in asked.err and "stops readers" in asked.out
+    skipped = nowhere("repair", "--data", data, "orders", "0", "--skip", "--yes")
+    assert skipped.code == 0 and "passed" in skipped.out
+    assert nowhere("repair", "--data", data).code == 0
+    damaged.start()
+    rows = damaged.records("orders")
+    assert [row.value for row in rows] == [b"record %d" % number for number in range(10) if number != 3]
+    assert [row.offset for row in rows] == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+
+
+@proves("T6")
+def test_a_hole_answers_corrupt_message_until_it_is_passed(damaged: TestBroker) -> None:
+    damaged.start()
+    ran = Command(damaged.bootstrap)("tail", "orders", "--from", "earliest", "--timeout", "1", "--values")
+    assert ran.lines == ["record 0", "record 1", "record 2"]
+    assert ran.code == 1 and "CORRUPT_MESSAGE (2)" in ran.err and "tidelog repair" in ran.err
+
+
+@proves("T6")
+def test_what_is_not_there_is_said(damaged: TestBroker, nowhere: Command, tmp_path: Path) -> None:
+    data = str(damaged.data)
+    assert nowhere("repair", "--data", str(tmp_path)).code == 1
+    assert "is not a broker's data folder" in nowhere("repair", "--data", str(tmp_path)).err
+    assert "no topic 'none'" in nowhere("repair", "--data", data, "none").err
+    assert "has no partition 2; it has 0 to 1" in nowhere("repair", "--data", data, "fine", "2").err
+    assert nowhere("repair", "--data", data, "--skip").code == 2
