@@ -19,6 +19,7 @@ from tidelog.broker.dispatch import APIS
 from tidelog.broker.logger import Logger
 from tidelog.broker.settings.configuring import load_broker_config
 from tidelog.errors import StorageError
+from tidelog.log.files import RealFiles
 from tidelog.record.codec import check
 from tidelog.record.columns import encode as encode_batch
 from tidelog.wire.api import request_class, response_class
@@ -87,6 +88,7 @@ class Served:
             logger=Logger(self.log_lines),
             commit_ready=self._ready.set,
             on_fatal=self._fatal,
+            files=RealFiles(),
         )
         self.broker.start()
 
