@@ -9,6 +9,7 @@ work of RELEASE_BYTES and more: taking it back can cost more than a small checks
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
+from cpython.ref cimport Py_INCREF
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
@@ -85,7 +86,21 @@ cdef extern from "encode.h":
     Encoded put_records(const Rows* rows, int64_t first, int64_t last, uint8_t* out, int64_t capacity, int64_t* used,
                         int64_t* next, int64_t* max_timestamp, int64_t* base_timestamp) noexcept nogil
 
+cdef extern from *:
+    """
+    /* A named tuple without the plain tuple that its constructor copies. Items are set right after. */
+    static PyObject *named_tuple(PyObject *type, Py_ssize_t size) {
+        PyObject *made = ((PyTypeObject *)type)->tp_alloc((PyTypeObject *)type, size);
+    #if PY_VERSION_HEX >= 0x030E0000
+        if (made) ((PyTupleObject *)made)->ob_hash = -1; /* not yet computed */
+    #endif
+        return made;
+    }
+    """
+    object named_tuple(object type, Py_ssize_t size)
+
 cdef extern from "Python.h":
+    void PyTuple_SET_ITEM(object made, Py_ssize_t index, object item) noexcept
     object PyUnicode_DecodeUTF8(const char* data, Py_ssize_t size, const char* errors)
     int PyByteArray_Resize(object array, Py_ssize_t size) except -1
     char* PyByteArray_AsString(object array) noexcept
@@ -106,7 +121,6 @@ cdef enum:
     TAKE_OVER_FROM = 1 << 13  # bytes from which on an object of their own is cheaper than a copy
     RELEASE_BYTES = 1 << 18
 
-cdef object _new_tuple = tuple.__new__
 cdef uint8_t[1] NOTHING  # stands for the address that an empty buffer may lack
 crc32c_init()
 
@@ -135,11 +149,25 @@ def crc32c(buffer, uint32_t value=0):
 
 # --- headers ---------------------------------------------------------------------------------------------------------
 
+cdef inline void put(made, Py_ssize_t index, item) noexcept:
+    Py_INCREF(item)  # the tuple keeps it
+    PyTuple_SET_ITEM(made, index, item)
+
+
 cdef object header_of(const uint8_t* p):
-    return _new_tuple(_BatchHeader, (
-        read64(p), <int64_t>read32(p + 8) + LENGTH_END, read32(p + 12), read16(p + 21), read32(p + 23), read64(p + 27),
-        read64(p + 35), read64(p + 43), read16(p + 51), read32(p + 53), read32(p + 57),
-    ))
+    made = named_tuple(_BatchHeader, 11)
+    put(made, 0, read64(p))
+    put(made, 1, <int64_t>read32(p + 8) + LENGTH_END)
+    put(made, 2, read32(p + 12))
+    put(made, 3, read16(p + 21))
+    put(made, 4, read32(p + 23))
+    put(made, 5, read64(p + 27))
+    put(made, 6, read64(p + 35))
+    put(made, 7, read64(p + 43))
+    put(made, 8, read16(p + 51))
+    put(made, 9, read32(p + 53))
+    put(made, 10, read32(p + 57))
+    return made
 
 
 cdef Fault glance(const uint8_t* p, Py_ssize_t left) noexcept nogil:
@@ -318,7 +346,7 @@ def scan(buffer, Py_ssize_t position=0, *, bint crc=True):
             positions.append(position)
             p += size
             position += size
-        return _new_tuple(_Scan, (headers, positions, position, error))
+        return _Scan(headers, positions, position, error)
     finally:
         PyBuffer_Release(&view)
 

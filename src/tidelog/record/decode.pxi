@@ -258,11 +258,11 @@ def rows(make, parts, Py_ssize_t count, Py_ssize_t start, Py_ssize_t stop):
     if start < 0 or stop > count:
         raise UsageError(f"rows {start} to {stop} of {count}")
     for i in range(start, stop):
-        made.append(_new_tuple(make, (
-            at[i],
-            source.rows.timestamps[i],
-            bytes_or_none(string_at(&source.rows.keys, i)),
-            bytes_or_none(string_at(&source.rows.values, i)),
-            () if headers is None else header_pairs(&source.rows, i),
-        )))
+        row = named_tuple(make, 5)
+        put(row, 0, at[i])
+        put(row, 1, source.rows.timestamps[i])
+        put(row, 2, bytes_or_none(string_at(&source.rows.keys, i)))
+        put(row, 3, bytes_or_none(string_at(&source.rows.values, i)))
+        put(row, 4, () if headers is None else header_pairs(&source.rows, i))
+        made.append(row)
     return made
