@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
     from tidelog.broker.connection import Call
 
-MAX_RESPONSE_BYTES = 64 << 20  # whatever the client asks for; several requests bring the rest
 MAX_WAIT_MS = 60_000
 
 
@@ -105,7 +104,7 @@ class _Fetch:
         self._call.reply(response if error is None else FetchResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR))
 
     def _read_all(self, wait: bool) -> tuple[FetchResponse, list[Slice]]:
-        budget = min(self._request.max_bytes, MAX_RESPONSE_BYTES)
+        budget = min(self._request.max_bytes, self._broker.config.int("fetch.max.bytes"))
         responses = []
         pieces: list[Slice] = []
         for topic, parts in self._wanted:

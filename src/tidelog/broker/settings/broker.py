@@ -60,6 +60,20 @@ LISTENING = [
         at_least(1),
     ),
     Setting(
+        "fetch.max.bytes",
+        INT,
+        "57671680",
+        "The most that one fetch is answered with, whatever the client asks for.",
+        at_least(1024),
+    ),
+    Setting(
+        "log.retention.check.interval.ms",
+        LONG,
+        "300000",
+        "How often retention looks for segments to delete.",
+        at_least(1),
+    ),
+    Setting(
         "queued.max.request.bytes",
         LONG,
         str(256 * MIB),

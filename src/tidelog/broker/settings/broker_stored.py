@@ -88,21 +88,11 @@ STORED_BY_BROKER = [
         "socket.listen.backlog.size", INT, "50", "connections that may wait to be accepted; ours is fixed", at_least(1)
     ),
     _stored(
-        "fetch.max.bytes", INT, "57671680", "the most that one fetch of Kafka's answers; ours is fixed", at_least(1024)
-    ),
-    _stored(
         "max.incremental.fetch.session.cache.slots",
         INT,
         "1000",
         "incremental fetch sessions that Kafka keeps; ours keeps none, and clients send full fetches",
         at_least(0),
-    ),
-    _stored(
-        "log.retention.check.interval.ms",
-        LONG,
-        "300000",
-        "how often Kafka's retention looks for segments to delete",
-        at_least(1),
     ),
     _stored("queued.max.requests", INT, "500", "requests that may wait for Kafka's threads", at_least(1)),
     _stored("offsets.topic.num.partitions", INT, "50", LAYOUT, at_least(1)),
