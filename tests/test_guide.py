@@ -115,8 +115,10 @@ def test_the_index_names_every_page_of_the_guide() -> None:
 @proves("guide")
 def test_the_limits_on_the_page_are_those_of_the_broker() -> None:
     from tidelog.broker.settings.broker import BROKER
+    from tidelog.broker.settings.setting import WORKS
 
     page = (ROOT / "docs" / "guide" / "limits.md").read_text()
     shown = dict(re.findall(r"^\| `([\w.]+)` \| (\d+) \|", page, re.MULTILINE))
     assert shown
     assert shown == {name: BROKER[name].default for name in shown}
+    assert [name for name in shown if BROKER[name].effect != WORKS] == []
