@@ -1,6 +1,6 @@
 """Types of the compiled codec; `_pure` has the same functions."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TypeVar
 
 from tidelog.record.header import (
@@ -57,5 +57,5 @@ def encode_columns(
     producer_epoch: int,
     base_sequence: int,
 ) -> tuple[bytearray, int]: ...
-def rows(make: Callable[..., Made], parts: Decoded, count: int, start: int, stop: int) -> list[Made]: ...
+def rows(make: type[Made], parts: Decoded, count: int, start: int, stop: int) -> list[Made]: ...
 def murmur2(key: Buffer) -> int: ...

@@ -336,11 +336,11 @@ def scan(buffer, Py_ssize_t position=0, *, bint crc=True):
         p = place(&view, position)
         while position < view.len:
             fault = inspect(p, view.len - position, crc, False)
+            size = <int64_t>read32(p + 8) + LENGTH_END if fault == FINE else 0
+            if size > view.len - position:  # only if the bytes changed while they were inspected
+                fault = BATCH_CUT
             if fault != FINE:
                 error = scan_error(fault_at(fault, p, view.len - position, position))
-                break
-            size = <int64_t>read32(p + 8) + LENGTH_END
-            if size > view.len - position:  # only if the bytes changed while they were inspected
                 break
             headers.append(header_of(p))
             positions.append(position)

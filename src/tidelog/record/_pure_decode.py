@@ -17,8 +17,6 @@ from tidelog.record.fault import batch_fault, record_fault
 from tidelog.record.header import HEADER_SIZE, MAX_BATCH_SIZE, MIN_RECORD_SIZE, BatchHeader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tidelog.record.header import Buffer, Decoded, DecodedBinary, DecodedHeaders, Decompress, HeaderPairs
 
 Made = TypeVar("Made")
@@ -201,8 +199,8 @@ def _name(name: bytes | None) -> str:
     return name.decode("utf-8", "surrogateescape")
 
 
-def rows(make: Callable[..., Made], parts: Decoded, count: int, start: int, stop: int) -> list[Made]:
-    """Rows number `start` to `stop` of `count`, each made by calling `make`."""
+def rows(make: type[Made], parts: Decoded, count: int, start: int, stop: int) -> list[Made]:
+    """Rows number `start` to `stop` of `count`, each a `make`, which is a named tuple of five."""
     offsets, timestamps, keys, values, headers = parts
     if start < 0 or stop > count:
         raise UsageError(f"rows {start} to {stop} of {count}")

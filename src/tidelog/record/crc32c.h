@@ -115,7 +115,7 @@ static uint32_t crc32c_apply(const uint32_t matrix[32], uint32_t v) {
     return r;
 }
 
-/* table[k][b]: what 2^bits zero bytes make of the register b << 8k. The matrix for one zero byte, squared `bits` times. */
+/* table[k][b]: what 2^bits zero bytes make of the register b << 8k: the matrix of one zero byte, squared so often. */
 static void crc32c_make_shift(uint32_t table[4][256], int bits) {
     uint32_t matrix[32], squared[32];
     for (int i = 0; i < 32; i++) {

@@ -68,7 +68,8 @@ cdef bytes ends_to_offsets(const Vector* ends):
     return offsets
 
 
-cdef object walk(const uint8_t* p, Py_ssize_t left, Vector* parts, list held, buffer, bint crc, int64_t limit, bint partial, decompress):
+cdef list walk(const uint8_t* p, Py_ssize_t left, Vector* parts, list held, buffer, bint crc, int64_t limit,
+               bint partial, decompress):
     """The headers of all batches; `parts` gets where their records are, compressed ones made plain in `held`."""
     cdef list headers = []
     cdef Py_ssize_t position = 0
@@ -93,7 +94,8 @@ cdef object walk(const uint8_t* p, Py_ssize_t left, Vector* parts, list held, bu
         part.records, part.end = p + HEADER_SIZE, p + size
         compression = read16(p + 21) & COMPRESSION_BITS
         if compression:
-            plain = Held(decompress(compression, memoryview(buffer).cast("B")[position + HEADER_SIZE:position + size], limit))
+            packed = memoryview(buffer).cast("B")[position + HEADER_SIZE:position + size]
+            plain = Held(decompress(compression, packed, limit))
             held.append(plain)
             part.records = <const uint8_t*>plain.view.buf
             part.end = part.records + plain.view.len
@@ -117,7 +119,8 @@ def decode(buffer, bint crc, int64_t limit, bint partial, decompress):
     cdef Py_ssize_t i, rows = 0, size = 0
     memset(&parts, 0, sizeof(parts))
     try:
-        headers = walk(<const uint8_t*>source.view.buf, source.view.len, &parts, held, buffer, crc, limit, partial, decompress)
+        headers = walk(<const uint8_t*>source.view.buf, source.view.len, &parts, held, buffer, crc, limit, partial,
+                       decompress)
         for i in range(len(headers)):
             part = <const Part*>parts.data + i
             rows += part.count
@@ -136,7 +139,9 @@ cdef object fill(const Part* parts, Py_ssize_t count, Py_ssize_t rows, Py_ssize_
     cdef bytes key_offsets = block_of(4 * rows + 4), value_offsets = block_of(4 * rows + 4)
     cdef bytes key_validity = bytes((rows + 7) // 8), value_validity = bytes((rows + 7) // 8)
     try:
-        if not vector_reserve(&sink.values.data, size + SHORT_COPY) or not vector_reserve(&sink.keys.data, size // LIKELY_KEYS):
+        if not vector_reserve(&sink.values.data, size + SHORT_COPY):
+            raise MemoryError()
+        if not vector_reserve(&sink.keys.data, size // LIKELY_KEYS):
             raise MemoryError()
         prefer_huge_pages(sink.values.data.data, size)
         sink.offsets, sink.timestamps = <int64_t*>room(offsets), <int64_t*>room(timestamps)
@@ -183,7 +188,7 @@ cdef object header_columns(Sink* sink, bytes header_offsets):
 # --- columns to Python's objects -------------------------------------------------------------------------------------
 
 cdef class Source:
-    """Columns given as buffers (Arrow's layout) and how far they may be read; `rows` of them are there."""
+    """Columns of `count` rows, given as buffers in Arrow's layout, held and found long enough."""
     cdef list held
     cdef Rows rows
     cdef Py_ssize_t count
@@ -255,6 +260,8 @@ def rows(make, parts, Py_ssize_t count, Py_ssize_t start, Py_ssize_t stop):
     cdef const int64_t* at = <const int64_t*>source.hold(offsets, 8 * count, 8)
     cdef Py_ssize_t i
     cdef list made = []
+    if not isinstance(make, type) or not issubclass(make, tuple):
+        raise TypeError(f"{make!r} is not a named tuple")
     if start < 0 or stop > count:
         raise UsageError(f"rows {start} to {stop} of {count}")
     for i in range(start, stop):

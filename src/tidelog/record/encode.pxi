@@ -8,7 +8,9 @@ cdef int push_sized(Vector* vector, bytes data) except -1:
     cdef uint8_t[10] number
     cdef Py_ssize_t size = -1 if data is None else len(data)
     cdef uint8_t* end = put_varint(number, size)
-    if not vector_push(vector, number, end - number) or (size > 0 and not vector_push(vector, PyBytes_AsString(data), size)):
+    if not vector_push(vector, number, end - number):
+        raise MemoryError()
+    if size > 0 and not vector_push(vector, PyBytes_AsString(data), size):
         raise MemoryError()
     return 0
 
@@ -41,9 +43,9 @@ cdef uint8_t* grow(bytearray out, Py_ssize_t used, Py_ssize_t more) except NULL:
     return <uint8_t*>PyByteArray_AsString(out) + used
 
 
-cdef void write_header(uint8_t* p, int64_t base_offset, int16_t attributes, int32_t last_offset_delta, int64_t base_timestamp,
-                       int64_t max_timestamp, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence,
-                       int32_t count) noexcept nogil:
+cdef void write_header(uint8_t* p, int64_t base_offset, int16_t attributes, int32_t last_offset_delta,
+                       int64_t base_timestamp, int64_t max_timestamp, int64_t producer_id, int16_t producer_epoch,
+                       int32_t base_sequence, int32_t count) noexcept nogil:
     write64(p, base_offset)
     write32(p + 8, HEADER_SIZE - LENGTH_END)
     write32(p + 12, -1)
