@@ -170,3 +170,17 @@ def test_what_could_not_be_written_was_never_decided(tmp_path):
     assert test.put(a="3").answers == []
     test.committer.settle()
     assert test.topic.state == {b"a": b"3"}
+
+
+@proves("T6")
+def test_a_hole_stops_the_start_and_names_the_command_that_passes_it(tmp_path):
+    test = Topic(tmp_path)
+    for number in range(5):
+        test.put(**{f"key{number}": "value"})
+        test.committer.settle()
+    (path,) = [path for path in (tmp_path / "partition").glob("*.log") if b"key2" in path.read_bytes()]
+    path.write_bytes(path.read_bytes().replace(b"key2", b"kez2"))
+    with pytest.raises(
+        DataFolderError, match=r"__tidelog\.test is damaged.*tidelog repair --data .* __tidelog\.test 0 --skip"
+    ):
+        Topic(tmp_path)

@@ -26,11 +26,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from tidelog.broker.decision import Decision, NewRecord
-from tidelog.errors import DataFolderError, StorageError
+from tidelog.errors import DataFolderError, HoleError, MalformedBatch, StorageError
 from tidelog.log.files import Files, read_file, remove_files, replace_file
 from tidelog.log.log import Log
 from tidelog.record.codec import check, crc32c
-from tidelog.record.columns import decode, encode
+from tidelog.record.columns import Columns, decode, encode
 
 MAGIC = b"TIDESNAP"
 SUFFIX = ".fold"
@@ -194,18 +194,27 @@ class InternalTopic:
 
     def _records(self, offset: int, upto: int) -> Iterator[tuple[bytes, bytes | None]]:
         while offset < upto:
-            piece = self.log.read(offset, READ_BYTES, limit=upto)
-            if piece is None:
+            columns = self._read(offset, upto)
+            if columns is None:
                 return
-            try:
-                columns = decode(piece.read())
-            finally:
-                piece.release()
             for row in columns.rows():
                 if offset <= row.offset < upto:
                     assert row.key is not None, "every record of an internal topic has a key"
                     yield row.key, row.value
                     offset = row.offset + 1
+
+
+    def _read(self, offset: int, upto: int) -> Columns | None:
+        """A fold never skips: what cannot be read stops it, and only a person can decide to go on without."""
+        try:
+            piece = self.log.read(offset, READ_BYTES, limit=upto)
+            return None if piece is None else decode(piece.read())
+        except (HoleError, MalformedBatch) as error:
+            raise DataFolderError(
+                f"{self.name} is damaged at or after offset {offset}: {error}; restore the data folder from a backup,"
+                f" or run: tidelog repair --data {self._folder} {self.name} 0 --skip, after which the broker starts and"
+                " has forgotten what was decided there"
+            ) from error
 
 
 def _deliver(replies: list[tuple[Any, Any]], error: StorageError | None) -> None:

@@ -41,6 +41,7 @@ ACCEPTS_PER_EVENT = 64
 ACCEPT_PAUSE_S = 1.0
 STOP_WITHIN_S = 10.0
 IDLE_SWEEP_S = 30.0
+OWN_DESCRIPTORS = 16  # open from the start: standard streams, the loop, the first log files
 RETAINED_BUFFER_BYTES = 24 << 20
 
 
@@ -60,6 +61,7 @@ class Server:
         self.frame_bytes_max = config.int("socket.request.max.bytes")
         self._scratch = self.pool.take(SCRATCH_BYTES)
         self._connections: dict[Connection, None] = {}
+        self._connections_max = connections_within(open_files_limit())
         self._by_host: dict[str, int] = {}
         self._to_flush: list[Connection] = []
         self._flush_queued = False
@@ -165,12 +167,15 @@ class Server:
             except OSError as error:
                 if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     raise
-                self._pause_accepting(listening, error)
+                self._pause_accepting(listening, str(error))
                 return
             self._connect(connected, peer[0])
+            if len(self._connections) >= self._connections_max:
+                self._pause_accepting(listening, "no descriptors to spare")
+                return
 
-    def _pause_accepting(self, listening: socket.socket, error: OSError) -> None:
-        self._logger.warning("accepting paused", error=error.strerror, connections=len(self._connections))
+    def _pause_accepting(self, listening: socket.socket, why: str) -> None:
+        self._logger.warning("accepting paused", why=why, connections=len(self._connections))
         self._loop.remove_reader(listening.fileno())
 
         def again() -> None:
@@ -314,3 +319,15 @@ def raise_open_files_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def open_files_limit() -> int:
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return limit if limit != resource.RLIM_INFINITY else 1 << 20
+
+
+def connections_within(limit: int) -> int:
+    """How many connections leave descriptors for what the broker itself must open: segments, indexes, modules."""
+    return max(1, limit - limit // 4 - OWN_DESCRIPTORS)

@@ -1,0 +1,84 @@
+"""Limits: what is refused, by name, and that the rest goes on."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+
+import pytest
+from raw import RawConnection, batch_of, produce
+
+from proving import proves
+from tidelog.broker.housekeeping import Sample, hours_left
+from tidelog.testing.broker import TestBroker
+from tidelog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tidelog.wire.messages.produce import ProduceResponse
+
+HELLO = ApiVersionsRequest(client_software_name="raw", client_software_version="1")
+
+
+@proves("T5")
+@pytest.mark.tidelog(settings={"max.connections.per.ip": 3})
+def test_connections_of_one_address_are_limited_and_the_others_go_on(tidelog_broker: TestBroker):
+    open_ones = [RawConnection(tidelog_broker.bootstrap) for _ in range(3)]
+    for connection in open_ones:
+        connection.call(HELLO, 3, ApiVersionsResponse)
+    with RawConnection(tidelog_broker.bootstrap) as one_too_many:
+        assert one_too_many.is_closed()
+    open_ones.pop().socket.close()
+    for connection in open_ones:
+        assert connection.call(HELLO, 3, ApiVersionsResponse).error_code == 0
+    for connection in open_ones:
+        connection.socket.close()
+
+
+@proves("T5")
+@pytest.mark.tidelog(settings={"socket.request.max.bytes": 10_000})
+def test_a_request_above_the_limit_ends_its_connection(tidelog_broker: TestBroker):
+    tidelog_broker.create_topic("t")
+    with RawConnection(tidelog_broker.bootstrap) as connection:
+        connection.send(produce("t", batch_of(b"x" * 20_000)), 9)
+        assert connection.is_closed()
+    with RawConnection(tidelog_broker.bootstrap) as connection:
+        assert connection.call(produce("t", batch_of(b"x" * 5_000)), 9, ProduceResponse)
+
+
+@proves("T5")
+def test_without_file_descriptors_accepting_pauses_and_the_connected_go_on(tmp_path):
+    def few_files() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+
+    command = [sys.executable, "-m", "tidelog", "up", "--data", str(tmp_path), "--listen", "127.0.0.1:0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=few_files)
+    assert process.stdout is not None and process.stderr is not None
+    try:
+        bootstrap = process.stdout.readline().split()[-1]
+        connections = [RawConnection(bootstrap) for _ in range(60)]
+        assert "accepting paused" in process.stderr.readline()
+        assert connections[0].call(HELLO, 3, ApiVersionsResponse).error_code == 0
+        for connection in connections[1:]:
+            connection.socket.close()
+        with RawConnection(bootstrap) as late:
+            assert late.call(HELLO, 3, ApiVersionsResponse).error_code == 0
+    finally:
+        process.terminate()
+        process.wait(20)
+        process.stdout.close()
+        process.stderr.close()
+
+
+@proves("T6")
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [
+        ([], None),
+        ([Sample(0, 100)], None),
+        ([Sample(0, 100), Sample(3600, 100)], None),
+        ([Sample(0, 100), Sample(3600, 200)], None),
+        ([Sample(0, 100), Sample(3600, 90)], 9.0),
+        ([Sample(0, 100), Sample(1800, 99), Sample(3600, 50)], 1.0),
+    ],
+)
+def test_the_hours_until_the_disk_is_full_are_those_at_the_present_rate(samples, expected):
+    assert hours_left(samples) == expected
