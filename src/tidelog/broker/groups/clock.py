@@ -2,7 +2,7 @@
 
 Liveness begins anew at every start: each member that the records know has a full session time-out to be heard of. The
 shell calls `awaken` once, `tick` at `next_deadline` or later, and `topics_changed` whenever topics came, grew or
-went.
+went. This module is loaded at every start, so it loads the rest of the room only when there is something to do.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ from collections.abc import Iterable, Mapping
 
 from tidelog.broker.decision import Decision, Instant, NewRecord
 from tidelog.broker.groups.classic_group import revive
-from tidelog.broker.groups.consumer import advance, remove
-from tidelog.broker.groups.consumer_group import REVOKING, Group, changes
+from tidelog.broker.groups.consumer_group import REVOKING, Group
 from tidelog.broker.groups.deadlines import Key
 from tidelog.broker.groups.settings import GroupSettings
 from tidelog.broker.groups.state import Groups, Topic
-from tidelog.broker.groups.subscriptions import names_of_all, note_topics, topics_hash
 
 RETENTION = Key("", "retention")
 
@@ -39,7 +37,11 @@ def awaken(state: Groups, settings: GroupSettings, topics: Mapping[str, Topic], 
             if member.phase == REVOKING:
                 giving_back = Key(group.group_id, "rebalance", member.member_id)
                 deadlines.put(giving_back, now.monotonic_ms + member.rebalance_timeout_ms)
-    return _notice_topics(state, state.consumer.values(), now)
+    if not state.consumer:
+        return Decision([], [])
+    from tidelog.broker.groups.consumer import move_on
+
+    return Decision(move_on(state, state.consumer.values(), now.wall_ms), [])
 
 
 def next_deadline(state: Groups) -> int | None:
@@ -59,7 +61,7 @@ def tick(state: Groups, now: Instant) -> Decision:
         elif key.group in state.consumer and _is_lost(state.consumer[key.group], key):
             lost.setdefault(key.group, set()).add(key.member)
     for group_id, member_ids in lost.items():
-        decision.records.extend(remove(state, state.consumer[group_id], member_ids, now.wall_ms))
+        decision.records.extend(_remove(state, state.consumer[group_id], member_ids, now))
     return decision
 
 
@@ -72,6 +74,12 @@ def _expire(state: Groups, key: Key, now: Instant) -> Decision:
     from tidelog.broker.groups.classic_requests import expire
 
     return expire(state, key, now)
+
+
+def _remove(state: Groups, group: Group, member_ids: set[str], now: Instant) -> list[NewRecord]:
+    from tidelog.broker.groups.consumer import remove
+
+    return remove(state, group, member_ids, now.wall_ms)
 
 
 def _is_lost(group: Group, key: Key) -> bool:
@@ -88,26 +96,16 @@ def _retention(state: Groups, now: Instant) -> Decision:
 
 def topics_changed(state: Groups, topics: Mapping[str, Topic], changed: Iterable[str], now: Instant) -> Decision:
     """Topics were created, deleted or given partitions: KIP-848 groups move on, offsets of deleted topics go."""
-    names = set(changed)
     state.live.topics = topics
-    note_topics(state, names)
-    affected = [group for group in state.consumer.values() if _may_read(group, names)]
-    decision = _notice_topics(state, affected, now)
+    names = set(changed)
+    decision = Decision([], [])
+    if state.consumer:
+        from tidelog.broker.groups.consumer import notice_topics
+
+        decision.records.extend(notice_topics(state, names, now.wall_ms))
     gone = names - topics.keys()
-    if gone:
+    if gone and state.offsets:
         from tidelog.broker.groups.removal import decide_topics_deleted
 
         _add(decision, decide_topics_deleted(state, gone))
     return decision
-
-
-def _may_read(group: Group, names: set[str]) -> bool:
-    return any(one.pattern is not None or not names.isdisjoint(one.topics) for one in group.members.values())
-
-
-def _notice_topics(state: Groups, groups: Iterable[Group], now: Instant) -> Decision:
-    records: list[NewRecord] = []
-    for group in groups:
-        if group.members and topics_hash(state, names_of_all(state, group)) != group.topics_hash:
-            records.extend(changes(group, advance(state, group, now.wall_ms)))
-    return Decision(records, [])

@@ -98,6 +98,8 @@ def _commit_error(state: Groups, request: OffsetCommitRequest, version: int, now
     if consumer is not None:
         return _consumer_commit_error(consumer, request, version)
     classic = state.live_group(request.group_id)
+    if classic is None and request.group_id in state.offsets:
+        classic = LiveGroup(request.group_id)
     if classic is not None:
         return _classic_commit_error(state, classic, request, now)
     if request.generation_id_or_member_epoch < 0:

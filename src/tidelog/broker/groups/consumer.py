@@ -9,7 +9,7 @@ takes what is free. Both are functions from value to value.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Iterable
 
 from tidelog.broker.decision import NewRecord
 from tidelog.broker.groups.assignors import (
@@ -21,7 +21,7 @@ from tidelog.broker.groups.assignors import (
 from tidelog.broker.groups.consumer_group import REVOKING, STABLE, WAITING, Group, Member, changes
 from tidelog.broker.groups.deadlines import Key
 from tidelog.broker.groups.state import Groups
-from tidelog.broker.groups.subscriptions import names_of, names_of_all, topics_hash
+from tidelog.broker.groups.subscriptions import names_of, names_of_all, note_topics, topics_hash
 
 
 def assignor_of(state: Groups, group: Group) -> str:
@@ -46,7 +46,7 @@ def advance(state: Groups, group: Group, wall_ms: int) -> Group:
     counts = {topic.topic_id: topic.partitions for topic in topics.values()}
     targets = ASSIGNORS[assignor_of(state, group)](subscribers, counts)
     members = {
-        member_id: one if one.target == targets[member_id] else replace(one, target=targets[member_id])
+        member_id: one if one.target == targets[member_id] else one._replace(target=targets[member_id])
         for member_id, one in group.members.items()
     }
     since_ms = group.since_ms if members else wall_ms
@@ -56,11 +56,11 @@ def advance(state: Groups, group: Group, wall_ms: int) -> Group:
 def with_member(group: Group, member: Member) -> Group:
     if group.members.get(member.member_id) is member:
         return group
-    return replace(group, members={**group.members, member.member_id: member})
+    return group._replace(members={**group.members, member.member_id: member})
 
 
 def without_members(group: Group, member_ids: set[str]) -> Group:
-    return replace(group, members={one: member for one, member in group.members.items() if one not in member_ids})
+    return group._replace(members={one: member for one, member in group.members.items() if one not in member_ids})
 
 
 def no_deadlines(state: Groups, group_id: str, member_id: str) -> None:
@@ -76,6 +76,26 @@ def remove(state: Groups, group: Group, member_ids: set[str], wall_ms: int) -> l
     return list(changes(group, rest))
 
 
+def notice_topics(state: Groups, changed: set[str], wall_ms: int) -> list[NewRecord]:
+    """The records by which groups that read a topic that came, went or grew move on."""
+    note_topics(state, changed)
+    affected = [
+        group
+        for group in state.consumer.values()
+        if any(one.pattern is not None or not changed.isdisjoint(one.topics) for one in group.members.values())
+    ]
+    return move_on(state, affected, wall_ms)
+
+
+def move_on(state: Groups, groups: Iterable[Group], wall_ms: int) -> list[NewRecord]:
+    """The records by which those of the groups move on whose topics are not what they were."""
+    records: list[NewRecord] = []
+    for group in groups:
+        if group.members and topics_hash(state, names_of_all(state, group)) != group.topics_hash:
+            records.extend(changes(group, advance(state, group, wall_ms)))
+    return records
+
+
 def reconcile(group: Group, member: Member, owned: Partitions | None) -> Member:
     """The member one step nearer to its target. `owned` is what it says it has; None: the same as when it last said."""
     if member.phase == STABLE and member.epoch == group.epoch:
@@ -85,11 +105,10 @@ def reconcile(group: Group, member: Member, owned: Partitions | None) -> Member:
     kept = member.assigned & member.target
     surplus = member.assigned - kept
     if surplus and (owned is None or owned & surplus):
-        return replace(member, phase=REVOKING, assigned=kept, revoking=surplus)
+        return member._replace(phase=REVOKING, assigned=kept, revoking=surplus)
     wanted = member.target - kept
     free = wanted - _held_by_others(group, member)
-    moved = replace(
-        member,
+    moved = member._replace(
         phase=STABLE if free == wanted else WAITING,
         epoch=group.epoch,
         previous_epoch=member.epoch if member.epoch != group.epoch else member.previous_epoch,

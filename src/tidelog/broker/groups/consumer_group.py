@@ -17,8 +17,7 @@ it no longer owns it, or is gone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidelog.broker.decision import NewRecord
 from tidelog.broker.groups.assignors import NO_PARTITIONS, Partitions
@@ -39,8 +38,7 @@ LEAVING_EPOCH = -1
 AWAY_EPOCH = -2  # a static member that will come back
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     member_id: str
     instance_id: str | None = None
     rack_id: str | None = None
@@ -58,13 +56,12 @@ class Member:
     target: Partitions = NO_PARTITIONS
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(NamedTuple):
     group_id: str
-    epoch: int = 0
-    since_ms: int = 0  # wall clock: when it became empty
-    topics_hash: str = ""
-    members: dict[str, Member] = field(default_factory=dict)
+    epoch: int
+    since_ms: int  # wall clock: when it became empty
+    topics_hash: str
+    members: dict[str, Member]
 
     def static_member(self, instance_id: str) -> Member | None:
         return next((one for one in self.members.values() if one.instance_id == instance_id), None)
@@ -75,6 +72,10 @@ class Group:
             return "Empty"
         settled = all(one.phase == STABLE and one.epoch == self.epoch for one in self.members.values())
         return "Stable" if settled else "Reconciling"
+
+
+def new_group(group_id: str, epoch: int = 0) -> Group:
+    return Group(group_id, epoch, 0, "", {})
 
 
 def changes(old: Group | None, new: Group | None) -> Iterator[NewRecord]:

@@ -13,7 +13,6 @@ Whatever a request leaves out is as it was.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 from tidelog.broker.decision import Decision, Instant, NewRecord, Ticket
@@ -28,12 +27,13 @@ from tidelog.broker.groups.consumer_group import (
     Group,
     Member,
     changes,
+    new_group,
 )
 from tidelog.broker.groups.deadlines import Key
-from tidelog.broker.groups.patterns import compile_pattern
 from tidelog.broker.groups.records import group_key
 from tidelog.broker.groups.settings import MAX_GROUP_ID_LENGTH
 from tidelog.broker.groups.state import Caller, Groups
+from tidelog.broker.groups.subscriptions import matching
 from tidelog.errors import UsageError
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.consumer_group_heartbeat import (
@@ -92,13 +92,12 @@ def _request_error(state: Groups, request: ConsumerGroupHeartbeatRequest, versio
     if request.server_assignor is not None and request.server_assignor not in known:
         message = f"there is no assignor {request.server_assignor!r}; choose one of {', '.join(known)}"
         return Refusal(ErrorCode.UNSUPPORTED_ASSIGNOR, message)
-    return _pattern_error(request.subscribed_topic_regex)
+    return _pattern_error(state, request.subscribed_topic_regex)
 
 
-def _pattern_error(pattern: str | None) -> Refusal | None:
+def _pattern_error(state: Groups, pattern: str | None) -> Refusal | None:
     try:
-        if pattern:
-            compile_pattern(pattern)
+        matching(state, pattern)
     except UsageError as error:
         return Refusal(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error))
     return None
@@ -153,7 +152,7 @@ def _new_group(state: Groups, request: ConsumerGroupHeartbeatRequest, records: l
         return Refusal(ErrorCode.POLICY_VIOLATION, f"there are {state.live.settings.max_groups} groups, the maximum")
     if group_id in state.classic:
         records.append(NewRecord(group_key("classic", group_id), None))
-    return Group(group_id, classic.generation if classic is not None else 0)
+    return new_group(group_id, classic.generation if classic is not None else 0)
 
 
 def _find_member(
@@ -180,8 +179,7 @@ def _find_member(
         return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is not a member of {group.group_id!r}")
     if joins:
         # It owns nothing, so all it had is free; its own part it gets back below.
-        return known.member_id, replace(
-            known,
+        return known.member_id, known._replace(
             member_id=member_id,
             epoch=JOINING_EPOCH,
             previous_epoch=JOINING_EPOCH,
@@ -216,8 +214,7 @@ def _updated(member: Member, request: ConsumerGroupHeartbeatRequest, caller: Cal
     """What the request says about the member; what it leaves out stays as it was."""
     names, pattern = request.subscribed_topic_names, request.subscribed_topic_regex
     timeout = request.rebalance_timeout_ms
-    updated = replace(
-        member,
+    updated = member._replace(
         instance_id=request.instance_id if request.instance_id is not None else member.instance_id,
         rack_id=request.rack_id if request.rack_id is not None else member.rack_id,
         client_id=caller.client_id,
@@ -286,6 +283,6 @@ def _leave(state: Groups, request: ConsumerGroupHeartbeatRequest, ticket: Ticket
     if request.member_epoch == LEAVING_EPOCH:
         return Decision(remove(state, group, {member.member_id}, now.wall_ms), [(ticket, reply)])
     # Whatever it had to give back it no longer owns; the rest waits for its return or for the end of its session.
-    away = replace(member, epoch=AWAY_EPOCH, phase=STABLE, revoking=NO_PARTITIONS)
+    away = member._replace(epoch=AWAY_EPOCH, phase=STABLE, revoking=NO_PARTITIONS)
     state.live.deadlines.drop(Key(group.group_id, "rebalance", member.member_id))
     return Decision(list(changes(group, with_member(group, away))), [(ticket, reply)])

@@ -14,8 +14,6 @@ is refused: a fold never skips.
 
 from __future__ import annotations
 
-import json
-from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any
 
@@ -43,7 +41,9 @@ def value_bytes(value: Mapping[str, Any]) -> bytes:
 
 
 def parse_key(key: bytes) -> dict[str, Any]:
-    parsed: dict[str, Any] = json.loads(key)
+    from json import loads
+
+    parsed: dict[str, Any] = loads(key)
     if parsed["v"] > VERSION or parsed["kind"] not in KINDS:
         raise DataFolderError(
             f"a record of kind {parsed['kind']!r}, version {parsed['v']}, in the groups' topic is newer than this"
@@ -53,15 +53,21 @@ def parse_key(key: bytes) -> dict[str, Any]:
 
 
 def parse_value(value: bytes) -> dict[str, Any]:
-    parsed: dict[str, Any] = json.loads(value)
+    from json import loads
+
+    parsed: dict[str, Any] = loads(value)
     return parsed
 
 
 def pack_bytes(data: bytes) -> str:
+    from base64 import b64encode
+
     return b64encode(data).decode()
 
 
 def unpack_bytes(text: str) -> bytes:
+    from base64 import b64decode
+
     return b64decode(text)
 
 
@@ -77,4 +83,6 @@ def unpack_partitions(packed: Mapping[str, list[int]]) -> Partitions:
 
 
 def _dump(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
+    from json import dumps
+
+    return dumps(value, separators=(",", ":")).encode()

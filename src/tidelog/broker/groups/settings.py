@@ -8,7 +8,7 @@ three seconds) and the sizes of groups (Kafka has no bound; a broker of one proc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 MAX_GROUP_ID_LENGTH = 1024
 MAX_PATTERN_LENGTH = 4096
@@ -30,8 +30,7 @@ KAFKA_NAMES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
+class GroupSettings(NamedTuple):
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
     initial_rebalance_delay_ms: int = 0

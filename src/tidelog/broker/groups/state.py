@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol
 
 from tidelog.broker.decision import NewRecord
 from tidelog.broker.groups.classic_group import KeptGroup, LiveGroup, group_value, parse_group, revive
-from tidelog.broker.groups.consumer_group import Group, changes, parse_member
+from tidelog.broker.groups.consumer_group import Group, changes, new_group, parse_member
 from tidelog.broker.groups.deadlines import Deadlines
 from tidelog.broker.groups.offsets import CommittedOffset, offset_value, parse_offset
 from tidelog.broker.groups.records import group_key, offset_key, parse_key, parse_value, value_bytes
@@ -141,7 +141,7 @@ def _apply_offset(state: Groups, group: str, place: tuple[str, int], content: di
 def _apply_member(state: Groups, group_id: str, member_id: str, content: dict[str, Any] | None) -> None:
     if content is not None:
         # In place: this dictionary is the state's own, decisions make new ones.
-        state.consumer.setdefault(group_id, Group(group_id)).members[member_id] = parse_member(member_id, content)
+        state.consumer.setdefault(group_id, new_group(group_id)).members[member_id] = parse_member(member_id, content)
     elif group_id in state.consumer:
         state.consumer[group_id].members.pop(member_id, None)
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tidelog.broker.groups.consumer_group import Group, Member
-from tidelog.broker.groups.patterns import compile_pattern
 from tidelog.broker.groups.state import Groups
 from tidelog.errors import UsageError
+
+RESOLVE_WORK_MAX = 5_000_000
+"""Steps, about a second of them, that one pattern may cost when it is first matched against all topics."""
 
 PATTERNS_RESOLVED = 1024
 """From this number on, patterns that no member uses any more are looked for before another is resolved."""
@@ -22,11 +24,23 @@ def matching(state: Groups, pattern: str | None) -> set[str]:
     if not pattern:
         return set()
     if pattern not in state.live.matches:
-        matches = compile_pattern(pattern)
         if len(state.live.matches) >= PATTERNS_RESOLVED:
             _forget_unused(state)
-        state.live.matches[pattern] = {name for name in state.live.topics if matches(name)}
+        state.live.matches[pattern] = _resolve(pattern, state.live.topics)
     return state.live.matches[pattern]
+
+
+def _resolve(pattern: str, topics: Iterable[str]) -> set[str]:
+    from tidelog.broker.groups.patterns import compile_pattern
+
+    compiled = compile_pattern(pattern)
+    before, found = compiled.work, set()
+    for name in topics:
+        if compiled.matches(name):
+            found.add(name)
+        if compiled.work - before > RESOLVE_WORK_MAX:
+            raise UsageError(f"the pattern {pattern!r} costs too much to match against all topics; make it simpler")
+    return found
 
 
 def names_of(state: Groups, member: Member) -> set[str]:
@@ -34,7 +48,7 @@ def names_of(state: Groups, member: Member) -> set[str]:
     try:
         matched = matching(state, member.pattern)
     except UsageError:
-        # It was valid when the member joined: RE2 has been uninstalled since. The member keeps what it has named.
+        # It was fine when the member joined, and there are many more topics now. The member has what it names.
         matched = set()
     return {name for name in member.topics if name in state.live.topics} | matched
 
@@ -63,10 +77,14 @@ def topics_hash(state: Groups, names: Iterable[str]) -> str:
 def note_topics(state: Groups, changed: Iterable[str]) -> None:
     """Brings the resolved patterns up to date with topics that came or went, and forgets patterns that nobody uses."""
     _forget_unused(state)
+    if not state.live.matches:
+        return
+    from tidelog.broker.groups.patterns import compile_pattern
+
     for pattern, names in state.live.matches.items():
-        matches = compile_pattern(pattern)
+        compiled = compile_pattern(pattern)
         for name in changed:
-            if name in state.live.topics and matches(name):
+            if name in state.live.topics and compiled.matches(name):
                 names.add(name)
             else:
                 names.discard(name)
