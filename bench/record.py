@@ -51,8 +51,10 @@ class Workload(NamedTuple):
 
 def workloads(count: int) -> list[Workload]:
     value, now = bytes(range(100)), 1_700_000_000_000
-    bare = [(None, value, [], now + i) for i in range(count)]
-    keyed = [(b"customer-%06d" % (i % 5000), value, [("trace", b"%016x" % i)], now + i) for i in range(count)]
+    bare: list[RowTuple] = [(None, value, [], now + i) for i in range(count)]
+    keyed: list[RowTuple] = [
+        (b"customer-%06d" % (i % 5000), value, [("trace", b"%016x" % i)], now + i) for i in range(count)
+    ]
     return [
         Workload("100 B values, 1 MB batches", bare, 9_400),
         Workload("100 B values, 16 KB batches", bare, 150),

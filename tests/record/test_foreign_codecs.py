@@ -35,8 +35,15 @@ rows = st.lists(st.tuples(strings, strings, headers, st.integers(0, 1 << 41)), m
 def test_they_read_what_we_write(
     reader: Any, builder: Any, compression: str, given_rows: list[EncodableRow], transactional: bool
 ) -> None:
-    stamps = {"producer_id": 4711, "producer_epoch": 3, "base_sequence": 17}
-    batch = encode(given_rows, compression=compression, base_offset=41, transactional=transactional, **stamps)
+    batch = encode(
+        given_rows,
+        compression=compression,
+        base_offset=41,
+        transactional=transactional,
+        producer_id=4711,
+        producer_epoch=3,
+        base_sequence=17,
+    )
     theirs = reader(bytes(batch))
     assert theirs.validate_crc()
     assert (theirs.base_offset, theirs.is_transactional, theirs.is_control_batch) == (41, transactional, False)

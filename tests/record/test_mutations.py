@@ -20,7 +20,7 @@ from tidelog.errors import MalformedBatch
 from tidelog.record import _codec, _pure
 from tidelog.record.columns import Columns, Row, encode
 from tidelog.record.compression import decompress
-from tidelog.record.header import HEADER_SIZE
+from tidelog.record.header import HEADER_SIZE, EncodableRow
 
 COMPILED_RUNS = 50_000
 TWIN_RUNS = 10_000
@@ -31,7 +31,7 @@ HURTING += [b"\x80\x00", b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\xff\xff\xff\xff"
 
 
 def good_batches() -> list[bytes]:
-    rows = [
+    rows: list[list[EncodableRow]] = [
         [(b"key", b"value", None, 1_000)],
         [(None, None, [("h", b"x"), ("", None), ("name", b"")], -5), (b"", b"", None, 1 << 40)],
         [(b"k%d" % i, b"v" * i, [("n", b"%d" % i)] * (i % 3), i) for i in range(40)],
