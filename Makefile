@@ -22,7 +22,7 @@ help:
 	@echo "make soak          seeded fault runs for MINUTES=$(MINUTES), written to docs/soak.md"
 	@echo "make lint          ruff and mypy"
 	@echo "make rows          what each capability is proved by: tests, guide page, example"
-	@echo "make bench-broker  this broker beside Apache Kafka; also bench-record, bench-log"
+	@echo "make bench-broker  this broker beside Apache Kafka (ARGS='--only latency'); also bench-record, bench-log"
 	@echo "make lock          resolve requirements.lock anew from pyproject.toml"
 	@echo "make clean         remove what was set up or built; data folders stay"
 
@@ -88,7 +88,7 @@ format: .make/dev
 # Figures ------------------------------------------------------------------------------------------------------------------
 
 bench-broker: .make/dev .make/kafka/done
-	$(BIN)/python bench/broker.py
+	$(BIN)/python -m bench.broker $(ARGS)
 
 bench-record: .make/dev
 	$(BIN)/python bench/record.py

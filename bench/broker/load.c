@@ -295,7 +295,6 @@ static void waves(const char *bootstrap, const char *name, int partitions, doubl
     char *payload = payload_of(size);
     double began = now();
     long count = 0;
-    acks.count_from = began + seconds / 10;
     failed = 0;
     for (; now() < began + seconds || count < 3; count++) {
         delivered = 0;
@@ -305,6 +304,7 @@ static void waves(const char *bootstrap, const char *name, int partitions, doubl
             rd_kafka_produce(topic, partition, RD_KAFKA_MSG_F_COPY, payload, size, NULL, 0, NULL);
         }
         while (delivered < partitions) rd_kafka_poll(handle, 100);
+        acks.count_from = 0; /* all but the first wave */
     }
     printf("{\"waves\": %ld, \"seconds\": %.3f, \"failed\": %ld, ", count, now() - began, failed);
     print_latencies("ack", &acks.latencies);
