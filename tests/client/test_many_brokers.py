@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from against.apache_kafka import ApacheKafka, Missing, answers, free_port
+from against.apache_kafka import ApacheKafka, Missing, free_port, is_serving
 from against.patience import eventually
 from contract import TIMEOUT_S
 from proving import proves
@@ -50,7 +50,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ApacheKafka
     except Missing as missing:
         pytest.skip(str(missing))
     for kafka in started:
-        eventually(partial(answers, kafka.port))
+        eventually(partial(is_serving, kafka.port))
     yield started
     for kafka in reversed(started):
         kafka.kill()

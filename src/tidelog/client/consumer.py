@@ -6,6 +6,7 @@ Rules:
 - Each leader has at most one request in flight. With `prefetch` the next one is sent before `fetch` returns, so that it
   travels while the caller decodes. An answer to a position that `seek` or `assign` has left behind is dropped.
 - A batch is handed out whole even when the position lies in its middle, as brokers do; `rows` skips the first part.
+- When a partition's leader epoch has risen, what was read before is compared with what is there (`truncation.py`).
 - There are no groups here and no commits: who reads what is the caller's to decide (`admin/groups.py` has offsets).
 """
 
@@ -21,6 +22,7 @@ from tidelog.client.connection import Connection, Sent
 from tidelog.client.metadata import TopicPartition, by_topic
 from tidelog.client.offsets import READ_COMMITTED, READ_UNCOMMITTED
 from tidelog.client.refusal import refused
+from tidelog.client.truncation import check_truncation
 from tidelog.client.visible import Aborted, visible
 from tidelog.errors import BrokerError, Disconnected, MalformedBatch, PeerError
 from tidelog.record.codec import scan
@@ -45,6 +47,7 @@ class Fetched(NamedTuple):
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
+    leader_epoch: int  # of the last batch
     aborted: tuple[Aborted, ...] = ()
 
     def columns(self) -> list[Columns]:
@@ -86,13 +89,17 @@ class Consumer:
         self.prefetch = prefetch
         self.positions: dict[TopicPartition, int] = {}
         self._flights: dict[int, Flight] = {}
+        self._epochs: dict[TopicPartition, int] = {}  # of the last batch that was read
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Reads these partitions from these offsets and no others."""
+        kept = {at: offset for at, offset in positions.items() if self.positions.get(at) == offset}
+        self._epochs = {at: epoch for at, epoch in self._epochs.items() if at in kept}
         self.positions = dict(positions)
 
     def seek(self, at: TopicPartition, offset: int) -> None:
         self.positions[at] = offset
+        self._epochs.pop(at, None)
 
     def fetch(self) -> list[Fetched]:
         """What has come, after waiting for at most `max_wait_ms`; empty when nothing has.
@@ -104,6 +111,7 @@ class Consumer:
             return []
         fetched = self.cluster.retry(self._round)
         self.positions.update({one.at: one.next_offset for one in fetched})
+        self._epochs.update({one.at: one.leader_epoch for one in fetched})
         if self.prefetch:
             # The next fetch sends it anyway, and knows what to do about a fault.
             with suppress(PeerError):
@@ -140,9 +148,21 @@ class Consumer:
                 del self._flights[node_id]
         asked = {at for flight in self._flights.values() for at in flight.asked}
         wanted = [at for at in self.positions if at not in asked]
+        self._check_truncation(wanted)
         for node_id, led in self.cluster.by_leader(wanted).items():
             if node_id not in self._flights:
                 self._flights[node_id] = self._depart(self.cluster.node(node_id), led)
+
+    def _check_truncation(self, wanted: list[TopicPartition]) -> None:
+        """Where a partition has another leader epoch than what was read of it last, and once for each such epoch."""
+        suspect = {}
+        for at in wanted:
+            partition = self.cluster.topic(at.topic).partitions.get(at.partition)
+            if partition is not None and 0 <= self._epochs.get(at, -1) < partition.leader_epoch:
+                suspect[at] = partition.leader_epoch
+        if suspect:
+            check_truncation(self.cluster, {at: (self.positions[at], self._epochs[at]) for at in suspect})
+            self._epochs.update(suspect)
 
     def _depart(self, leader: Connection, led: list[TopicPartition]) -> Flight:
         topics = {name: self.cluster.topic(name) for name in by_topic(led)}
@@ -212,5 +232,6 @@ class Consumer:
             data.high_watermark,
             data.last_stable_offset,
             data.log_start_offset,
+            found.headers[-1].leader_epoch,
             aborted,
         )
