@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.broker import topics as topics_fold
@@ -171,6 +172,8 @@ class Broker:
             from os import urandom
 
             kept = urlsafe_b64encode(urandom(16))[:22]
+            # The folder is new, or was when a first start was cut short: its own name must last as well.
+            self._files.sync_folder(str(Path(self._data).parent))
             replace_file(self._files, path, kept)
         return kept.decode()
 

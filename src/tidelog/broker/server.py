@@ -83,10 +83,14 @@ class Server:
         try:
             self._loop.run()
         finally:
+            for listening in self._sockets:
+                listening.close()
             for connection in list(self._connections):
                 connection.close(None)
-            self.broker.stop()
-            self._loop.close()
+            try:
+                self.broker.stop()
+            finally:
+                self._loop.close()
 
     def handle_signals(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
