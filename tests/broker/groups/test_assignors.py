@@ -9,14 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proving import proves
-from tidelog.broker.groups.assignors import (
-    ASSIGNORS,
-    NO_PARTITIONS,
-    Partitions,
-    Subscriber,
-    assign_range,
-    assign_uniform,
-)
+from tidelog.broker.groups.assignors import ASSIGNORS, Subscriber, assign_range, assign_uniform
+from tidelog.broker.groups.consumer_group import NO_PARTITIONS, Partitions
 
 TOPICS = [bytes([number]) * 16 for number in range(5)]
 

@@ -15,10 +15,7 @@ from collections.abc import Callable, Mapping
 from heapq import heapify, heapreplace
 from typing import NamedTuple, TypeAlias
 
-TopicPartition: TypeAlias = tuple[bytes, int]
-Partitions: TypeAlias = frozenset[TopicPartition]
-
-NO_PARTITIONS: Partitions = frozenset()
+from tidelog.broker.groups.consumer_group import Partitions, TopicPartition
 
 
 class Subscriber(NamedTuple):

@@ -12,13 +12,17 @@ from collections import Counter
 from collections.abc import Iterable
 
 from tidelog.broker.decision import NewRecord
-from tidelog.broker.groups.assignors import (
-    ASSIGNORS,
+from tidelog.broker.groups.assignors import ASSIGNORS, Subscriber
+from tidelog.broker.groups.consumer_group import (
     NO_PARTITIONS,
+    REVOKING,
+    STABLE,
+    WAITING,
+    Group,
+    Member,
     Partitions,
-    Subscriber,
+    changes,
 )
-from tidelog.broker.groups.consumer_group import REVOKING, STABLE, WAITING, Group, Member, changes
 from tidelog.broker.groups.deadlines import Key
 from tidelog.broker.groups.state import Groups
 from tidelog.broker.groups.subscriptions import names_of, names_of_all, note_topics, topics_hash

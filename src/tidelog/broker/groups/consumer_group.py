@@ -17,10 +17,9 @@ it no longer owns it, or is gone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from tidelog.broker.decision import NewRecord
-from tidelog.broker.groups.assignors import NO_PARTITIONS, Partitions
 from tidelog.broker.groups.records import (
     group_key,
     member_key,
@@ -28,6 +27,11 @@ from tidelog.broker.groups.records import (
     unpack_partitions,
     value_bytes,
 )
+
+TopicPartition: TypeAlias = tuple[bytes, int]
+Partitions: TypeAlias = frozenset[TopicPartition]
+
+NO_PARTITIONS: Partitions = frozenset()
 
 STABLE = "stable"
 REVOKING = "revoking"

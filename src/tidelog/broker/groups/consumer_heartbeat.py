@@ -16,16 +16,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tidelog.broker.decision import Decision, Instant, NewRecord, Ticket
-from tidelog.broker.groups.assignors import NO_PARTITIONS, Partitions
 from tidelog.broker.groups.consumer import advance, no_deadlines, reconcile, remove, with_member, without_members
 from tidelog.broker.groups.consumer_group import (
     AWAY_EPOCH,
     JOINING_EPOCH,
     LEAVING_EPOCH,
+    NO_PARTITIONS,
     REVOKING,
     STABLE,
     Group,
     Member,
+    Partitions,
     changes,
     new_group,
 )

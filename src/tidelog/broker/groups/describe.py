@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tidelog.broker.groups.assignors import Partitions
 from tidelog.broker.groups.classic_group import LiveGroup
 from tidelog.broker.groups.consumer import assignor_of
-from tidelog.broker.groups.consumer_group import Group, Member
+from tidelog.broker.groups.consumer_group import Group, Member, Partitions
 from tidelog.broker.groups.phases import Phase
 from tidelog.broker.groups.state import Groups
 from tidelog.wire.error_code import ErrorCode

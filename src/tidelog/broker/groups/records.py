@@ -15,10 +15,12 @@ is refused: a fold never skips.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tidelog.broker.groups.assignors import Partitions
 from tidelog.errors import DataFolderError
+
+if TYPE_CHECKING:
+    from tidelog.broker.groups.consumer_group import Partitions
 
 VERSION = 1
 KINDS = ("classic", "consumer", "member", "offset")
