@@ -91,10 +91,10 @@ bench-broker: .make/dev .make/kafka/done
 	$(BIN)/python -m bench.broker $(ARGS)
 
 bench-record: .make/dev
-	$(BIN)/python bench/record.py
+	$(BIN)/python bench/record.py $(ARGS)
 
 bench-log: .make/dev
-	$(BIN)/python bench/log.py
+	$(BIN)/python bench/log.py $(ARGS)
 
 # Housekeeping -------------------------------------------------------------------------------------------------------------
 
