@@ -1,0 +1,144 @@
+"""The data folder as a whole: who serves it, what format it has, which partitions are in it, and how it was left.
+
+    DIR/lock                      locked (flock) by the one process that serves the folder; its content is that pid
+    DIR/format                    one line of JSON: {"v": 1, "cluster_id": "..."}; written at the first start
+    DIR/clean                     one line of JSON: {"v": 1, "partitions": {"ID-INDEX": mark, ...}}; only while stopped
+    DIR/ID-INDEX/                 one partition, by its topic's id in hex: a topic made anew has a folder of its own
+    DIR/TOPIC.OFFSET.fold         a snapshot of an internal topic (written by the broker)
+
+States of `clean`, and who sets them: `leave` writes it after everything is synced; `take_marks` removes it, durably, before
+anything else is written. So a mark that is there is true, and after an unclean stop there is none: every partition is
+then recovered when it is opened.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Mapping
+from json import JSONDecodeError, dumps, loads
+from typing import Any
+
+from tidelog.errors import DataFolderError
+from tidelog.log.files import Files, read_file, replace_file
+from tidelog.log.log import CleanMark
+
+VERSION = 1
+LOCK, FORMAT, CLEAN = "lock", "format", "clean"
+ID_HEX_DIGITS = 32
+
+
+class DataFolder:
+    def __init__(self, path: str, files: Files) -> None:
+        self.path = path.rstrip("/") or "/"
+        self._files = files
+        self._lock = -1
+        self.cluster_id = ""
+
+    def open(self) -> None:
+        """Makes it if it is new, locks it, and checks that it is ours to write."""
+        self._files.make_folder(self.path)
+        self._take_lock()
+        try:
+            self._check_format()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    # Whose it is ------------------------------------------------------------------------------------------------------
+
+    def _take_lock(self) -> None:
+        lock = os.open(f"{self.path}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
+            os.close(lock)
+            raise DataFolderError(
+                f"{self.path} is served by another broker, process {holder}; stop that one, or give this one a folder"
+                " of its own with --data"
+            ) from None
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, b"%d\n" % os.getpid(), 0)
+        self._lock = lock
+
+    def _check_format(self) -> None:
+        content = read_file(self._files, f"{self.path}/{FORMAT}")
+        if content is None:
+            self._begin()
+            return
+        found = _parse(content, f"{self.path}/{FORMAT}")
+        if found["v"] > VERSION:
+            raise DataFolderError(
+                f"{self.path} has format version {found['v']} and this Tidelog knows up to {VERSION}; use the newer one"
+            )
+        self.cluster_id = found["cluster_id"]
+
+    def _begin(self) -> None:
+        foreign = [name for name, _ in self._files.list(self.path) if name != LOCK]
+        if foreign:
+            raise DataFolderError(
+                f"{self.path} is not empty and not a data folder: it has {', '.join(sorted(foreign)[:3])} and no file"
+                f" {FORMAT!r}; give another folder with --data"
+            )
+        from base64 import urlsafe_b64encode
+
+        # The folder's own name must last before anything in it can.
+        self._files.sync_folder(os.path.dirname(os.path.abspath(self.path)))  # noqa: PTH100, PTH120 (no links resolved)
+        self.cluster_id = urlsafe_b64encode(os.urandom(16))[:22].decode()
+        content = dumps({"v": VERSION, "cluster_id": self.cluster_id}) + "\n"
+        replace_file(self._files, f"{self.path}/{FORMAT}", content.encode())
+
+    # How it was left --------------------------------------------------------------------------------------------------
+
+    def take_marks(self) -> dict[str, CleanMark]:
+        """What each partition was like at a clean stop, by the name of its folder; nothing after an unclean one."""
+        path = f"{self.path}/{CLEAN}"
+        content = read_file(self._files, path)
+        if content is None:
+            return {}
+        marks = {name: CleanMark(*mark) for name, mark in _parse(content, path)["partitions"].items()}
+        self._files.remove(path)
+        self._files.sync_folder(self.path)
+        return marks
+
+    def leave(self, marks: Mapping[str, CleanMark]) -> None:
+        """After the last write: the next start need not look at these partitions before they are used."""
+        self._files.sync_all(self.path)
+        content = dumps({"v": VERSION, "partitions": marks}) + "\n"
+        replace_file(self._files, f"{self.path}/{CLEAN}", content.encode())
+
+    # What is in it ----------------------------------------------------------------------------------------------------
+
+    def partition(self, topic_id: bytes, index: int) -> str:
+        return f"{self.path}/{partition_name(topic_id, index)}"
+
+    def partitions(self) -> list[tuple[bytes, int]]:
+        found = []
+        for name, _ in self._files.list(self.path):
+            topic_id, dash, index = name.partition("-")
+            if dash and len(topic_id) == ID_HEX_DIGITS and index.isdigit():
+                found.append((bytes.fromhex(topic_id), int(index)))
+        return found
+
+    def free_bytes(self) -> int:
+        return self._files.free_bytes(self.path)
+
+
+def partition_name(topic_id: bytes, index: int) -> str:
+    return f"{topic_id.hex()}-{index}"
+
+
+def _parse(content: bytes, path: str) -> dict[str, Any]:
+    try:
+        found = loads(content)
+    except (JSONDecodeError, UnicodeDecodeError) as error:
+        raise DataFolderError(f"{path} is damaged: {error}; restore the data folder from a backup") from error
+    if not isinstance(found, dict) or not isinstance(found.get("v"), int):
+        raise DataFolderError(f"{path} is not what Tidelog writes there; restore the data folder from a backup")
+    return found
