@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import hypothesis
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from broker.groups.shell import GROUP, Shell, subscription
 from proving import proves
@@ -200,5 +202,16 @@ class ClassicGroups(RuleBasedStateMachine):
 
 TestClassicGroups = proves("T3")(ClassicGroups.TestCase)
 TestClassicGroups.settings = settings(
-    max_examples=200, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3_600)
+@proves("T3")
+def test_classic_groups_for_long(seed: int) -> None:
+    class Seeded(ClassicGroups):
+        pass
+
+    long = settings(max_examples=3_000, stateful_step_count=80, suppress_health_check=list(HealthCheck))
+    run_state_machine_as_test(hypothesis.seed(seed)(Seeded), settings=long)  # type: ignore[no-untyped-call]

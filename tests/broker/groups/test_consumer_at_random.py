@@ -10,9 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import combinations
 
+import hypothesis
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from broker.groups.shell import GROUP, Shell, assigned
 from proving import proves
@@ -224,5 +226,16 @@ class ConsumerGroups(RuleBasedStateMachine):
 
 TestConsumerGroups = proves("T3")(ConsumerGroups.TestCase)
 TestConsumerGroups.settings = settings(
-    max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=80, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3_600)
+@proves("T3")
+def test_consumer_groups_for_long(seed: int) -> None:
+    class Seeded(ConsumerGroups):
+        pass
+
+    long = settings(max_examples=3_000, stateful_step_count=80, suppress_health_check=list(HealthCheck))
+    run_state_machine_as_test(hypothesis.seed(seed)(Seeded), settings=long)  # type: ignore[no-untyped-call]

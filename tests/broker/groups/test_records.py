@@ -10,7 +10,7 @@ from broker.groups.shell import GROUP, Shell
 from proving import proves
 from tidelog.broker.groups.classic_requests import decide_leave, decide_sync
 from tidelog.broker.groups.commits import decide_commit
-from tidelog.broker.groups.refusal import decide_refusal
+from tidelog.broker.groups.refusal import decide_abandonment, decide_refusal
 from tidelog.broker.groups.state import apply, fresh
 from tidelog.errors import DataFolderError
 from tidelog.wire.error_code import ErrorCode as E
@@ -82,6 +82,20 @@ def test_a_sync_that_could_not_be_written_sends_everybody_to_try_again() -> None
     assert shell.heartbeat(first, 1) == 0
     assert shell.heartbeat(second, 2) == E.UNKNOWN_MEMBER_ID
     shell.check_folds()
+
+
+@proves("T6")
+def test_when_the_shell_folds_anew_everybody_who_waits_is_told() -> None:
+    shell = Shell()
+    [first] = shell.stable(1)
+    newcomer = shell.join()
+    shell.join(first)
+    waiting = [shell.sync(shell.joined(newcomer).member_id, 2), shell.join(group="other", version=0)]
+    waiting.append(shell.join(group="other", version=0))
+    shell.commit(decide_abandonment(shell.state))
+    shell.restart()
+    assert {shell.replies[ticket].error_code for ticket in (waiting[0], waiting[2])} == {E.COORDINATOR_NOT_AVAILABLE}
+    assert shell.unanswered() == []
 
 
 @proves("T6")

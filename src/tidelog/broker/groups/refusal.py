@@ -40,6 +40,15 @@ def decide_refusal(state: Groups, unwritten: Decision, now: Instant) -> Decision
     return Decision([], replies)
 
 
+def decide_abandonment(state: Groups) -> Decision:
+    """Everybody who waits is told to try again; for a shell that is about to fold its records anew."""
+    step = Step(state, LiveGroup(""), Instant(0, 0))
+    for group in state.live.classic.values():
+        for member in group.members.values():
+            answer_both(step, member, UNWRITTEN)
+    return Decision([], step.replies)
+
+
 def _refused(reply: Any) -> Any:
     """The same kind of reply, saying that it was not done: as a whole, or for each part that was thought to be."""
     answer = type(reply)()
