@@ -12,7 +12,7 @@ from contract import TIMEOUT_S, Broker
 from proving import proves
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
-from tidelog.client.consumer import Consumer
+from tidelog.client.consumer import Consumer, Fetched
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
 from tidelog.errors import BrokerError
@@ -33,11 +33,18 @@ def filled(cluster: Cluster, topic: str, batches: int, rows: int) -> TopicPartit
     return at
 
 
+def fetch_all(consumer: Consumer, upto: dict[TopicPartition, int]) -> list[Fetched]:
+    """A broker may answer with less than there is; so until the ends are reached."""
+    fetched: list[Fetched] = []
+    while any(consumer.positions[at] < end for at, end in upto.items()):
+        fetched += consumer.fetch()
+    return fetched
+
+
 def read_all(consumer: Consumer, upto: dict[TopicPartition, int]) -> dict[TopicPartition, list[int]]:
     seen: dict[TopicPartition, list[int]] = {at: [] for at in upto}
-    while any(consumer.positions[at] < end for at, end in upto.items()):
-        for fetched in consumer.fetch():
-            seen[fetched.at] += [row.offset for row in fetched.rows()]
+    for fetched in fetch_all(consumer, upto):
+        seen[fetched.at] += [row.offset for row in fetched.rows()]
     return seen
 
 
@@ -46,14 +53,14 @@ def test_batches_come_as_they_lie_in_the_log(cluster: Cluster, topic: str) -> No
     at = filled(cluster, topic, batches=3, rows=4)
     consumer = Consumer(cluster)
     consumer.assign({at: 0})
-    (fetched,) = consumer.fetch()
-    found = scan(fetched.batches)
+    fetched = fetch_all(consumer, {at: 12})
+    found = scan(b"".join(one.batches for one in fetched))
     assert found.error is None
     assert [(header.base_offset, header.count) for header in found.headers] == [(0, 4), (4, 4), (8, 4)]
-    assert (fetched.offset, fetched.next_offset, fetched.high_watermark) == (0, 12, 12)
+    assert (fetched[0].offset, fetched[-1].next_offset, fetched[-1].high_watermark) == (0, 12, 12)
     assert consumer.positions == {at: 12}
-    assert [row.value for row in fetched.rows()] == [b"%d" % number for number in range(12)]
-    assert sum(columns.count for columns in fetched.columns()) == 12
+    assert [row.value for one in fetched for row in one.rows()] == [b"%d" % number for number in range(12)]
+    assert sum(columns.count for one in fetched for columns in one.columns()) == 12
 
 
 @proves("T1", "T10")
@@ -61,9 +68,9 @@ def test_from_the_middle_of_a_batch_the_rows_before_are_skipped(cluster: Cluster
     at = filled(cluster, topic, batches=2, rows=10)
     consumer = Consumer(cluster)
     consumer.assign({at: 7})
-    (fetched,) = consumer.fetch()
-    assert scan(fetched.batches).headers[0].base_offset == 0
-    assert [row.offset for row in fetched.rows()] == list(range(7, 20))
+    fetched = fetch_all(consumer, {at: 20})
+    assert scan(fetched[0].batches).headers[0].base_offset == 0
+    assert [row.offset for one in fetched for row in one.rows()] == list(range(7, 20))
 
 
 @proves("T1", "T10")

@@ -20,6 +20,7 @@ from tidelog.client.producer import ACKS_LEADER, ACKS_NONE, Producer
 from tidelog.errors import BrokerError, Disconnected, MalformedBatch, UsageError
 from tidelog.record.codec import scan
 from tidelog.record.columns import Row, encode
+from tidelog.record.header import BatchHeader
 from tidelog.record.partitioner import partition_of
 from tidelog.wire.error_code import ErrorCode
 
@@ -241,7 +242,9 @@ def test_batches_carry_the_producer_and_dense_sequences(cluster: Cluster, topic:
     producer.flush()
     consumer = Consumer(cluster)
     consumer.assign({at: 0})
-    headers = [header for fetched in consumer.fetch() for header in scan(fetched.batches).headers]
+    headers: list[BatchHeader] = []
+    while len(headers) < 4:
+        headers += [header for fetched in consumer.fetch() for header in scan(fetched.batches).headers]
     assert [header.base_sequence for header in headers] == [0, 3, 6, 9]
     assert {header.producer_id for header in headers} != {-1} and len({header.producer_id for header in headers}) == 1
 
