@@ -2,7 +2,7 @@
 
     waiting ---launch---> in flight ---answered---> acked
        ^                     |      `--refused----> failed (a code that no second try helps, or the deadline)
-       '---retriable code, or the connection was lost (the outcome is unknown)
+       '---retriable code, or the outcome is unknown (the connection was lost, the broker's disk failed)
 
 Rules:
 - One request holds at most one batch of a partition, and a leader has at most MAX_IN_FLIGHT requests (one, without
@@ -45,6 +45,12 @@ BY_NAME = 12  # the last version of Produce that has topics by name
 SEQUENCES = 1 << 31  # then they begin at 0 again
 
 WRITTEN = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+# The broker took it and could not finish: after a failed sync, say, nobody knows what the disk will have.
+IN_DOUBT = (
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+)
 GAPS = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
 
 
@@ -228,7 +234,11 @@ class Outbound:
             batch.error = None
             return
         said = result.error_message or next((one.batch_index_error_message for one in result.record_errors), None)
-        self._trouble(batch, refused(result.error_code, f"a batch for {batch.at}", said))
+        error = refused(result.error_code, f"a batch for {batch.at}", said)
+        if result.error_code in IN_DOUBT:
+            self._doubt(batch, error)
+        else:
+            self._trouble(batch, error)
 
     def _trouble(self, batch: Batch, error: PeerError) -> None:
         """It is known not to be written, at least by this try."""
@@ -247,12 +257,15 @@ class Outbound:
 
     def _lost(self, batches: dict[TopicPartition, Batch], error: PeerError) -> None:
         for batch in batches.values():
-            batch.doubtful = True
-            if self.idempotent:
-                batch.error = error
-                self._again.append(batch)
-            else:
-                self._fail(batch, Disconnected(f"{error}; a batch for {batch.at} may have been written or not"))
+            self._doubt(batch, Disconnected(f"{error}; a batch for {batch.at} may have been written or not"))
+
+    def _doubt(self, batch: Batch, error: PeerError) -> None:
+        batch.doubtful = True
+        if self.idempotent:
+            batch.error = error
+            self._again.append(batch)
+        else:
+            self._fail(batch, error)
 
     def _renew(self, unwritten: list[Batch]) -> None:
         def attempt() -> InitProducerIdResponse:
