@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,3 +74,22 @@ def test_what_is_not_there_is_said(damaged: TestBroker, nowhere: Command, tmp_pa
     assert "no topic 'none'" in nowhere("repair", "--data", data, "none").err
     assert "has no partition 2; it has 0 to 1" in nowhere("repair", "--data", data, "fine", "2").err
     assert nowhere("repair", "--data", data, "--skip").code == 2
+
+
+@proves("T6")
+def test_a_running_brokers_folder_is_left_alone(tidelog_broker: TestBroker, nowhere: Command) -> None:
+    ran = nowhere("repair", "--data", str(tidelog_broker.data))
+    assert ran.code == 1 and f"process {tidelog_broker.pid}" in ran.err
+
+
+@proves("T6")
+def test_a_clean_stop_stays_clean_when_it_is_looked_at(tidelog_broker: TestBroker, nowhere: Command) -> None:
+    tidelog_broker.create_topic("orders", partitions=2, configs={"tidelog.durability": "memory"})
+    tidelog_broker.produce("orders", ["a", "b"], partition=1)
+    tidelog_broker.stop()
+    before = json.loads((tidelog_broker.data / "clean").read_bytes())
+    assert nowhere.ok("repair", "--data", str(tidelog_broker.data)).out == "no damage\n"
+    assert json.loads((tidelog_broker.data / "clean").read_bytes()) == before
+    tidelog_broker.start()
+    assert [row.value for row in tidelog_broker.records("orders")] == [b"a", b"b"]
+    assert tidelog_broker.cluster.topic("orders").partitions[1].leader_epoch == 0

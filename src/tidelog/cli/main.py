@@ -94,6 +94,8 @@ def failed(error: Exception) -> int:
         return complain(str(error), USAGE)
     if isinstance(error, Disconnected):
         return complain(str(error), UNREACHABLE)
+    if isinstance(error, OSError) and error.filename:
+        return complain(f"{error.filename}: {(error.strerror or 'failed').lower()}", FAILED)
     if isinstance(error, TidelogError | OSError):
         return complain(str(error), FAILED)
     fault = f"internal fault: {type(error).__name__}: {error}; TIDELOG_DEBUG=1 shows where, please report it"

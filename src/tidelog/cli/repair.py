@@ -19,7 +19,6 @@ from tidelog.errors import DataFolderError, StorageError, UsageError
 
 if TYPE_CHECKING:
     from tidelog.broker.topics import Topic
-    from tidelog.log.commit import Committer
     from tidelog.log.facts import Hole
     from tidelog.log.log import Log
 
@@ -66,69 +65,95 @@ def run(arguments: list[str]) -> int:
     if options.skip and options.partition is None:
         raise UsageError("repair: --skip of what? name the topic and the partition")
     found = []
-    for topic, index in chosen(topics_in(options.data), options):
-        log, committer = open_log(options.data, topic, index)
-        found += [Damage(topic.name, index, hole) for hole in holes_of(log, committer)]
-        if options.skip and any(not one.hole.passed for one in found):
-            ask(found, options)
-            log.repair(skip=True)
-            found = [one._replace(hole=one.hole._replace(passed=True)) for one in found]
+    with StoppedBroker(options.data) as stopped:
+        for topic, index in chosen(stopped, options):
+            log = stopped.open(topic, index)
+            found += [Damage(topic.name, index, hole) for hole in stopped.holes_of(log)]
+            if options.skip and any(not one.hole.passed for one in found):
+                ask(found, options)
+                log.repair(skip=True)
+                found = [one._replace(hole=one.hole._replace(passed=True)) for one in found]
     show(found, options)
     return 1 if any(not one.hole.passed for one in found) else 0
 
 
-def topics_in(data: Path) -> dict[str, Topic]:
-    """The broker's own topics, and those that its log of topics tells of, if that can be read."""
-    from tidelog.broker import topics as fold
-    from tidelog.broker.internal import Fold, InternalTopic
-    from tidelog.log.files import RealFiles
+class StoppedBroker:
+    """A data folder, locked against brokers while it is looked at, and left as clean as it was found."""
 
-    if not folder_of(data, fold.TOPICS_TOPIC, 0).is_dir():
-        raise DataFolderError(f"{data} is not a broker's data folder; name one with --data")
-    own = {topic.name: topic for topic in fold.INTERNAL_TOPICS}
-    told = InternalTopic(fold.TOPICS_TOPIC.name, Fold(fold.fresh, fold.apply, fold.to_records), lambda _error: None)
-    try:
-        told.recover(open_log(data, fold.TOPICS_TOPIC, 0)[0], str(data), RealFiles())
-    except StorageError as error:
-        warn(f"the list of topics cannot be read, so only the broker's own are checked: {error}")
-        return own
-    return {**own, **told.state.by_name}
+    def __init__(self, data: Path) -> None:
+        from tidelog.log.commit import Committer
+        from tidelog.log.files import RealFiles
+        from tidelog.log.folder import FORMAT, DataFolder
+
+        if not (data / FORMAT).is_file():
+            raise DataFolderError(f"{data} is not a broker's data folder; name one with --data")
+        self._files = RealFiles()
+        self._committer = Committer(self._files, lambda: None, threads=False)
+        self._folder = DataFolder(str(data), self._files)
+        self._logs: dict[str, Log] = {}
+
+    def __enter__(self) -> StoppedBroker:
+        self._folder.open()
+        self._marks = self._folder.take_marks()
+        self._was_clean = bool(self._marks)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._committer.settle()
+        if self._was_clean:
+            closed = {name: log.close() for name, log in self._logs.items()}
+            self._folder.leave({**self._marks, **{name: mark for name, mark in closed.items() if mark is not None}})
+        self._folder.close()
+
+    def topics(self) -> dict[str, Topic]:
+        """The broker's own topics, and those that its log of topics tells of, if that can be read."""
+        from tidelog.broker import topics as fold
+        from tidelog.broker.internal import Fold, InternalTopic
+
+        own = {topic.name: topic for topic in fold.INTERNAL_TOPICS}
+        told = InternalTopic(fold.TOPICS_TOPIC.name, Fold(fold.fresh, fold.apply, fold.to_records), lambda _error: None)
+        try:
+            told.recover(self.open(fold.TOPICS_TOPIC, 0), self._folder.path, self._files)
+        except StorageError as error:
+            warn(f"the list of topics cannot be read, so only the broker's own are checked: {error}")
+            return own
+        return {**own, **told.state.by_name}
+
+    def has(self, topic: Topic, index: int) -> bool:
+        return Path(self._folder.partition(topic.topic_id, index)).is_dir()
+
+    def open(self, topic: Topic, index: int) -> Log:
+        from tidelog.broker.broker import INTERNAL_CONFIG
+        from tidelog.broker.settings.describing import NO_VALUES
+        from tidelog.broker.settings.topic_config import topic_config
+        from tidelog.log.folder import partition_name
+        from tidelog.log.log import Log
+
+        name = partition_name(topic.topic_id, index)
+        if name not in self._logs:
+            config = INTERNAL_CONFIG if topic.internal else topic_config(topic.configs, NO_VALUES)
+            path = self._folder.partition(topic.topic_id, index)
+            clean = self._marks.pop(name, None)
+            self._logs[name] = Log.open(path, self._files, config.log, self._committer, clean=clean)
+        return self._logs[name]
+
+    def holes_of(self, log: Log) -> tuple[Hole, ...]:
+        while not log.scrub(CHECKED_AT_ONCE).finished:
+            pass
+        self._committer.settle()
+        return log.holes
 
 
-def chosen(topics: dict[str, Topic], options: Namespace) -> Iterator[tuple[Topic, int]]:
+def chosen(stopped: StoppedBroker, options: Namespace) -> Iterator[tuple[Topic, int]]:
+    topics = stopped.topics()
     if options.topic is not None and options.topic not in topics:
         raise UsageError(f"no topic {options.topic!r} in {options.data}; there are {', '.join(sorted(topics))}")
     for topic in [topics[name] for name in sorted(topics)] if options.topic is None else [topics[options.topic]]:
         if options.partition is not None and options.partition >= topic.partitions:
             raise UsageError(f"{topic.name} has no partition {options.partition}; it has 0 to {topic.partitions - 1}")
         for index in range(topic.partitions) if options.partition is None else [options.partition]:
-            if folder_of(options.data, topic, index).is_dir():
+            if stopped.has(topic, index):
                 yield topic, index
-
-
-def folder_of(data: Path, topic: Topic, index: int) -> Path:
-    return data / f"{topic.topic_id.hex()}-{index}"
-
-
-def open_log(data: Path, topic: Topic, index: int) -> tuple[Log, Committer]:
-    from tidelog.broker.broker import INTERNAL_CONFIG
-    from tidelog.broker.settings.describing import NO_VALUES
-    from tidelog.broker.settings.topic_config import topic_config
-    from tidelog.log.commit import Committer
-    from tidelog.log.files import RealFiles
-    from tidelog.log.log import Log
-
-    files = RealFiles()
-    committer = Committer(files, lambda: None, threads=False)
-    config = INTERNAL_CONFIG if topic.internal else topic_config(topic.configs, NO_VALUES)
-    return Log.open(str(folder_of(data, topic, index)), files, config.log, committer), committer
-
-
-def holes_of(log: Log, committer: Committer) -> tuple[Hole, ...]:
-    while not log.scrub(CHECKED_AT_ONCE).finished:
-        pass
-    committer.settle()
-    return log.holes
 
 
 def ask(found: list[Damage], options: Namespace) -> None:
