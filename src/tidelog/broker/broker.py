@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.broker import topics as topics_fold
@@ -22,6 +21,7 @@ from tidelog.broker.housekeeping import Housekeeping
 from tidelog.broker.internal import Fold, InternalTopic
 from tidelog.broker.logger import Logger
 from tidelog.broker.partition import Partition
+from tidelog.broker.partitions import Partitions
 from tidelog.broker.settings.configuring import broker_config
 from tidelog.broker.settings.topic_config import TopicConfig, topic_config
 from tidelog.broker.topics import (
@@ -38,8 +38,8 @@ from tidelog.broker.waiting import Scheduler
 from tidelog.config import BrokerConfig
 from tidelog.errors import OfflineError, StorageError
 from tidelog.log.commit import Committer
-from tidelog.log.files import Files, read_file, replace_file
-from tidelog.log.log import Log
+from tidelog.log.files import Files
+from tidelog.log.folder import DataFolder
 from tidelog.log.settings import FOREVER, LogSettings
 from tidelog.wire.error_code import ErrorCode
 
@@ -47,8 +47,7 @@ if TYPE_CHECKING:
     from tidelog.broker.coordinator import Coordinator
     from tidelog.broker.groups.state import Groups
 
-GROUPS_AFTER_S = 0.2
-CLUSTER_ID_FILE = "cluster.id"
+LATER_S = 0.2
 
 # Whatever a broker is told about its topics, its own are kept on disk and cut by nobody but `internal`.
 INTERNAL_CONFIG = TopicConfig(
@@ -72,15 +71,14 @@ class Broker:
         self.scheduler = scheduler
         self.logger = logger
         self._files = files
-        self._data = config.texts("log.dirs")[0]
+        self._folder = DataFolder(config.texts("log.dirs")[0], files)
         self._on_fatal = on_fatal
         self._committer = Committer(self._files, commit_ready)
-        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._partitions = Partitions(self._folder, files, self._committer, logger)
         self._topic_configs: dict[str, TopicConfig] = {}
         fold = Fold(topics_fold.fresh, topics_fold.apply, topics_fold.to_records)
         self._topics = InternalTopic(TOPICS_TOPIC.name, fold, self._lost)
         self._coordinator: Coordinator | None = None
-        self.cluster_id = ""
         self.housekeeping = Housekeeping(self)
 
     # What handlers use ----------------------------------------------------------------------------------------------
@@ -104,7 +102,7 @@ class Broker:
             # A client may have opened it by asking for its metadata: one folder has one log.
             partition = self.partition(GROUPS_TOPIC.name, 0)
             assert partition is not None
-            coordinator.start(partition.log, self._data, self._files, self.config.values, self.topics.by_name)
+            coordinator.start(partition.log, self._folder.path, self._files, self.config.values, self.topics.by_name)
             self._coordinator = coordinator
         return self._coordinator
 
@@ -113,7 +111,7 @@ class Broker:
 
     def partition(self, name: str | None, index: int) -> Partition | None:
         """The partition, opened if it was not; None if there is no such one."""
-        partition = self._partitions.get((name, index))  # type: ignore[arg-type]
+        partition = self._partitions.find(name, index)
         if partition is None and name is not None:
             topic = self.topics.by_name.get(name)
             if topic is not None and 0 <= index < topic.partitions:
@@ -122,15 +120,20 @@ class Broker:
 
     def open_partition(self, name: str, index: int) -> Partition | None:
         """The partition if it is in use."""
-        return self._partitions.get((name, index))
+        return self._partitions.find(name, index)
 
     def partition_names(self) -> Iterator[tuple[str, int]]:
         """Every partition of every topic that there is now, open or not."""
         for topic in list(self.topics.by_name.values()):
             yield from ((topic.name, index) for index in range(topic.partitions))
 
+    @property
+    def cluster_id(self) -> str:
+        """Given once, at the first start, so that clients know whether they still talk to the same cluster."""
+        return self._folder.cluster_id
+
     def free_bytes(self) -> int:
-        return self._files.free_bytes(self._data)
+        return self._folder.free_bytes()
 
     def commit(self, internal_topic: str, decision: Decision) -> None:
         """Appends what was decided, applies it, and lets the replies go when it is synced."""
@@ -151,31 +154,27 @@ class Broker:
     # Its life -------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self._files.make_folder(self._data)
-        self.cluster_id = self._find_cluster_id()
-        self._committer.start()
-        self._topics.recover(self._open(TOPICS_TOPIC, 0).log, self._data, self._files)
+        self._folder.open()
+        try:
+            self._partitions.begin()
+            self._committer.start()
+            self._topics.recover(self._open(TOPICS_TOPIC, 0).log, self._folder.path, self._files)
+        except BaseException:
+            self._folder.close()
+            raise
         if self.topics.configs:
             self._follow_settings()
-        self.scheduler.call_later(GROUPS_AFTER_S, self._begin_groups)
+        self.scheduler.call_later(LATER_S, self._begin_later)
         self.housekeeping.begin()
 
-    def _begin_groups(self) -> None:
+    def _begin_later(self) -> None:
+        """What can wait until the first acks are out."""
         _ = self.coordinator
-
-    def _find_cluster_id(self) -> str:
-        """Given once, at the first start, so that clients know whether they still talk to the same cluster."""
-        path = f"{self._data}/{CLUSTER_ID_FILE}"
-        kept = read_file(self._files, path)
-        if kept is None:
-            from base64 import urlsafe_b64encode
-            from os import urandom
-
-            kept = urlsafe_b64encode(urandom(16))[:22]
-            # The folder is new, or was when a first start was cut short: its own name must last as well.
-            self._files.sync_folder(str(Path(self._data).parent))
-            replace_file(self._files, path, kept)
-        return kept.decode()
+        found: list[tuple[bytes, int]] = []
+        self.scheduler.in_thread(
+            lambda: found.extend(self._folder.partitions()),
+            lambda _result, _error: self._partitions.remove_orphans(found, self.topics.by_id),
+        )
 
     def drain(self) -> None:
         """Takes over what the committer has finished: partitions grow, replies leave, fetches wake."""
@@ -183,14 +182,18 @@ class Broker:
 
     def answer_waiting(self) -> None:
         """Before a stop: every fetch that waits gets what there is."""
-        for partition in self._partitions.values():
+        for partition in self._partitions:
             for waiter in list(partition.waiters):
                 waiter.expire()
 
     def stop(self) -> None:
-        self._committer.stop()
-        for internal in self.internal_topics():
-            internal.close()
+        try:
+            self._committer.stop()
+            for internal in self.internal_topics():
+                internal.close()
+            self._partitions.leave()
+        finally:
+            self._folder.close()
 
     def internal_topics(self) -> list[InternalTopic]:
         return [self._topics] + ([self._coordinator.internal] if self._coordinator is not None else [])
@@ -207,20 +210,12 @@ class Broker:
         self._topics.refold()
         if self._coordinator is not None:
             self._coordinator.refold(self.config.values, self.topics.by_name)
-        for at in [at for at in self._partitions if at[0] not in self.topics.by_name]:
-            self._partitions.pop(at).drop()
+        self._partitions.keep_only(self.topics.by_name)
 
     # Partitions -----------------------------------------------------------------------------------------------------
 
-    def _folder(self, topic: Topic, index: int) -> str:
-        return f"{self._data}/{topic.topic_id.hex()}-{index}"
-
     def _open(self, topic: Topic, index: int) -> Partition:
-        config = self._topic_config(topic)
-        log = Log.open(self._folder(topic, index), self._files, config.log, self._committer)
-        partition = Partition(topic.name, topic.topic_id, index, log, config)
-        self._partitions[topic.name, index] = partition
-        return partition
+        return self._partitions.open(topic, index, self._topic_config(topic))
 
     def _topic_config(self, topic: Topic) -> TopicConfig:
         if topic.internal:
@@ -249,24 +244,14 @@ class Broker:
         self._topic_configs.pop(before.name, None)
         for index in range(before.partitions):
             if after is None:
-                self._drop(before, index)
-            elif (before.name, index) in self._partitions:
-                self._partitions[before.name, index].configure(self._topic_config(after))
-
-    def _drop(self, topic: Topic, index: int) -> None:
-        """Its folder goes when the topic's end is on disk: a power cut before that must find the topic whole."""
-        partition = self._partitions.pop((topic.name, index), None) or self._open(topic, index)
-        self._partitions.pop((topic.name, index), None)
-        partition.drop()
-
-        def destroy(error: StorageError | None) -> None:
-            if error is None:
-                partition.log.destroy()
-
-        self._topics.log.when_visible(self._topics.log.end_offset, destroy)
+                self._partitions.drop(before, index, self._topics.log)
+                continue
+            partition = self._partitions.find(before.name, index)
+            if partition is not None:
+                partition.configure(self._topic_config(after))
 
     def _follow_settings(self) -> None:
         self.config = broker_config(self.config.given, broker_values(self.topics, self.config))
         self._topic_configs.clear()
-        for partition in self._partitions.values():
+        for partition in self._partitions:
             partition.configure(self._topic_config(self.topics.by_name[partition.topic]))

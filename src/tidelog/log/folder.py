@@ -6,9 +6,9 @@
     DIR/ID-INDEX/                 one partition, by its topic's id in hex: a topic made anew has a folder of its own
     DIR/TOPIC.OFFSET.fold         a snapshot of an internal topic (written by the broker)
 
-States of `clean`, and who sets them: `leave` writes it after everything is synced; `take_marks` removes it, durably, before
-anything else is written. So a mark that is there is true, and after an unclean stop there is none: every partition is
-then recovered when it is opened.
+States of `clean`, and who sets them: `leave` writes it after everything is synced; `take_marks` removes it,
+durably, before anything else is written. So a mark that is there is true, and after an unclean stop there is none:
+every partition is then recovered when it is opened.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from json import JSONDecodeError, dumps, loads
 from typing import Any
 
 from tidelog.errors import DataFolderError
-from tidelog.log.files import Files, read_file, replace_file
+from tidelog.log.files import TEMPORARY, Files, read_file, replace_file
 from tidelog.log.log import CleanMark
 
 VERSION = 1
 LOCK, FORMAT, CLEAN = "lock", "format", "clean"
 ID_HEX_DIGITS = 32
+EXPECTED = (LOCK, FORMAT + TEMPORARY, "lost+found")  # in a folder that was never begun
 
 
 class DataFolder:
@@ -80,7 +81,7 @@ class DataFolder:
         self.cluster_id = found["cluster_id"]
 
     def _begin(self) -> None:
-        foreign = [name for name, _ in self._files.list(self.path) if name != LOCK]
+        foreign = [name for name, _ in self._files.list(self.path) if name not in EXPECTED]
         if foreign:
             raise DataFolderError(
                 f"{self.path} is not empty and not a data folder: it has {', '.join(sorted(foreign)[:3])} and no file"
