@@ -37,12 +37,21 @@ FLUSH_INTERVAL = 1.0  # seconds between two syncs of partitions whose acks do no
 
 
 class Committer:
-    def __init__(self, files: Files, notify: Callable[[], None], *, open_files_limit: int = OPEN_FILES_LIMIT) -> None:
+    """`threads` False leaves the rounds, and `wait` of the pools, to the caller: for tests that must be repeatable."""
+
+    def __init__(
+        self,
+        files: Files,
+        notify: Callable[[], None],
+        *,
+        open_files_limit: int = OPEN_FILES_LIMIT,
+        threads: bool = True,
+    ) -> None:
         self.files = files
         self.open_files = OpenFiles(files, open_files_limit)
         self.index_cache = IndexCache()
-        self.pool = Pool(POOL_THREADS, "tidelog-sync")
-        self.background = Pool(BACKGROUND_THREADS, "tidelog-upkeep")
+        self.pool = Pool(POOL_THREADS if threads else 0, "tidelog-sync")
+        self.background = Pool(BACKGROUND_THREADS if threads else 0, "tidelog-upkeep")
         self._notify = notify
         self._queue: deque[Append] = deque()
         self._wake: SimpleQueue[None] = SimpleQueue()
@@ -230,7 +239,8 @@ class Committer:
         except OSError as error:
             self._went_offline(entry.tail, error)
             return
-        if extent is not None and entry.tail.durable:
+        # Also when acks stopped waiting for syncs since: what was written before that still waits for this one.
+        if extent is not None:
             self.tell(entry.tail.owner.committed, extent)
 
     def _sync_file_system(self, entries: Iterable[Dirty]) -> None:

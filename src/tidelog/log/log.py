@@ -131,9 +131,12 @@ class Log:
         self.start_offset = max(found.facts.start_offset, first)
         self.end_offset = self.high_watermark = extent.offset if extent is not None else self.start_offset
         self._saved_offset = found.saved.offset
+        self._upkeep.begin(found.saved.offset)
         self._snapshot_at = found.saved.position + SNAPSHOT_BYTES
         self._tail = Tail(self, self._files, self.folder, extent, found.slot_sequence)
         self._follow_durability()
+        if extent is not None and max(found.saved.offset, 0) < extent.segment.base_offset:
+            self._upkeep.save(self._plan_at_end(extent.segment))
 
     # Appending --------------------------------------------------------------------------------------------------------
 
@@ -226,6 +229,8 @@ class Log:
         if offset < self.high_watermark or self.offline is not None:
             return
         self._reading.visible = extent
+        if self._plans:
+            self._save_plans(extent)
         if self._durability_pending:
             self._follow_durability()
         if offset == self.high_watermark:
@@ -233,11 +238,16 @@ class Log:
         self.high_watermark = offset
         let_go(self._pending, offset)
         self._waiters.reach(offset)
-        while self._plans and self._plans[0].snapshot.offset <= offset:
-            self._saved_offset = self._plans[0].snapshot.offset
-            self._upkeep.save(self._plans.popleft())
         if self.on_visible is not None:
             self.on_visible()
+
+    def _save_plans(self, extent: Extent) -> None:
+        """Those whose offset is synced and whose segment is made."""
+        plans = self._plans
+        segment = extent.segment.base_offset
+        while plans and plans[0].snapshot.offset <= extent.offset and plans[0].snapshot.segment <= segment:
+            self._saved_offset = plans[0].snapshot.offset
+            self._upkeep.save(plans.popleft())
 
     def write_failed(self, extent: Extent | None, error: StorageError) -> None:
         self._take_back(extent)
@@ -257,7 +267,7 @@ class Log:
         last = extent.segment.base_offset if extent is not None else -1
         reading.segments = tuple(segment for segment in reading.segments if segment.base_offset <= last)
         self.end_offset = offset
-        while self._plans and self._plans[-1].snapshot.offset > offset:
+        while self._plans and (self._plans[-1].snapshot.offset > offset or self._plans[-1].snapshot.segment > last):
             self._plans.pop()
 
     def recover_offline(self, done: Done) -> None:
@@ -389,12 +399,9 @@ class Log:
         if offset > self.high_watermark:
             start, end = self.start_offset, self.high_watermark
             raise OffsetOutOfRange(f"offset {offset} is not in {start} to {end}", start, end)
-        if offset <= self.start_offset:
-            done(None)
-            return
-        self.start_offset = offset
-        whole = [segment for segment in self.segments()[:-1] if segment.end_offset <= offset]
-        self._upkeep.delete(len(whole), offset, done)
+        self.start_offset = max(offset, self.start_offset)
+        whole = [segment for segment in self.segments()[:-1] if segment.end_offset <= self.start_offset]
+        self._upkeep.delete(len(whole), self.start_offset, done)
 
     def _roll(self, now_ms: int) -> None:
         """Begins a new segment without a batch, so that the old one can be deleted once the new one is there."""
@@ -468,8 +475,8 @@ class Log:
         if extent is None:
             return CleanMark(self.start_offset, self.end_offset, self.leader_epoch, 0, NO_POSITION)
         try:
-            if self._saved_offset != self.end_offset:
-                self._upkeep.write(self._plan_at_end(extent.segment), durable=False)
+            saved = self._saved_offset == self.end_offset
+            self._upkeep.close(None if saved else self._plan_at_end(extent.segment))
             self._tail.close()
         except OSError:
             return None

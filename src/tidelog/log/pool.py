@@ -1,4 +1,7 @@
-"""A few threads for work that may wait for the disk. They start when there is work and end with `stop`."""
+"""A few threads for work that may wait for the disk. They start when there is work and end with `stop`.
+
+With a limit of 0 there are no threads, and `wait` does the work: that makes tests repeatable.
+"""
 
 from __future__ import annotations
 
@@ -61,6 +64,10 @@ class Pool:
 
     def wait(self) -> None:
         """Until no job is left."""
+        if not self._limit:
+            while self._unfinished:
+                self._do(self._jobs.get_nowait())
+            return
         with self._idle:
             self._idle.wait_for(lambda: self._unfinished == 0)
 
@@ -76,10 +83,14 @@ class Pool:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            try:
-                job()
-            finally:
-                with self._lock:
-                    self._unfinished -= 1
-                    if self._unfinished == 0:
-                        self._idle.notify_all()
+            self._do(job)
+
+    def _do(self, job: Callable[[], None] | None) -> None:
+        assert job is not None
+        try:
+            job()
+        finally:
+            with self._lock:
+                self._unfinished -= 1
+                if self._unfinished == 0:
+                    self._idle.notify_all()

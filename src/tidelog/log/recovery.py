@@ -104,18 +104,20 @@ class Recovery:
         self._mended: list[str] = []
         self._holes: list[Hole] = []
         self._producers: dict[int, Producer] = {}
+        self._now_ms = time.time_ns() // 1_000_000
+        self._folded = 0  # batches below this offset are in the producers already
 
     def run(self, clean: Mark | None) -> Recovered:
         segments = self._list()
         facts = self._load_facts(segments)
         if not segments:
             return Recovered((), None, {}, facts, FIRST_SLOT, Mark(HEADER_BLOCK, -1), Report())
-        segments = self._drop_deleted(segments, facts.start_offset)
+        kept = snapshot.load_newest(self._files, self._folder, self._names)
+        segments = self._drop_deleted(segments, min(facts.start_offset, kept.offset if kept is not None else 0))
         last = segments[-1]
         if clean is not None and clean.position != last.end:
             clean = None
         slot = self._read_head(last)
-        kept = snapshot.load_newest(self._files, self._folder, self._names)
         index, indexed, _ = load_index_up_to(last, ANYWHERE)
         floor = max(_floors(last, slot, kept, clean, Mark(*indexed)))
         self._fold_complete(segments, kept, facts)
@@ -148,9 +150,9 @@ class Recovery:
     def _remove(self, names: list[str]) -> None:
         remove_files(self._files, [f"{self._folder}/{name}" for name in names])
 
-    def _drop_deleted(self, segments: list[Segment], start_offset: int) -> list[Segment]:
-        """A deletion that was cut short: the start offset was saved before the first segment went."""
-        while len(segments) > 1 and segments[1].base_offset <= start_offset:
+    def _drop_deleted(self, segments: list[Segment], needed_from: int) -> list[Segment]:
+        """Finishes a deletion that was cut short: a new start offset and a snapshot behind it were saved before it."""
+        while len(segments) > 1 and segments[1].base_offset <= needed_from:
             segments[0].remove()
             segments = segments[1:]
         return segments
@@ -182,7 +184,7 @@ class Recovery:
         if head is not None and head.base_offset == segment.base_offset:
             segment.created_ms = head.created_ms
             return head.slot
-        segment.created_ms = time.time_ns() // 1_000_000
+        segment.created_ms = self._now_ms
         fresh = pack_block(segment.base_offset, segment.created_ms)
         self._mended.append(f"the head of segment {segment.base_offset}")
         if segment.end <= HEADER_BLOCK:  # it was being made when the power went: nothing has been put in it
@@ -198,10 +200,11 @@ class Recovery:
         """Brings the producers from the snapshot to the beginning of the last segment."""
         if kept is not None:
             self._producers = dict(kept.producers)
+            self._folded = kept.offset
         for segment, following in pairwise(segments):
             start = _fold_start(segment, kept)
             stop = (segment.end, following.base_offset)
-            if start.offset < stop[1]:
+            if self._folded < following.base_offset:
                 self._holes += walk_over(
                     segment, Index(), (start.position, start.offset), stop, facts.epochs, self._fold
                 )
@@ -223,8 +226,7 @@ class Recovery:
             if position >= indexed.position:
                 relative = header.base_offset - last.base_offset
                 index.note(header.base_offset, position, relative, header.max_timestamp, interval)
-            if header.base_offset >= folded.offset:
-                self._fold(position, header)
+            self._fold(position, header)
 
         start = min(indexed, folded)
         stop = (floor.position, floor.offset)
@@ -232,12 +234,12 @@ class Recovery:
         last.index = index
 
     def _fold(self, position: int, header: BatchHeader) -> None:
+        """When it was written is not known, only what its records say; taking now for it forgets nobody too early."""
         producer_id = header.producer_id
-        if producer_id >= 0:
+        if producer_id >= 0 and header.base_offset >= self._folded:
             append_time = header.max_timestamp if header.append_time else -1
-            self._producers[producer_id] = follow(
-                self._producers.get(producer_id), header, header.last_offset, header.max_timestamp, append_time
-            )
+            producer = self._producers.get(producer_id)
+            self._producers[producer_id] = follow(producer, header, header.last_offset, self._now_ms, append_time)
 
     def _check_rest(self, last: Segment, floor: Mark, facts: Facts) -> tuple[Mark, Report]:
         """Above the floor: what is good stays and is synced, the rest is cut."""
@@ -309,8 +311,6 @@ def _floors(
 
 def _fold_start(segment: Segment, kept: snapshot.Snapshot | None) -> Mark:
     """Where the headers of a segment begin that a snapshot does not have in it."""
-    if kept is None or kept.offset <= segment.base_offset:
-        return Mark(HEADER_BLOCK, segment.base_offset)
-    if kept.segment == segment.base_offset:
+    if kept is not None and kept.segment == segment.base_offset:
         return Mark(kept.position, kept.offset)
-    return Mark(NOWHERE, kept.offset)
+    return Mark(HEADER_BLOCK, segment.base_offset)

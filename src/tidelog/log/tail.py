@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
+from errno import EIO
 from typing import NamedTuple, Protocol
 
 from tidelog.errors import StorageError
@@ -124,8 +126,9 @@ class Tail:
             written = self.written
             if self.offline or written is None or written is self.synced or written.segment is not segment:
                 return None
-            try:
+            with suppress(OSError):  # without it two commits are in doubt, and the data is what counts
                 self.write_slot(file)
+            try:
                 self._files.sync(file.fd)
             except OSError as error:
                 self.offline = True
@@ -153,6 +156,8 @@ class Tail:
         old = self.written
         committed = self.sync(old.segment, old.segment.file()) if old is not None else None
         with self.lock:
+            if self.offline:
+                raise SyncFailed(EIO, "an earlier sync failed")
             if old is None:
                 self._make_folder()
             file = self._create(segment)

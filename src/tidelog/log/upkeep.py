@@ -10,7 +10,8 @@ one.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tidelog.errors import StorageError
@@ -18,7 +19,7 @@ from tidelog.log import facts as facts_file
 from tidelog.log import snapshot
 from tidelog.log.commit import Committer, storage_error
 from tidelog.log.facts import Facts, Hole
-from tidelog.log.files import Files
+from tidelog.log.files import Files, remove_files
 from tidelog.log.index import Covered, Index
 from tidelog.log.index_file import save_index
 from tidelog.log.pending import Done
@@ -38,15 +39,41 @@ class Plan(NamedTuple):
 
 
 class Upkeep:
-    __slots__ = ("_committer", "_files", "_folder", "_lock", "_on_trouble", "_reading")
+    __slots__ = (
+        "_committer",
+        "_doomed",
+        "_files",
+        "_folder",
+        "_jobs",
+        "_lock",
+        "_newest_plan",
+        "_on_trouble",
+        "_reading",
+        "_running",
+        "_saved_facts",
+        "_snapshot_offset",
+    )
 
     def __init__(self, folder: str, committer: Committer, reading: Reading, on_trouble: Callable[[str], None]) -> None:
         self._folder = folder
         self._files = committer.files
         self._committer = committer
         self._reading = reading
-        self._lock = threading.Lock()
         self._on_trouble = on_trouble
+        self._jobs: deque[tuple[Callable[[], None], Done]] = deque()
+        self._running = False
+        self._lock = threading.Lock()
+        self._snapshot_offset = -1  # of the newest snapshot that is durable
+        self._newest_plan: Plan | None = None
+        self._saved_facts = reading.facts
+        self._doomed: deque[tuple[Segment, int]] = deque()  # and the offset behind each
+
+    def begin(self, snapshot_offset: int) -> None:
+        """The partition was recovered, with a snapshot at that offset."""
+        self._snapshot_offset = snapshot_offset
+        self._newest_plan = None
+        self._doomed.clear()
+        self._saved_facts = self._reading.facts
 
     # Facts ------------------------------------------------------------------------------------------------------------
 
@@ -67,17 +94,19 @@ class Upkeep:
         """Lets readers pass every hole from now on, durably, in this thread. Returns those that were open."""
         facts = self._reading.facts
         passed = facts._replace(holes=tuple(hole._replace(passed=True) for hole in facts.holes))
-        with self._lock:
-            facts_file.save(self._files, self._folder, passed)
         self._reading.facts = passed
+        self._save_facts()
         return tuple(hole for hole in facts.holes if not hole.passed)
 
     def _save_facts(self) -> None:
-        facts_file.save(self._files, self._folder, self._reading.facts)
+        facts = self._reading.facts
+        facts_file.save(self._files, self._folder, facts)
+        self._saved_facts = facts
 
     # Snapshots and indexes --------------------------------------------------------------------------------------------
 
     def save(self, plan: Plan) -> None:
+        self._newest_plan = plan
         self._submit(lambda: self.write(plan), nobody_waits)
         if plan.covered.complete:
             self._committer.index_cache.note(plan.segment)
@@ -85,39 +114,46 @@ class Upkeep:
     def write(self, plan: Plan, *, durable: bool = True) -> None:
         """In this thread."""
         save_index(plan.segment, plan.built, plan.entries, plan.covered)
+        self._write_snapshot(plan, durable=durable)
+
+    def _write_snapshot(self, plan: Plan, *, durable: bool = True) -> None:
         snapshot.write(self._files, self._folder, plan.snapshot, durable=durable)
-        snapshot.remove_older(self._files, self._folder, [entry.name for entry in self._files.list(self._folder)])
+        if durable:
+            self._snapshot_offset = plan.snapshot.offset
+            snapshot.remove_older(self._files, self._folder, [entry.name for entry in self._files.list(self._folder)])
+
+    def close(self, plan: Plan | None) -> None:
+        """Leaves nothing undone, in this thread; the plan is for what has no snapshot yet."""
+        if self._saved_facts != self._reading.facts or self._doomed:
+            self._delete_doomed()
+        if plan is not None:
+            self.write(plan, durable=False)
 
     # Deleting ---------------------------------------------------------------------------------------------------------
 
     def delete(self, count: int, start_offset: int, done: Done) -> None:
-        """Moves the start offset, and takes away as many of the oldest segments.
-
-        The new start is saved first, so that no order in which names may vanish leaves a gap.
-        """
+        """Moves the start offset, and takes away as many of the oldest segments."""
         reading = self._reading
         gone, reading.segments = reading.segments[:count], reading.segments[count:]
         reading.facts = reading.facts._replace(start_offset=start_offset)
-
-        def work() -> None:
-            try:
-                self._save_facts()
-            except OSError:
-                if not gone:
-                    raise
-                self._remove_in_order(gone)  # no room for a few lines; deleting is what makes room
-            else:
-                for segment in gone:
-                    segment.remove()
-
         for segment in gone:
             self._committer.index_cache.forget(segment)
-        self._submit(work, done)
+            self._doomed.append((segment, reading.segments[0].base_offset))
+        self._submit(self._delete_doomed, done)
 
-    def _remove_in_order(self, segments: Sequence[Segment]) -> None:
-        for segment in segments:
+    def _delete_doomed(self) -> None:
+        """Segments may go, in any order, once nobody needs them: the fold over their headers is in a snapshot, and the
+        start offset behind them is saved. Their indexes go first: on a full disk that makes room for both.
+        """
+        doomed = list(self._doomed)
+        remove_files(self._files, [segment.index_path for segment, _ in doomed])
+        plan = self._newest_plan
+        if doomed and self._snapshot_offset < doomed[-1][1] and plan is not None:
+            self._write_snapshot(plan)
+        self._save_facts()
+        for segment, _ in doomed:
             segment.remove()
-            self._files.sync_folder(self._folder)
+            self._doomed.popleft()
 
     def destroy(self, done: Done) -> None:
         """The whole folder: first it is gone for everyone who looks, then it goes file by file."""
@@ -128,16 +164,27 @@ class Upkeep:
     # The background ---------------------------------------------------------------------------------------------------
 
     def _submit(self, work: Callable[[], None], done: Done) -> None:
-        def job() -> None:
-            failed: StorageError | None = None
-            with self._lock:
-                try:
-                    work()
-                except OSError as error:
-                    failed = storage_error(error)
-            self._committer.tell(self._finished, failed, done)
+        with self._lock:
+            self._jobs.append((work, done))
+            if self._running:
+                return
+            self._running = True
+        self._committer.background.submit(self._run)
 
-        self._committer.background.submit(job)
+    def _run(self) -> None:
+        """What there is to do for this partition, in order."""
+        while True:
+            with self._lock:
+                if not self._jobs:
+                    self._running = False
+                    return
+                work, done = self._jobs.popleft()
+            failed: StorageError | None = None
+            try:
+                work()
+            except OSError as error:
+                failed = storage_error(error)
+            self._committer.tell(self._finished, failed, done)
 
     def _finished(self, error: StorageError | None, done: Done) -> None:
         if error is not None:

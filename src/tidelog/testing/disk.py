@@ -124,6 +124,11 @@ class SimulatedDisk:
         """The next operations of that kind (the method's name) on paths that contain `name` raise the error."""
         self._faults.append(Fault(operation, error, name, times))
 
+    def mend(self) -> None:
+        """No faults from here on, and no limit. Power that was cut stays cut."""
+        self._faults.clear()
+        self._cut_at = self.capacity = None
+
     def crash(self, image: Path, seed: int) -> Path:
         """One state that a power cut now could leave, as a folder. The disk itself stays as it is."""
         with self._lock:
@@ -142,7 +147,11 @@ class SimulatedDisk:
             node = folder.names[name]
             assert isinstance(node, File)
             self._open[fd] = (node, path)
-            self._cut_if_due()
+            try:
+                self._cut_if_due()
+            except PowerCut:
+                self.close(fd)
+                raise
             return fd
 
     def close(self, fd: int) -> None:
