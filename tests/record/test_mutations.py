@@ -24,6 +24,7 @@ from tidelog.record.header import HEADER_SIZE, EncodableRow
 
 COMPILED_RUNS = 50_000
 TWIN_RUNS = 10_000
+SOAK_RUNS = 60_000
 LIMIT = 1 << 18
 
 HURTING = [b"\xff", b"\x80", b"\x7f", b"\0", b"\1", b"\xff\xff\xff\xff\x0f", b"\xfe\xff\xff\xff\x0f", b"\xff" * 10]
@@ -137,5 +138,13 @@ def test_the_compiled_codec_gives_a_typed_error_or_a_result(tried: Callable[[int
 @proves("T1")
 def test_the_twins_find_the_same_fault_first(tried: Callable[[int], list[bytearray]], seed: int) -> None:
     for run, bad in enumerate(tried(TWIN_RUNS)):
+        compiled, pure = everything(_codec, bad), everything(_pure, bad)
+        assert compiled == pure, f"seed {seed}, run {run}: {bytes(bad).hex()}"
+
+
+@proves("T1")
+@pytest.mark.soak
+def test_the_twins_find_the_same_fault_first_for_long(tried: Callable[[int], list[bytearray]], seed: int) -> None:
+    for run, bad in enumerate(tried(SOAK_RUNS)):
         compiled, pure = everything(_codec, bad), everything(_pure, bad)
         assert compiled == pure, f"seed {seed}, run {run}: {bytes(bad).hex()}"
