@@ -118,6 +118,10 @@ class Broker:
                 partition = self._open(topic, index)
         return partition
 
+    def leader_epoch(self, topic: Topic, index: int) -> int | None:
+        """Of a partition that is well, if it is known without opening it."""
+        return self._partitions.leader_epoch(topic, index)
+
     def open_partition(self, name: str, index: int) -> Partition | None:
         """The partition if it is in use."""
         return self._partitions.find(name, index)

@@ -32,6 +32,9 @@ class Leadership(NamedTuple):
 
 def leadership(broker: Broker, topic: Topic, index: int) -> Leadership:
     node_id = broker.config.int("node.id")
+    epoch = broker.leader_epoch(topic, index)
+    if epoch is not None:
+        return Leadership(ErrorCode.NONE, node_id, epoch, [])
     partition = find(broker, topic.name, index)
     if not isinstance(partition, Partition):
         return Leadership(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, UNKNOWN_EPOCH, [node_id])

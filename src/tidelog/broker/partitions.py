@@ -22,6 +22,8 @@ from tidelog.log.folder import DataFolder, partition_name
 from tidelog.log.log import CleanMark, Log
 from tidelog.log.upkeep import remove_folder
 
+FIRST_EPOCH = 0
+
 
 class Partitions:
     """Loop thread only."""
@@ -33,9 +35,12 @@ class Partitions:
         self._logger = logger
         self._open: dict[tuple[str, int], Partition] = {}
         self._marks: dict[str, CleanMark] = {}
+        self._unknown: set[tuple[bytes, int]] = set()  # there since an unclean stop, and not opened yet
 
     def begin(self) -> None:
         self._marks = self._folder.take_marks()
+        if not self._marks:
+            self._unknown = set(self._folder.partitions())
 
     def find(self, name: str | None, index: int) -> Partition | None:
         """The partition, if it is open."""
@@ -43,6 +48,16 @@ class Partitions:
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(list(self._open.values()))
+
+    def leader_epoch(self, topic: Topic, index: int) -> int | None:
+        """Without opening it: of an open partition, from its mark, or that of a new one. None: it must be opened."""
+        partition = self._open.get((topic.name, index))
+        if partition is not None:
+            return partition.log.leader_epoch if partition.log.offline is None else None
+        mark = self._marks.get(partition_name(topic.topic_id, index))
+        if mark is not None:
+            return mark.leader_epoch
+        return None if (topic.topic_id, index) in self._unknown else FIRST_EPOCH
 
     def open(self, topic: Topic, index: int, config: TopicConfig) -> Partition:
         path = self._folder.partition(topic.topic_id, index)
@@ -54,6 +69,7 @@ class Partitions:
             for line in log.recovery.lines():
                 self._logger.warning("recovered", topic=topic.name, partition=index, what=line)
         self._open[topic.name, index] = partition
+        self._unknown.discard((topic.topic_id, index))
         return partition
 
     def drop(self, topic: Topic, index: int, decided_in: Log) -> None:
