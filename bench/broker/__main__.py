@@ -52,7 +52,8 @@ def main() -> None:
             taken[name] = report.facts(reps)
     finally:
         bench.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+        if not options.keep:
+            shutil.rmtree(folder, ignore_errors=True)
     if not options.quick:
         bench.figures.load(report.earlier()["figures"])
         report.save(bench.figures, taken, publish=True)
@@ -65,6 +66,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--reps", type=int, default=5, help="repetitions of each row (default: 5)")
     parser.add_argument("--quick", action="store_true", help="a smoke test: little work, no publishing")
     parser.add_argument("--folder", help="where brokers keep their data (default: the temporary folder)")
+    parser.add_argument("--keep", action="store_true", help="leave the brokers' folders, with what they logged")
     return parser.parse_args()
 
 
