@@ -18,9 +18,11 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from errno import EDQUOT, ENOSPC
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
+from time import monotonic
 from typing import Any
 
 from tidelog.errors import DiskFullError, OfflineError, StorageError
@@ -28,11 +30,11 @@ from tidelog.log.files import Files
 from tidelog.log.index_cache import IndexCache
 from tidelog.log.open_files import OPEN_FILES_LIMIT, OpenFiles
 from tidelog.log.pool import Pool
-from tidelog.log.tail import Append, CannotTakeBack, Dirty, SyncFailed, Tail
+from tidelog.log.tail import Append, CannotTakeBack, Dirty, Extent, Owner, SyncFailed, Tail
 
 POOL_THREADS = 16  # for syncs and new segments
 BACKGROUND_THREADS = 2  # for what no append waits for
-SYNCFS_FROM = 64  # dirty partitions in one commit; below, syncing each in the pool was faster
+SYNC_ALL_FROM = 64  # dirty partitions in one commit; below, syncing each in the pool was faster
 FLUSH_INTERVAL = 1.0  # seconds between two syncs of partitions whose acks do not wait for one
 
 
@@ -50,14 +52,15 @@ class Committer:
         self.files = files
         self.open_files = OpenFiles(files, open_files_limit)
         self.index_cache = IndexCache()
-        self.pool = Pool(POOL_THREADS if threads else 0, "tidelog-sync")
-        self.background = Pool(BACKGROUND_THREADS if threads else 0, "tidelog-upkeep")
+        self.pool = Pool(POOL_THREADS if threads else 0, "tidelog-sync", self._fault)
+        self.background = Pool(BACKGROUND_THREADS if threads else 0, "tidelog-upkeep", self._fault)
         self._notify = notify
         self._queue: deque[Append] = deque()
         self._wake: SimpleQueue[None] = SimpleQueue()
         self._awake = False
         self._dirty: deque[Dirty] = deque()
         self._lazy: dict[Tail, Dirty] = {}
+        self._flush_at = 0.0
         self._outbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._notified = False
         self._writing = threading.Lock()
@@ -123,14 +126,33 @@ class Committer:
     # The two threads --------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while not self._stopping:
+        try:
+            while not self._stopping:
+                self._wait()
+                self.write_round()
+                while self._dirty and self._syncing.acquire(blocking=False):
+                    try:
+                        self.sync_round()
+                    finally:
+                        self._syncing.release()
+        except BaseException as error:
+            self._fault(error)
+
+    def _fault(self, error: BaseException) -> None:
+        self.tell(_raise, error)
+
+    def _wait(self) -> None:
+        """For something to write, or for the time to flush what nobody waits for."""
+        if not self._lazy:
             self._wake.get()
-            self.write_round()
-            while self._dirty and self._syncing.acquire(blocking=False):
-                try:
-                    self.sync_round()
-                finally:
-                    self._syncing.release()
+            return
+        wait = self._flush_at - monotonic()
+        if wait > 0:
+            with suppress(Empty):
+                self._wake.get(timeout=wait)
+        if self._lazy and monotonic() >= self._flush_at:
+            self._flush_at = monotonic() + FLUSH_INTERVAL
+            self.background.submit(self.flush)
 
     def write_round(self) -> None:
         """Writes what is queued now."""
@@ -157,8 +179,8 @@ class Committer:
         dirty = self._dirty
         latest = {entry.tail: entry for entry in [dirty.popleft() for _ in range(len(dirty))]}
         entries = list(latest.values())
-        if len(entries) >= SYNCFS_FROM:
-            self._sync_file_system(entries)
+        if len(entries) >= SYNC_ALL_FROM and self.files.can_sync_all:
+            self._sync_all(entries)
         elif len(entries) > 1:
             self.pool.each(self._sync, entries)
         elif entries:
@@ -166,7 +188,8 @@ class Committer:
 
     def flush(self) -> None:
         """Syncs what nobody waits for."""
-        lazy, self._lazy = self._lazy, {}
+        with self._writing:
+            lazy, self._lazy = self._lazy, {}
         for entry in lazy.values():
             self._sync(entry)
 
@@ -199,6 +222,8 @@ class Committer:
         if tail.durable:
             self._dirty.append(entry)
         else:
+            if not self._lazy:
+                self._flush_at = monotonic() + FLUSH_INTERVAL
             self._lazy[tail] = entry
             self.tell(tail.owner.committed, tail.written)
         return True
@@ -243,14 +268,32 @@ class Committer:
         if extent is not None:
             self.tell(entry.tail.owner.committed, extent)
 
-    def _sync_file_system(self, entries: Iterable[Dirty]) -> None:
-        self.pool.each(self._sync, list(entries))
+    def _sync_all(self, entries: Sequence[Dirty]) -> None:
+        """One call for the whole file system. If that fails, each file is asked for its own error: most have none."""
+        begun = [(entry, extent) for entry in entries if (extent := entry.tail.begin_sync(entry)) is not None]
+        try:
+            self.files.sync_all(entries[0].segment.folder)
+        except OSError:
+            self.pool.each(self._sync, entries)
+            return
+        done = [(entry.tail.owner, extent) for entry, extent in begun if entry.tail.end_sync(extent)]
+        self.tell(_committed, done)
 
     def _went_offline(self, tail: Tail, error: OSError) -> None:
         tail.offline = True
         self.tell(
             tail.owner.went_offline, OfflineError(f"partition is offline: {error.strerror}; recover it or restart")
         )
+
+
+def _committed(done: Sequence[tuple[Owner, Extent]]) -> None:
+    for owner, extent in done:
+        owner.committed(extent)
+
+
+def _raise(error: BaseException) -> None:
+    """A fault of our own in another thread: the loop's thread is the one to die of it."""
+    raise error
 
 
 def storage_error(error: OSError) -> StorageError:

@@ -6,7 +6,8 @@ what they mean for a partition is decided by the callers.
 
 What callers may rely on: `write` and `read` take positions and may be short; `sync` makes durable what was written to
 that file before the call, and its length; a new, renamed or removed name is durable only after `sync_folder`;
-`sync_all` is `sync` for every file of that file system. Nothing else is durable.
+`sync_all` is both for everything on the file system of that folder, and tells of failures where `can_sync_all`. Nothing
+else is durable.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ Buffer = bytes | bytearray | memoryview
 PAGE = 4096
 PROBE_STEP = 128 * 1024  # one probe per read-ahead window: a page that is cached had its neighbours read with it
 TEMPORARY = ".tmp"
+SYNCFS_TELLS_ERRORS_SINCE = (5, 8)  # before that version of Linux it said "fine" whatever happened
 
 
 class Entry(NamedTuple):
@@ -33,6 +35,8 @@ class Entry(NamedTuple):
 
 
 class Files(Protocol):
+    @property
+    def can_sync_all(self) -> bool: ...
     def open(self, path: str, *, create: bool = False) -> int: ...
     def close(self, fd: int) -> None: ...
     def read(self, fd: int, size: int, position: int) -> bytes: ...
@@ -53,9 +57,13 @@ class Files(Protocol):
 
 
 class RealFiles:
-    """The operating system. Stateless: one instance may serve any number of threads and partitions."""
+    """The operating system. Any number of threads and partitions."""
 
-    __slots__ = ()
+    __slots__ = ("_file_systems", "can_sync_all")
+
+    def __init__(self) -> None:
+        self.can_sync_all = sys.platform == "linux" and _kernel() >= SYNCFS_TELLS_ERRORS_SINCE
+        self._file_systems: dict[int, int] = {}
 
     def open(self, path: str, *, create: bool = False) -> int:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
@@ -88,11 +96,12 @@ class RealFiles:
             os.fdatasync(fd)
 
     def sync_all(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            _syncfs(fd)
-        finally:
-            os.close(fd)
+        device = os.stat(path).st_dev  # noqa: PTH116 (a Path costs more than the call)
+        fd = self._file_systems.get(device)
+        if fd is None:
+            # It stays open: only what went wrong since the opening is sure to be told.
+            fd = self._file_systems.setdefault(device, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        _syncfs(fd)
 
     def sync_folder(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
@@ -141,13 +150,18 @@ class RealFiles:
         return facts.f_bavail * facts.f_frsize
 
 
+def _kernel() -> tuple[int, ...]:
+    numbers = os.uname().release.split("-")[0].split(".")[:2]
+    return tuple(int(number) for number in numbers if number.isdecimal())
+
+
 def _syncfs(fd: int) -> None:
+    if sys.platform != "linux":
+        os.sync()
+        return
     import ctypes
 
-    call = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
-    if call is None:
-        os.sync()  # no error to be had from it, but such a platform is for development
-    elif call(fd) != 0:
+    if ctypes.CDLL(None, use_errno=True).syncfs(fd) != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
 

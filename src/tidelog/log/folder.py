@@ -103,7 +103,7 @@ class DataFolder:
         content = read_file(self._files, path)
         if content is None:
             return {}
-        marks = {name: CleanMark(*mark) for name, mark in _parse(content, path)["partitions"].items()}
+        marks = _parse_marks(content, path)
         self._files.remove(path)
         self._files.sync_folder(self.path)
         return marks
@@ -133,6 +133,20 @@ class DataFolder:
 
 def partition_name(topic_id: bytes, index: int) -> str:
     return f"{topic_id.hex()}-{index}"
+
+
+def _parse_marks(content: bytes, path: str) -> dict[str, CleanMark]:
+    """Damaged marks are as good as none: every partition is then looked at."""
+    try:
+        found = _parse(content, path)
+    except DataFolderError:
+        return {}
+    if found["v"] > VERSION:
+        raise DataFolderError(f"{path} has format version {found['v']}, newer than {VERSION}; use the newer Tidelog")
+    try:
+        return {name: CleanMark(*mark) for name, mark in found["partitions"].items()}
+    except (KeyError, TypeError, AttributeError):
+        return {}
 
 
 def _parse(content: bytes, path: str) -> dict[str, Any]:

@@ -15,9 +15,10 @@ Item = TypeVar("Item")
 
 
 class Pool:
-    """A job takes no argument and returns nothing; it must catch what it can raise."""
+    """A job takes no argument and returns nothing. What it raises is a fault of ours, and goes to `on_fault`."""
 
-    def __init__(self, limit: int, name: str) -> None:
+    def __init__(self, limit: int, name: str, on_fault: Callable[[BaseException], None]) -> None:
+        self._on_fault = on_fault
         self._limit = limit
         self._name = name
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -89,6 +90,8 @@ class Pool:
         assert job is not None
         try:
             job()
+        except BaseException as error:
+            self._on_fault(error)
         finally:
             with self._lock:
                 self._unfinished -= 1

@@ -67,6 +67,7 @@ class Segment:
         "created_ms",
         "end",
         "files",
+        "folder",
         "index",
         "index_entries_saved",
         "index_file_size",
@@ -78,6 +79,7 @@ class Segment:
         self.files = files
         self._open_files = open_files
         self.base_offset = base_offset
+        self.folder = folder
         self.path = f"{folder}/{base_offset:020d}"
         self.end = end
         self.created_ms = 0

@@ -123,11 +123,9 @@ class Tail:
     def sync(self, segment: Segment, file: OpenFile) -> Extent | None:
         """Makes durable what was written before the call, and says how far that is; None when there is nothing new."""
         with self.lock:
-            written = self.written
-            if self.offline or written is None or written is self.synced or written.segment is not segment:
+            written = self._record(segment, file)
+            if written is None:
                 return None
-            with suppress(OSError):  # without it two commits are in doubt, and the data is what counts
-                self.write_slot(file)
             try:
                 self._files.sync(file.fd)
             except OSError as error:
@@ -136,8 +134,31 @@ class Tail:
             self.synced = written
             return written
 
-    def write_slot(self, file: OpenFile) -> None:
-        """Records the sync before the one that is about to happen. `lock` is held."""
+    def begin_sync(self, entry: Dirty) -> Extent | None:
+        """For a sync of the whole file system: what it will make durable; None when there is nothing new."""
+        with self.lock:
+            return self._record(entry.segment, entry.file)
+
+    def end_sync(self, extent: Extent) -> bool:
+        """The sync of the whole file system is done; False when a roll has told of it meanwhile, or a sync failed."""
+        with self.lock:
+            synced = self.synced
+            if self.offline or synced is None or synced.segment is not extent.segment:
+                return False
+            if synced.offset < extent.offset:
+                self.synced = extent
+            return True
+
+    def _record(self, segment: Segment, file: OpenFile) -> Extent | None:
+        """What the next sync of this segment would make durable; the slot then says what the last one did."""
+        written = self.written
+        if self.offline or written is None or written is self.synced or written.segment is not segment:
+            return None
+        with suppress(OSError):  # without it two commits are in doubt, and the data is what counts
+            self._write_slot(file)
+        return written
+
+    def _write_slot(self, file: OpenFile) -> None:
         synced = self.synced
         assert synced is not None
         sequence = self._slot_sequence
@@ -149,7 +170,7 @@ class Tail:
         """Records the last sync as well. Not synced itself: without it recovery only looks at a little more."""
         with self.lock:
             if self.synced is not None:
-                self.write_slot(self.synced.segment.file())
+                self._write_slot(self.synced.segment.file())
 
     def make(self, segment: Segment) -> Extent | None:
         """Rolls: the old segment is wholly synced before the new one has a name. Returns what that made durable."""

@@ -95,6 +95,7 @@ class SimulatedDisk:
         self.folder = folder
         self.capacity: int | None = None
         self.cached = True  # what `is_cached` says
+        self.can_sync_all = True
         self.steps = 0
         self.syncs = 0
         self._cut_at: int | None = None
