@@ -63,7 +63,7 @@ class Broker:
         scheduler: Scheduler,
         logger: Logger,
         commit_ready: Callable[[], None],
-        on_fatal: Callable[[StorageError], None],
+        on_fatal: Callable[[Exception], None],
         files: Files,
     ) -> None:
         """`commit_ready` is called by other threads when there is something to drain; `on_fatal` ends the process."""
@@ -181,8 +181,14 @@ class Broker:
         )
 
     def drain(self) -> None:
-        """Takes over what the committer has finished: partitions grow, replies leave, fetches wake."""
-        self._committer.drain()
+        """Takes over what the committer has finished: partitions grow, replies leave, fetches wake.
+
+        A fault here, or in the committer's threads, leaves nobody who knows what is on disk: the process must end.
+        """
+        try:
+            self._committer.drain()
+        except Exception as error:
+            self._on_fatal(error)
 
     def answer_waiting(self) -> None:
         """Before a stop: every fetch that waits gets what there is."""
@@ -190,12 +196,14 @@ class Broker:
             for waiter in list(partition.waiters):
                 waiter.expire()
 
-    def stop(self) -> None:
+    def stop(self, clean: bool = True) -> None:
+        """Syncs everything. `clean` False after a fault: then the next start must look at every partition again."""
         try:
             self._committer.stop()
-            for internal in self.internal_topics():
-                internal.close()
-            self._partitions.leave()
+            if clean:
+                for internal in self.internal_topics():
+                    internal.close()
+                self._partitions.leave()
         finally:
             self._folder.close()
 

@@ -12,6 +12,7 @@ Rules:
     states       set by
     open         the constructor
     paused       too many in flight, too much unsent, or no room in the buffer pool; the reader is off until `resume`
+    ending       the server is stopping: what has come is answered, and nothing more is read
     closed       end of stream, an error, or the server stopping; nothing is sent or handled any more
 """
 
@@ -147,6 +148,7 @@ def _release(response: Any) -> None:
 class Connection:
     __slots__ = (
         "_calls",
+        "_ending",
         "_head",
         "_partial",
         "_partial_fill",
@@ -183,6 +185,7 @@ class Connection:
         self._unsent_bytes = 0
         self._writing = False
         self._paused = False
+        self._ending = False
 
     @property
     def idle(self) -> bool:
@@ -380,7 +383,14 @@ class Connection:
             self._paused = True
             self.server.watch_readable(self, False)
 
+    def end(self) -> None:
+        """No more requests are read; those that are here are answered."""
+        self.pause()
+        self._ending = True
+
     def resume(self) -> None:
+        if self._ending:
+            return
         crowded = len(self._calls) >= MAX_IN_FLIGHT or self._unsent_bytes > MAX_UNSENT_BYTES or self.wanted_bytes
         if self._paused and not self.closed and not crowded:
             self._paused = False

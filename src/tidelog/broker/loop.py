@@ -84,10 +84,14 @@ class Loop:
     def stop(self) -> None:
         self._running = False
 
-    def close(self) -> None:
-        """After `run`: ends the pool, whose last results are not looked at any more."""
+    def finish_work(self) -> None:
+        """After `run`: waits for what runs in threads. Its results are not looked at any more."""
         if self._pool is not None:
             self._pool.stop()
+            self._pool = None
+
+    def close(self) -> None:
+        self.finish_work()
         self._selector.close()
         os.close(self._wake_reader)
         os.close(self._wake_writer)
@@ -171,7 +175,7 @@ class Loop:
 
     def in_thread(self, work: Callable[[], object], done: Callable[[object, BaseException | None], None]) -> None:
         if self._pool is None:
-            self._pool = Pool(WORKER_THREADS, "tidelog-worker")
+            self._pool = Pool(WORKER_THREADS, "tidelog-worker", self._on_fault)
 
         def run() -> None:
             result: object = None

@@ -40,6 +40,7 @@ BACKLOG = 1024
 ACCEPTS_PER_EVENT = 64
 ACCEPT_PAUSE_S = 1.0
 STOP_WITHIN_S = 10.0
+STOP_LOOK_S = 0.02
 IDLE_SWEEP_S = 30.0
 OWN_DESCRIPTORS = 16  # open from the start: standard streams, the loop, the first log files
 RETAINED_BUFFER_BYTES = 24 << 20
@@ -88,7 +89,8 @@ class Server:
             for connection in list(self._connections):
                 connection.close(None)
             try:
-                self.broker.stop()
+                self._loop.finish_work()
+                self.broker.stop(clean=self.failed is None)
             finally:
                 self._loop.close()
 
@@ -116,17 +118,20 @@ class Server:
         for listening in self._sockets:
             self._loop.remove_reader(listening.fileno())
             listening.close()
+        for connection in self._connections:
+            connection.end()
         self.broker.answer_waiting()
         self._stop_when_idle(time.monotonic() + STOP_WITHIN_S / 2)
 
     def _stop_when_idle(self, deadline: float) -> None:
         busy = sum(not connection.idle for connection in self._connections)
         if busy and time.monotonic() < deadline:
-            self._loop.call_later(0.02, partial(self._stop_when_idle, deadline))
+            self._loop.call_later(STOP_LOOK_S, partial(self._stop_when_idle, deadline))
             return
         if busy:
             self._logger.warning("stopped with requests unanswered", connections=busy)
-        self._loop.stop()
+        # A moment for the last replies to be read: a socket closed over unread requests takes back what it has sent.
+        self._loop.call_later(STOP_LOOK_S if self._connections else 0, self._loop.stop)
 
     # Accepting -----------------------------------------------------------------------------------------------------
 
@@ -288,8 +293,9 @@ class Server:
 
         self._logger.error("fault", error=repr(error), trace="".join(format_exception(error)))
 
-    def _fatal(self, error: BaseException) -> None:
+    def _fatal(self, error: Exception) -> None:
         """The broker cannot go on; a restart may. Whoever runs it sees that it failed."""
+        self.fault(error)
         self._logger.error("stopped", error=error)
         self.failed = error
         self._loop.stop()
