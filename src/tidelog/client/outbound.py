@@ -26,10 +26,10 @@ from tidelog.client.backoff import waits
 from tidelog.client.cluster import UNKNOWN_TOPIC, UNKNOWN_TOPIC_TRIES, Cluster
 from tidelog.client.connection import Connection, Sent
 from tidelog.client.metadata import TopicPartition, by_topic
-from tidelog.client.refusal import check, refused
+from tidelog.client.refusal import check, may_pass, refused
 from tidelog.errors import BrokerError, Disconnected, PeerError, TidelogError
 from tidelog.record.codec import restamp
-from tidelog.wire.error_code import ErrorCode, is_retriable
+from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tidelog.wire.messages.produce import (
     PartitionProduceData,
@@ -243,8 +243,7 @@ class Outbound:
     def _trouble(self, batch: Batch, error: PeerError) -> None:
         """It is known not to be written, at least by this try."""
         code = error.code if isinstance(error, BrokerError) else ErrorCode.NETWORK_EXCEPTION
-        # Over TCP a checksum does not go wrong on the way: the batch was made wrong, and stays so.
-        hopeless = not is_retriable(code) or code == ErrorCode.CORRUPT_MESSAGE
+        hopeless = not may_pass(code)
         if self.idempotent and code in GAPS:
             self._gap = True
             hopeless = False
