@@ -136,6 +136,20 @@ def test_an_offset_out_of_range_is_said_with_the_place_and_does_not_move(cluster
     assert [row.offset for one in consumer.fetch() for row in one.rows()] == [0, 1, 2]
 
 
+@proves("T7", "T10")
+def test_a_partition_that_fails_does_not_hold_up_the_others(cluster: Cluster, topic: str) -> None:
+    bad = filled(cluster, topic, batches=1, rows=3)
+    good = filled(cluster, f"{topic}.good", batches=1, rows=3)
+    consumer = Consumer(cluster, max_wait_ms=100)
+    consumer.assign({bad: 99, good: 0})
+    assert [one.at for one in consumer.fetch()] == [good]
+    for _ in range(2):
+        with pytest.raises(BrokerError, match=rf"offset 99 of {topic}\[0\]"):
+            consumer.fetch()
+    consumer.assign({good: 0})
+    assert read_all(consumer, {good: 3}) == {good: [0, 1, 2]}
+
+
 @proves("T7")
 def test_after_a_seek_an_answer_to_the_old_position_is_dropped(cluster: Cluster, topic: str) -> None:
     at = filled(cluster, topic, batches=4, rows=5)

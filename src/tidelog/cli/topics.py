@@ -120,21 +120,24 @@ def hidden(topic: Topic) -> bool:
 
 
 def summarise(cluster: Cluster, listed: list[Topic]) -> list[dict[str, Any]]:
-    ends = spans_of(cluster, listed)
-    sizes = sizes_of(cluster)
-    found = []
-    for topic in listed:
-        spans = [span for at, span in ends.items() if at.topic == topic.name]
-        held = [size for at, size in sizes.items() if at.topic == topic.name]
-        found.append(
-            {
-                "topic": topic.name,
-                "partitions": len(topic.partitions),
-                "records": sum(end - start for start, end in spans) if spans else None,
-                "bytes": sum(held) if held else None,
-            }
-        )
-    return found
+    records = totals({at: end - start for at, (start, end) in spans_of(cluster, listed).items()})
+    sizes = totals(sizes_of(cluster))
+    return [
+        {
+            "topic": topic.name,
+            "partitions": len(topic.partitions),
+            "records": records.get(topic.name),
+            "bytes": sizes.get(topic.name),
+        }
+        for topic in listed
+    ]
+
+
+def totals(by_partition: dict[TopicPartition, int]) -> dict[str, int]:
+    by_topic: dict[str, int] = {}
+    for at, number in by_partition.items():
+        by_topic[at.topic] = by_topic.get(at.topic, 0) + number
+    return by_topic
 
 
 def spans_of(cluster: Cluster, listed: list[Topic]) -> dict[TopicPartition, tuple[int, int]]:
@@ -187,25 +190,14 @@ def create(cluster: Cluster, options: Namespace) -> int:
 def delete(cluster: Cluster, options: Namespace) -> int:
     from tidelog.client.admin import topics
 
-    for name, (start, end) in extents(cluster, options.names).items():
-        if not options.yes and not confirm(f"delete {name} and its {end - start} records?"):
+    listed = topics.describe(cluster, options.names)
+    records = totals({at: end - start for at, (start, end) in spans_of(cluster, listed).items()})
+    for name in options.names:
+        if not options.yes and not confirm(f"delete {name} and its {records.get(name, 'unknown')} records?"):
             raise UsageError(f"{name} was not deleted; say --yes to delete without being asked")
         topics.delete(cluster, name)
         print(f"{name} is deleted")
     return 0
-
-
-def extents(cluster: Cluster, names: list[str]) -> dict[str, tuple[int, int]]:
-    from tidelog.client.admin import topics
-
-    spans = spans_of(cluster, topics.describe(cluster, names))
-    return {
-        name: (
-            sum(start for at, (start, _) in spans.items() if at.topic == name),
-            sum(end for at, (_, end) in spans.items() if at.topic == name),
-        )
-        for name in names
-    }
 
 
 def alter(cluster: Cluster, options: Namespace) -> int:
@@ -238,12 +230,13 @@ def describe(cluster: Cluster, options: Namespace) -> int:
 
 def description(cluster: Cluster, topic: Topic) -> dict[str, Any]:
     from tidelog.client.admin import configs
+    from tidelog.client.metadata import TopicPartition
 
     settings = configs.describe(cluster, configs.TOPIC, topic.name)
     spans, sizes = spans_of(cluster, [topic]), sizes_of(cluster)
     partitions = []
     for index, partition in topic.partitions.items():
-        start, end = next((span for at, span in spans.items() if at.partition == index), (None, None))
+        start, end = spans.get(TopicPartition(topic.name, index), (None, None))
         partitions.append(
             {
                 "partition": index,
@@ -251,7 +244,7 @@ def description(cluster: Cluster, topic: Topic) -> dict[str, Any]:
                 "leader_epoch": partition.leader_epoch,
                 "start": start,
                 "end": end,
-                "bytes": next((size for at, size in sizes.items() if at == (topic.name, index)), None),
+                "bytes": sizes.get(TopicPartition(topic.name, index)),
                 "replicas": list(partition.replicas),
                 "in_sync": list(partition.in_sync),
             }

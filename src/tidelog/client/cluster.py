@@ -20,10 +20,10 @@ from tidelog.client.address import Address, parse_addresses
 from tidelog.client.backoff import waits
 from tidelog.client.connection import REQUEST_TIMEOUT_S, Connection
 from tidelog.client.metadata import NO_LEADER, Metadata, Node, Topic, TopicPartition, read_metadata
-from tidelog.client.refusal import check, refused
+from tidelog.client.refusal import check, may_pass, refused
 from tidelog.client.transport import Dial, plain
 from tidelog.errors import BrokerError, Disconnected
-from tidelog.wire.error_code import ErrorCode, is_retriable
+from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tidelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
@@ -190,7 +190,7 @@ class Cluster:
             except BrokerError as error:
                 unknown_topic += error.code in UNKNOWN_TOPIC
                 out_of_patience = unknown_topic == UNKNOWN_TOPIC_TRIES or time.monotonic() + wait > deadline
-                if out_of_patience or not is_retriable(error.code):
+                if out_of_patience or not may_pass(error.code):
                     raise
             self.forget()
             time.sleep(wait)

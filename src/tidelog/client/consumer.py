@@ -21,13 +21,12 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.connection import Connection, Sent
 from tidelog.client.metadata import TopicPartition, by_topic
 from tidelog.client.offsets import READ_COMMITTED, READ_UNCOMMITTED
-from tidelog.client.refusal import refused
+from tidelog.client.refusal import may_pass, refused
 from tidelog.client.truncation import check_truncation
 from tidelog.client.visible import Aborted, visible
 from tidelog.errors import BrokerError, Disconnected, MalformedBatch, PeerError
 from tidelog.record.codec import scan
 from tidelog.record.columns import Columns, Row, decode
-from tidelog.wire.error_code import is_retriable
 from tidelog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
 MAX_WAIT_MS = 500
@@ -90,6 +89,7 @@ class Consumer:
         self.positions: dict[TopicPartition, int] = {}
         self._flights: dict[int, Flight] = {}
         self._epochs: dict[TopicPartition, int] = {}  # of the last batch that was read
+        self._hopeless: dict[TopicPartition, tuple[int, BrokerError]] = {}
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Reads these partitions from these offsets and no others."""
@@ -104,11 +104,12 @@ class Consumer:
     def fetch(self) -> list[Fetched]:
         """What has come, after waiting for at most `max_wait_ms`; empty when nothing has.
 
-        A partition that fails for good (its offset is out of range, a batch of it is corrupt) raises; what other
-        partitions had is fetched again.
+        A partition that fails for good (its offset is out of range, a batch of it is corrupt) raises, at the next call
+        if others had something. Its position stays where it is: seek, or assign without it, and go on.
         """
         if not self.positions:
             return []
+        self._raise_hopeless()
         fetched = self.cluster.retry(self._round)
         self.positions.update({one.at: one.next_offset for one in fetched})
         self._epochs.update({one.at: one.leader_epoch for one in fetched})
@@ -121,25 +122,35 @@ class Consumer:
     def _round(self) -> list[Fetched]:
         self._send()
         fetched: list[Fetched] = []
-        troubled: BrokerError | None = None
+        passing: BrokerError | None = None
         for node_id in self._landed():
             flight = self._flights.pop(node_id)
             answer = flight.connection.receive(flight.sent)
             if answer.error_code:
                 raise refused(answer.error_code, f"a fetch from {flight.connection.address}")
             for at, data in self._current(flight, answer):
-                if data.error_code:
-                    error = refused(data.error_code, f"offset {flight.asked[at]} of {at}")
-                    if not is_retriable(data.error_code):
-                        raise error
-                    troubled = error
-                elif one := self._taken(at, data):
+                if one := self._taken(at, data):
                     fetched.append(one)
-        if troubled is not None:
-            if not fetched:
-                raise troubled
+                elif data.error_code:
+                    error = refused(data.error_code, f"offset {flight.asked[at]} of {at}")
+                    if may_pass(data.error_code):
+                        passing = error
+                    else:
+                        self._hopeless[at] = (flight.asked[at], error)
+        if not fetched:
+            self._raise_hopeless()
+            if passing is not None:
+                raise passing
+        elif passing is not None:
             self.cluster.forget()
         return fetched
+
+    def _raise_hopeless(self) -> None:
+        """What a partition failed with for good, unless it has been sought away from there since."""
+        while self._hopeless:
+            at, (offset, error) = self._hopeless.popitem()
+            if self.positions.get(at) == offset:
+                raise error
 
     def _send(self) -> None:
         """A request to each leader that has none in flight."""
@@ -218,7 +229,7 @@ class Consumer:
 
     def _taken(self, at: TopicPartition, data: PartitionData) -> Fetched | None:
         records = cast("memoryview | None", data.records)
-        if not records:
+        if data.error_code or not records:
             return None
         found = scan(records, crc=False)
         if not found.headers:

@@ -6,7 +6,7 @@ The message has what was asked, Kafka's name of the code with its number, what t
 from __future__ import annotations
 
 from tidelog.errors import BrokerError
-from tidelog.wire.error_code import ErrorCode, name
+from tidelog.wire.error_code import ErrorCode, is_retriable, name
 
 ADVICE = {
     ErrorCode.OFFSET_OUT_OF_RANGE: "it was deleted, or not yet written; start from earliest or latest",
@@ -52,6 +52,13 @@ def refused(code: int, what: str, said: str | None = None) -> BrokerError:
     told = f": {said.strip().rstrip('.')}" if said and said.strip() else ""
     advice = f"; {ADVICE[code]}" if code in ADVICE else ""
     return BrokerError(code, f"{what} was refused with {name(code)} ({int(code)}){told}{advice}")
+
+
+def may_pass(code: int) -> bool:
+    """Whether a second try may help. Kafka counts CORRUPT_MESSAGE as such, but over TCP nothing goes wrong on the way:
+    the batch was made wrong, or lies wrong on the disk, and stays so.
+    """
+    return is_retriable(code) and code != ErrorCode.CORRUPT_MESSAGE
 
 
 def check(code: int, what: str, said: str | None = None) -> None:
