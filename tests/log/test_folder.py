@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from proving import proves
 
+from proving import proves
 from tidelog.errors import DataFolderError
 from tidelog.log.files import RealFiles
 from tidelog.log.folder import DataFolder, partition_name

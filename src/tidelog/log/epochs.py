@@ -34,7 +34,7 @@ def end_offset_for(history: History, epoch: int, end_offset: int) -> tuple[int, 
     if epoch == history[-1].epoch:
         return epoch, end_offset
     at = bisect_right(history, epoch, key=_epoch)
-    if at == len(history):
+    if epoch < 0 or at == len(history):
         return UNKNOWN, UNKNOWN
     return history[at - 1].epoch if at else epoch, history[at].start_offset
 
