@@ -6,10 +6,12 @@ Tidelog is fresh for each test. Apache Kafka is started once a process and ends 
 
 from __future__ import annotations
 
+import atexit
 import uuid
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from shutil import rmtree
 from tempfile import mkdtemp
 from typing import Protocol
 
@@ -28,8 +30,12 @@ class Broker(Protocol):
 
 @cache
 def running_kafka() -> ApacheKafka:
-    """It dies with this process (`die_with_parent`), whichever test was the last to need it."""
-    return ApacheKafka(Path(mkdtemp(prefix="tidelog-contract-"))).start()
+    """It ends with this process, whichever test was the last to need it."""
+    folder = Path(mkdtemp(prefix="tidelog-contract-"))
+    atexit.register(rmtree, folder, ignore_errors=True)
+    kafka = ApacheKafka(folder)
+    atexit.register(kafka.kill)
+    return kafka.start()
 
 
 @pytest.fixture(params=["tidelog", pytest.param("apache_kafka", marks=pytest.mark.external)])
