@@ -22,7 +22,9 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from heapq import heapify, heappop, heappush
+from threading import Lock
 
 from tidelog.log.pool import Pool
 
@@ -67,6 +69,7 @@ class Loop:
         os.set_blocking(self._wake_reader, False)
         os.set_blocking(self._wake_writer, False)
         self._woken = False
+        self._waking = Lock()
         self.add_reader(self._wake_reader, self._wake_up)
         self._pool: Pool | None = None
 
@@ -93,9 +96,10 @@ class Loop:
     def close(self) -> None:
         self.finish_work()
         self._selector.close()
-        os.close(self._wake_reader)
-        os.close(self._wake_writer)
-        self._wake_writer = -1
+        with self._waking:
+            os.close(self._wake_reader)
+            os.close(self._wake_writer)
+            self._wake_writer = -1
 
     def _turn(self) -> None:
         for key, events in self._selector.select(self._patience()):
@@ -156,12 +160,14 @@ class Loop:
 
     def call_soon_threadsafe(self, action: Action) -> None:
         self._ready.append(action)
-        if not self._woken and self._wake_writer >= 0:
-            self._woken = True
-            try:
-                os.write(self._wake_writer, b"\0")
-            except BlockingIOError:
-                return  # the pipe is full of wake-ups already
+        if self._woken:
+            return
+        # The lock is for the end: a number that was closed a moment ago may be another file's by now.
+        with self._waking:
+            if self._wake_writer >= 0:
+                self._woken = True
+                with suppress(BlockingIOError):  # the pipe is full of wake-ups already
+                    os.write(self._wake_writer, b"\0")
 
     def _wake_up(self) -> None:
         try:
