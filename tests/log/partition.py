@@ -7,7 +7,7 @@ from pathlib import Path
 from tidelog.errors import StorageError
 from tidelog.log.commit import Committer
 from tidelog.log.files import Files, RealFiles
-from tidelog.log.log import Appended, Log
+from tidelog.log.log import Appended, CleanMark, Log
 from tidelog.log.settings import LogSettings
 from tidelog.record import codec
 from tidelog.record.columns import Columns, decode, encode
@@ -24,13 +24,22 @@ def batch(*values: bytes, timestamp: int = NOW, producer: tuple[int, int, int] =
 class Partition:
     """`visible` collects what was told of each append, by its offset: None is an ack."""
 
-    def __init__(self, folder: Path, files: Files | None = None, settings: LogSettings | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        files: Files | None = None,
+        settings: LogSettings | None = None,
+        clean: CleanMark | None = None,
+        open_files_limit: int = 100,
+    ) -> None:
         self.folder = folder
         self.files: Files = files or RealFiles()
-        self.committer = Committer(self.files, lambda: None)
+        self.committer = Committer(self.files, lambda: None, threads=False, open_files_limit=open_files_limit)
         self.settings = settings or LogSettings()
         self.visible: list[tuple[int, StorageError | None]] = []
-        self.log = Log.open(str(folder), self.files, self.settings, self.committer)
+        self.trouble: list[str] = []
+        self.log = Log.open(str(folder), self.files, self.settings, self.committer, clean=clean)
+        self.log.on_trouble = self.trouble.append
 
     def append(self, data: bytearray, now_ms: int = NOW) -> Appended:
         view = memoryview(data)
@@ -40,6 +49,25 @@ class Partition:
 
     def commit(self) -> None:
         self.committer.settle()
+
+    def reopen(self, *, settings: LogSettings | None = None, clean: bool = False) -> Partition:
+        """The same folder in another life; not clean is as after kill -9."""
+        mark = self.log.close() if clean else None
+        assert not clean or mark is not None
+        return Partition(self.folder, self.files, settings or self.settings, mark)
+
+    def values(self) -> list[bytes | None]:
+        """Everything that can be read, as a consumer reads it: checked, from the first offset on."""
+        found: list[bytes | None] = []
+        offset = self.log.start_offset
+        while (piece := self.log.read(offset, 3000)) is not None:
+            piece.warm()
+            for row in decode(piece.read(), partial=False).rows():
+                if row.offset >= offset:
+                    found.append(row.value)
+                    offset = row.offset + 1
+            piece.release()
+        return found
 
     def put(self, *values: bytes, timestamp: int = NOW) -> Appended:
         done = self.append(batch(*values, timestamp=timestamp))

@@ -214,7 +214,7 @@ class Recovery:
     ) -> None:
         if last.end < floor.position:
             self._mended.append(
-                f"the length of segment {last.base_offset}: {floor.position - last.end} bytes are missing"
+                f"the length of segment {last.base_offset}: {floor.position - last.end} synced bytes are missing"
             )
             self._files.truncate(last.file().fd, floor.position)
             self._files.sync(last.file().fd)
