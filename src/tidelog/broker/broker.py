@@ -102,7 +102,7 @@ class Broker:
             # A client may have opened it by asking for its metadata: one folder has one log.
             partition = self.partition(GROUPS_TOPIC.name, 0)
             assert partition is not None
-            coordinator.start(partition.log, self._folder.path, self._files, self.config.values, self.topics.by_name)
+            coordinator.start(partition.log, self._folder.path, self._files, self.config.values, self.topics)
             self._coordinator = coordinator
         return self._coordinator
 
@@ -221,7 +221,7 @@ class Broker:
             return
         self._topics.refold()
         if self._coordinator is not None:
-            self._coordinator.refold(self.config.values, self.topics.by_name)
+            self._coordinator.refold(self.config.values, self.topics)
         self._partitions.keep_only(self.topics.by_name)
 
     # Partitions -----------------------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ class Broker:
             elif isinstance(change, ConfigsChange) and change.resource == BROKER_RESOURCE:
                 self._follow_settings()
         if topics and self._coordinator is not None:  # groups that are not folded yet will see topics as they are then
-            self._coordinator.topics_changed(self.topics.by_name, topics)
+            self._coordinator.topics_changed(self.topics, topics)
 
     def _follow_topic(self, before: Topic | None, after: Topic | None) -> None:
         if before is None:
@@ -265,5 +265,7 @@ class Broker:
     def _follow_settings(self) -> None:
         self.config = broker_config(self.config.given, broker_values(self.topics, self.config))
         self._topic_configs.clear()
+        if self._coordinator is not None:
+            self._coordinator.settings_changed(self.config.values)
         for partition in self._partitions:
             partition.configure(self._topic_config(self.topics.by_name[partition.topic]))

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from tidelog.broker.decision import Decision, Instant
 from tidelog.broker.groups import state as fold
 from tidelog.broker.groups.clock import awaken, next_deadline, tick, topics_changed
+from tidelog.broker.groups.refusal import decide_abandonment, decide_refusal
 from tidelog.broker.groups.settings import settings_from
 from tidelog.broker.groups.state import Groups
 from tidelog.broker.internal import Fold, InternalTopic
-from tidelog.broker.topics import GROUPS_TOPIC, Topic
+from tidelog.broker.topics import GROUP_RESOURCE, GROUPS_TOPIC, Topics
 from tidelog.broker.waiting import Scheduler, Timer
 from tidelog.errors import StorageError
 from tidelog.log.files import Files
@@ -36,23 +37,35 @@ class Coordinator:
         state: Groups = self.internal.state
         return state
 
-    def start(
-        self, log: Log, data: str, files: Files, settings: Mapping[str, object], topics: Mapping[str, Topic]
-    ) -> None:
+    def start(self, log: Log, data: str, files: Files, settings: Mapping[str, object], topics: Topics) -> None:
         self.internal.recover(log, data, files)
-        self.commit(awaken(self.state, settings_from(settings), topics, self._now()))
+        self._awaken(settings, topics)
+
+    def refold(self, settings: Mapping[str, object], topics: Topics) -> None:
+        """Back to what the log has. Members that it does not know join again, as they would after a restart."""
+        abandoned = decide_abandonment(self.state)
+        self.internal.refold()
+        self._awaken(settings, topics)
+        self.commit(abandoned)
+
+    def _awaken(self, settings: Mapping[str, object], topics: Topics) -> None:
+        decision = awaken(self.state, settings_from(settings), topics.by_name, self._now())
+        self.state.live.overrides = lambda group: topics.altered(GROUP_RESOURCE, group)
+        self.commit(decision)
 
     def commit(self, decision: Decision) -> None:
-        self.internal.commit(decision, self._now().wall_ms)
+        try:
+            self.internal.commit(decision, self._now().wall_ms)
+        except StorageError:
+            # Nothing of it was written or applied: everybody it concerns is told so, and tries again.
+            self.internal.commit(decide_refusal(self.state, decision, self._now()), self._now().wall_ms)
         self._watch_clock()
 
-    def topics_changed(self, topics: Mapping[str, Topic], changed: Iterable[str]) -> None:
-        self.commit(topics_changed(self.state, topics, changed, self._now()))
+    def topics_changed(self, topics: Topics, changed: Iterable[str]) -> None:
+        self.commit(topics_changed(self.state, topics.by_name, changed, self._now()))
 
-    def refold(self, settings: Mapping[str, object], topics: Mapping[str, Topic]) -> None:
-        """Back to what the log has. Members that it does not know join again, as they would after a restart."""
-        self.internal.refold()
-        self.commit(awaken(self.state, settings_from(settings), topics, self._now()))
+    def settings_changed(self, settings: Mapping[str, object]) -> None:
+        self.state.live.settings = settings_from(settings)
 
     def _watch_clock(self) -> None:
         deadline = next_deadline(self.state)
