@@ -172,6 +172,10 @@ class Story:
         elif len(producer.unacked) < 5:
             self._send(producer, producer.new(value, self.rng.randint(1, 3)))
 
+    def append_alone(self, value: bytes) -> None:
+        """A batch of nobody in particular."""
+        self._send(None, Sent(-1, value, 1))
+
     def _send(self, producer: Producer | None, sent: Sent) -> None:
         assert self.log is not None
         rows = [(None, b"%s/%d" % (sent.value, at), (), NOW) for at in range(sent.count)]

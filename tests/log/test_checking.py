@@ -13,12 +13,14 @@ from proving import proves
 from tidelog.log.checking import CHECK_WINDOW, check_batches, find_next
 from tidelog.log.epochs import Epoch
 from tidelog.log.files import RealFiles
+from tidelog.log.index import Boundary
 from tidelog.record import codec
 
 FILES = RealFiles()
 EPOCHS = (Epoch(0, 0), Epoch(2, 5))
 OFFSETS = (0, 2, 5, 6)
 END = 9
+BEGIN = Boundary(0, 0)
 
 
 def batches() -> list[bytes]:
@@ -52,8 +54,8 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @proves("T1")
 def test_good_batches_are_good_to_the_end(path: Path) -> None:
     with Written(path, b"".join(batches())) as file:
-        checked = check_batches(FILES, file.fd, 0, file.size, 0, EPOCHS, keep_headers=True)
-    assert (checked.position, checked.offset, checked.fault) == (file.size, END, None)
+        checked = check_batches(FILES, file.fd, BEGIN, file.size, EPOCHS, keep_headers=True)
+    assert (checked.end, checked.fault) == ((file.size, END), None)
     assert tuple(header.base_offset for _, header in checked.headers) == OFFSETS
 
 
@@ -68,10 +70,10 @@ def test_one_flipped_bit_anywhere_ends_the_good_batches_before_it(path: Path, da
     starts = [sum(len(each) for each in made[:number]) for number in range(len(made))]
     hit = max(number for number, start in enumerate(starts) if start <= at)
     with Written(path, bytes(content)) as file:
-        checked = check_batches(FILES, file.fd, 0, file.size, 0, EPOCHS)
+        checked = check_batches(FILES, file.fd, BEGIN, file.size, EPOCHS)
         assert checked.fault is not None
-        assert (checked.position, checked.offset) == (starts[hit], OFFSETS[hit])
-        again = find_next(FILES, file.fd, checked.position, checked.offset, (file.size, END), EPOCHS)
+        assert checked.end == (starts[hit], OFFSETS[hit])
+        again = find_next(FILES, file.fd, checked.end, Boundary(file.size, END), EPOCHS)
     following = (starts[hit + 1], OFFSETS[hit + 1]) if hit + 1 < len(made) else (file.size, END)
     assert again == following
 
@@ -87,7 +89,7 @@ def test_a_batch_inside_a_value_is_not_taken_for_one(path: Path) -> None:
     content = bytearray(outer + last)
     content[17] ^= 1
     with Written(path, bytes(content)) as file:
-        found = find_next(FILES, file.fd, 0, 0, (file.size, 4), EPOCHS)
+        found = find_next(FILES, file.fd, BEGIN, Boundary(file.size, 4), EPOCHS)
     assert found == (len(outer), 3)
 
 
@@ -97,15 +99,15 @@ def test_a_batch_larger_than_the_window_is_read_whole(path: Path) -> None:
     codec.patch(large, 0, 0)
     codec.patch(small, 1, 0)
     with Written(path, bytes(large + small)) as file:
-        assert check_batches(FILES, file.fd, 0, file.size, 0, EPOCHS).fault is None
-        cut = check_batches(FILES, file.fd, 0, len(large) - 1, 0, EPOCHS)
+        assert check_batches(FILES, file.fd, BEGIN, file.size, EPOCHS).fault is None
+        cut = check_batches(FILES, file.fd, BEGIN, len(large) - 1, EPOCHS)
     assert cut.fault is not None
-    assert (cut.position, cut.offset) == (0, 0)
+    assert cut.end == BEGIN
 
 
 @proves("T1")
 def test_zeros_are_bad_from_the_first_byte(path: Path) -> None:
     with Written(path, bytes(1000)) as file:
-        checked = check_batches(FILES, file.fd, 0, 1000, 7, EPOCHS)
+        checked = check_batches(FILES, file.fd, Boundary(0, 7), 1000, EPOCHS)
     assert checked.fault is not None
-    assert (checked.position, checked.offset) == (0, 7)
+    assert checked.end == (0, 7)

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from proving import proves
 from tidelog.errors import DataFolderError
-from tidelog.log.index import HEAD_SIZE, MAGIC, Index, block, head, load
+from tidelog.log.index import HEAD_SIZE, MAGIC, Boundary, Index, block, head, load
+from tidelog.record.codec import crc32c
 
 START = 4096
+BASE = 7
 
 
 class Batch(NamedTuple):
@@ -32,9 +34,9 @@ def laid_out(sizes: list[tuple[int, int, int]]) -> list[Batch]:
 
 
 def index_of(batches: list[Batch], interval: int) -> Index:
-    index = Index()
+    index = Index(BASE)
     for offset, position, time in batches:
-        index.note(offset, position, offset, time, interval)
+        index.note(offset + BASE, position, time, interval)
     return index
 
 
@@ -50,10 +52,9 @@ def test_a_walk_by_offset_begins_at_or_before_the_batch_and_not_far(
 ) -> None:
     index = index_of(batches, interval)
     wanted = [batch for batch in batches if batch.offset <= offset][-1]
-    entry = index.before_offset(offset)
-    assert entry is not None
-    assert entry.position <= wanted.position < entry.position + max(interval, 1) + 9000
-    assert Batch(entry.relative_offset, entry.position, wanted.time)[:2] in [batch[:2] for batch in batches]
+    found = index.before_offset(offset + BASE)
+    assert found.position <= wanted.position < found.position + max(interval, 1) + 9000
+    assert (found.offset - BASE, found.position) in [batch[:2] for batch in batches]
 
 
 @proves("T1")
@@ -62,8 +63,7 @@ def test_a_walk_by_time_begins_at_or_before_the_first_batch_that_late(
     batches: list[Batch], interval: int, time: int
 ) -> None:
     index = index_of(batches, interval)
-    entry = index.before_time(time)
-    begin = entry.position if entry is not None else START
+    begin = index.before_time(time).position
     late = [batch.position for batch in batches if batch.time >= time]
     assert not late or begin <= late[0]
 
@@ -72,10 +72,10 @@ def test_a_walk_by_time_begins_at_or_before_the_first_batch_that_late(
 @given(some_batches, st.integers(1, 20_000), st.integers(START, START + 200_000))
 def test_a_boundary_is_the_last_known_beginning_of_a_batch(batches: list[Batch], interval: int, stop: int) -> None:
     index = index_of(batches, interval)
-    found = index.boundary(stop, START)
-    assert found <= max(stop, START)
-    assert found in {batch.position for batch in batches}
-    following = index.after_position(found)
+    found = index.before_position(stop)
+    assert found.position <= stop
+    assert (found.offset - BASE, found.position) in {batch[:2] for batch in batches}
+    following = index.after_position(found.position)
     assert following is None or following.position > stop
 
 
@@ -91,15 +91,15 @@ def test_taking_batches_back_leaves_what_was_there_before(
     index.cut(position, before.max_timestamp, before.max_timestamp_offset)
     assert (index.offsets, index.positions, index.times) == (before.offsets, before.positions, before.times)
     for offset, place, time in batches[kept:]:
-        index.note(offset, place, offset, time, interval)
+        index.note(offset + BASE, place, time, interval)
     again = index_of(batches, interval)
     assert (index.offsets, index.positions, index.times) == (again.offsets, again.positions, again.times)
 
 
-def file_of(index: Index, cuts: list[int], base_offset: int = 7) -> bytes:
-    data = head(base_offset)
+def file_of(index: Index, cuts: list[int]) -> bytes:
+    data = head(BASE)
     for start, stop in zip([0, *cuts], [*cuts, len(index)], strict=True):
-        data += block(index, start, stop, index.covered(start, stop, complete=stop == len(index)))
+        data += block(index, start, stop, index.covered(Boundary(start, stop), complete=stop == len(index)))
     return data
 
 
@@ -109,7 +109,7 @@ def test_a_file_in_blocks_is_read_as_it_was_written(batches: list[Batch], data: 
     index = index_of(batches, 1000)
     cut = data.draw(st.integers(0, len(index)))
     content = file_of(index, [cut])
-    found, covered, size = load(content, 7, "x")
+    found, covered, size = load(content, BASE, "x")
     assert (found.offsets, found.positions, found.times) == (index.offsets, index.positions, index.times)
     assert (found.max_timestamp, found.max_timestamp_offset) == (index.max_timestamp, index.max_timestamp_offset)
     assert covered is not None
@@ -123,10 +123,10 @@ def test_what_is_bad_in_a_file_ends_it_before(batches: list[Batch], data: st.Dat
     index = index_of(batches, 1000)
     cut = len(index) // 2
     content = bytearray(file_of(index, [cut]))
-    first_end = HEAD_SIZE + len(block(index, 0, cut, index.covered(0, cut)))
+    first_end = HEAD_SIZE + len(block(index, 0, cut, index.covered(Boundary(0, cut))))
     at = data.draw(st.integers(first_end, len(content) - 1))
     content[at] ^= data.draw(st.sampled_from([1, 128]))
-    found, covered, size = load(bytes(content), 7, "x")
+    found, covered, size = load(bytes(content), BASE, "x")
     assert len(found) == cut
     assert covered is not None
     assert not covered.complete
@@ -136,13 +136,14 @@ def test_what_is_bad_in_a_file_ends_it_before(batches: list[Batch], data: st.Dat
 @proves("T1")
 def test_a_file_of_another_segment_or_of_nothing_is_no_index() -> None:
     index = index_of(laid_out([(1, 100, 5)]), 10)
-    assert load(file_of(index, []), 8, "x")[1] is None
-    assert load(b"", 7, "x")[1] is None
-    assert load(b"\0" * 100, 7, "x")[1] is None
+    assert load(file_of(index, []), BASE + 1, "x")[1] is None
+    assert load(b"", BASE, "x")[1] is None
+    assert load(b"\0" * 100, BASE, "x")[1] is None
 
 
 @proves("T6")
 def test_a_newer_format_is_refused_by_name() -> None:
-    data = MAGIC + (2).to_bytes(2, "big") + bytes(14)
+    data = MAGIC + (2).to_bytes(2, "big") + bytes(10)
+    data += crc32c(data).to_bytes(4, "big")
     with pytest.raises(DataFolderError, match=r"here\.index has index format 2, newer than 1"):
         load(data, 0, "here.index")

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from tidelog.errors import MalformedBatch
 from tidelog.log.epochs import History, epoch_at
 from tidelog.log.files import Files, read_fully
+from tidelog.log.index import Boundary
 from tidelog.record.codec import peek, scan
 from tidelog.record.header import HEADER_SIZE, MAGIC, MAGIC_AT, BatchHeader
 
@@ -23,18 +24,18 @@ SEARCH_WINDOW = 1 << 20
 
 
 class Checked(NamedTuple):
-    """Good batches up to `position`, the next one has `offset`; `fault` says what is wrong there, None at the end."""
+    """Good batches up to `end`; `fault` says what is wrong there, None when that is where they were to end."""
 
-    position: int
-    offset: int
+    end: Boundary
     fault: str | None
     headers: list[tuple[int, BatchHeader]]
 
 
 def check_batches(
-    files: Files, fd: int, position: int, stop: int, offset: int, epochs: History, *, keep_headers: bool = False
+    files: Files, fd: int, start: Boundary, stop: int, epochs: History, *, keep_headers: bool = False
 ) -> Checked:
-    """Checks the batches from `position`, where `offset` begins, to `stop`, which is between two batches."""
+    """Checks the batches from a boundary to position `stop`, which is to be between two batches."""
+    position, offset = start
     headers: list[tuple[int, BatchHeader]] = []
     window = CHECK_WINDOW
     while position < stop:
@@ -43,7 +44,7 @@ def check_batches(
         for at, header in zip(found.positions, found.headers, strict=True):
             if header.base_offset != offset or header.leader_epoch != epoch_at(epochs, offset):
                 fault = f"batch says offset {header.base_offset}, epoch {header.leader_epoch}; offset {offset} is due"
-                return Checked(position + at, offset, fault, headers)
+                return Checked(Boundary(position + at, offset), fault, headers)
             if keep_headers:
                 headers.append((position + at, header))
             offset = header.next_offset
@@ -53,8 +54,8 @@ def check_batches(
         elif (larger := _size_of(data)) is not None and window < larger <= stop - position:
             window = larger
         else:
-            return Checked(position, offset, found.error, headers)
-    return Checked(position, offset, None, headers)
+            return Checked(Boundary(position, offset), found.error, headers)
+    return Checked(Boundary(position, offset), None, headers)
 
 
 def _size_of(data: bytes) -> int | None:
@@ -65,23 +66,20 @@ def _size_of(data: bytes) -> int | None:
         return None
 
 
-def find_next(
-    files: Files, fd: int, position: int, offset: int, boundary: tuple[int, int], epochs: History
-) -> tuple[int, int]:
-    """Where good batches begin again after the bad one at `position`, which had `offset`: (position, offset)."""
-    stop, stop_offset = boundary
-    for start in range(position + 1, stop, SEARCH_WINDOW):
-        data = read_fully(files, fd, min(SEARCH_WINDOW + HEADER_SIZE, stop - start), start)
+def find_next(files: Files, fd: int, start: Boundary, stop: Boundary, epochs: History) -> Boundary:
+    """Where good batches begin again after the bad one at `start`; at the latest at `stop`, which is known for one."""
+    for window in range(start.position + 1, stop.position, SEARCH_WINDOW):
+        data = read_fully(files, fd, min(SEARCH_WINDOW + HEADER_SIZE, stop.position - window), window)
         magic = data.find(MAGIC, MAGIC_AT)
         while magic != -1:
             at, magic = magic - MAGIC_AT, data.find(MAGIC, magic + 1)
-            base_offset = _offset_of(data, at)
-            if base_offset is None or not offset < base_offset < stop_offset:
+            offset = _offset_of(data, at)
+            if offset is None or not start.offset < offset < stop.offset:
                 continue
-            checked = check_batches(files, fd, start + at, stop, base_offset, epochs)
-            if checked.fault is None and checked.offset == stop_offset:
-                return start + at, base_offset
-    return stop, stop_offset
+            candidate = Boundary(window + at, offset)
+            if check_batches(files, fd, candidate, stop.position, epochs).end == stop:
+                return candidate
+    return stop
 
 
 def _offset_of(data: bytes, at: int) -> int | None:

@@ -239,18 +239,16 @@ class Committer:
         """In the pool. The writer leaves a parked tail alone, so this thread is its writer until it hands back."""
         parked = tail.parked
         assert parked is not None
-        segment = parked[0].segment
-        committed = None
         try:
-            committed = tail.make(segment)
+            committed = tail.finish()
+            if committed is not None:
+                self.tell(tail.owner.committed, committed)
+            tail.make(parked[0].segment)
         except OSError as error:
             with self._writing:
-                generation = parked[-1].generation
                 tail.parked = None
-                self._write_failed(tail, generation, error)
+                self._write_failed(tail, parked[-1].generation, error)
             return
-        if committed is not None:
-            self.tell(tail.owner.committed, committed)
         with self._writing:
             tail.parked = None
             self._write(tail, parked)
@@ -298,5 +296,5 @@ def _raise(error: BaseException) -> None:
 
 def storage_error(error: OSError) -> StorageError:
     if error.errno in (ENOSPC, EDQUOT):
-        return DiskFullError(f"no room for the append: {error.strerror}; free disk space, then send it again")
-    return StorageError(f"append failed: {error.strerror}")
+        return DiskFullError(f"no room on the disk: {error.strerror}; free some space, then try again")
+    return StorageError(f"the disk refused: {error.strerror}")

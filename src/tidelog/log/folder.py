@@ -16,12 +16,14 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from json import JSONDecodeError, dumps, loads
 from typing import Any
 
 from tidelog.errors import DataFolderError
-from tidelog.log.files import TEMPORARY, Files, read_file, replace_file
+from tidelog.log.files import TEMPORARY, Files, read_file, remove_files, replace_file
 from tidelog.log.log import CleanMark
+from tidelog.log.segment import DELETED_SUFFIX
 
 VERSION = 1
 LOCK, FORMAT, CLEAN = "lock", "format", "clean"
@@ -126,6 +128,15 @@ class DataFolder:
             if dash and len(topic_id) == ID_HEX_DIGITS and index.isdigit():
                 found.append((bytes.fromhex(topic_id), int(index)))
         return found
+
+    def remove_left_overs(self) -> None:
+        """Folders of deleted partitions that a crash left half removed. Whoever else removes one does not matter."""
+        for name, _ in self._files.list(self.path):
+            if name.endswith(DELETED_SUFFIX):
+                gone = f"{self.path}/{name}"
+                with suppress(FileNotFoundError):
+                    remove_files(self._files, [f"{gone}/{entry.name}" for entry in self._files.list(gone)])
+                    self._files.remove_folder(gone)
 
     def free_bytes(self) -> int:
         return self._files.free_bytes(self.path)

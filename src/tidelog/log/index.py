@@ -10,8 +10,9 @@ when it is missing or wrong.
 
      0  magic            8 bytes   "TIDEINDX"
      8  version          uint16
-    10  zero            6 bytes
-    16  base_offset      int64     of the segment
+    10  zero             2 bytes
+    12  base_offset      int64     of the segment
+    20  crc              uint32    CRC-32C of the 20 bytes before
     24  blocks           each as below, to the end of the file
 
      0  count            uint32    entries
@@ -35,6 +36,7 @@ from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
 from tidelog.errors import DataFolderError
+from tidelog.log.header_block import HEADER_BLOCK
 from tidelog.record.codec import crc32c
 
 MAGIC = b"TIDEINDX"
@@ -42,9 +44,10 @@ VERSION = 1
 NO_TIMESTAMP = -1
 NO_OFFSET = -1
 
-_HEAD = struct.Struct(">8sH6xq")
+_HEAD = struct.Struct(">8sH2xq")
 _BLOCK = struct.Struct(">IIqQqq")
 _CRC = struct.Struct(">I")
+HEAD_SIZE = _HEAD.size + _CRC.size
 _COMPLETE = 1
 _ENTRY_SIZE = 16
 _SWAP = sys.byteorder == "little"
@@ -60,17 +63,20 @@ class Covered(NamedTuple):
     complete: bool = False
 
 
-class Entry(NamedTuple):
+class Boundary(NamedTuple):
+    """A place between two batches: the next one begins at `position` with `offset`. Ordered by position."""
+
     position: int
-    relative_offset: int
+    offset: int
 
 
 class Index:
     """Changed at its end only, by whoever builds it; read by any thread."""
 
-    __slots__ = ("max_timestamp", "max_timestamp_offset", "offsets", "positions", "times")
+    __slots__ = ("base_offset", "max_timestamp", "max_timestamp_offset", "offsets", "positions", "times")
 
-    def __init__(self) -> None:
+    def __init__(self, base_offset: int) -> None:
+        self.base_offset = base_offset
         self.offsets = array("I")
         self.positions = array("I")
         self.times = array("q")
@@ -80,37 +86,38 @@ class Index:
     def __len__(self) -> int:
         return len(self.offsets)
 
-    def note(self, offset: int, position: int, relative_offset: int, max_timestamp: int, interval: int) -> None:
-        """A batch comes next. The offset is put in last, because readers bisect by it first."""
+    def note(self, offset: int, position: int, max_timestamp: int, interval: int) -> None:
+        """A batch comes next. Its offset is put in last, because readers look there first."""
         positions = self.positions
         if not positions or position - positions[-1] >= interval:
             self.times.append(self.max_timestamp)
             positions.append(position)
-            self.offsets.append(relative_offset)
+            self.offsets.append(offset - self.base_offset)
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = offset
 
-    def before_offset(self, offset: int) -> Entry | None:
-        """Where to begin walking to find the batch with this relative offset; None: at the beginning."""
-        return self._entry(bisect_right(self.offsets, offset) - 1)
+    def before_offset(self, offset: int) -> Boundary:
+        """Where to begin walking to find the batch with this offset."""
+        return self._at(bisect_right(self.offsets, offset - self.base_offset) - 1)
 
-    def before_time(self, time: int) -> Entry | None:
-        """Where to begin walking to find the first batch with a record at or after `time`; None: at the beginning."""
-        return self._entry(bisect_left(self.times, time, 0, len(self.offsets)) - 1)
+    def before_time(self, time: int) -> Boundary:
+        """Where to begin walking to find the first batch with a record at or after `time`."""
+        return self._at(bisect_left(self.times, time, 0, len(self.offsets)) - 1)
 
-    def after_position(self, position: int) -> Entry | None:
-        """The next known beginning of a batch after a position."""
+    def before_position(self, position: int) -> Boundary:
+        """The last known boundary at or before a position."""
+        return self._at(bisect_right(self.positions, position, 0, len(self.offsets)) - 1)
+
+    def after_position(self, position: int) -> Boundary | None:
+        """The next known boundary after a position."""
         at = bisect_right(self.positions, position, 0, len(self.offsets))
-        return self._entry(at) if at < len(self.offsets) else None
+        return self._at(at) if at < len(self.offsets) else None
 
-    def _entry(self, at: int) -> Entry | None:
-        return Entry(self.positions[at], self.offsets[at]) if at >= 0 else None
-
-    def boundary(self, position: int, default: int) -> int:
-        """The last position known to be between two batches, at or before the given one."""
-        at = bisect_right(self.positions, position, 0, len(self.offsets))
-        return self.positions[at - 1] if at else default
+    def _at(self, at: int) -> Boundary:
+        if at < 0:
+            return Boundary(HEADER_BLOCK, self.base_offset)
+        return Boundary(self.positions[at], self.base_offset + self.offsets[at])
 
     def cut(self, position: int, max_timestamp: int, max_timestamp_offset: int) -> None:
         """Takes back the batches at and after a position."""
@@ -118,15 +125,14 @@ class Index:
         del self.offsets[at:], self.positions[at:], self.times[at:]
         self.max_timestamp, self.max_timestamp_offset = max_timestamp, max_timestamp_offset
 
-    def covered(self, end_offset: int, end_position: int, complete: bool = False) -> Covered:
-        return Covered(end_offset, end_position, self.max_timestamp, self.max_timestamp_offset, complete)
+    def covered(self, end: Boundary, *, complete: bool = False) -> Covered:
+        """What a block says when the index goes up to there."""
+        return Covered(end.offset, end.position, self.max_timestamp, self.max_timestamp_offset, complete)
 
 
 def head(base_offset: int) -> bytes:
-    return _HEAD.pack(MAGIC, VERSION, base_offset)
-
-
-HEAD_SIZE = _HEAD.size
+    data = _HEAD.pack(MAGIC, VERSION, base_offset)
+    return data + _CRC.pack(crc32c(data))
 
 
 def block(index: Index, start: int, stop: int, covered: Covered) -> bytes:
@@ -143,10 +149,12 @@ def block(index: Index, start: int, stop: int, covered: Covered) -> bytes:
 
 def load(data: bytes, base_offset: int, path: str) -> tuple[Index, Covered | None, int]:
     """The entries of all good blocks, how far they go (None: no block), and the size in bytes of what was good."""
-    index = Index()
+    index = Index(base_offset)
     if len(data) < HEAD_SIZE or not data.startswith(MAGIC):
         return index, None, 0
     _, version, base = _HEAD.unpack_from(data)
+    if _CRC.unpack_from(data, _HEAD.size)[0] != crc32c(data[: _HEAD.size]):
+        return index, None, 0
     if version > VERSION:
         raise DataFolderError(f"{path} has index format {version}, newer than {VERSION}; open it with a newer Tidelog")
     if base != base_offset:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from tidelog.log.checking import find_next
+from tidelog.log.checking import check_batches, find_next
 from tidelog.log.epochs import History
 from tidelog.log.facts import Hole
 from tidelog.log.files import read_file, write_fully
 from tidelog.log.header_block import HEADER_BLOCK
-from tidelog.log.index import HEAD_SIZE, Covered, Index, block, head, load
-from tidelog.log.segment import BadHeader, Segment
+from tidelog.log.index import HEAD_SIZE, Boundary, Covered, Index, block, head, load
+from tidelog.log.segment import BadHeader, Segment, Step
 from tidelog.record.header import BatchHeader
 
 
@@ -40,72 +40,82 @@ def save_index(segment: Segment, index: Index, entries: int, covered: Covered) -
         files.close(fd)
 
 
-def load_index_up_to(segment: Segment, stop: tuple[int, int]) -> tuple[Index, tuple[int, int], bool]:
-    """What is good of the file, up to which (position, offset) it goes, and whether that is all of a complete segment.
+def load_index_up_to(segment: Segment, stop: Boundary) -> tuple[Index, Boundary, bool]:
+    """What is good of the file, how far it goes, and whether that is all of a complete segment.
 
     A file that goes beyond `stop` is of no use: the segment is shorter than it was.
     """
     data = read_file(segment.files, segment.index_path)
     index, covered, size = load(data or b"", segment.base_offset, segment.index_path)
-    if covered is None or covered.end_position > stop[0] or covered.end_offset > stop[1]:
+    if covered is None or covered.end_position > stop.position or covered.end_offset > stop.offset:
         segment.index_file_size = segment.index_entries_saved = 0
-        return Index(), (HEADER_BLOCK, segment.base_offset), False
+        return Index(segment.base_offset), Boundary(HEADER_BLOCK, segment.base_offset), False
     segment.index_file_size = size
     segment.index_entries_saved = len(index)
-    start = (covered.end_position, covered.end_offset)
-    return index, start, covered.complete and start == stop
+    end = Boundary(covered.end_position, covered.end_offset)
+    return index, end, covered.complete and end == stop
 
 
 def walk_over(
     segment: Segment,
     index: Index,
-    start: tuple[int, int],
-    stop: tuple[int, int],
+    start: Boundary,
+    stop: Boundary,
     epochs: History,
     each: Callable[[int, BatchHeader], None],
 ) -> list[Hole]:
-    """Calls `each` with the headers between two boundaries (position, offset); what is bad between them comes back."""
+    """Calls `each` with the headers between two boundaries; what is bad between them comes back.
+
+    A header is believed when the next one follows on it. Where none does, checksums say which of the two is bad.
+    """
     holes = []
-    position, offset = start
-    while position < stop[0]:
-        bad = None
-        for step in segment.walk(position, offset, stop[0]):
+    while start.position < stop.position:
+        held: Step | None = None
+        bad = False
+        for step in segment.walk(start, stop.position):
+            bad = isinstance(step, BadHeader)
             if isinstance(step, BadHeader):
-                bad = step
                 break
-            each(*step)
-            offset = step.header.next_offset
-        if bad is None:
-            if offset == stop[1]:
-                break
-            bad = BadHeader(stop[0], offset, f"offsets {offset} to {stop[1]} are missing")
-        hole = find_hole(segment, index, bad, stop, epochs)
-        holes.append(hole)
-        position, offset = hole.end_position, hole.end_offset
+            if held is not None:
+                each(*held)
+                start = Boundary(step.position, step.header.base_offset)
+            held = step
+        if held is not None and not bad and held.header.next_offset == stop.offset:
+            each(*held)
+            break
+        checked = check_batches(segment.files, segment.file().fd, start, stop.position, epochs, keep_headers=True)
+        for position, header in checked.headers:
+            each(position, header)
+        start = checked.end
+        if start != stop:
+            hole = find_hole(segment, index, start, checked.fault, stop, epochs)
+            holes.append(hole)
+            start = Boundary(hole.end_position, hole.end_offset)
     return holes
 
 
-def find_hole(segment: Segment, index: Index | None, bad: BadHeader, stop: tuple[int, int], epochs: History) -> Hole:
-    """How far the bad bytes go, up to the next boundary that is known: an index entry or `stop`."""
-    entry = index.after_position(bad.position) if index is not None else None
-    if entry is not None and entry.position < stop[0]:
-        stop = (entry.position, segment.base_offset + entry.relative_offset)
-    position, offset = find_next(segment.files, segment.file().fd, bad.position, bad.offset, stop, epochs)
-    return Hole(bad.offset, offset, segment.base_offset, bad.position, position, False, bad.reason)
+def find_hole(
+    segment: Segment, index: Index | None, start: Boundary, fault: str | None, stop: Boundary, epochs: History
+) -> Hole:
+    """How far the bad bytes go that begin at `start`: to good batches that lead to an index entry or to `stop`."""
+    following = index.after_position(start.position) if index is not None else None
+    if following is not None and following < stop:
+        stop = following
+    end = find_next(segment.files, segment.file().fd, start, stop, epochs)
+    reason = fault or f"offsets {start.offset} to {stop.offset - 1} are missing"
+    return Hole(start.offset, end.offset, segment.base_offset, start.position, end.position, False, reason)
 
 
-def rebuild_index(segment: Segment, stop: tuple[int, int], epochs: History, interval: int) -> tuple[Index, list[Hole]]:
+def rebuild_index(segment: Segment, stop: Boundary, epochs: History, interval: int) -> tuple[Index, list[Hole]]:
     """The index of a complete segment, from what is good of its file and from its headers; the file is mended."""
     index, start, complete = load_index_up_to(segment, stop)
     if complete:
         return index, []
 
     def note(position: int, header: BatchHeader) -> None:
-        index.note(
-            header.base_offset, position, header.base_offset - segment.base_offset, header.max_timestamp, interval
-        )
+        index.note(header.base_offset, position, header.max_timestamp, interval)
 
     holes = walk_over(segment, index, start, stop, epochs, note)
     with suppress(OSError):  # it is in memory; the file can be mended another time
-        save_index(segment, index, len(index), index.covered(stop[1], stop[0], complete=True))
+        save_index(segment, index, len(index), index.covered(stop, complete=True))
     return index, holes

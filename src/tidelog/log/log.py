@@ -28,11 +28,12 @@ from tidelog.log.epochs import end_offset_for, epoch_at
 from tidelog.log.facts import Hole
 from tidelog.log.files import Buffer, Files
 from tidelog.log.header_block import HEADER_BLOCK
+from tidelog.log.index import Boundary
 from tidelog.log.pending import Done, Pending, Release, Waiters, let_go, take_back
 from tidelog.log.producers import Producer, find_duplicate, follow
 from tidelog.log.producers import expired as expired_producers
 from tidelog.log.reading import Reading
-from tidelog.log.recovery import Mark, Recovered, Report, recover
+from tidelog.log.recovery import Recovered, Report, recover
 from tidelog.log.retention import SegmentFacts, expired, is_old
 from tidelog.log.scrub import Scrub, Scrubbed
 from tidelog.log.segment import Segment
@@ -115,7 +116,7 @@ class Log:
             if self.loaded:
                 return
             clean = self._clean
-            mark = Mark(clean.position, clean.end_offset) if clean is not None else None
+            mark = Boundary(clean.position, clean.end_offset) if clean is not None else None
             files, committer = self._files, self._committer
             self._install(recover(self.folder, files, committer.open_files, self.settings, mark))
             self.loaded = True
@@ -124,6 +125,7 @@ class Log:
         reading, extent = self._reading, found.extent
         reading.interval = self.settings.index_interval_bytes
         reading.facts, reading.segments, reading.visible = found.facts, found.segments, extent
+        reading.holes.known = found.facts.holes
         self.recovery = found.report
         self.producers = found.producers
         self.leader_epoch = found.facts.epochs[-1].epoch
@@ -196,7 +198,7 @@ class Log:
         if reading.segments:
             old = reading.segments[-1]
             assert old.index is not None
-            covered = old.index.covered(offset, old.end, complete=True)
+            covered = old.index.covered(Boundary(old.end, offset), complete=True)
             fold = Snapshot(offset, offset, HEADER_BLOCK, dict(self.producers))
             self._plans.append(Plan(fold, old, old.index, len(old.index), covered))
         reading.segments = (*reading.segments, segment)
@@ -209,7 +211,7 @@ class Log:
 
     def _plan_at_end(self, segment: Segment) -> Plan:
         assert segment.index is not None
-        covered = segment.index.covered(self.end_offset, segment.end)
+        covered = segment.index.covered(Boundary(segment.end, self.end_offset))
         fold = Snapshot(self.end_offset, segment.base_offset, segment.end, dict(self.producers))
         return Plan(fold, segment, segment.index, len(segment.index), covered)
 
@@ -345,7 +347,7 @@ class Log:
 
     @property
     def holes(self) -> tuple[Hole, ...]:
-        return self._reading.facts.holes
+        return self._reading.holes.known
 
     def scrub(self, max_bytes: int) -> Scrubbed:
         """Checks some more of what is visible; waits for the disk."""
@@ -361,7 +363,7 @@ class Log:
         return [
             SegmentFacts(
                 segment.base_offset,
-                reading.end_of(segment)[1],
+                reading.end_of(segment).offset,
                 segment.end,
                 segment.latest[0] if segment.latest is not None else None,
             )
@@ -399,6 +401,9 @@ class Log:
         if offset > self.high_watermark:
             start, end = self.start_offset, self.high_watermark
             raise OffsetOutOfRange(f"offset {offset} is not in {start} to {end}", start, end)
+        if self._tail.synced is None:  # there is no folder yet, and nothing to delete
+            done(None)
+            return
         self.start_offset = max(offset, self.start_offset)
         whole = [segment for segment in self.segments()[:-1] if segment.end_offset <= self.start_offset]
         self._upkeep.delete(len(whole), self.start_offset, done)

@@ -3,9 +3,8 @@
 The loop's thread replaces `segments`, `visible` and `facts` whole; a reader takes each of them once. Nothing at or
 above `visible` is ever looked at.
 
-Known holes are in `facts.holes`, sorted. A read inside one that `repair` has not passed raises HoleError; inside a
-passed one it goes on behind it. A slice never contains one. A hole that is come upon is told to `on_hole`, which
-remembers it.
+A read inside a known hole raises HoleError, or goes on behind it when `repair` has passed it. A slice never contains
+one. A hole that is come upon is known at once, and told to `on_hole`, which sees to it that it is not forgotten.
 """
 
 from __future__ import annotations
@@ -14,51 +13,51 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 
-from tidelog.errors import HoleError, OffsetOutOfRange
+from tidelog.errors import HoleError, MalformedBatch, OffsetOutOfRange
+from tidelog.log.checking import check_batches
 from tidelog.log.facts import Facts, Hole
 from tidelog.log.files import read_fully
 from tidelog.log.header_block import HEADER_BLOCK
-from tidelog.log.index import NO_TIMESTAMP, Entry, Index
+from tidelog.log.holes import Holes
+from tidelog.log.index import NO_TIMESTAMP, Boundary, Index
 from tidelog.log.index_cache import IndexCache
 from tidelog.log.index_file import find_hole, rebuild_index
 from tidelog.log.segment import BadHeader, Place, Segment, Step
-from tidelog.log.slice import Cold, Slice
+from tidelog.log.slice import Asked, Cold, Slice
 from tidelog.log.tail import Extent
 from tidelog.record.header import BatchHeader
 
 
 class Reading:
-    __slots__ = ("_index_cache", "_rebuilding", "facts", "folder", "interval", "on_hole", "segments", "visible")
+    __slots__ = ("_index_cache", "_rebuilding", "facts", "holes", "interval", "on_hole", "segments", "visible")
 
     def __init__(self, folder: str, index_cache: IndexCache, on_hole: Callable[[Hole], None]) -> None:
-        self.folder = folder
         self.on_hole = on_hole
         self.interval = 0
         self.segments: tuple[Segment, ...] = ()
         self.visible: Extent | None = None
         self.facts = Facts()
+        self.holes = Holes(folder)
         self._index_cache = index_cache
         self._rebuilding = threading.Lock()
 
     # By offset --------------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, limit: int | None, *, min_one: bool, wait: bool) -> Slice | None:
-        visible, facts = self.visible, self.facts
+        visible, holes = self.visible, self.holes
         if visible is None:
             return None
+        asked = Asked(offset, max_bytes, limit)
         top = visible.offset if limit is None or limit > visible.offset else limit
-        if facts.holes:
-            offset = self._pass_holes(offset)
+        if holes.known:
+            offset = holes.passed(offset)
         if offset >= top:
             return None
         segment = self.segment_of(offset)
         place = segment.find_recent(offset) or self._find(segment, offset, wait)
-        stop = self.end_of(segment)[0]
-        if top < visible.offset:
-            stop = self._position_of(segment, top, wait)
-        for hole in facts.holes:
-            if hole.segment == segment.base_offset and hole.position >= place.position:
-                stop = min(stop, hole.position)
+        stop = self.end_of(segment).position if top == visible.offset else self._position_of(segment, top, wait)
+        if holes.known:
+            stop = holes.stop_before(segment.base_offset, place.position, stop)
         end = place.position + max_bytes
         end = stop if end >= stop else segment.boundary(place.position, end)
         if end < place.position + place.size:
@@ -70,7 +69,12 @@ class Reading:
             if not wait:
                 raise Cold
             file = segment.file()
-        return Slice(self, facts.epochs, segment, file, place.position, end - place.position, place.base_offset)
+        start = Boundary(place.position, place.base_offset)
+        return Slice(self, asked, self.facts.epochs, segment, file, start, end)
+
+    def find_slice(self, asked: Asked) -> Slice | None:
+        """The same read again, when more is known of what is bad."""
+        return self.read(*asked, min_one=True, wait=True)
 
     def segment_of(self, offset: int) -> Segment:
         segments = self.segments
@@ -80,17 +84,17 @@ class Reading:
             raise OffsetOutOfRange(f"offset {offset} was deleted; the first is {start}", start, self._high_watermark())
         return segments[at]
 
-    def end_of(self, segment: Segment) -> tuple[int, int]:
-        """Where the visible part of a segment ends: (position, offset)."""
+    def end_of(self, segment: Segment) -> Boundary:
+        """Where the visible part of a segment ends."""
         visible = self.visible
         assert visible is not None
         if segment is visible.segment:
-            return visible.position, visible.offset
+            return Boundary(visible.position, visible.offset)
         segments = self.segments
         following = bisect_right(segments, segment.base_offset, key=_base_offset)
         if segment.base_offset > visible.segment.base_offset or following == len(segments):
-            return HEADER_BLOCK, segment.base_offset
-        return segment.end, segments[following].base_offset
+            return Boundary(HEADER_BLOCK, segment.base_offset)
+        return Boundary(segment.end, segments[following].base_offset)
 
     def bytes_between(self, start: int, stop: int) -> int:
         """About how many bytes there are from one offset to another, without looking at the disk."""
@@ -110,25 +114,25 @@ class Reading:
         if place is not None:
             return place.position
         index = segment.index
-        entry = index.before_offset(offset - segment.base_offset) if index is not None else None
-        return entry.position if entry is not None else HEADER_BLOCK
+        return index.before_offset(offset).position if index is not None else HEADER_BLOCK
 
     def _find(self, segment: Segment, offset: int, wait: bool) -> Place:
         if not wait:
             raise Cold
-        end, end_offset = self.end_of(segment)
-        found = segment.find(self.index_of(segment), offset, end)
-        if found is None:
-            found = BadHeader(end, offset, f"offsets {offset} to {end_offset} are missing")
-        if isinstance(found, BadHeader):
-            raise self.found_bad(segment, found)
-        return found
+        while True:
+            start = self.holes.behind(segment.base_offset, self.index_of(segment).before_offset(offset), offset)
+            found = segment.find(start, offset, self.end_of(segment).position)
+            if isinstance(found, Place):
+                return found
+            hole = self._find_bad(segment, start)
+            if hole.end_offset > offset:
+                raise self.holes.error(hole)
 
     def _position_of(self, segment: Segment, offset: int, wait: bool) -> int:
         """Where an offset begins, or the end of the segment when it is behind it."""
-        end, end_offset = self.end_of(segment)
-        if offset >= end_offset:
-            return end
+        end = self.end_of(segment)
+        if offset >= end.offset:
+            return end.position
         return (segment.find_recent(offset) or self._find(segment, offset, wait)).position
 
     def index_of(self, segment: Segment) -> Index:
@@ -142,31 +146,31 @@ class Reading:
                     index, holes = rebuild_index(segment, stop, self.facts.epochs, self.interval)
                     segment.index = index
                     for hole in holes:
-                        self.on_hole(hole)
+                        self.note_hole(hole)
             self._index_cache.note(segment)
         return index
 
     # Holes ------------------------------------------------------------------------------------------------------------
 
-    def found_bad(self, segment: Segment, bad: BadHeader) -> HoleError:
-        """Finds out how far it goes, has it remembered, and gives the error to raise."""
-        hole = find_hole(segment, segment.index, bad, self.end_of(segment), self.facts.epochs)
-        self.on_hole(hole)
-        return self._hole_error(hole)
+    def found_bad(self, segment: Segment, start: Boundary, fault: str | None) -> HoleError:
+        """A bad batch begins there. The error is for whoever asked for it."""
+        return self.holes.error(self._note_bad(segment, start, fault))
 
-    def _pass_holes(self, offset: int) -> int:
-        for hole in self.facts.holes:
-            if hole.base_offset <= offset < hole.end_offset:
-                if not hole.passed:
-                    raise self._hole_error(hole)
-                offset = hole.end_offset
-        return offset
+    def note_hole(self, hole: Hole) -> None:
+        if self.holes.add(hole):
+            self.on_hole(hole)
 
-    def _hole_error(self, hole: Hole) -> HoleError:
-        return HoleError(
-            f"offsets {hole.base_offset} to {hole.end_offset - 1} in {self.folder} are damaged ({hole.reason});"
-            " restore them from a backup, or let readers pass them with tidelog repair --skip"
-        )
+    def _note_bad(self, segment: Segment, start: Boundary, fault: str | None) -> Hole:
+        """Finds out how far it goes, and has it remembered."""
+        hole = find_hole(segment, segment.index, start, fault, self.end_of(segment), self.facts.epochs)
+        self.note_hole(hole)
+        return hole
+
+    def _find_bad(self, segment: Segment, start: Boundary) -> Hole:
+        """A walk from there came to no good end; checksums say which batch is at fault."""
+        stop = self.end_of(segment)
+        checked = check_batches(segment.files, segment.file().fd, start, stop.position, self.facts.epochs)
+        return self._note_bad(segment, checked.end, checked.fault)
 
     # By time ----------------------------------------------------------------------------------------------------------
 
@@ -177,10 +181,13 @@ class Reading:
         for segment in self.segments:
             if self._latest(segment) < timestamp_ms:
                 continue
-            entry = self.index_of(segment).before_time(timestamp_ms)
-            for position, header in self._headers(segment, entry):
+            start = self.index_of(segment).before_time(timestamp_ms)
+            for position, header in self._headers(segment, start):
                 if header.max_timestamp >= timestamp_ms and header.next_offset > start_offset:
-                    found = _first_row(segment, position, header, timestamp_ms, start_offset)
+                    try:
+                        found = _first_row(segment, position, header, timestamp_ms, start_offset)
+                    except MalformedBatch as error:
+                        raise self.found_bad(segment, Boundary(position, header.base_offset), str(error)) from error
                     if found is not None:
                         return found
         return None
@@ -192,8 +199,8 @@ class Reading:
             return None
         latest = NO_TIMESTAMP
         for segment in self.segments:
-            if segment is not visible.segment:
-                latest = max(latest, self._latest(segment)) if self.end_of(segment)[1] > segment.base_offset else latest
+            if segment is not visible.segment and self.end_of(segment).offset > segment.base_offset:
+                latest = max(latest, self._latest(segment))
         latest = max(latest, self._latest_below(visible))
         return self.offset_at(latest, start_offset) if latest != NO_TIMESTAMP else None
 
@@ -207,25 +214,24 @@ class Reading:
         at = bisect_right(index.positions, visible.position - 1) - 1
         if at < 0:
             return NO_TIMESTAMP
-        entry = Entry(index.positions[at], index.offsets[at])
-        behind = (header.max_timestamp for _, header in self._headers(visible.segment, entry))
+        start = index.before_position(visible.position - 1)
+        behind = (header.max_timestamp for _, header in self._headers(visible.segment, start))
         return max(index.times[at], max(behind, default=NO_TIMESTAMP))
 
-    def _headers(self, segment: Segment, entry: Entry | None) -> Iterator[Step]:
-        """The visible headers from an entry on, passing what may be passed."""
-        position, relative = entry or (HEADER_BLOCK, 0)
-        offset = segment.base_offset + relative
-        while True:
-            for step in segment.walk(position, offset, self.end_of(segment)[0]):
+    def _headers(self, segment: Segment, start: Boundary) -> Iterator[Step]:
+        """The visible headers from a boundary on, passing what may be passed."""
+        stop = self.end_of(segment)
+        while start.position < stop.position:
+            for step in segment.walk(start, stop.position):
                 if isinstance(step, BadHeader):
                     break
+                start = Boundary(step.position, step.header.base_offset)
                 yield step
             else:
                 return
-            passed = [hole for hole in self.facts.holes if hole.passed and hole.base_offset == step.offset]
-            if not passed:
-                raise self.found_bad(segment, step)
-            position, offset = passed[0].end_position, passed[0].end_offset
+            hole = self._find_bad(segment, start)
+            self.holes.passed(hole.base_offset)
+            start = Boundary(hole.end_position, hole.end_offset)
 
     def _high_watermark(self) -> int:
         return self.visible.offset if self.visible is not None else 0

@@ -27,7 +27,7 @@ from tidelog.log.epochs import Epoch, raised
 from tidelog.log.facts import Facts, Hole
 from tidelog.log.files import TEMPORARY, Files, OpenFile, read_fully, remove_files, write_fully
 from tidelog.log.header_block import HEADER_BLOCK, SLOT_AT, Slot, pack_block, unpack_block, unpack_slots
-from tidelog.log.index import Index
+from tidelog.log.index import Boundary, Index
 from tidelog.log.index_file import load_index_up_to, walk_over
 from tidelog.log.open_files import OpenFiles
 from tidelog.log.producers import Producer, follow
@@ -39,13 +39,6 @@ from tidelog.record.header import BatchHeader
 CUT_SUFFIX = ".cut"
 COPY_WINDOW = 1 << 20
 CUTS_KEPT = 8
-
-
-class Mark(NamedTuple):
-    """A boundary in a segment. The order of two marks is that of their positions."""
-
-    position: int
-    offset: int
 
 
 class Report(NamedTuple):
@@ -77,16 +70,16 @@ class Recovered(NamedTuple):
     producers: dict[int, Producer]
     facts: Facts
     slot_sequence: int
-    saved: Mark  # of the newest snapshot, or where one would have begun
+    saved: Boundary  # of the newest snapshot, or where one would have begun
     report: Report
 
 
 NOWHERE = 1 << 62
-ANYWHERE = (NOWHERE, NOWHERE)
+ANYWHERE = Boundary(NOWHERE, NOWHERE)
 
 
 def recover(
-    folder: str, files: Files, open_files: OpenFiles, settings: LogSettings, clean: Mark | None = None
+    folder: str, files: Files, open_files: OpenFiles, settings: LogSettings, clean: Boundary | None = None
 ) -> Recovered:
     """`clean` is where a clean stop left the last segment."""
     return Recovery(folder, files, open_files, settings).run(clean)
@@ -107,11 +100,11 @@ class Recovery:
         self._now_ms = time.time_ns() // 1_000_000
         self._folded = 0  # batches below this offset are in the producers already
 
-    def run(self, clean: Mark | None) -> Recovered:
+    def run(self, clean: Boundary | None) -> Recovered:
         segments = self._list()
         facts = self._load_facts(segments)
         if not segments:
-            return Recovered((), None, {}, facts, FIRST_SLOT, Mark(HEADER_BLOCK, -1), Report())
+            return Recovered((), None, {}, facts, FIRST_SLOT, Boundary(HEADER_BLOCK, -1), Report())
         kept = snapshot.load_newest(self._files, self._folder, self._names)
         segments = self._drop_deleted(segments, min(facts.start_offset, kept.offset if kept is not None else 0))
         last = segments[-1]
@@ -119,17 +112,17 @@ class Recovery:
             clean = None
         slot = self._read_head(last)
         index, indexed, _ = load_index_up_to(last, ANYWHERE)
-        floor = max(_floors(last, slot, kept, clean, Mark(*indexed)))
+        floor = max(_floors(last, slot, kept, clean, indexed))
         self._fold_complete(segments, kept, facts)
-        self._walk_to_floor(last, index, Mark(*indexed), floor, kept, facts)
+        self._walk_to_floor(last, index, indexed, floor, kept, facts)
         end, report = self._check_rest(last, floor, facts)
         facts, raised_epoch = self._conclude(facts, end.offset, unclean=clean is None)
         report = report._replace(holes=tuple(self._holes), mended=tuple(self._mended), raised_epoch=raised_epoch)
         sequence = slot.sequence + 1 if slot is not None else FIRST_SLOT
         extent = Extent(last, end.position, end.offset)
-        saved = Mark(HEADER_BLOCK, -1)
+        saved = Boundary(HEADER_BLOCK, -1)
         if kept is not None:
-            saved = Mark(kept.position if kept.segment == last.base_offset else HEADER_BLOCK, kept.offset)
+            saved = Boundary(kept.position if kept.segment == last.base_offset else HEADER_BLOCK, kept.offset)
         return Recovered(tuple(segments), extent, self._producers, facts, sequence, saved, report)
 
     # The folder -------------------------------------------------------------------------------------------------------
@@ -167,7 +160,7 @@ class Recovery:
         facts = Facts(segments[0].base_offset if segments else 0, not self._settings.durable)
         epochs = [facts.epochs[0]]
         for segment in segments:
-            for step in segment.walk(HEADER_BLOCK, segment.base_offset, segment.end):
+            for step in segment.walk(Boundary(HEADER_BLOCK, segment.base_offset), segment.end):
                 if isinstance(step, Step) and step.header.leader_epoch > epochs[-1].epoch:
                     epochs.append(Epoch(step.header.leader_epoch, step.header.base_offset))
         facts = facts._replace(epochs=tuple(epochs))
@@ -203,14 +196,18 @@ class Recovery:
             self._folded = kept.offset
         for segment, following in pairwise(segments):
             start = _fold_start(segment, kept)
-            stop = (segment.end, following.base_offset)
-            if self._folded < following.base_offset:
-                self._holes += walk_over(
-                    segment, Index(), (start.position, start.offset), stop, facts.epochs, self._fold
-                )
+            stop = Boundary(segment.end, following.base_offset)
+            if self._folded < stop.offset:
+                self._holes += walk_over(segment, Index(segment.base_offset), start, stop, facts.epochs, self._fold)
 
     def _walk_to_floor(
-        self, last: Segment, index: Index, indexed: Mark, floor: Mark, kept: snapshot.Snapshot | None, facts: Facts
+        self,
+        last: Segment,
+        index: Index,
+        indexed: Boundary,
+        floor: Boundary,
+        kept: snapshot.Snapshot | None,
+        facts: Facts,
     ) -> None:
         if last.end < floor.position:
             self._mended.append(
@@ -224,13 +221,10 @@ class Recovery:
 
         def note(position: int, header: BatchHeader) -> None:
             if position >= indexed.position:
-                relative = header.base_offset - last.base_offset
-                index.note(header.base_offset, position, relative, header.max_timestamp, interval)
+                index.note(header.base_offset, position, header.max_timestamp, interval)
             self._fold(position, header)
 
-        start = min(indexed, folded)
-        stop = (floor.position, floor.offset)
-        self._holes += walk_over(last, index, (start.position, start.offset), stop, facts.epochs, note)
+        self._holes += walk_over(last, index, min(indexed, folded), floor, facts.epochs, note)
         last.index = index
 
     def _fold(self, position: int, header: BatchHeader) -> None:
@@ -241,30 +235,29 @@ class Recovery:
             producer = self._producers.get(producer_id)
             self._producers[producer_id] = follow(producer, header, header.last_offset, self._now_ms, append_time)
 
-    def _check_rest(self, last: Segment, floor: Mark, facts: Facts) -> tuple[Mark, Report]:
+    def _check_rest(self, last: Segment, floor: Boundary, facts: Facts) -> tuple[Boundary, Report]:
         """Above the floor: what is good stays and is synced, the rest is cut."""
         file = last.file()
         size = last.end
         last.checked.own_from = last.end = floor.position
         if size == floor.position:
             return floor, Report()
-        checked = check_batches(
-            self._files, file.fd, floor.position, size, floor.offset, facts.epochs, keep_headers=True
-        )
+        checked = check_batches(self._files, file.fd, floor, size, facts.epochs, keep_headers=True)
+        end = checked.end
         for position, header in checked.headers:
             last.note(header.base_offset, header.size, header.max_timestamp, self._settings.index_interval_bytes)
             self._fold(position, header)
         report = Report(scanned_bytes=size - floor.position)
         if checked.fault is not None:
-            name = f"{checked.offset:020d}{CUT_SUFFIX}"
-            self._save_cut(file, checked.position, size, name)
-            report = report._replace(cut_bytes=size - checked.position, cut_file=name, cut_reason=checked.fault)
-            self._files.truncate(file.fd, checked.position)
-        for position in range(floor.position, checked.position, COPY_WINDOW):
-            data = read_fully(self._files, file.fd, min(COPY_WINDOW, checked.position - position), position)
+            name = f"{end.offset:020d}{CUT_SUFFIX}"
+            self._save_cut(file, end.position, size, name)
+            report = report._replace(cut_bytes=size - end.position, cut_file=name, cut_reason=checked.fault)
+            self._files.truncate(file.fd, end.position)
+        for position in range(floor.position, end.position, COPY_WINDOW):
+            data = read_fully(self._files, file.fd, min(COPY_WINDOW, end.position - position), position)
             write_fully(self._files, file.fd, data, position)
         self._files.sync(file.fd)
-        return Mark(checked.position, checked.offset), report
+        return end, report
 
     def _save_cut(self, file: OpenFile, position: int, size: int, name: str) -> None:
         """A copy of what is about to be cut; nobody has been told that it was there, so it may also fail."""
@@ -296,21 +289,21 @@ class Recovery:
 
 
 def _floors(
-    last: Segment, slot: Slot | None, kept: snapshot.Snapshot | None, clean: Mark | None, indexed: Mark
-) -> list[Mark]:
+    last: Segment, slot: Slot | None, kept: snapshot.Snapshot | None, clean: Boundary | None, indexed: Boundary
+) -> list[Boundary]:
     """Everything that says how much of the last segment was synced."""
-    floors = [Mark(HEADER_BLOCK, last.base_offset), indexed]
+    floors = [Boundary(HEADER_BLOCK, last.base_offset), indexed]
     if slot is not None:
-        floors.append(Mark(slot.synced_position, slot.synced_offset))
+        floors.append(Boundary(slot.synced_position, slot.synced_offset))
     if kept is not None and kept.segment == last.base_offset:
-        floors.append(Mark(kept.position, kept.offset))
+        floors.append(Boundary(kept.position, kept.offset))
     if clean is not None:
         floors.append(clean)
     return floors
 
 
-def _fold_start(segment: Segment, kept: snapshot.Snapshot | None) -> Mark:
+def _fold_start(segment: Segment, kept: snapshot.Snapshot | None) -> Boundary:
     """Where the headers of a segment begin that a snapshot does not have in it."""
     if kept is not None and kept.segment == segment.base_offset:
-        return Mark(kept.position, kept.offset)
-    return Mark(HEADER_BLOCK, segment.base_offset)
+        return Boundary(kept.position, kept.offset)
+    return Boundary(HEADER_BLOCK, segment.base_offset)

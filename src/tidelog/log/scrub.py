@@ -7,9 +7,10 @@ from typing import NamedTuple
 from tidelog.log.checking import check_batches
 from tidelog.log.facts import Hole
 from tidelog.log.header_block import HEADER_BLOCK
+from tidelog.log.index import Boundary
 from tidelog.log.index_file import find_hole
 from tidelog.log.reading import Reading
-from tidelog.log.segment import BadHeader, Segment
+from tidelog.log.segment import Segment
 
 SCRUB_STEP = 4 << 20  # checked between two looks at how far we are
 
@@ -23,12 +24,12 @@ class Scrubbed(NamedTuple):
 class Scrub:
     """Remembers how far it has come. One thread at a time, any thread."""
 
-    __slots__ = ("_offset", "_position", "_reading", "_segment")
+    __slots__ = ("_at", "_reading", "_segment")
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
         self._segment: Segment | None = None
-        self._position = self._offset = 0
+        self._at = Boundary(0, 0)
 
     def run(self, max_bytes: int) -> Scrubbed:
         """Checks about `max_bytes`; what is bad is told to the partition, and comes back."""
@@ -38,9 +39,9 @@ class Scrub:
             if not self._find_next():
                 self._segment = None
                 return Scrubbed(checked_bytes, tuple(holes), True)
-            before = self._position
+            before = self._at.position
             hole = self._step(min(max_bytes - checked_bytes, SCRUB_STEP))
-            checked_bytes += self._position - before
+            checked_bytes += self._at.position - before
             if hole is not None:
                 holes.append(hole)
         return Scrubbed(checked_bytes, tuple(holes), False)
@@ -50,14 +51,14 @@ class Scrub:
         segments = self._reading.segments
         segment = self._segment
         if segment is not None and segment in segments:
-            if self._position < self._reading.end_of(segment)[0]:
+            if self._at.position < self._reading.end_of(segment).position:
                 return True
             later = [other for other in segments if other.base_offset > segment.base_offset]
         else:
             later = list(segments)
         for following in later:
-            if self._reading.visible is not None and self._reading.end_of(following)[0] > HEADER_BLOCK:
-                self._segment, self._position, self._offset = following, HEADER_BLOCK, following.base_offset
+            if self._reading.visible is not None and self._reading.end_of(following).position > HEADER_BLOCK:
+                self._segment, self._at = following, Boundary(HEADER_BLOCK, following.base_offset)
                 return True
         return False
 
@@ -65,22 +66,19 @@ class Scrub:
         segment = self._segment
         assert segment is not None
         index = self._reading.index_of(segment)
-        end = self._reading.end_of(segment)
-        stop = index.after_position(self._position + max_bytes)
-        limit = min(stop.position, end[0]) if stop is not None else end[0]
+        start, end = self._at, self._reading.end_of(segment)
+        stop = min(index.after_position(start.position + max_bytes) or end, end).position
         file = segment.file()
-        size = limit - self._position
-        cached = segment.files.is_cached(file.fd, self._position, size)
+        cached = segment.files.is_cached(file.fd, start.position, stop - start.position)
         epochs = self._reading.facts.epochs
-        checked = check_batches(segment.files, file.fd, self._position, limit, self._offset, epochs)
-        segment.checked.add(self._position, checked.position)
+        checked = check_batches(segment.files, file.fd, start, stop, epochs)
+        segment.checked.add(start.position, checked.end.position)
         if not cached:
-            segment.files.forget(file.fd, self._position, size)
-        self._position, self._offset = checked.position, checked.offset
+            segment.files.forget(file.fd, start.position, stop - start.position)
+        self._at = checked.end
         if checked.fault is None:
             return None
-        bad = BadHeader(checked.position, checked.offset, checked.fault)
-        hole = find_hole(segment, index, bad, end, epochs)
-        self._reading.on_hole(hole)
-        self._position, self._offset = hole.end_position, hole.end_offset
+        hole = find_hole(segment, index, checked.end, checked.fault, end, epochs)
+        self._reading.note_hole(hole)
+        self._at = Boundary(hole.end_position, hole.end_offset)
         return hole

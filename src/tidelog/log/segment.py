@@ -22,7 +22,7 @@ from tidelog.errors import MalformedBatch
 from tidelog.log.checked_ranges import CheckedRanges
 from tidelog.log.files import Files, OpenFile, read_fully, remove_files
 from tidelog.log.header_block import HEADER_BLOCK
-from tidelog.log.index import Entry, Index
+from tidelog.log.index import Boundary, Index
 from tidelog.log.open_files import OpenFiles
 from tidelog.record.codec import peek
 from tidelog.record.header import HEADER_SIZE, BatchHeader
@@ -94,7 +94,7 @@ class Segment:
     def plan(cls, files: Files, open_files: OpenFiles, folder: str, base_offset: int, now_ms: int) -> Segment:
         segment = cls(files, open_files, folder, base_offset, HEADER_BLOCK)
         segment.created_ms = now_ms
-        segment.index = Index()
+        segment.index = Index(base_offset)
         return segment
 
     # Its files --------------------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class Segment:
         position = self.end
         index = self.index
         assert index is not None
-        index.note(base_offset, position, base_offset - self.base_offset, max_timestamp, interval)
+        index.note(base_offset, position, max_timestamp, interval)
         offsets, positions = self.recent
         if len(offsets) >= 2 * RECENT_BATCHES:
             self.recent = Recent(offsets[RECENT_BATCHES:], positions[RECENT_BATCHES:])
@@ -178,21 +178,21 @@ class Segment:
         following = positions[at + 1] if at + 1 < len(positions) else self.end
         return Place(start, following - start, offsets[at])
 
-    def find(self, index: Index, offset: int, limit: int) -> Place | BadHeader | None:
-        """The batch with this offset, or the first one after it, before position `limit`."""
-        for step in self.walk_from(index.before_offset(offset - self.base_offset), limit):
+    def find(self, start: Boundary, offset: int, limit: int) -> Place | BadHeader | None:
+        """The batch with this offset, walking from a boundary before it, and not beyond position `limit`."""
+        for step in self.walk(start, limit):
             if isinstance(step, BadHeader):
                 return step
             if step.header.next_offset > offset:
                 return Place(step.position, step.header.size, step.header.base_offset)
         return None
 
-    def walk_from(self, entry: Entry | None, limit: int) -> Iterator[Step | BadHeader]:
-        position, relative = entry or (HEADER_BLOCK, 0)
-        return self.walk(position, self.base_offset + relative, limit)
+    def walk(self, start: Boundary, limit: int) -> Iterator[Step | BadHeader]:
+        """The headers from a boundary to another, up to the first bad one; only that offsets are dense is checked.
 
-    def walk(self, position: int, expected: int, limit: int) -> Iterator[Step | BadHeader]:
-        """The headers from a batch to a boundary, up to the first bad one; only that offsets are dense is checked."""
+        So what comes may still be bad, and when an offset does not follow, the batch before may be the one at fault.
+        """
+        position, expected = start
         file = self.file()
         while position < limit:
             window = read_fully(self.files, file.fd, min(WALK_WINDOW, limit - position), position)
@@ -222,4 +222,4 @@ class Segment:
         if at >= 0:
             return max(positions[at], start)
         index = self.index
-        return start if index is None else max(index.boundary(stop, start), start)
+        return start if index is None else max(index.before_position(stop).position, start)

@@ -7,45 +7,56 @@ it reads and checks what comes from the disk, so that rot is never sent on.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from tidelog.errors import HoleError
 from tidelog.log.checking import check_batches
 from tidelog.log.epochs import History
 from tidelog.log.files import Files, OpenFile, read_fully
-from tidelog.log.segment import BadHeader, Segment
+from tidelog.log.index import Boundary
+from tidelog.log.segment import Segment
 
 
 class Cold(Exception):
     """What was asked for is not in memory: ask again in a thread that may wait for the disk."""
 
 
-class Holes(Protocol):
-    def found_bad(self, segment: Segment, bad: BadHeader) -> Exception: ...
+class Asked(NamedTuple):
+    """What a slice is the answer to."""
+
+    offset: int
+    max_bytes: int
+    limit: int | None
+
+
+class Reader(Protocol):
+    def find_slice(self, asked: Asked) -> Slice | None: ...
+    def found_bad(self, segment: Segment, start: Boundary, fault: str) -> HoleError: ...
 
 
 class Slice:
-    """`size` may shrink in `warm`. One thread at a time."""
+    """`position` and `size` may change in `warm`. One thread at a time."""
 
-    __slots__ = ("_epochs", "_file", "_files", "_holes", "_segment", "base_offset", "position", "size")
+    __slots__ = ("_asked", "_epochs", "_file", "_files", "_reader", "_segment", "base_offset", "position", "size")
 
     def __init__(
         self,
-        holes: Holes,
+        reader: Reader,
+        asked: Asked,
         epochs: History,
         segment: Segment,
         file: OpenFile,
-        position: int,
-        size: int,
-        base_offset: int,
+        start: Boundary,
+        stop: int,
     ) -> None:
-        self._holes = holes
+        self._reader = reader
+        self._asked = asked
         self._epochs = epochs
         self._segment = segment
         self._files: Files = segment.files
         self._file: OpenFile | None = file
-        self.position = position
-        self.size = size
-        self.base_offset = base_offset  # of the first batch, which may be below the offset that was asked for
+        self.position, self.base_offset = start  # the first batch may begin below the offset that was asked for
+        self.size = stop - start.position
 
     def fileno(self) -> int:
         return self._held().fd
@@ -60,15 +71,27 @@ class Slice:
         return self._files.is_cached(self._held().fd, self.position, self.size)
 
     def warm(self) -> None:
-        """Reads and checks. A bad batch ends the slice before it; HoleError when that is the first one."""
-        stop = self.position + self.size
-        checked = check_batches(self._files, self._held().fd, self.position, stop, self.base_offset, self._epochs)
-        self._segment.checked.add(self.position, checked.position)
-        if checked.fault is not None:
-            error = self._holes.found_bad(self._segment, BadHeader(checked.position, checked.offset, checked.fault))
-            if checked.position == self.position:
-                raise error
-            self.size = checked.position - self.position
+        """Reads and checks. A bad batch ends the slice before it; HoleError when the offset asked for is in it."""
+        while True:
+            start = Boundary(self.position, self.base_offset)
+            stop = self.position + self.size
+            checked = check_batches(self._files, self._held().fd, start, stop, self._epochs)
+            self._segment.checked.add(self.position, checked.end.position)
+            if checked.fault is None:
+                return
+            error = self._reader.found_bad(self._segment, checked.end, checked.fault)
+            if checked.end.offset > self._asked.offset:
+                self.size = checked.end.position - self.position
+                return
+            self._find_again(error)
+
+    def _find_again(self, error: HoleError) -> None:
+        """A bad header led here: now that it is known, the batch that was asked for may be found behind it."""
+        found = self._reader.find_slice(self._asked)
+        if found is None or (found._segment is self._segment and found.position <= self.position):
+            raise error
+        self._segment, self._file = found._segment, found._file
+        self.position, self.size, self.base_offset = found.position, found.size, found.base_offset
 
     def release(self) -> None:
         self._file = None

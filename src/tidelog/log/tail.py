@@ -172,14 +172,17 @@ class Tail:
             if self.synced is not None:
                 self._write_slot(self.synced.segment.file())
 
-    def make(self, segment: Segment) -> Extent | None:
-        """Rolls: the old segment is wholly synced before the new one has a name. Returns what that made durable."""
+    def finish(self) -> Extent | None:
+        """The first half of a roll: the old segment is wholly synced before the new one has a name."""
         old = self.written
-        committed = self.sync(old.segment, old.segment.file()) if old is not None else None
+        return self.sync(old.segment, old.segment.file()) if old is not None else None
+
+    def make(self, segment: Segment) -> None:
+        """The other half: the new segment, durably."""
         with self.lock:
             if self.offline:
                 raise SyncFailed(EIO, "an earlier sync failed")
-            if old is None:
+            if self.written is None:
                 self._make_folder()
             file = self._create(segment)
             try:
@@ -190,7 +193,6 @@ class Tail:
                 raise SyncFailed(*error.args) from error
             self._slot_sequence = FIRST_SLOT
             self.synced = self.written = Extent(segment, HEADER_BLOCK, segment.base_offset)
-        return committed
 
     def _make_folder(self) -> None:
         self._files.make_folder(self._folder)

@@ -73,7 +73,7 @@ class Upkeep:
         self._snapshot_offset = snapshot_offset
         self._newest_plan = None
         self._doomed.clear()
-        self._saved_facts = self._reading.facts
+        self._saved_facts = self._facts()
 
     # Facts ------------------------------------------------------------------------------------------------------------
 
@@ -82,26 +82,24 @@ class Upkeep:
         self._submit(self._save_facts, done)
 
     def remember(self, hole: Hole) -> None:
-        """A hole was come upon, perhaps not for the first time."""
-        facts = self._reading.facts
-        if any(known.base_offset <= hole.base_offset < known.end_offset for known in facts.holes):
-            return
+        """A hole was come upon."""
         offsets = f"offsets {hole.base_offset} to {hole.end_offset - 1}"
         self._on_trouble(f"{self._folder}: {offsets} are damaged ({hole.reason})")
-        self.change_facts(facts._replace(holes=tuple(sorted([*facts.holes, hole]))), nobody_waits)
+        self.change_facts(self._reading.facts, nobody_waits)
 
     def pass_holes(self) -> tuple[Hole, ...]:
         """Lets readers pass every hole from now on, durably, in this thread. Returns those that were open."""
-        facts = self._reading.facts
-        passed = facts._replace(holes=tuple(hole._replace(passed=True) for hole in facts.holes))
-        self._reading.facts = passed
+        holes = self._reading.holes.pass_all()
         self._save_facts()
-        return tuple(hole for hole in facts.holes if not hole.passed)
+        return holes
 
     def _save_facts(self) -> None:
-        facts = self._reading.facts
+        facts = self._facts()
         facts_file.save(self._files, self._folder, facts)
         self._saved_facts = facts
+
+    def _facts(self) -> Facts:
+        return self._reading.facts._replace(holes=self._reading.holes.known)
 
     # Snapshots and indexes --------------------------------------------------------------------------------------------
 
@@ -124,7 +122,7 @@ class Upkeep:
 
     def close(self, plan: Plan | None) -> None:
         """Leaves nothing undone, in this thread; the plan is for what has no snapshot yet."""
-        if self._saved_facts != self._reading.facts or self._doomed:
+        if self._saved_facts != self._facts() or self._doomed:
             self._delete_doomed()
         if plan is not None:
             self.write(plan, durable=False)
