@@ -175,9 +175,13 @@ class Broker:
         """What can wait until the first acks are out."""
         _ = self.coordinator
         found: list[tuple[bytes, int]] = []
+
+        def look() -> None:
+            found.extend(self._folder.partitions())
+            self._folder.remove_left_overs()
+
         self.scheduler.in_thread(
-            lambda: found.extend(self._folder.partitions()),
-            lambda _result, _error: self._partitions.remove_orphans(found, self.topics.by_id),
+            look, lambda _result, _error: self._partitions.remove_orphans(found, self.topics.by_id)
         )
 
     def drain(self) -> None:

@@ -22,6 +22,7 @@ A snapshot file `TOPIC.NNNNNNNNNNNNNNNNNNNN.fold` in the data folder (the offset
 from __future__ import annotations
 
 import struct
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -61,7 +62,7 @@ class InternalTopic:
         self.state: Any = None
         self._fold = fold
         self._on_lost = on_lost
-        self._watching = False
+        self._unsettled: deque[tuple[int, list[NewRecord]]] = deque()  # applied, not yet visible; with where each ends
         self._appended_bytes = 0
         self._snapshotting = False
 
@@ -84,24 +85,29 @@ class InternalTopic:
         batch = encode([(record.key, record.value, (), wall_ms) for record in records])
         self.log.append(memoryview(batch), check(batch), wall_ms)
         self._appended_bytes += len(batch)
-        if not self._watching:
-            self._watch()
+        self._unsettled.append((self.log.end_offset, records))
+        self.log.when_visible(self.log.end_offset, self._settled)
         return [self._fold.apply(self.state, record.key, record.value) for record in records]
 
-    def _watch(self) -> None:
-        self._watching = True
-        self.log.when_visible(self.log.end_offset, self._settled)
-
     def _settled(self, error: StorageError | None) -> None:
-        self._watching = False
-        if error is not None:
+        """Of one batch, and so of all before it; or of the first that failed, and so of all behind it."""
+        unsettled = self._unsettled
+        if error is None:
+            while unsettled and unsettled[0][0] <= self.log.high_watermark:
+                unsettled.popleft()
+            return
+        lost = bool(unsettled) and unsettled[-1][0] > self.log.end_offset
+        while unsettled and unsettled[-1][0] > self.log.end_offset:
+            unsettled.pop()
+        if lost:
             self._on_lost(error)
-        elif self.log.high_watermark < self.log.end_offset:
-            self._watch()
 
     def refold(self) -> None:
-        """Back to what the log has: what was applied and not written has never been."""
+        """Back to what the log has, synced or about to be: what was applied and not written has never been."""
         self.state, _ = self._load(self.log.high_watermark)
+        for _, records in self._unsettled:
+            for record in records:
+                self._fold.apply(self.state, record.key, record.value)
 
     # Snapshots ---------------------------------------------------------------------------------------------------
 
@@ -202,7 +208,6 @@ class InternalTopic:
                     assert row.key is not None, "every record of an internal topic has a key"
                     yield row.key, row.value
                     offset = row.offset + 1
-
 
     def _read(self, offset: int, upto: int) -> Columns | None:
         """A fold never skips: what cannot be read stops it, and only a person can decide to go on without."""

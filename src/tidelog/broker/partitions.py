@@ -82,14 +82,21 @@ class Partitions:
 
         def destroy(error: StorageError | None) -> None:
             if error is not None:
-                if mark is not None:
-                    self._marks[partition_name(topic.topic_id, index)] = mark
+                self._restore(topic, index, partition, mark)
             elif partition is not None:
                 partition.log.destroy()
             else:
                 self._committer.background.submit(partial(self._remove, path))
 
         decided_in.when_visible(decided_in.end_offset, destroy)
+
+    def _restore(self, topic: Topic, index: int, partition: Partition | None, mark: CleanMark | None) -> None:
+        """The topic's end could not be written. Its log may have appends under way: a second one would not know."""
+        if partition is not None:
+            partition.dropped = False
+            self._open[topic.name, index] = partition
+        if mark is not None:
+            self._marks[partition_name(topic.topic_id, index)] = mark
 
     def keep_only(self, names: Collection[str]) -> None:
         """Forgets those of other topics, without touching their folders."""
