@@ -164,7 +164,7 @@ class Broker:
             self._committer.start()
             self._topics.recover(self._open(TOPICS_TOPIC, 0).log, self._folder.path, self._files)
         except BaseException:
-            self._folder.close()
+            self.stop(clean=False)
             raise
         if self.topics.configs:
             self._follow_settings()

@@ -76,7 +76,13 @@ class Server:
 
     def start(self) -> None:
         self.broker.start()
-        self._bind()
+        try:
+            self._bind()
+        except BaseException:
+            for listening in self._sockets:
+                listening.close()
+            self.broker.stop()
+            raise
         self._loop.call_later(IDLE_SWEEP_S, self._sweep_idle)
 
     def run(self) -> None:
