@@ -55,6 +55,32 @@ def test_cancelled_timers_do_not_pile_up(loop):
 
 
 @proves("T2")
+def test_a_timer_rings_once_also_when_others_are_cancelled_as_it_rings(loop):
+    rung = []
+    others = [loop.call_later(3600, lambda: None) for _ in range(CANCELLED_MAX)]
+
+    def cancel_all() -> None:
+        for timer in [due, *others]:
+            timer.cancel()
+
+    due = loop.call_later(0, cancel_all)
+    loop.call_later(0, lambda: rung.append("once"))
+    loop.call_later(0.02, loop.stop)
+    loop.run()
+    assert rung == ["once"]
+
+
+@proves("T2")
+def test_a_timer_that_has_rung_is_not_counted_as_cancelled(loop):
+    def ring(count: int) -> None:
+        timer = loop.call_later(0, lambda: (timer.cancel(), ring(count - 1) if count else loop.stop()))
+
+    ring(100)
+    loop.run()
+    assert loop._cancelled == 0
+
+
+@proves("T2")
 def test_no_wake_up_from_another_thread_is_ever_lost(loop):
     count = 20_000
     done = []

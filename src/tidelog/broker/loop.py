@@ -50,9 +50,13 @@ class TimerHandle:
     def __lt__(self, other: TimerHandle) -> bool:
         return (self.at, self.number) < (other.at, other.number)
 
+    def take(self) -> Action | None:
+        """The action, to be done now; from here on there is nothing to cancel."""
+        action, self.action = self.action, None
+        return action
+
     def cancel(self) -> None:
-        if self.action is not None:
-            self.action = None
+        if self.take() is not None:
             self._loop.timer_cancelled()
 
 
@@ -109,9 +113,8 @@ class Loop:
             if events & WRITE and writer is not None and self._still_writes(key.fd, writer):
                 self._do(writer)
         now = self.time()
-        timers = self._timers
-        while timers and timers[0].at <= now:
-            action = heappop(timers).action
+        while self._timers and self._timers[0].at <= now:  # an action may make the heap anew
+            action = heappop(self._timers).take()
             if action is None:
                 self._cancelled -= 1
             else:
