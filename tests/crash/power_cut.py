@@ -24,7 +24,8 @@ NOW = 1_700_000_000_000
 SETTINGS = LogSettings(segment_bytes=24_000, index_interval_bytes=600, producer_expiration_ms=1 << 50)
 READ_BYTES = 5000
 CLEAN_STOPS = 0.3
-CRASH_AFTER_CLEAN_STOP = 0.5
+CRASHES = 0.7
+CUT_OPERATIONS = (None, None, "sync", "write", "sync_folder", "rename", "truncate")
 
 
 @dataclass
@@ -79,9 +80,9 @@ class Story:
 
     # One life ---------------------------------------------------------------------------------------------------------
 
-    def live(self, steps: int, cut_after: int) -> None:
+    def live(self, steps: int, cut_after: int, operation: str | None = None) -> None:
         """Opens the log, works on it until the power goes or the steps are done."""
-        self.disk.cut_power_at(cut_after)
+        self.disk.cut_power_at(cut_after, operation)
         try:
             self._open()
             self.check()
@@ -149,6 +150,11 @@ class Story:
             return
         if not self.disk.is_off:
             self.clean = mark
+
+    def kill(self) -> None:
+        """The process is gone, the power is not: what was written can still be read, synced or not."""
+        self.lives += 1
+        self.disk.mend()
 
     def crash(self) -> None:
         """The power is gone; another life begins on what is left. A mark that is on the disk stays good."""
@@ -322,10 +328,14 @@ def tell_story(folder: Path, seed: int, **options: object) -> Story:
     """A few lives with power cuts anywhere, also while the log recovers."""
     story = Story(folder, seed, **options)  # type: ignore[arg-type]
     for _ in range(story.rng.randint(1, 4)):
-        story.live(steps=story.rng.randint(10, 150), cut_after=story.rng.choice((3, 20, 100, 400)))
+        operation = story.rng.choice(CUT_OPERATIONS)
+        cut_after = story.rng.choice((3, 20, 100, 400)) if operation is None else story.rng.randint(1, 12)
+        story.live(story.rng.randint(10, 150), cut_after, operation)
         if story.log is not None and story.rng.random() < CLEAN_STOPS:
             story.stop()
-        if story.clean is None or story.rng.random() < CRASH_AFTER_CLEAN_STOP:
+        if story.disk.is_off or story.rng.random() < CRASHES:
             story.crash()
+        elif story.clean is None:
+            story.kill()
     story.finish()
     return story

@@ -133,12 +133,13 @@ class Log:
         self.start_offset = max(found.facts.start_offset, first)
         self.end_offset = self.high_watermark = extent.offset if extent is not None else self.start_offset
         self._saved_offset = found.saved.offset
-        self._upkeep.begin(found.saved.offset)
         self._snapshot_at = found.saved.position + SNAPSHOT_BYTES
         self._tail = Tail(self, self._files, self.folder, extent, found.slot_sequence)
+        plan = self._plan_at_end(extent.segment) if extent is not None else None
+        self._upkeep.begin(plan)
         self._follow_durability()
-        if extent is not None and max(found.saved.offset, 0) < extent.segment.base_offset:
-            self._upkeep.save(self._plan_at_end(extent.segment))
+        if plan is not None and max(found.saved.offset, 0) < plan.segment.base_offset:
+            self._upkeep.save(plan)
 
     # Appending --------------------------------------------------------------------------------------------------------
 

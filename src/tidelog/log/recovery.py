@@ -174,20 +174,26 @@ class Recovery:
         fd = segment.file().fd
         data = read_fully(self._files, fd, HEADER_BLOCK, 0)
         head = unpack_block(data, segment.log_path)
-        if head is not None and head.base_offset == segment.base_offset:
-            segment.created_ms = head.created_ms
-            return head.slot
-        segment.created_ms = self._now_ms
-        fresh = pack_block(segment.base_offset, segment.created_ms)
-        self._mended.append(f"the head of segment {segment.base_offset}")
-        if segment.end <= HEADER_BLOCK:  # it was being made when the power went: nothing has been put in it
-            write_fully(self._files, fd, fresh, 0)
-            segment.end = HEADER_BLOCK
-        else:
-            write_fully(self._files, fd, fresh[: SLOT_AT[0]], 0)
+        good = head is not None and head.base_offset == segment.base_offset
+        slot = unpack_slots(data)
+        segment.created_ms = head.created_ms if head is not None and good else self._now_ms
+        if not good:
+            self._mended.append(f"the head of segment {segment.base_offset}")
+            fresh = bytes(pack_block(segment.base_offset, segment.created_ms))
+            if segment.end <= HEADER_BLOCK:  # it was being made when the power went: nothing has been put in it
+                data, segment.end = fresh, HEADER_BLOCK
+            else:
+                data = fresh[: SLOT_AT[0]] + data[SLOT_AT[0] :]
+        if not good or slot is None or slot.sequence < FIRST_SLOT:
+            self._make_sure(fd, data)
+        return unpack_slots(data)
+
+    def _make_sure(self, fd: int, head: bytes) -> None:
+        """No commit is recorded in it, so its making may have failed half-way: head and names are synced again."""
+        write_fully(self._files, fd, head, 0)
         self._files.sync(fd)
         self._files.sync_folder(self._folder)
-        return unpack_slots(read_fully(self._files, fd, HEADER_BLOCK, 0))
+        self._files.sync_folder(self._folder.rpartition("/")[0])
 
     def _fold_complete(self, segments: list[Segment], kept: snapshot.Snapshot | None, facts: Facts) -> None:
         """Brings the producers from the snapshot to the beginning of the last segment."""

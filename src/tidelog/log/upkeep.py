@@ -68,10 +68,10 @@ class Upkeep:
         self._saved_facts = reading.facts
         self._doomed: deque[tuple[Segment, int]] = deque()  # and the offset behind each
 
-    def begin(self, snapshot_offset: int) -> None:
-        """The partition was recovered, with a snapshot at that offset."""
-        self._snapshot_offset = snapshot_offset
-        self._newest_plan = None
+    def begin(self, plan: Plan | None) -> None:
+        """The partition was recovered. The snapshot it came from may not be durable; the plan is for when one must be."""
+        self._snapshot_offset = -1
+        self._newest_plan = plan
         self._doomed.clear()
         self._saved_facts = self._facts()
 

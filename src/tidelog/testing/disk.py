@@ -99,6 +99,7 @@ class SimulatedDisk:
         self.steps = 0
         self.syncs = 0
         self._cut_at: int | None = None
+        self._cut_operation: str | None = None
         self._off = False
         self._faults: list[Fault] = []
         self._random = random.Random(seed)
@@ -110,9 +111,12 @@ class SimulatedDisk:
 
     # What a test does to it -------------------------------------------------------------------------------------------
 
-    def cut_power_at(self, steps: int) -> None:
-        """From the given number of operations on (1 is the next), all fail; the one at the cut may be half done."""
-        self._cut_at = self.steps + steps
+    def cut_power_at(self, count: int, operation: str | None = None) -> None:
+        """From the given number of operations on (1 is the next), all fail; the one at the cut may be half done.
+
+        With `operation` (a method's name) only those count.
+        """
+        self._cut_at, self._cut_operation = count, operation
 
     def cut_power(self) -> None:
         self._off = True
@@ -273,13 +277,15 @@ class SimulatedDisk:
         if self._off:
             raise PowerCut
         self.steps += 1
+        if self._cut_at is not None and self._cut_operation in (None, operation):
+            self._cut_at -= 1
         for fault in self._faults:
             if fault.times > 0 and fault.operation == operation and fault.name in path:
                 fault.times -= 1
                 raise fault.error
 
     def _cut_if_due(self) -> None:
-        if self._cut_at is not None and self.steps >= self._cut_at:
+        if self._cut_at is not None and self._cut_at <= 0:
             self._off = True
             raise PowerCut
 

@@ -1,0 +1,74 @@
+"""`tidelog.durability=memory`: a power cut may take what was acked, but never unnoticed, and never leaves a gap."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from crash.power_cut import SETTINGS, Story
+from proving import proves
+
+FEW = 60
+MANY = int(os.environ.get("TIDELOG_SEEDS", "300"))
+FIRST = int(os.environ.get("TIDELOG_SEED", "1"))
+
+
+class VolatileStory(Story):
+    clean_before = False
+
+    def check(self) -> None:
+        """Offsets are dense and the batches are what was sent; what was visible is there, or the epoch has risen."""
+        log, told = self.log, self.told
+        assert log is not None
+        log.load()
+        found = self._batches()
+        for offset, data in found.items():
+            assert data in told.possible.get(offset, set()) or data == told.acked.get(offset)
+        visible = {offset: data for offset, data in told.acked.items() if offset >= log.start_offset}
+        if any(found.get(offset) != data for offset, data in visible.items()):
+            assert log.leader_epoch > told.epoch, "records that a consumer may have seen are gone, and nothing tells"
+            assert not self.clean_before, "a clean stop loses nothing"
+            epoch, end = log.end_offset_for_epoch(told.epoch)
+            assert epoch <= told.epoch
+            assert all(offset in found or offset >= end for offset in visible)
+        told.acked = dict(found)
+        told.possible = {offset: {data} for offset, data in found.items()}
+        told.epoch, told.end = log.leader_epoch, log.end_offset
+        told.delete_asked = told.delete_done = log.start_offset
+        # A client whose producer was forgotten asks for a new id; here it begins anew with what the log knows of it.
+        for producer in self.producers:
+            known = log.producers.get(producer.producer_id)
+            producer.next_sequence = known.last_sequence + 1 if known is not None else 0
+            producer.unacked.clear()
+            producer.in_flight = 0
+
+
+def run(folder: Path, first: int, count: int) -> None:
+    for seed in range(first, first + count):
+        story = VolatileStory(folder / str(seed), seed, replace(SETTINGS, durable=False))
+        try:
+            for _ in range(4):
+                story.live(steps=story.rng.randint(10, 150), cut_after=story.rng.choice((20, 100, 400)))
+                stops = story.log is not None and story.rng.random() < 0.3
+                if stops:
+                    story.stop()
+                story.clean_before = story.clean is not None
+                if not story.clean_before:
+                    story.crash()
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+
+
+@proves("T1")
+def test_what_a_memory_partition_loses_shows_in_its_epoch(tmp_path: Path) -> None:
+    run(tmp_path, 1, FEW)
+
+
+@proves("T1")
+@pytest.mark.soak
+def test_what_a_memory_partition_loses_shows_in_its_epoch_with_many_seeds(tmp_path: Path) -> None:
+    run(tmp_path, FIRST * MANY, MANY)
