@@ -4,39 +4,41 @@ Rules:
 - Requests are handled as they arrive; replies leave in the order of their requests, as the protocol demands. A reply
   that is not ready holds back those behind it.
 - Replies that are ready together leave together: the server calls `flush` once per event, not once per request.
-- At most `MAX_IN_FLIGHT` requests wait for replies, and at most `MAX_UNSENT_BYTES` of memory wait for the socket;
-  then the connection stops reading until they have gone. A client that sends without reading slows down only itself.
+- A connection is *crowded* when `MAX_IN_FLIGHT` requests wait for replies, or `MAX_UNSENT_BYTES` of replies for the
+  socket: then nothing is handled, not even what has come, until some have gone. A client that sends without reading
+  slows down only itself.
 - Slices of segment files go from page cache to socket (`send_file`); their bytes never enter this process.
-- A frame that is malformed, too large or of an unknown API ends the connection; the log line says who and why.
+- A frame that is malformed, too large or of an unknown API ends the connection; the log line says who and why. Only
+  Produce may have more than `MAX_OTHER_BYTES`: of the rest, a few bytes can become many objects.
+- A fault of ours ends the connection too: its client tries again, and everybody else goes on.
 
     states       set by
     open         the constructor
-    paused       too many in flight, too much unsent, or no room in the buffer pool; the reader is off until `resume`
+    paused       crowded, or no room in the buffer pool; the reader is off until `resume`
     ending       the server is stopping: what has come is answered, and nothing more is read
     closed       end of stream, an error, or the server stopping; nothing is sent or handled any more
 """
 
 from __future__ import annotations
 
-import struct
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from tidelog.broker.buffers import Buffer, BufferPool
-from tidelog.broker.dispatch import Dispatch
+from tidelog.broker.dispatch import PRODUCE, Dispatch
+from tidelog.broker.inbound import Inbound
 from tidelog.broker.transport import Transport
 from tidelog.errors import MalformedMessage
 from tidelog.wire.frame import encode_response, parse_request_header
 
 MAX_IN_FLIGHT = 512
-MAX_UNSENT_BYTES = 4 << 20
-SCRATCH_BYTES = 256 << 10
+MAX_UNSENT_BYTES = 1 << 20
+MAX_OTHER_BYTES = 8 << 20
 RECEIVES_PER_EVENT = 4
 BUFFERS_PER_SEND = 64
 
 BYTES = (bytes, memoryview, bytearray)
-_SIZE = struct.Struct(">i")
 
 
 class Slice(Protocol):
@@ -58,13 +60,13 @@ class Server(Protocol):
     broker: Any
     frame_bytes_max: int
 
-    def scratch(self) -> Buffer | None: ...
-
     def watch_writable(self, connection: Connection, on: bool) -> None: ...
 
     def watch_readable(self, connection: Connection, on: bool) -> None: ...
 
     def flush_soon(self, connection: Connection) -> None: ...
+
+    def receive_soon(self, connection: Connection) -> None: ...
 
     def wait_for_room(self, connection: Connection) -> None: ...
 
@@ -129,8 +131,18 @@ class Call:
             _release(response)
             return
         if response is not None:
-            self.chunks = encode_response(self.api_key, self.version, self.correlation_id, response)
+            try:
+                self.chunks = encode_response(self.api_key, self.version, self.correlation_id, response)
+            except Exception as error:
+                self.fault(error)
+                return
+            self.connection.unsent_bytes += sum(len(chunk) for chunk in self.chunks if isinstance(chunk, BYTES))
         self.connection.server.flush_soon(self.connection)
+
+    def fault(self, error: Exception) -> None:
+        """A fault of ours in the middle of this request. Without an answer, the client would wait for ever."""
+        self.connection.server.fault(error)
+        self.connection.close("a fault of the broker")
 
     def drop(self) -> None:
         """Ends the connection instead of answering, where the protocol has no better word."""
@@ -149,13 +161,10 @@ class Connection:
     __slots__ = (
         "_calls",
         "_ending",
-        "_head",
-        "_partial",
-        "_partial_fill",
-        "_partial_size",
+        "_inbound",
         "_paused",
         "_unsent",
-        "_unsent_bytes",
+        "_wants_room",
         "_writing",
         "closed",
         "flush_queued",
@@ -164,7 +173,7 @@ class Connection:
         "peer_host",
         "server",
         "transport",
-        "wanted_bytes",
+        "unsent_bytes",
     )
 
     def __init__(self, server: Server, transport: Transport, peer_host: str, listener: tuple[str, int]) -> None:
@@ -174,29 +183,36 @@ class Connection:
         self.listener = listener
         self.closed = False
         self.flush_queued = False
-        self.last_active = 0.0
-        self.wanted_bytes = 0
-        self._head = b""
-        self._partial: Buffer | None = None
-        self._partial_fill = 0
-        self._partial_size = 0
+        self.last_active = 0.0  # when the socket last gave or took bytes
+        self.unsent_bytes = 0
+        self._inbound = Inbound(self, server.pool, server.frame_bytes_max)
         self._calls: deque[Call] = deque()
         self._unsent: deque[Any] = deque()
-        self._unsent_bytes = 0
         self._writing = False
         self._paused = False
+        self._wants_room = False
         self._ending = False
 
     @property
     def idle(self) -> bool:
         return not self._calls and not self._unsent
 
+    @property
+    def waits_for_us(self) -> bool:
+        """Whether the client has done its part, and we owe it an answer."""
+        return bool(self._calls) and not self._unsent
+
+    @property
+    def crowded(self) -> bool:
+        return len(self._calls) >= MAX_IN_FLIGHT or self.unsent_bytes > MAX_UNSENT_BYTES
+
     # Receiving ---------------------------------------------------------------------------------------------------
 
-    def on_readable(self) -> None:
+    def on_readable(self, now_s: float) -> None:
+        self.last_active = now_s
         try:
             for _ in range(RECEIVES_PER_EVENT):
-                if self.closed or self._paused or not self._receive():
+                if self.closed or self._paused or not self._inbound.receive(now_s):
                     return
         except BlockingIOError:
             return
@@ -209,106 +225,39 @@ class Connection:
             self.server.fault(error)
             self.close("a fault of the broker")
 
-    def _receive(self) -> bool:
-        """One receive, and the handling of what it completes. False when there is nothing more to receive now."""
-        if self._partial is not None:
-            return self._receive_rest(self._partial)
-        scratch = self.server.scratch()
-        if scratch is None:
-            self._await_room(SCRATCH_BYTES)
-            return False
-        head = len(self._head)
-        if head:
-            scratch.data[:head] = self._head
-        count = self.transport.receive_into(scratch.view[head:] if head else scratch.view)
-        if not count:
-            self.close(None)
-            return False
-        self._head = b""
-        self._split(scratch, head + count)
-        return head + count == len(scratch.data)
-
-    def _receive_rest(self, buffer: Buffer) -> bool:
-        count = self.transport.receive_into(buffer.view[self._partial_fill : self._partial_size])
-        if not count:
-            self.close("stream ended inside a frame")
-            return False
-        self._partial_fill += count
-        if self._partial_fill < self._partial_size:
-            return True
-        self._partial = None
-        try:
-            self._handle(buffer, 4, self._partial_size)
-        finally:
-            buffer.unpin()
-        return True
-
-    def _split(self, buffer: Buffer, end: int) -> None:
-        """Handles every whole frame in the first `end` bytes, and keeps what is left."""
-        position = 0
-        while end - position >= 4:
-            frame_end = position + 4 + self._frame_size(buffer, position)
-            if frame_end > end:
-                self._keep_partial(buffer, position, end, frame_end - position)
-                return
-            self._handle(buffer, position + 4, frame_end)
-            if self.closed:
-                return
-            position = frame_end
-        if position < end:
-            self._head = bytes(buffer.view[position:end])
-
-    def _frame_size(self, buffer: Buffer, position: int) -> int:
-        (size,) = _SIZE.unpack_from(buffer.data, position)
-        if not 8 <= size <= self.server.frame_bytes_max:
-            raise MalformedMessage(
-                f"frame of {size} bytes from {self.peer_host} is outside 8..{self.server.frame_bytes_max};"
-                " if it is a Kafka client, raise socket.request.max.bytes"
-            )
-        return int(size)
-
-    def _keep_partial(self, buffer: Buffer, position: int, end: int, size: int) -> None:
-        partial = self.server.pool.take(size)
-        if partial is None:
-            # Nothing is lost: the part that came is kept, and the rest stays in the kernel until there is room.
-            self._head = bytes(buffer.view[position:end])
-            self._await_room(size)
-            return
-        self._partial_fill = end - position
-        self._partial_size = size
-        partial.data[: self._partial_fill] = buffer.view[position:end]
-        self._partial = partial
-
-    def _await_room(self, size: int) -> None:
-        self.wanted_bytes = size
-        self.pause()
-        self.server.wait_for_room(self)
-
-    def room_came(self) -> None:
-        """The pool has room again: give the frame that has begun a buffer of its own, and read on."""
-        head = self._head
-        if len(head) >= 4 and self._partial is None:
-            (size,) = _SIZE.unpack_from(head)
-            partial = self.server.pool.take(size + 4)
-            if partial is None:
-                self.server.wait_for_room(self)
-                return
-            partial.data[: len(head)] = head
-            self._partial, self._partial_fill, self._partial_size = partial, len(head), size + 4
-            self._head = b""
-        self.wanted_bytes = 0
-        self.resume()
-
-    def _handle(self, buffer: Buffer, start: int, end: int) -> None:
+    def handle(self, buffer: Buffer, start: int, end: int) -> None:
+        """One frame, without its size."""
         frame = buffer.view[start:end]
         header = parse_request_header(frame)
+        if end - start > MAX_OTHER_BYTES and header.api_key != PRODUCE:
+            raise MalformedMessage(
+                f"request of {end - start} bytes to api key {header.api_key}; only Produce may have more than"
+                f" {MAX_OTHER_BYTES}"
+            )
         call = Call(self, header.api_key, header.api_version, header.correlation_id, header.client_id, buffer)
         self._calls.append(call)
         response = self.server.dispatch.handle(self.server.broker, frame, header.body_position, call)
         if response is not None:
             call.reply(response)
-        if len(self._calls) >= MAX_IN_FLIGHT:
+        if self.crowded:
             self.pause()
+
+    def wait_for_room(self) -> None:
+        self._wants_room = True
+        self.pause()
+        self.server.wait_for_room(self)
+
+    def room_came(self) -> bool:
+        """It is this connection's turn to get memory; False if there still is none."""
+        if not self._inbound.room_came():
+            return False
+        self._wants_room = False
+        self.resume()
+        return True
+
+    def is_slow(self, now_s: float) -> bool:
+        """Whether it holds memory for a request that does not come on."""
+        return not self._wants_room and self._inbound.is_slow(self.last_active, now_s)
 
     # Sending -----------------------------------------------------------------------------------------------------
 
@@ -319,13 +268,13 @@ class Connection:
             chunks = calls.popleft().chunks
             if chunks is not None:
                 self._unsent.extend(chunks)
-                self._unsent_bytes += sum(len(chunk) for chunk in chunks if isinstance(chunk, BYTES))
         if self._unsent and not self._writing:
             self._send()
         if self._paused:
             self.resume()
 
-    def on_writable(self) -> None:
+    def on_writable(self, now_s: float) -> None:
+        self.last_active = now_s
         self._send()
         if self._paused and not self.closed:
             self.resume()
@@ -353,7 +302,7 @@ class Connection:
                 break
             buffers.append(chunk)
         sent = self.transport.send(buffers, more=len(buffers) < len(self._unsent))
-        self._unsent_bytes -= sent
+        self.unsent_bytes -= sent
         for chunk in buffers:
             if sent < len(chunk):
                 self._unsent[0] = memoryview(chunk)[sent:]
@@ -389,12 +338,12 @@ class Connection:
         self._ending = True
 
     def resume(self) -> None:
-        if self._ending:
+        if not self._paused or self._ending or self.closed or self._wants_room or self.crowded:
             return
-        crowded = len(self._calls) >= MAX_IN_FLIGHT or self._unsent_bytes > MAX_UNSENT_BYTES or self.wanted_bytes
-        if self._paused and not self.closed and not crowded:
-            self._paused = False
-            self.server.watch_readable(self, True)
+        self._paused = False
+        self.server.watch_readable(self, True)
+        if self._inbound.held:
+            self.server.receive_soon(self)
 
     def close(self, reason: str | None) -> None:
         """Ends the connection; `reason` is None when the client ended it between two requests."""
@@ -413,8 +362,6 @@ class Connection:
             if not isinstance(chunk, BYTES):
                 chunk.release()
         self._unsent.clear()
-        if self._partial is not None:
-            self._partial.unpin()
-            self._partial = None
+        self._inbound.release()
         self.transport.close()
         self.server.closed(self, reason)

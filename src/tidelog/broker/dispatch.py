@@ -63,6 +63,7 @@ APIS: dict[int, Entry] = {
     75: Entry("describe_topic_partitions", 0, 0),
 }
 
+PRODUCE = 0
 API_VERSIONS = 18
 
 Handler = Callable[[Any, Any, "Call"], Any]

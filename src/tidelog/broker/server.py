@@ -21,13 +21,14 @@ import errno
 import signal
 import socket
 import time
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from tidelog.broker.broker import Broker
-from tidelog.broker.buffers import Buffer, BufferPool
-from tidelog.broker.connection import SCRATCH_BYTES, Connection
+from tidelog.broker.buffers import BufferPool
+from tidelog.broker.connection import Connection
 from tidelog.broker.dispatch import Dispatch
 from tidelog.broker.logger import Logger
 from tidelog.broker.loop import Loop
@@ -42,6 +43,8 @@ ACCEPT_PAUSE_S = 1.0
 STOP_WITHIN_S = 10.0
 STOP_LOOK_S = 0.02
 IDLE_SWEEP_S = 30.0
+SLOW_LOOK_S = 1.0
+NEVER = -1
 OWN_DESCRIPTORS = 16  # open from the start: standard streams, the loop, the first log files
 RETAINED_BUFFER_BYTES = 24 << 20
 
@@ -60,13 +63,14 @@ class Server:
         self.pool = BufferPool(config.int("queued.max.request.bytes"), RETAINED_BUFFER_BYTES)
         self.pool.on_room = self._room_came
         self.frame_bytes_max = config.int("socket.request.max.bytes")
-        self._scratch = self.pool.take(SCRATCH_BYTES)
         self._connections: dict[Connection, None] = {}
         self._connections_max = connections_within(open_files_limit())
         self._by_host: dict[str, int] = {}
         self._to_flush: list[Connection] = []
         self._flush_queued = False
-        self._wanting_room: list[Connection] = []
+        self._wanting_room: deque[Connection] = deque()
+        self._giving_room = False
+        self._looking_for_slow = False
         self._sockets: list[socket.socket] = []
         self._stopping = False
         self.failed: BaseException | None = None
@@ -201,9 +205,8 @@ class Server:
 
     def _connect(self, connected: socket.socket, peer_host: str) -> None:
         by_host = self._by_host.get(peer_host, 0)
-        if len(self._connections) >= self._config.int("max.connections") or by_host >= self._config.int(
-            "max.connections.per.ip"
-        ):
+        config = self.broker.config  # the present one: these two may be altered while the broker runs
+        if len(self._connections) >= config.int("max.connections") or by_host >= config.int("max.connections.per.ip"):
             self._logger.warning(
                 "connection refused", peer=peer_host, connections=len(self._connections), from_peer=by_host
             )
@@ -217,20 +220,15 @@ class Server:
         self.watch_readable(connection, True)
 
     def _sweep_idle(self) -> None:
-        oldest = self._loop.time() - self._config.int("connections.max.idle.ms") / 1000
-        for connection in [c for c in self._connections if c.last_active < oldest and c.idle]:
-            connection.close("idle")
+        """Closes connections that have said nothing for long, or do not read what they asked for."""
+        idle_ms = self._config.int("connections.max.idle.ms")
+        oldest = self._loop.time() - idle_ms / 1000
+        for connection in list(self._connections) if idle_ms != NEVER else ():
+            if connection.last_active < oldest and not connection.waits_for_us:
+                connection.close("idle")
         self._loop.call_later(IDLE_SWEEP_S, self._sweep_idle)
 
     # What a connection asks for (see connection.Server) ---------------------------------------------------------------
-
-    def scratch(self) -> Buffer | None:
-        if self._scratch is not None and self._scratch.pins > 1:
-            self._scratch.unpin()
-            self._scratch = None
-        if self._scratch is None:
-            self._scratch = self.pool.take(SCRATCH_BYTES)
-        return self._scratch
 
     def watch_readable(self, connection: Connection, on: bool) -> None:
         if on:
@@ -240,15 +238,20 @@ class Server:
 
     def watch_writable(self, connection: Connection, on: bool) -> None:
         if on:
-            self._loop.add_writer(connection.transport.fileno(), connection.on_writable)
+            self._loop.add_writer(connection.transport.fileno(), partial(self._writable, connection))
         else:
             self._loop.remove_writer(connection.transport.fileno())
 
     def _readable(self, connection: Connection) -> None:
-        connection.last_active = self._loop.time()
         self._flush_queued = True
-        connection.on_readable()
+        connection.on_readable(self._loop.time())
         self._flush()
+
+    def _writable(self, connection: Connection) -> None:
+        connection.on_writable(self._loop.time())
+
+    def receive_soon(self, connection: Connection) -> None:
+        self._loop.call_soon(partial(self._readable, connection))
 
     def flush_soon(self, connection: Connection) -> None:
         """Replies that become ready in one event leave in one send."""
@@ -269,13 +272,31 @@ class Server:
 
     def wait_for_room(self, connection: Connection) -> None:
         self._wanting_room.append(connection)
+        self._room_came()
+        if not self._looking_for_slow:
+            self._looking_for_slow = True
+            self._loop.call_later(SLOW_LOOK_S, self._look_for_slow)
 
     def _room_came(self) -> None:
-        if self._wanting_room:
-            waiting, self._wanting_room = self._wanting_room, []
-            for connection in waiting:
-                if not connection.closed:
-                    self._loop.call_soon(connection.room_came)
+        if self._wanting_room and not self._giving_room:
+            self._giving_room = True
+            self._loop.call_soon(self._give_room)
+
+    def _give_room(self) -> None:
+        """In the order in which they came: else a large request would wait as long as there are small ones."""
+        self._giving_room = False
+        waiting = self._wanting_room
+        while waiting and (waiting[0].closed or waiting[0].room_came()):
+            waiting.popleft()
+
+    def _look_for_slow(self) -> None:
+        """As long as somebody waits for memory: who holds some for a request that does not come on loses it."""
+        self._looking_for_slow = bool(self._wanting_room)
+        if self._looking_for_slow:
+            now = self._loop.time()
+            for connection in [one for one in self._connections if one.is_slow(now)]:
+                connection.close("its request came too slowly while others waited for memory")
+            self._loop.call_later(SLOW_LOOK_S, self._look_for_slow)
 
     def closed(self, connection: Connection, reason: str | None) -> None:
         self._connections.pop(connection, None)

@@ -61,7 +61,9 @@ def _topics(broker: Broker, request: MetadataRequest, call: Call) -> list[Metada
         described = [_describe(broker, topic) for topic in broker.topics.visible()]
     else:
         refused = _create_missing(broker, request, asked)
-        described = [_answer(broker, one, refused, call.version) for one in asked]
+        # Each once, as in Kafka: else a small request could ask for a reply of any size.
+        once = {(one.name, one.topic_id): one for one in asked}
+        described = [_answer(broker, one, refused, call.version) for one in once.values()]
     if request.include_topic_authorized_operations:
         for topic in described:
             if not topic.error_code:
