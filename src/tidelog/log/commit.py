@@ -34,7 +34,9 @@ from tidelog.log.tail import Append, CannotTakeBack, Dirty, Extent, Owner, SyncF
 
 POOL_THREADS = 16  # for syncs and new segments
 BACKGROUND_THREADS = 2  # for what no append waits for
-SYNC_ALL_FROM = 64  # dirty partitions in one commit; below, syncing each in the pool was faster
+SYNC_ALL_FROM = 32  # dirty partitions in one commit; below, syncing each in the pool is as fast or faster
+SYNC_ALL_SECONDS = 0.001  # for each of them; slower means that somebody else's bytes are being synced too,
+SYNC_ALL_PAUSE = 10.0  # and for so many seconds each file is synced by itself again
 FLUSH_INTERVAL = 1.0  # seconds between two syncs of partitions whose acks do not wait for one
 
 
@@ -61,6 +63,7 @@ class Committer:
         self._dirty: deque[Dirty] = deque()
         self._lazy: dict[Tail, Dirty] = {}
         self._flush_at = 0.0
+        self._sync_all_from = 0.0
         self._outbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._notified = False
         self._writing = threading.Lock()
@@ -179,7 +182,7 @@ class Committer:
         dirty = self._dirty
         latest = {entry.tail: entry for entry in [dirty.popleft() for _ in range(len(dirty))]}
         entries = list(latest.values())
-        if len(entries) >= SYNC_ALL_FROM and self.files.can_sync_all:
+        if len(entries) >= SYNC_ALL_FROM and self.files.can_sync_all and monotonic() >= self._sync_all_from:
             self._sync_all(entries)
         elif len(entries) > 1:
             self.pool.each(self._sync, entries)
@@ -260,7 +263,9 @@ class Committer:
         try:
             extent = entry.tail.sync(entry.segment, entry.file)
         except OSError as error:
-            self._went_offline(entry.tail, error)
+            # Buffers are let go when this is told: not while they are being written.
+            with self._writing:
+                self._went_offline(entry.tail, error)
             return
         # Also when acks stopped waiting for syncs since: what was written before that still waits for this one.
         if extent is not None:
@@ -269,11 +274,15 @@ class Committer:
     def _sync_all(self, entries: Sequence[Dirty]) -> None:
         """One call for the whole file system. If that fails, each file is asked for its own error: most have none."""
         begun = [(entry, extent) for entry in entries if (extent := entry.tail.begin_sync(entry)) is not None]
+        started = monotonic()
         try:
             self.files.sync_all(entries[0].segment.folder)
         except OSError:
             self.pool.each(self._sync, entries)
             return
+        finished = monotonic()
+        if finished - started > len(entries) * SYNC_ALL_SECONDS:
+            self._sync_all_from = finished + SYNC_ALL_PAUSE
         done = [(entry.tail.owner, extent) for entry, extent in begun if entry.tail.end_sync(extent)]
         self.tell(_committed, done)
 

@@ -229,11 +229,13 @@ class Log:
 
     def committed(self, extent: Extent) -> None:
         offset = extent.offset
-        if offset < self.high_watermark or self.offline is not None:
+        if self.offline is not None:
+            return
+        if self._plans:
+            self._save_plans()
+        if offset < self.high_watermark:
             return
         self._reading.visible = extent
-        if self._plans:
-            self._save_plans(extent)
         if self._durability_pending:
             self._follow_durability()
         if offset == self.high_watermark:
@@ -244,11 +246,12 @@ class Log:
         if self.on_visible is not None:
             self.on_visible()
 
-    def _save_plans(self, extent: Extent) -> None:
-        """Those whose offset is synced and whose segment is made."""
-        plans = self._plans
-        segment = extent.segment.base_offset
-        while plans and plans[0].snapshot.offset <= extent.offset and plans[0].snapshot.segment <= segment:
+    def _save_plans(self) -> None:
+        """Those whose offset is synced, which may be less than what is visible, and whose segment is made."""
+        plans, synced = self._plans, self._tail.synced
+        assert synced is not None
+        segment = synced.segment.base_offset
+        while plans and plans[0].snapshot.offset <= synced.offset and plans[0].snapshot.segment <= segment:
             self._saved_offset = plans[0].snapshot.offset
             self._upkeep.save(plans.popleft())
 

@@ -41,26 +41,28 @@ class Pool:
         self._jobs.put(job)
 
     def each(self, function: Callable[[Item], None], items: Sequence[Item]) -> None:
-        """Calls the function with every item, in the caller's thread and others; returns when all are done."""
+        """Calls the function with every item, in the caller's thread and in those that are free; then returns.
+
+        It waits for the items alone: threads that are busy with other jobs hold nobody up.
+        """
         work = deque(items)
         done: SimpleQueue[None] = SimpleQueue()
 
         def take() -> None:
-            try:
-                while work:
-                    try:
-                        item = work.popleft()
-                    except IndexError:
-                        return
+            while True:
+                try:
+                    item = work.popleft()
+                except IndexError:
+                    return
+                try:
                     function(item)
-            finally:
-                done.put(None)
+                finally:
+                    done.put(None)
 
-        extra = min(self._limit, len(items) - 1)
-        for _ in range(extra):
+        for _ in range(min(self._limit - self._unfinished, len(items) - 1)):
             self.submit(take)
         take()
-        for _ in range(extra + 1):
+        for _ in items:
             done.get()
 
     def wait(self) -> None:

@@ -63,7 +63,8 @@ class Reading:
         if end < place.position + place.size:
             if not min_one:
                 return None
-            end = place.position + place.size
+            # A place that was found while the segment grew may seem to be larger than it is.
+            end = min(place.position + place.size, stop)
         file = segment.find_file()
         if file is None:
             if not wait:

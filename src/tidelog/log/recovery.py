@@ -287,7 +287,9 @@ class Recovery:
         raised_epoch = -1
         changed = facts._replace(holes=tuple(sorted([*facts.holes, *self._holes])))
         if facts.volatile and unclean:
-            changed = changed._replace(epochs=raised(facts.epochs, end_offset))
+            # What was deleted may have been visible and not yet synced: the log cannot begin behind its end.
+            start_offset = min(facts.start_offset, end_offset)
+            changed = changed._replace(start_offset=start_offset, epochs=raised(facts.epochs, end_offset))
             raised_epoch = changed.epochs[-1].epoch
         if changed != facts:
             facts_file.save(self._files, self._folder, changed)

@@ -69,7 +69,7 @@ class Upkeep:
         self._doomed: deque[tuple[Segment, int]] = deque()  # and the offset behind each
 
     def begin(self, plan: Plan | None) -> None:
-        """The partition was recovered. The snapshot it came from may not be durable; the plan is for when one must be."""
+        """The partition was recovered. Its snapshot may not be durable; the plan is for when one must be."""
         self._snapshot_offset = -1
         self._newest_plan = plan
         self._doomed.clear()
