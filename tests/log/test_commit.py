@@ -358,3 +358,57 @@ def test_a_partition_that_was_volatile_when_it_stopped_uncleanly_rises_whatever_
     partition.put(b"a")
     partition.put(b"b")
     assert partition.reopen(settings=SMALL).log.leader_epoch == 1
+
+
+@proves("T1")
+@pytest.mark.parametrize("seed", range(8))
+def test_a_memory_partition_never_begins_behind_its_end(disk: SimulatedDisk, tmp_path: Path, seed: int) -> None:
+    """What is deleted may be visible and not synced; a power cut then takes it, and the offsets with it."""
+    partition = open_volatile(disk)
+    for number in range(5):
+        partition.append(batch(b"%d" % number))
+    write_and_tell(partition)
+    partition.log.delete_before(partition.log.high_watermark)
+    write_and_tell(partition)
+    image = SimulatedDisk(disk.crash(tmp_path / "image", seed))
+    after = Partition(image.folder / "p", image, partition.settings)
+    done = after.put(b"new")
+    assert after.log.start_offset <= done.base_offset
+    assert after.values() == [b"new"]
+    assert after.reopen().values() == [b"new"]
+
+
+@proves("T1")
+@pytest.mark.parametrize("seed", range(8))
+def test_what_a_memory_partition_saves_beside_its_batches_claims_nothing_that_is_not_synced(
+    disk: SimulatedDisk, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelog.log.log.SNAPSHOT_BYTES", 500)
+    partition = open_volatile(disk)
+    for number in range(6):
+        partition.append(batch(b"%d" % number * 300))
+        write_and_tell(partition)
+    image = SimulatedDisk(disk.crash(tmp_path / "image", seed))
+    after = Partition(image.folder / "p", image, partition.settings)
+    assert after.log.holes == ()
+    after.put(b"new")
+    assert after.values()[-1] == b"new"
+
+
+def open_volatile(disk: SimulatedDisk) -> Partition:
+    """Acks do not wait for syncs any more: the first commit is behind it."""
+    partition = open_on(disk, replace(SMALL, durable=False))
+    partition.put(b"first")
+    partition.put(b"second")
+    return partition
+
+
+def write_and_tell(partition: Partition) -> None:
+    """All that happens but the flush that comes once a second."""
+    committer = partition.committer
+    for _ in range(3):
+        committer.write_round()
+        committer.sync_round()
+        committer.pool.wait()
+        committer.background.wait()
+        committer.drain()
