@@ -76,7 +76,7 @@ LISTENING = [
     Setting(
         "queued.max.request.bytes",
         LONG,
-        str(256 * MIB),
+        str(64 * MIB),
         "Bytes of requests in memory, of all connections; at the limit the broker reads no more until some are done."
         " -1 is without limit.",
         at_least(-1),
