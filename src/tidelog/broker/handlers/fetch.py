@@ -95,10 +95,7 @@ class _Fetch:
         self._broker.scheduler.in_thread(self._read_cold, self._answer_cold)
 
     def _read_cold(self) -> FetchResponse:
-        response, pieces = self._read_all(wait=True)
-        for piece in pieces:
-            piece.warm()
-        return response
+        return self._read_all(wait=True)[0]
 
     def _answer_cold(self, response: object, error: BaseException | None) -> None:
         self._call.reply(response if error is None else FetchResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR))
@@ -142,12 +139,15 @@ class _Fetch:
         piece = None
         try:
             piece = log.read(part.fetch_offset, min(part.partition_max_bytes, budget), wait=wait)
+            if wait and piece is not None:
+                piece.warm()  # here, so that damage fails this partition and not the whole fetch
         except OffsetOutOfRange:
             reply.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
         except HoleError:
             reply.error_code = ErrorCode.CORRUPT_MESSAGE
         except StorageError:
             reply.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-        if piece is not None:
+        if piece is not None and not reply.error_code:
             reply.records = piece
-        return reply, piece
+            return reply, piece
+        return reply, None
