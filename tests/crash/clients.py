@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -19,11 +19,12 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 
 from crash.ledger import Ledger, Told, value_of
 from tidelog.client.cluster import Cluster
-from tidelog.client.consumer import Consumer
+from tidelog.client.consumer import Consumer, Fetched
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, list_offsets
 from tidelog.client.producer import Delivery, Producer
 from tidelog.errors import BrokerError
+from tidelog.record.codec import scan
 from tidelog.wire.error_code import ErrorCode
 
 PATIENCE_S = 30.0
@@ -31,8 +32,18 @@ PADDING = (0, 10, 300, 3000, 20_000)
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 OUTSTANDING = 300  # messages of a confluent-kafka producer that are not acked yet
 QUICK = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 50, "log_level": 0}
+# librdkafka joins a group when it knows the topics; if the answer to that question is lost, it asks again this late.
+METADATA = {"topic.metadata.refresh.interval.ms": 500}
 CLASSIC = {"group.protocol": "classic", "session.timeout.ms": 10_000, "heartbeat.interval.ms": 500}
 CONSUMER = {"group.protocol": "consumer"}
+
+
+class Place(NamedTuple):
+    """Where a record stands, for ever: KIP-320 lets a client tell by the epoch that an offset is used again."""
+
+    at: TopicPartition
+    offset: int
+    leader_epoch: int
 
 
 class Load:
@@ -147,10 +158,34 @@ def read(load: Load, rng: random.Random, partitions: list[TopicPartition]) -> No
                     consumer.seek(at, max(consumer.positions[at], starts[at].offset))
 
 
+def read_forgetful(load: Load, rng: random.Random, partitions: list[TopicPartition], seen: dict[Place, bytes]) -> None:
+    """Reads partitions that may lose their end, over and over. What stands at an offset in an epoch never changes."""
+    with Cluster(load.bootstrap, timeout_s=PATIENCE_S) as cluster:
+        consumer = Consumer(cluster, max_wait_ms=100)
+        consumer.assign(dict.fromkeys(partitions, 0))
+        while not load.stopped.is_set():
+            try:
+                for fetched in consumer.fetch():
+                    note_places(fetched, seen)
+            except BrokerError as error:
+                if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                    raise
+                consumer.assign(dict.fromkeys(partitions, 0))
+
+
+def note_places(fetched: Fetched, seen: dict[Place, bytes]) -> None:
+    scanned = scan(fetched.batches)
+    epochs = [(header.next_offset, header.leader_epoch) for header in scanned.headers]
+    for row in fetched.rows():
+        epoch = next(epoch for end, epoch in epochs if row.offset < end)
+        value = seen.setdefault(Place(fetched.at, row.offset, epoch), row.value or b"")
+        assert value == row.value, f"{fetched.at} {row.offset} in epoch {epoch} is not what it was"
+
+
 def read_in_group(load: Load, rng: random.Random, group: str, topics: list[str], protocol: dict[str, Any]) -> None:
     """A member of a group. What it has read it commits now and then, and when there is nothing more to read."""
     settings = {"bootstrap.servers": load.bootstrap, "group.id": group, "enable.auto.commit": False}
-    consumer = ConfluentConsumer({**settings, "auto.offset.reset": "earliest", **QUICK, **protocol})
+    consumer = ConfluentConsumer({**settings, "auto.offset.reset": "earliest", **QUICK, **METADATA, **protocol})
     read_up_to: dict[TopicPartition, int] = {}
 
     def taken_away(_: object, partitions: list[ConfluentPartition]) -> None:
@@ -160,7 +195,7 @@ def read_in_group(load: Load, rng: random.Random, group: str, topics: list[str],
     consumer.subscribe(topics, on_revoke=taken_away, on_lost=taken_away)
     try:
         while not load.stopped.is_set():
-            messages = [one for one in consumer.consume(200, 0.1) if one.error() is None]
+            messages = _without_errors(consumer.consume(200, 0.1))
             for message in messages:
                 at = TopicPartition(message.topic(), message.partition())
                 load.ledger.seen.append(Told(at, message.offset(), message.value()))
@@ -169,6 +204,14 @@ def read_in_group(load: Load, rng: random.Random, group: str, topics: list[str],
                 _commit(load, consumer, group, read_up_to)
     finally:
         consumer.close()
+
+
+def _without_errors(messages: list[Message]) -> list[Message]:
+    """An outage is reported as a message with an error, and passes; what is fatal does not."""
+    for message in messages:
+        if (error := message.error()) is not None and error.fatal():
+            raise KafkaException(error)
+    return [message for message in messages if message.error() is None]
 
 
 def _commit(load: Load, consumer: ConfluentConsumer, group: str, offsets: dict[TopicPartition, int]) -> None:
@@ -184,9 +227,19 @@ def _commit(load: Load, consumer: ConfluentConsumer, group: str, offsets: dict[T
             offsets.pop(TopicPartition(one.topic, one.partition), None)
 
 
-def wait_until(what: str, true: Callable[[], bool], load: Load, seconds: float = 2 * PATIENCE_S) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
+def wait_for_groups(load: Load, groups: Iterable[str], ends: Mapping[TopicPartition, int]) -> None:
+    """Until every group has committed what there is."""
+    deadline = time.monotonic() + 2 * PATIENCE_S
+    committed = load.ledger.committed
+    while True:
         load.check()
-        assert time.monotonic() < deadline, f"{what} did not happen within {seconds:g} s"
+        behind = {
+            (group, at): f"{committed.get((group, at), 0)} of {end}"
+            for group in groups
+            for at, end in ends.items()
+            if committed.get((group, at), 0) < end
+        }
+        if not behind:
+            return
+        assert time.monotonic() < deadline, f"groups do not read on: {behind}"
         time.sleep(0.05)

@@ -12,7 +12,7 @@ from signal import SIGKILL
 
 import pytest
 
-from crash.clients import CLASSIC, CONSUMER, Load, read, read_in_group, wait_until, write, write_confluent
+from crash.clients import CLASSIC, CONSUMER, Load, read, read_in_group, wait_for_groups, write, write_confluent
 from crash.ledger import Ledger, read_all
 from crash.port import free_port
 from proving import proves
@@ -95,11 +95,7 @@ def finish(broker: Broker, ledger: Ledger, readers: Load, partitions: list[Topic
     """The groups read to the end; then, after another kill, everything is compared."""
     with Cluster(broker.bootstrap) as cluster:
         ends = list_offsets(cluster, dict.fromkeys(partitions, LATEST))
-
-    def all_committed() -> bool:
-        return all(ledger.committed.get((group, at), 0) >= ends[at].offset for group in GROUPS for at in partitions)
-
-    wait_until("reading everything", all_committed, readers)
+    wait_for_groups(readers, GROUPS, {at: end.offset for at, end in ends.items()})
     readers.stop()
     broker.kill()
     broker.start()
