@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from crash.power_cut import tell_story
+from crash.power_cut import quick_folder, tell_story
 from proving import proves
 
 FEW = 40
@@ -34,12 +34,14 @@ def run_seeds(folder: Path, first: int, count: int, faults: tuple[str, ...]) -> 
 
 @proves("T1")
 @pytest.mark.parametrize("faults", FAULTS, ids=" ".join)
-def test_everything_acked_survives_power_cuts_at_any_step(tmp_path: Path, faults: tuple[str, ...]) -> None:
-    run_seeds(tmp_path, 1, FEW, faults)
+def test_everything_acked_survives_power_cuts_at_any_step(faults: tuple[str, ...]) -> None:
+    with quick_folder() as folder:
+        run_seeds(folder, 1, FEW, faults)
 
 
 @proves("T1")
 @pytest.mark.soak
 @pytest.mark.parametrize("faults", FAULTS, ids=" ".join)
-def test_everything_acked_survives_power_cuts_with_many_seeds(tmp_path: Path, faults: tuple[str, ...]) -> None:
-    run_seeds(tmp_path, FIRST * MANY, MANY, faults)
+def test_everything_acked_survives_power_cuts_with_many_seeds(faults: tuple[str, ...]) -> None:
+    with quick_folder() as folder:
+        run_seeds(folder, FIRST * MANY, MANY, faults)

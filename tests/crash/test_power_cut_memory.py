@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crash.power_cut import SETTINGS, Story
+from crash.power_cut import SETTINGS, Story, quick_folder
 from proving import proves
 
 FEW = 60
@@ -64,11 +64,13 @@ def run(folder: Path, first: int, count: int) -> None:
 
 
 @proves("T1")
-def test_what_a_memory_partition_loses_shows_in_its_epoch(tmp_path: Path) -> None:
-    run(tmp_path, 1, FEW)
+def test_what_a_memory_partition_loses_shows_in_its_epoch() -> None:
+    with quick_folder() as folder:
+        run(folder, 1, FEW)
 
 
 @proves("T1")
 @pytest.mark.soak
-def test_what_a_memory_partition_loses_shows_in_its_epoch_with_many_seeds(tmp_path: Path) -> None:
-    run(tmp_path, FIRST * MANY, MANY)
+def test_what_a_memory_partition_loses_shows_in_its_epoch_with_many_seeds() -> None:
+    with quick_folder() as folder:
+        run(folder, FIRST * MANY, MANY)

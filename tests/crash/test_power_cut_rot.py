@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crash.power_cut import NOW, READ_BYTES, SETTINGS, Story
+from crash.power_cut import NOW, READ_BYTES, SETTINGS, Story, quick_folder
 from log.partition import batch
 from proving import proves
 from tidelog.errors import HoleError
@@ -91,11 +91,13 @@ def run(folder: Path, first: int, count: int) -> None:
 
 
 @proves("T1")
-def test_a_flipped_bit_is_never_served_and_takes_one_batch_at_most(tmp_path: Path) -> None:
-    run(tmp_path, 1, FEW)
+def test_a_flipped_bit_is_never_served_and_takes_one_batch_at_most() -> None:
+    with quick_folder() as folder:
+        run(folder, 1, FEW)
 
 
 @proves("T1")
 @pytest.mark.soak
-def test_a_flipped_bit_is_never_served_with_many_seeds(tmp_path: Path) -> None:
-    run(tmp_path, FIRST * MANY, MANY)
+def test_a_flipped_bit_is_never_served_with_many_seeds() -> None:
+    with quick_folder() as folder:
+        run(folder, FIRST * MANY, MANY)

@@ -21,6 +21,21 @@ def batch(*values: bytes, timestamp: int = NOW, producer: tuple[int, int, int] =
     return encode(rows, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
 
 
+class UnsyncedFiles(RealFiles):
+    """The real disk without its syncs: for tests that do not cut the power, and need not wait for one."""
+
+    __slots__ = ()
+
+    def sync(self, fd: int) -> None:
+        pass
+
+    def sync_all(self, path: str) -> None:
+        pass
+
+    def sync_folder(self, path: str) -> None:
+        pass
+
+
 class Partition:
     """`visible` collects what was told of each append, by its offset: None is an ack."""
 
@@ -33,7 +48,7 @@ class Partition:
         open_files_limit: int = 100,
     ) -> None:
         self.folder = folder
-        self.files: Files = files or RealFiles()
+        self.files: Files = files or UnsyncedFiles()
         self.committer = Committer(self.files, lambda: None, threads=False, open_files_limit=open_files_limit)
         self.settings = settings or LogSettings()
         self.visible: list[tuple[int, StorageError | None]] = []

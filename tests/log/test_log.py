@@ -101,3 +101,82 @@ def test_threads_commit_what_the_loop_appends(tmp_path: Path) -> None:
     for number, log in enumerate(logs):
         values = [row.value for row in decode(log.read(0, 1 << 20).read()).rows()]
         assert values == [b"%d" % value for value in range(number, 200, 5)]
+
+
+@proves("T1")
+def test_append_time_stamps_the_batch_and_nothing_else(tmp_path: Path) -> None:
+    partition = Partition(tmp_path / "p", settings=LogSettings(append_time=True))
+    done = partition.append(batch(b"a", b"b", timestamp=5), NOW + 7)
+    partition.commit()
+    assert done.append_time == NOW + 7
+    rows = list(partition.rows(0).rows())
+    assert [(row.timestamp, row.value) for row in rows] == [(NOW + 7, b"a"), (NOW + 7, b"b")]
+    assert partition.log.offset_at(NOW + 7) == (0, NOW + 7)
+
+
+@proves("T1")
+def test_segments_roll_by_age(tmp_path: Path) -> None:
+    partition = Partition(tmp_path / "p", settings=LogSettings(segment_ms=1000))
+    for now in (NOW, NOW + 999, NOW + 1000, NOW + 1001, NOW + 2500):
+        partition.append(batch(b"x"), now)
+    partition.commit()
+    assert [segment.base_offset for segment in partition.log.segments()] == [0, 2, 4]
+    again = partition.reopen()
+    again.append(batch(b"y"), NOW + 3499)
+    again.append(batch(b"z"), NOW + 3500)
+    again.commit()
+    assert [segment.base_offset for segment in again.log.segments()] == [0, 2, 4, 6], "age is counted over restarts"
+
+
+@proves("T1")
+def test_a_repeated_batch_is_acked_with_its_first_offset_when_that_is_durable(partition: Partition) -> None:
+    first = partition.append(batch(b"a", b"b", producer=(7, 0, 0)))
+    again = partition.append(batch(b"a", b"b", producer=(7, 0, 0)))
+    assert (again.base_offset, again.last_offset, again.duplicate) == (first.base_offset, first.last_offset, True)
+    assert partition.visible == []
+    partition.commit()
+    assert partition.visible == [(0, None), (0, None)]
+    assert partition.values() == [b"a", b"b"]
+
+
+@proves("T1")
+def test_buffers_are_given_back_when_they_are_durable_or_failed(partition: Partition) -> None:
+    given_back: list[int] = []
+    for number in range(3):
+        data = memoryview(batch(b"x"))
+        partition.log.append(data, check(data), NOW, lambda number=number: given_back.append(number))
+    assert given_back == []
+    partition.commit()
+    assert given_back == [0, 1, 2]
+
+
+@proves("T1")
+def test_those_who_wait_are_told_in_the_order_of_their_offsets(partition: Partition) -> None:
+    told: list[int] = []
+    for offset in (3, 1, 2, 0):
+        partition.log.when_visible(offset, lambda error, offset=offset: told.append(offset))
+    assert told == [0], "what is reached already is told at once"
+    partition.put(b"1", b"2", b"3")
+    assert told == [0, 1, 2, 3]
+
+
+@proves("T1")
+def test_about_how_many_bytes_lie_between_two_offsets_is_known_without_the_disk(partition: Partition) -> None:
+    for number in range(40):
+        partition.put(b"%d" % number * 300)
+    log = partition.log
+    total = sum(segment.size - 4096 for segment in log.segments())
+    assert log.bytes_between(0, 40) == total
+    assert log.bytes_between(40, 40) == 0
+    assert 0 < log.bytes_between(38, 40) < log.bytes_between(10, 40) < total
+
+
+@proves("T1")
+def test_a_fault_of_ours_in_a_thread_comes_out_in_the_loop() -> None:
+    events: SimpleQueue[None] = SimpleQueue()
+    committer = Committer(RealFiles(), lambda: events.put(None))
+    committer.background.submit(lambda: [].pop())
+    events.get(timeout=10)
+    with pytest.raises(IndexError):
+        committer.drain()
+    committer.stop()

@@ -8,7 +8,7 @@ import pytest
 
 from log.partition import NOW, Partition, batch
 from proving import proves
-from tidelog.errors import DataFolderError, HoleError, OutOfOrderSequence
+from tidelog.errors import DataFolderError, HoleError, OutOfOrderSequence, StorageError
 from tidelog.log import snapshot
 from tidelog.log.header_block import HEADER_BLOCK
 from tidelog.log.settings import LogSettings
@@ -350,3 +350,16 @@ def test_snapshots_are_taken_at_each_roll_and_after_so_many_bytes(
     assert newest is not None
     assert newest.producers[9].last_sequence == newest.offset - 1
     assert partition.reopen().log.producers[9].last_sequence == 59
+
+
+@proves("T1")
+@pytest.mark.parametrize("lost", ["folder", "last segment"])
+def test_a_partition_that_has_lost_what_its_mark_says_is_not_taken_for_a_shorter_one(tmp_path: Path, lost: str) -> None:
+    partition = filled(tmp_path / "p", 40)
+    mark = partition.log.close()
+    for path in sorted((tmp_path / "p").iterdir()):
+        if lost == "folder" or path == logs(partition)[-1] or path.suffix == ".producers":
+            path.unlink()
+    log = Partition(tmp_path / "p", settings=SMALL, clean=mark).log
+    with pytest.raises(StorageError, match="offsets up to 40 and has them no more; restore the data folder"):
+        log.read(0, 100)

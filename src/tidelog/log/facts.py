@@ -46,6 +46,9 @@ class Facts(NamedTuple):
     holes: tuple[Hole, ...] = ()
 
 
+NO_FACTS = Facts()
+
+
 def pack(facts: Facts) -> bytes:
     lines = [f"{_TITLE} {VERSION}", f"start {facts.start_offset}"]
     if facts.volatile:

@@ -11,8 +11,9 @@ An append is bookkeeping: it gives the batch its offset, notes where it will be,
 visible until the committer says so; when the committer says that it failed, `_take_back` makes this log what it was
 before, as if the appends had never been.
 
-A log with a clean mark touches no file before it is first used (`loaded`); whoever does not want to wait for that calls
-`load` in another thread. After a failed sync a log is `offline`: it is read as before and takes no appends.
+A log that is opened with a clean mark, or without waiting, touches no file before it is first used (`loaded`); whoever
+does not want to wait for that calls `load` in another thread. Without a mark its offsets are not `known` before that.
+After a failed sync a log is `offline`: it is read as before and takes no appends.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from time import monotonic
 from typing import NamedTuple
 
 from tidelog.errors import OffsetOutOfRange, StorageError
@@ -47,7 +49,9 @@ from tidelog.record.header import BatchHeader
 
 NO_TIME = -1
 NO_POSITION = -1
+NOTHING_DONE = Report()
 MAX_RELATIVE_OFFSET = 0x7FFFFFFF
+LOAD_AGAIN_S = 5.0
 
 
 class Appended(NamedTuple):
@@ -68,6 +72,41 @@ class CleanMark(NamedTuple):
 
 
 class Log:
+    """A log that has not been used is small: most of its parts are made by `_prepare`, when it is loaded."""
+
+    __slots__ = (
+        "_clean",
+        "_committer",
+        "_durability_pending",
+        "_files",
+        "_generation",
+        "_load_again",
+        "_load_error",
+        "_loading",
+        "_pending",
+        "_plans",
+        "_reading",
+        "_saved_offset",
+        "_scrub",
+        "_snapshot_at",
+        "_tail",
+        "_upkeep",
+        "_waiters",
+        "end_offset",
+        "folder",
+        "high_watermark",
+        "leader_epoch",
+        "loaded",
+        "offline",
+        "on_recovered",
+        "on_trouble",
+        "on_visible",
+        "producers",
+        "recovery",
+        "settings",
+        "start_offset",
+    )
+
     def __init__(self, folder: str, files: Files, settings: LogSettings, committer: Committer) -> None:
         self.folder = folder
         self.settings = settings
@@ -76,50 +115,88 @@ class Log:
         self.end_offset = 0
         self.leader_epoch = 0
         self.offline: StorageError | None = None
-        self.recovery = Report()
+        self.recovery = NOTHING_DONE
         self.producers: dict[int, Producer] = {}
         self.on_visible: Callable[[], None] | None = None  # called when the high watermark has moved
         self.on_trouble: Callable[[str], None] | None = None  # called with a line for the broker's log
+        self.on_recovered: Callable[[Report], None] | None = None  # called once, when it is loaded
         self.loaded = False
         self._files = files
         self._committer = committer
         self._clean: CleanMark | None = None
         self._loading = threading.Lock()
-        self._reading = Reading(folder, committer.index_cache, self._found_hole)
-        self._upkeep = Upkeep(folder, committer, self._reading, self._trouble)
-        self._scrub = Scrub(self._reading)
-        self._tail = Tail(self, files, folder, None)
-        self._pending: deque[Pending] = deque()
-        self._waiters = Waiters()
-        self._plans: deque[Plan] = deque()
+        self._load_error: StorageError | None = None
+        self._load_again = 0.0
         self._snapshot_at = 0
         self._saved_offset = -1
         self._generation = 0
         self._durability_pending = False
 
+    def _prepare(self) -> None:
+        self._reading = Reading(self.folder, self._committer.index_cache, self._found_hole)
+        self._upkeep = Upkeep(self.folder, self._committer, self._reading, self._trouble)
+        self._scrub = Scrub(self._reading)
+        self._tail = Tail(self, self._files, self.folder, None)
+        self._pending: deque[Pending] = deque()
+        self._waiters = Waiters()
+        self._plans: deque[Plan] = deque()
+
     @classmethod
     def open(
-        cls, folder: str, files: Files, settings: LogSettings, committer: Committer, *, clean: CleanMark | None = None
+        cls,
+        folder: str,
+        files: Files,
+        settings: LogSettings,
+        committer: Committer,
+        *,
+        clean: CleanMark | None = None,
+        wait: bool = True,
     ) -> Log:
         log = cls(folder, files, settings, committer)
-        if clean is None:
+        if clean is None and wait:
             log.load()
-        else:
+        elif clean is not None:
             log._clean = clean
             log.start_offset, log.leader_epoch = clean.start_offset, clean.leader_epoch
             log.end_offset = log.high_watermark = clean.end_offset
         return log
 
+    @property
+    def known(self) -> bool:
+        """Whether the offsets, the epoch and the size can be believed."""
+        return self.loaded or self._clean is not None
+
     def load(self) -> None:
-        """Brings the partition back from its folder, if that has not been done. Any thread; waits for the disk."""
+        """Brings the partition back from its folder, if that has not been done. Any thread; waits for the disk.
+
+        A disk that refuses is left alone for a while: asking it may take long, and everybody who asks would wait.
+        """
         with self._loading:
             if self.loaded:
                 return
+            if self._load_error is not None and monotonic() < self._load_again:
+                raise self._load_error
+            self._prepare()
             clean = self._clean
             mark = Boundary(clean.position, clean.end_offset) if clean is not None else None
-            files, committer = self._files, self._committer
-            self._install(recover(self.folder, files, committer.open_files, self.settings, mark))
+            try:
+                found = recover(self.folder, self._files, self._committer.open_files, self.settings, mark)
+            except OSError as error:
+                self._load_error, self._load_again = storage_error(error), monotonic() + LOAD_AGAIN_S
+                raise self._load_error from error
+            if clean is not None and clean.end_offset > (found.extent.offset if found.extent is not None else 0):
+                raise StorageError(
+                    f"{self.folder} was left with offsets up to {clean.end_offset} and has them no more;"
+                    " restore the data folder from a backup"
+                )
+            self._install(found)
             self.loaded = True
+            self._committer.tell(self._tell_loaded)
+
+    def _tell_loaded(self) -> None:
+        self._follow_durability()
+        if self.on_recovered is not None:
+            self.on_recovered(self.recovery)
 
     def _install(self, found: Recovered) -> None:
         reading, extent = self._reading, found.extent
@@ -137,7 +214,6 @@ class Log:
         self._tail = Tail(self, self._files, self.folder, extent, found.slot_sequence)
         plan = self._plan_at_end(extent.segment) if extent is not None else None
         self._upkeep.begin(plan)
-        self._follow_durability()
         if plan is not None and max(found.saved.offset, 0) < plan.segment.base_offset:
             self._upkeep.save(plan)
 
@@ -223,6 +299,7 @@ class Log:
         elif self.offline is not None:
             done(self.offline)
         else:
+            self.load()
             self._waiters.add(offset, done)
 
     # What the committer says, in the loop's thread --------------------------------------------------------------------
@@ -299,6 +376,7 @@ class Log:
         self._pending.clear()
         self._plans.clear()
         self._install(found)
+        self._follow_durability()
         self.offline = None
         done(None)
 
@@ -333,9 +411,12 @@ class Log:
 
     def bytes_between(self, start: int, stop: int) -> int:
         """About how many bytes there are from one offset to another, without looking at the disk."""
+        if not self.loaded:
+            return min(stop - start, 1) * self.size_bytes
         return self._reading.bytes_between(start, stop)
 
     def epoch_at(self, offset: int) -> int:
+        self.load()
         return epoch_at(self._reading.facts.epochs, offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
@@ -345,13 +426,13 @@ class Log:
 
     @property
     def size_bytes(self) -> int:
-        if not self.loaded and self._clean is not None:
-            return self._clean.size_bytes
+        if not self.loaded:
+            return self._clean.size_bytes if self._clean is not None else 0
         return sum(segment.end for segment in self._reading.segments)
 
     @property
     def holes(self) -> tuple[Hole, ...]:
-        return self._reading.holes.known
+        return self._reading.holes.known if self.loaded else ()
 
     def scrub(self, max_bytes: int) -> Scrubbed:
         """Checks some more of what is visible; waits for the disk."""
@@ -360,6 +441,7 @@ class Log:
 
     def segments(self) -> list[SegmentFacts]:
         """The visible segments, the oldest first."""
+        self.load()
         reading = self._reading
         if reading.visible is None:
             return []
@@ -493,6 +575,8 @@ class Log:
 
     def destroy(self, done: Done = nobody_waits) -> None:
         """The partition is deleted, with its folder."""
+        if not self.loaded:
+            self._prepare()
         self._tail.offline = True
         self.went_offline(StorageError(f"partition in {self.folder} was deleted"))
         self._upkeep.destroy(done)

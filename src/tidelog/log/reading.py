@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 from tidelog.errors import HoleError, MalformedBatch, OffsetOutOfRange
 from tidelog.log.checking import check_batches
-from tidelog.log.facts import Facts, Hole
+from tidelog.log.facts import NO_FACTS, Hole
 from tidelog.log.files import read_fully
 from tidelog.log.header_block import HEADER_BLOCK
 from tidelog.log.holes import Holes
@@ -36,7 +36,7 @@ class Reading:
         self.interval = 0
         self.segments: tuple[Segment, ...] = ()
         self.visible: Extent | None = None
-        self.facts = Facts()
+        self.facts = NO_FACTS
         self.holes = Holes(folder)
         self._index_cache = index_cache
         self._rebuilding = threading.Lock()

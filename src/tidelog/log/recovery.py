@@ -24,7 +24,7 @@ from tidelog.log import facts as facts_file
 from tidelog.log import snapshot
 from tidelog.log.checking import check_batches
 from tidelog.log.epochs import Epoch, raised
-from tidelog.log.facts import Facts, Hole
+from tidelog.log.facts import NO_FACTS, Facts, Hole
 from tidelog.log.files import TEMPORARY, Files, OpenFile, read_fully, remove_files, write_fully
 from tidelog.log.header_block import HEADER_BLOCK, SLOT_AT, Slot, pack_block, unpack_block, unpack_slots
 from tidelog.log.index import Boundary, Index
@@ -152,7 +152,7 @@ class Recovery:
 
     def _load_facts(self, segments: list[Segment]) -> Facts:
         if facts_file.FACTS_NAME not in self._names:
-            return Facts()
+            return NO_FACTS
         facts = facts_file.load(self._files, self._folder)
         if facts is not None:
             return facts
