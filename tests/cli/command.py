@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import subprocess
 import sys
 from typing import Any, NamedTuple
@@ -55,3 +56,22 @@ class Command:
     @staticmethod
     def line(*words: str) -> list[str]:
         return [sys.executable, "-m", "tidelog", *words]
+
+
+def on_a_terminal(command: Command, *words: str, **environment: str) -> str:
+    """What a command prints when its standard output is a terminal."""
+    ours, theirs = pty.openpty()
+    settings = {**command.environment, "TERM": "xterm", **environment}
+    with subprocess.Popen(command.line(*words), stdout=theirs, stderr=theirs, env=settings):
+        os.close(theirs)
+        said = b""
+        while True:
+            try:
+                chunk = os.read(ours, 4096)
+            except OSError:
+                break
+            if not chunk:
+                break
+            said += chunk
+    os.close(ours)
+    return said.decode()

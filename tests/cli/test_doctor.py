@@ -68,9 +68,11 @@ def test_an_address_of_another_machine_cannot_be_listened_on() -> None:
 
 @proves("command_line")
 def test_the_data_folder_may_be_missing_but_not_a_file(tmp_path: Path) -> None:
-    missing = tmp_path / "a" / "b"
-    assert nearest_folder(missing) == tmp_path
+    missing = tmp_path / "a"
+    assert nearest_folder(missing / "b") == tmp_path
     assert check_data_folder(missing, tmp_path).state == "ok"
+    assert check_data_folder(tmp_path, tmp_path).state == "ok"
+    assert check_data_folder(missing / "b", tmp_path).fact == f"{missing} is missing, in which b would be made"
     file = tmp_path / "file"
     file.write_text("")
     assert check_data_folder(file, tmp_path).state == "fail"

@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import subprocess
 import sys
 
 import pytest
 
-from cli.command import Command
+from cli.command import Command, on_a_terminal
 from proving import proves
 from tidelog.cli.main import COMMANDS
-
-
-def on_a_terminal(command: Command, *words: str, **environment: str) -> str:
-    """What a command prints when its standard output is a terminal."""
-    ours, theirs = pty.openpty()
-    settings = {**command.environment, "TERM": "xterm", **environment}
-    with subprocess.Popen(command.line(*words), stdout=theirs, stderr=theirs, env=settings):
-        os.close(theirs)
-        said = b""
-        while True:
-            try:
-                chunk = os.read(ours, 4096)
-            except OSError:
-                break
-            if not chunk:
-                break
-            said += chunk
-    os.close(ours)
-    return said.decode()
 
 
 @proves("command_line")
@@ -62,6 +41,7 @@ def test_the_version_is_said(nowhere: Command) -> None:
     "words",
     [
         ["nonsense"],
+        ["--bootstrap", "127.0.0.1:9092", "topics"],
         ["topics", "nonsense"],
         ["topics", "create"],
         ["topics", "create", "a", "--partitions", "0"],
@@ -76,6 +56,9 @@ def test_the_version_is_said(nowhere: Command) -> None:
         ["produce", "a", "--acks", "2"],
         ["configs"],
         ["configs", "describe", "topic"],
+        ["configs", "describe", "broker", "first"],
+        ["tail", "a", "--from", "@99999999999999999999"],
+        ["tail", "a", "--partition", "-1"],
         ["completion", "cmd"],
         ["topics", "--bootstrap", "host:port"],
         ["up", "--set", "nothing"],
@@ -173,3 +156,11 @@ def test_a_command_loads_no_broker_and_no_log() -> None:
         "from tidelog.cli.main import main; assert main(['topics', '--bootstrap', '127.0.0.1:1']) == 3"
     )
     assert not [name for name in loaded if name.startswith(("tidelog.broker", "tidelog.log", "asyncio"))]
+
+
+@proves("command_line")
+def test_a_word_that_is_wrong_is_answered_with_the_right_one(nowhere: Command) -> None:
+    assert "`tidelog topics describe orders`" in nowhere("topics", "orders").err
+    refused = nowhere("topics", "create", "a", "--replication-factor", "3").err
+    assert "did you mean --replication?" in refused and "`tidelog topics create --help`" in refused
+    assert "`tidelog COMMAND --bootstrap ...`" in nowhere("--bootstrap", "127.0.0.1:9092", "topics").err

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+from time import monotonic
 
 import pytest
 
 from against.patience import eventually
-from cli.command import Command
+from cli.command import Command, on_a_terminal
 from proving import proves
 from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
@@ -203,3 +204,26 @@ def test_tail_goes_on_after_records_that_were_deleted_and_says_so(
     ran = tidelog("tail", topic, "--from", "0", "--values")
     assert (ran.code, ran.lines) == (0, ["c"])
     assert "begins at offset 2 now: 2 offsets were deleted" in ran.err
+
+
+@proves("T10")
+def test_a_long_line_is_read_in_one_go(tidelog: Command, topic: str) -> None:
+    tidelog.ok("topics", "create", topic, "--set", "max.message.bytes=40000000")
+    line = b"x" * 30_000_000
+    started = monotonic()
+    assert tidelog.ok("produce", topic, stdin=b"first\n" + line + b"\nlast\n").out == "3 records acked\n"
+    assert monotonic() - started < 10
+    assert [len(value) for value in values(tidelog, topic)] == [5, len(line), 4]
+
+
+@proves("T10")
+def test_values_cannot_drive_a_terminal(tidelog: Command, topic: str) -> None:
+    tidelog.ok("produce", topic, stdin=b"\x1b[31mred\n")
+    assert on_a_terminal(tidelog, "tail", topic, "--from", "earliest", "--values") == "\\x1b[31mred\r\n"
+
+
+@proves("T10")
+def test_a_terminal_that_is_not_utf8_shows_every_record(tidelog: Command, topic: str) -> None:
+    tidelog.ok("produce", topic, stdin="t\u00e4xt \U0001f680\n")
+    ran = tidelog("tail", topic, "--from", "earliest", PYTHONIOENCODING="ascii")
+    assert ran.code == 0 and ran.out.endswith("t\\xe4xt \\U0001f680\n")

@@ -100,3 +100,16 @@ def test_the_only_broker_need_not_be_named(tidelog: Command) -> None:
     named = tidelog.ok("configs", "describe", "broker", "--json", "--all").json
     assert named["num.partitions"]["value"] == "1"
     assert tidelog("configs", "alter", "topic", "x").code == 2
+
+
+@proves("command_line")
+def test_a_setting_that_there_is_not_is_neither_shown_nor_taken_back(tidelog: Command, topic: str) -> None:
+    tidelog.ok("topics", "create", topic)
+    for words in (
+        ["topics", "alter", topic, "--unset", "retention.mss"],
+        ["configs", "alter", "topic", topic, "--unset", "retention.mss"],
+        ["configs", "describe", "topic", topic, "--key", "retention.mss"],
+    ):
+        ran = tidelog(*words)
+        assert (ran.code, ran.out) == (2, "")
+        assert f"topic {topic} has no setting 'retention.mss'" in ran.err

@@ -175,6 +175,10 @@ def check_data_folder(data: Path, folder: Path) -> Finding:
             f"{folder} may not be written by user {os.getuid()}",
             "change its owner, or name another with --data",
         )
+    above = data.absolute().parent
+    if not above.is_dir():
+        fact = f"{above} is missing, in which {data.name} would be made"
+        return Finding("data folder", "fail", fact, "make it, or name another with --data")
     state = "is there" if data.is_dir() else f"would be made in {folder}"
     return Finding("data folder", "ok", f"{data} {state}")
 

@@ -8,6 +8,7 @@ for another command. An error is one line on stderr; TIDELOG_DEBUG=1 shows where
 from __future__ import annotations
 
 import sys
+from io import TextIOWrapper
 
 OK, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -18,7 +19,7 @@ COMMANDS = {
     "reset": "move a group's offsets to an offset, a time, the start or the end",
     "tail": "show the records of a topic",
     "produce": "write records from standard input to a topic",
-    "configs": "show and change the settings of topics and brokers",
+    "configs": "show and change the settings of topics, brokers and groups",
     "doctor": "check this machine: ports, disk, limits, clock, codec, Java",
     "repair": "show, and skip, what was lost in a stopped broker's partition",
     "completion": "print a completion script for bash, zsh or fish",
@@ -57,6 +58,8 @@ def main(argv: list[str] | None = None) -> int:
 
         print(f"tidelog {__version__}")
         return OK
+    if command.startswith("-"):
+        return complain(f"{command} stands before the command; write `tidelog COMMAND {command} ...`", USAGE)
     if command not in COMMANDS:
         return complain(f"no command {command!r}; `tidelog --help` lists them", USAGE)
     return run(command, arguments[1:])
@@ -66,6 +69,8 @@ def run(command: str, arguments: list[str]) -> int:
     try:
         from importlib import import_module
 
+        if isinstance(sys.stdout, TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that is not UTF-8 still shows every record
         code: int = import_module(f"tidelog.cli.{command}").run(arguments)
         sys.stdout.flush()
         return code
@@ -94,8 +99,9 @@ def failed(error: Exception) -> int:
         return complain(str(error), USAGE)
     if isinstance(error, Disconnected):
         return complain(str(error), UNREACHABLE)
-    if isinstance(error, OSError) and error.filename:
-        return complain(f"{error.filename}: {(error.strerror or 'failed').lower()}", FAILED)
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return complain(where + error.strerror.lower(), FAILED)
     if isinstance(error, TidelogError | OSError):
         return complain(str(error), FAILED)
     fault = f"internal fault: {type(error).__name__}: {error}; TIDELOG_DEBUG=1 shows where, please report it"

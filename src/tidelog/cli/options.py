@@ -75,18 +75,34 @@ def actions(parser: Parser) -> argparse._SubParsersAction[Parser]:
 def parse(parser: Parser, arguments: Sequence[str], *, default: str | None = None) -> argparse.Namespace:
     """`default` is the action that is meant when none is written, as in `tidelog topics --json`."""
     given = list(arguments)
-    if default is not None and not {"-h", "--help"} & set(given) and _has_no_action(given):
+    names = action_names(parser)
+    action = _action(given)
+    if default is not None and action is None and not {"-h", "--help"} & set(given):
         given.insert(0, default)
+    elif names and action is not None and action not in names:
+        named = f"; if that is a name: `{parser.prog} describe {action}`" if default is not None else ""
+        parser.error(f"{action!r} is not one of {', '.join(names)}{named}")
     defaults = argparse.Namespace(bootstrap=None, timeout=DEFAULT_TIMEOUT_S, json=False)
-    return parser.parse_args(given, defaults)
+    options, unknown = parser.parse_known_args(given, defaults)
+    if unknown:
+        _refuse(names.get(getattr(options, "action", None) or "", parser), unknown)
+    return options
 
 
-def _has_no_action(words: Sequence[str]) -> bool:
-    """The first word that is neither an option nor its value is the action; a pattern is none."""
+def _action(words: Sequence[str]) -> str | None:
+    """The first word that is neither an option nor its value; a pattern is none."""
     for before, word in zip(("", *words), words, strict=False):
         if not word.startswith("-") and before not in ("--bootstrap", "--timeout"):
-            return any(letter in word for letter in "*?[")
-    return True
+            return None if any(letter in word for letter in "*?[") else word
+    return None
+
+
+def _refuse(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> NoReturn:
+    from difflib import get_close_matches
+
+    near = get_close_matches(unknown[0].partition("=")[0], parser._option_string_actions, n=1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
 
 
 def action_names(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
@@ -133,5 +149,5 @@ def positive(text: str) -> int:
 
 def not_negative(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
     return int(text)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster
     from tidelog.client.metadata import TopicPartition
 
+NUMBER_MAX = (1 << 63) - 1  # offsets and milliseconds are 64 bits wide
 SECONDS_IN = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 PLACE_HELP = "earliest, latest, OFFSET, a time (ISO 8601 or @MILLISECONDS), so long ago (90s 15m 2h 7d)"
 
@@ -33,6 +34,13 @@ class Place(NamedTuple):
 
 
 def parse_place(text: str, *, now_ms: int | None = None) -> Place:
+    place = _place(text, now_ms)
+    if place.number > NUMBER_MAX:
+        raise UsageError(f"{text!r} is too large; an offset or a time in milliseconds is at most {NUMBER_MAX}")
+    return place
+
+
+def _place(text: str, now_ms: int | None) -> Place:
     if text in ("earliest", "latest"):
         return Place(text)
     digits = text.removeprefix("-")

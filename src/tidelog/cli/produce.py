@@ -138,16 +138,20 @@ def produce(cluster: Cluster, producer: Producer, options: Namespace, tally: Tal
 def lines(producer: Producer, tally: Tally) -> Iterator[tuple[int, bytes]]:
     """Numbered from 1. Settles what was sent before it waits for more."""
     source = sys.stdin.fileno()
-    rest = b""
+    begun: list[bytes] = []  # the pieces of a line whose end has not come: a long one is joined once
     number = 0
     while chunk := os.read(source, READ_BYTES):
-        *whole, rest = (rest + chunk).split(b"\n")
-        for line in whole:
-            number += 1
-            yield number, line
+        first, *others = chunk.split(b"\n")
+        begun.append(first)
+        if others:
+            whole = [b"".join(begun), *others[:-1]]
+            begun = others[-1:]
+            for line in whole:
+                number += 1
+                yield number, line
         if len(tally.open) >= LINES_BETWEEN_FLUSHES or not select.select([source], [], [], 0)[0]:
             settle(producer, tally)
-    if rest:
+    if rest := b"".join(begun):
         yield number + 1, rest
 
 

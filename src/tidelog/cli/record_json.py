@@ -44,8 +44,9 @@ def field(name: str, data: bytes | memoryview | None) -> dict[str, str | None]:
 def parse_row(line: str | bytes) -> NewRow:
     try:
         given = json.loads(line)
-    except (ValueError, RecursionError):
-        raise UsageError('not JSON; every line is one object such as {"key": "42", "value": "..."}') from None
+    except (ValueError, RecursionError) as error:
+        where = f" at column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise UsageError(f'not JSON{where}; every line is one object such as {{"key": "42", "value": "..."}}') from None
     if not isinstance(given, dict):
         raise UsageError(f'{json.dumps(given)[:40]} is not an object; write {{"value": ...}}')
     unknown = sorted(given.keys() - FIELDS)

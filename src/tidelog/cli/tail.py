@@ -2,7 +2,7 @@
 
 Without `--follow` it ends where the topic ended when it began. Records of several partitions come as they are
 fetched: there is no order across partitions. What is not text is shown as escapes, so that no record can drive the
-terminal; `--values` writes the bytes as they are.
+terminal; `--values` writes the bytes as they are into a file or a pipe.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def parser() -> command.Parser:
         "--partition", metavar="N", type=command.not_negative, action="append", help="only this one (may be repeated)"
     )
     made.add_argument("--max", metavar="N", type=command.positive, help="stop after so many records")
-    made.add_argument("--values", action="store_true", help="the values alone, as they are, a line each")
+    made.add_argument(
+        "--values", action="store_true", help="the values alone, a line each, byte for byte unless to a terminal"
+    )
     made.add_argument("--committed", action="store_true", help="leave out open and aborted transactions")
     command.add_json(made)
     return made
@@ -134,7 +136,10 @@ def show_line(at: TopicPartition, row: Row) -> None:
 
 
 def show_value(at: TopicPartition, row: Row) -> None:
-    sys.stdout.buffer.write((row.value or b"") + b"\n")
+    if sys.stdout.isatty():
+        print("" if row.value is None else text_of(row.value))
+    else:
+        sys.stdout.buffer.write((row.value or b"") + b"\n")
 
 
 def show_json_line(at: TopicPartition, row: Row) -> None:

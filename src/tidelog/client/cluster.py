@@ -111,9 +111,11 @@ class Cluster:
         return self.node(self.leader_id(at, auto_create=auto_create))
 
     def leader_id(self, at: TopicPartition, *, auto_create: bool = False) -> int:
-        partition = self.topic(at.topic, auto_create=auto_create).partitions.get(at.partition)
+        partitions = self.topic(at.topic, auto_create=auto_create).partitions
+        partition = partitions.get(at.partition)
         if partition is None:
-            raise refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {at}", "the topic has no such partition")
+            has = f"the topic has partitions 0 to {len(partitions) - 1}"
+            raise refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {at}", has)
         if partition.leader == NO_LEADER:
             raise refused(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {at}")
         return partition.leader

@@ -46,11 +46,14 @@ ADVICE = {
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "choose another compression",
 }
 
+SAID_BETTER = {ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_PARTITIONS, ErrorCode.KAFKA_STORAGE_ERROR}
+"""Codes of many meanings: what the broker says of one is to the point, and advice for all of them may not be."""
+
 
 def refused(code: int, what: str, said: str | None = None) -> BrokerError:
     """`what` says what was asked, as a noun: "topic 'orders'", "a commit of group 'g'"."""
     told = f": {said.strip().rstrip('.')}" if said and said.strip() else ""
-    advice = f"; {ADVICE[code]}" if code in ADVICE else ""
+    advice = f"; {ADVICE[code]}" if code in ADVICE and not (told and code in SAID_BETTER) else ""
     return BrokerError(code, f"{what} was refused with {name(code)} ({int(code)}){told}{advice}")
 
 

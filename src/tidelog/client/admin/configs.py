@@ -84,7 +84,7 @@ def describe(
         request = DescribeConfigsRequest(resources=[resource])
         request.include_documentation = documentation and version >= DOCUMENTATION_SINCE
         (result,) = connection.call(request, DescribeConfigsResponse, version=version).results
-        check(result.error_code, f"settings of {_what(kind, name)}", result.error_message)
+        check(result.error_code, f"describing {_what(kind, name)}", result.error_message)
         return sorted(_config(given) for given in result.configs)
 
     return cluster.retry(attempt)
@@ -120,7 +120,7 @@ def alter(
     def attempt() -> None:
         connection = _connection(cluster, kind, name)
         (result,) = connection.call(request, IncrementalAlterConfigsResponse).responses
-        check(result.error_code, f"settings of {_what(kind, name)}", result.error_message)
+        check(result.error_code, f"altering {_what(kind, name)}", result.error_message)
 
     cluster.retry(attempt)
 

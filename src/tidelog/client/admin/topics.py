@@ -101,7 +101,7 @@ def add_partitions(cluster: Cluster, name: str, total: int) -> Topic:
 
     def attempt() -> None:
         (result,) = cluster.controller().call(request, CreatePartitionsResponse).results
-        check(result.error_code, f"partitions of topic {name!r}", result.error_message)
+        check(result.error_code, f"adding partitions to topic {name!r}", result.error_message)
 
     cluster.retry(attempt)
     cluster.forget()
