@@ -78,8 +78,24 @@ def test_an_unknown_setting_is_refused_with_the_nearest_known_one():
 
 @proves("T1")
 def test_a_port_that_is_taken_is_named(tidelog_broker: TestBroker):
-    with pytest.raises(TidelogError, match="cannot listen on"), tidelog.Broker(listen=tidelog_broker.bootstrap):
-        pass
+    taken = tidelog.Broker(listen=tidelog_broker.bootstrap)
+    with pytest.raises(TidelogError, match=r"cannot listen on .*: address already in use; stop what uses the port"):
+        taken.start()
+    with pytest.raises(TidelogError, match="cannot assign requested address; give an address of this machine"):
+        tidelog.Broker(listen="192.0.2.1:9092").start()
+
+
+@proves("T1")
+@pytest.mark.parametrize("in_process", [False, True])
+def test_a_folder_that_cannot_be_used_is_named_with_what_to_do(tmp_path: Path, in_process: bool):
+    (tmp_path / "file").write_text("")
+    for data, why in (
+        (tmp_path / "file", "file exists; it is a file"),
+        (tmp_path / "file" / "under", "not a directory; it lies under a file"),
+        (tmp_path / "not" / "there", "no such file or directory; make the folder that it is to be in"),
+    ):
+        with pytest.raises(TidelogError, match=f"the data folder {data} cannot be used: {why}"):
+            tidelog.Broker(data, in_process=in_process).start()
 
 
 @proves("T1")

@@ -10,6 +10,7 @@ import pytest
 from raw import RawConnection, batch_of, produce
 
 from proving import proves
+from tidelog.broker.embedded import Broker
 from tidelog.broker.housekeeping import Sample, hours_left
 from tidelog.testing.broker import TestBroker
 from tidelog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -42,6 +43,17 @@ def test_a_request_above_the_limit_ends_its_connection(tidelog_broker: TestBroke
         assert connection.is_closed()
     with RawConnection(tidelog_broker.bootstrap) as connection:
         assert connection.call(produce("t", batch_of(b"x" * 5_000)), 9, ProduceResponse)
+
+
+@proves("T5")
+@pytest.mark.parametrize(
+    ("said", "named"), [(b"\x16\x03\x01\x02\x00\x01", "speaks TLS"), (b"GET / HTTP/1.1\r\n\r\n", "speaks HTTP")]
+)
+def test_who_speaks_another_protocol_is_told_apart(tmp_path, capfd, said: bytes, named: str):
+    with Broker(tmp_path) as broker, RawConnection(broker.bootstrap) as connection:
+        connection.socket.sendall(said)
+        assert connection.is_closed()
+    assert named in capfd.readouterr().err
 
 
 @proves("T5")

@@ -24,6 +24,11 @@ TRUSTED_BYTES = 8 << 20  # up to this size the next frame is believed to be as l
 SMALLEST_FRAME = 8
 STALLED_S = 3.0  # without a byte of a frame that has begun,
 SLOW_S = 30.0  # or for the whole of it: too slow when others wait for room
+OTHER_PROTOCOLS = {
+    b"\x16\x03": "TLS, which this port does not; give its client security.protocol=PLAINTEXT",
+    b"GET ": "HTTP; this port is for Kafka clients",
+    b"POST": "HTTP; this port is for Kafka clients",
+}
 
 _SIZE = struct.Struct(">i")
 
@@ -121,6 +126,10 @@ class Inbound:
         """With the size itself."""
         (size,) = _SIZE.unpack_from(data, position)
         if not SMALLEST_FRAME <= size <= self._frame_bytes_max:
+            begins = bytes(data[position : position + _SIZE.size])
+            speaks = next((name for start, name in OTHER_PROTOCOLS.items() if begins.startswith(start)), None)
+            if speaks is not None:
+                raise MalformedMessage(f"{self._receiver.peer_host} speaks {speaks}")
             raise MalformedMessage(
                 f"frame of {size} bytes from {self._receiver.peer_host} is outside"
                 f" {SMALLEST_FRAME}..{self._frame_bytes_max}; if it is a Kafka client, raise socket.request.max.bytes"

@@ -34,7 +34,7 @@ from tidelog.broker.logger import Logger
 from tidelog.broker.loop import Loop
 from tidelog.broker.transport import PlainTransport
 from tidelog.config import BrokerConfig
-from tidelog.errors import UsageError
+from tidelog.errors import DataFolderError, UsageError
 from tidelog.log.files import Files, RealFiles
 
 BACKLOG = 1024
@@ -47,6 +47,17 @@ SLOW_LOOK_S = 1.0
 NEVER = -1
 OWN_DESCRIPTORS = 16  # open from the start: standard streams, the loop, the first log files
 RETAINED_BUFFER_BYTES = 24 << 20
+LISTEN_ADVICE = {
+    errno.EADDRINUSE: "stop what uses the port, or give another with --listen HOST:PORT",
+    errno.EACCES: "a port below 1024 needs root; give another with --listen HOST:PORT",
+}
+FOLDER_ADVICE = {
+    errno.ENOENT: "make the folder that it is to be in, or give another with --data",
+    errno.EEXIST: "it is a file; give a folder with --data",
+    errno.ENOTDIR: "it lies under a file; give a folder with --data",
+    errno.EACCES: "change its owner, or give another with --data",
+    errno.ENOSPC: "free some space, or give a folder on another disk with --data",
+}
 
 
 class Server:
@@ -79,7 +90,12 @@ class Server:
     # The life of the server ----------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self.broker.start()
+        try:
+            self.broker.start()
+        except OSError as error:
+            path, advice = self._config.texts("log.dirs")[0], FOLDER_ADVICE.get(error.errno or 0)
+            why = f"the data folder {path} cannot be used: {(error.strerror or str(error)).lower()}"
+            raise DataFolderError(f"{why}; {advice}" if advice else why) from error
         try:
             self._bind()
         except BaseException:
@@ -167,9 +183,8 @@ class Server:
             listening.close()
             if not required:
                 return port
-            raise UsageError(
-                f"cannot listen on {host}:{port}: {error.strerror}; stop what uses the port or give --listen HOST:PORT"
-            ) from error
+            advice = LISTEN_ADVICE.get(error.errno or 0, "give an address of this machine with --listen HOST:PORT")
+            raise UsageError(f"cannot listen on {host}:{port}: {(error.strerror or '').lower()}; {advice}") from error
         listening.setblocking(False)
         listening.listen(BACKLOG)
         self._sockets.append(listening)
@@ -341,7 +356,7 @@ def serve(config: BrokerConfig, *, ready: Callable[[Server], Any] | None = None,
     server.handle_signals()
     if ready is None:
         host, port = server.addresses[0]
-        print(f"ready on {host}:{port}", flush=True)
+        print(f"ready on [{host}]:{port}" if ":" in host else f"ready on {host}:{port}", flush=True)
     else:
         ready(server)
     server.run()
