@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.broker.embedded import Broker
+from tidelog.errors import UsageError
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster
     from tidelog.record.columns import Row
 
-Record = bytes | str | tuple[bytes | str | None, bytes | str | None]
+Record = bytes | str | None | tuple[bytes | str | None, bytes | str | None]
 """A value, or (key, value)."""
 
 
@@ -78,27 +79,35 @@ class TestBroker:
         self._names += 1
         return f"{name}-{self._names}"
 
-    def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:
+    def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, object] | None = None) -> str:
         from tidelog.client.admin import topics
 
-        topics.create(self.cluster, name, partitions=partitions, configs=configs)
+        texts = {
+            key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in (configs or {}).items()
+        }
+        topics.create(self.cluster, name, partitions=partitions, configs=texts)
         return name
 
     def produce(self, topic: str, records: Iterable[Record], *, partition: int | None = None) -> None:
         """Writes values, or (key, value) pairs, and returns when they are acked. Text is UTF-8."""
         from tidelog.client.producer import Producer
 
+        if isinstance(records, str | bytes):
+            raise UsageError(f"records is {records[:40]!r}; give a list, [{records[:40]!r}]")
         with Producer(self.cluster) as producer:
             for record in records:
-                key, value = record if isinstance(record, tuple) else (None, record)
-                producer.send(topic, _bytes(value), key=_bytes(key), partition=partition)
+                key, value = _key_value(record)
+                producer.send(topic, value, key=key, partition=partition)
 
     def records(self, topic: str, partition: int | None = None) -> list[Row]:
         """All that can be read of a topic now, partition by partition."""
         from tidelog.client.consumer import Consumer
         from tidelog.client.offsets import EARLIEST, LATEST, list_offsets
 
-        partitions = [at for at in self.cluster.partitions(topic) if partition in (None, at.partition)]
+        every = self.cluster.partitions(topic)
+        partitions = [at for at in every if partition in (None, at.partition)]
+        if not partitions:
+            raise UsageError(f"{topic!r} has no partition {partition}; it has 0 to {len(every) - 1}")
         ends = list_offsets(self.cluster, dict.fromkeys(partitions, LATEST))
         consumer = Consumer(self.cluster)
         consumer.assign(
@@ -123,5 +132,9 @@ class TestBroker:
             cluster.close()
 
 
-def _bytes(value: bytes | str | None) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value
+def _key_value(record: Record) -> tuple[bytes | None, bytes | None]:
+    pair = record if isinstance(record, tuple) else (None, record)
+    if len(pair) != 2 or not all(part is None or isinstance(part, bytes | str) for part in pair):
+        raise UsageError(f"{record!r} is no record; give a value or (key, value), each bytes, text or None")
+    key, value = (part.encode() if isinstance(part, str) else part for part in pair)
+    return key, value
