@@ -41,7 +41,11 @@ class Round:
     seed: int
     passed: int
     failed: int
-    ok: bool
+    exit_code: int
+
+    @property
+    def ok(self) -> bool:
+        return self.exit_code == 0
 
 
 def main() -> int:
@@ -71,7 +75,9 @@ def run_round(seed: int, tests: list[str]) -> Round:
     text = log.read_text()
     if code == 0:
         log.unlink()
-    return Round(seed, _count(text, "passed"), _count(text, "failed") + _count(text, "errors?"), code == 0)
+    failed = _count(text, "failed") + _count(text, "errors?")
+    # A round that was killed says nothing; it has failed all the same.
+    return Round(seed, _count(text, "passed"), failed or int(code != 0), code)
 
 
 def write_line(commit: str, minutes: float, rounds: list[Round]) -> None:
@@ -95,7 +101,8 @@ def write_line(commit: str, minutes: float, rounds: list[Round]) -> None:
 
 
 def _told(done: Round) -> str:
-    where = "" if done.ok else f"; see {(LOGS / f'{done.seed}.log').relative_to(ROOT)}"
+    log = (LOGS / f"{done.seed}.log").relative_to(ROOT)
+    where = "" if done.ok else f"; pytest ended with {done.exit_code}, see {log}"
     return f"seed {done.seed}: {done.passed} passed, {done.failed} failed{where}"
 
 

@@ -43,19 +43,19 @@ def soak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @proves("soak")
 def test_a_round_runs_the_soak_tests_with_its_seed(soak: ModuleType, tmp_path: Path) -> None:
-    assert soak.run_round(10, ["test_program.py"]) == soak.Round(seed=10, passed=2, failed=0, ok=True)
-    assert soak.run_round(11, ["test_program.py"]) == soak.Round(seed=11, passed=1, failed=1, ok=False)
+    assert soak.run_round(10, ["test_program.py"]) == soak.Round(seed=10, passed=2, failed=0, exit_code=0)
+    assert soak.run_round(11, ["test_program.py"]) == soak.Round(seed=11, passed=1, failed=1, exit_code=1)
     assert [path.name for path in (tmp_path / "logs").iterdir()] == ["11.log"], "the output of a failure is kept"
 
 
 @proves("soak")
 def test_a_round_without_tests_is_no_success(soak: ModuleType) -> None:
-    assert not soak.run_round(10, ["nothing_here.py"]).ok
+    assert soak.run_round(10, ["nothing_here.py"]) == soak.Round(seed=10, passed=0, failed=1, exit_code=4)
 
 
 @proves("soak")
 def test_each_run_is_a_line_on_the_page(soak: ModuleType) -> None:
-    good, bad = soak.Round(5, 10, 0, True), soak.Round(6, 9, 1, False)
+    good, bad = soak.Round(5, 10, 0, 0), soak.Round(6, 9, 1, 1)
     soak.write_line("abc1234", 1.4, [good])
     soak.write_line("abc1234+", 2.0, [good, bad])
     first, second = soak.PAGE.read_text().splitlines()[-2:]
