@@ -1,6 +1,6 @@
 """A broker from Python, one topic, one producer, one consumer: the shortest way from nothing to a record read back.
 
-pip install tidelog confluent-kafka
+pip install /path/to/tidelog confluent-kafka
 python examples/hello_broker.py
 """
 

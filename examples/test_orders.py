@@ -2,7 +2,7 @@
 
 The fixture `tidelog_broker` comes with the package: a fresh broker in a temporary folder, ready when the test begins.
 
-    pip install confluent-kafka pytest    (and tidelog, of course)
+    pip install /path/to/tidelog confluent-kafka pytest
     pytest examples/test_orders.py
 """
 
