@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from tidelog.errors import StorageError
+from tidelog.log.appending import Appended
 from tidelog.log.commit import Committer
 from tidelog.log.files import Files, RealFiles
-from tidelog.log.log import Appended, CleanMark, Log
+from tidelog.log.log import CleanMark, Log
 from tidelog.log.settings import LogSettings
 from tidelog.record import codec
 from tidelog.record.columns import Columns, decode, encode

@@ -383,7 +383,7 @@ def test_a_memory_partition_never_begins_behind_its_end(disk: SimulatedDisk, tmp
 def test_what_a_memory_partition_saves_beside_its_batches_claims_nothing_that_is_not_synced(
     disk: SimulatedDisk, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidelog.log.log.SNAPSHOT_BYTES", 500)
+    monkeypatch.setattr("tidelog.log.appending.SNAPSHOT_BYTES", 500)
     partition = open_volatile(disk)
     for number in range(6):
         partition.append(batch(b"%d" % number * 300))

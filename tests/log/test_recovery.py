@@ -281,7 +281,7 @@ class CountingDisk(SimulatedDisk):
 
 @proves("T1")
 def test_an_unclean_open_reads_no_more_for_a_larger_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelog.log.log.SNAPSHOT_BYTES", 20_000)
+    monkeypatch.setattr("tidelog.log.appending.SNAPSHOT_BYTES", 20_000)
     settings = LogSettings(segment_bytes=200_000)
     read = []
     for count in (30, 300):
@@ -342,7 +342,7 @@ def test_an_empty_partition_has_no_folder_and_a_mark_all_the_same(tmp_path: Path
 def test_snapshots_are_taken_at_each_roll_and_after_so_many_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidelog.log.log.SNAPSHOT_BYTES", 5_000)
+    monkeypatch.setattr("tidelog.log.appending.SNAPSHOT_BYTES", 5_000)
     partition = filled(tmp_path / "p", 60)
     names = sorted(path.name for path in (tmp_path / "p").glob("*.producers"))
     assert len(names) == snapshot.KEPT

@@ -7,9 +7,8 @@ any thread may call. The three offsets, and who moves them:
     high_watermark    the committer (through `committed`): everything below it is durable and visible
     end_offset        `append`: the next offset to be given
 
-An append is bookkeeping: it gives the batch its offset, notes where it will be, and queues the buffer. Nothing of it is
-visible until the committer says so; when the committer says that it failed, `_take_back` makes this log what it was
-before, as if the appends had never been.
+An append is bookkeeping (appending.py). Nothing of it is visible until the committer says so through `committed`; when
+it says `write_failed`, the log becomes what it was before, as if the appends had never been.
 
 A log that is opened with a clean mark, or without waiting, touches no file before it is first used (`loaded`); whoever
 does not want to wait for that calls `load` in another thread. Without a mark its offsets are not `known` before that.
@@ -19,46 +18,33 @@ After a failed sync a log is `offline`: it is read as before and takes no append
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import NamedTuple
 
 from tidelog.errors import OffsetOutOfRange, StorageError
+from tidelog.log.appending import Appended, Appending
 from tidelog.log.commit import Committer, storage_error
 from tidelog.log.epochs import end_offset_for, epoch_at
-from tidelog.log.facts import Hole
+from tidelog.log.facts import NO_FACTS, Hole
 from tidelog.log.files import Buffer, Files
-from tidelog.log.header_block import HEADER_BLOCK
 from tidelog.log.index import Boundary
-from tidelog.log.pending import Done, Pending, Release, Waiters, let_go, take_back
-from tidelog.log.producers import Producer, find_duplicate, follow
-from tidelog.log.producers import expired as expired_producers
+from tidelog.log.pending import Done, Release, Waiters
+from tidelog.log.producers import Producer
 from tidelog.log.reading import Reading
-from tidelog.log.recovery import Recovered, Report, recover
+from tidelog.log.recovery import Recovered, Report, nothing_found, recover
 from tidelog.log.retention import SegmentFacts, expired, is_old
 from tidelog.log.scrub import Scrub, Scrubbed
 from tidelog.log.segment import Segment
 from tidelog.log.settings import LogSettings
 from tidelog.log.slice import Cold, Slice
-from tidelog.log.snapshot import SNAPSHOT_BYTES, Snapshot
-from tidelog.log.tail import Append, Extent, Tail
-from tidelog.log.upkeep import Plan, Upkeep, nobody_waits
-from tidelog.record.codec import patch, stamp_append_time
+from tidelog.log.tail import Extent, Tail
+from tidelog.log.upkeep import Upkeep, nobody_waits
 from tidelog.record.header import BatchHeader
 
-NO_TIME = -1
 NO_POSITION = -1
 NOTHING_DONE = Report()
-MAX_RELATIVE_OFFSET = 0x7FFFFFFF
 LOAD_AGAIN_S = 5.0
-
-
-class Appended(NamedTuple):
-    base_offset: int
-    last_offset: int
-    append_time: int  # -1: the producer's time counts
-    duplicate: bool
 
 
 class CleanMark(NamedTuple):
@@ -75,24 +61,19 @@ class Log:
     """A log that has not been used is small: most of its parts are made by `_prepare`, when it is loaded."""
 
     __slots__ = (
+        "_appending",
         "_clean",
         "_committer",
         "_durability_pending",
         "_files",
-        "_generation",
         "_load_again",
         "_load_error",
         "_loading",
-        "_pending",
-        "_plans",
         "_reading",
-        "_saved_offset",
         "_scrub",
-        "_snapshot_at",
         "_tail",
         "_upkeep",
         "_waiters",
-        "end_offset",
         "folder",
         "high_watermark",
         "leader_epoch",
@@ -101,7 +82,6 @@ class Log:
         "on_recovered",
         "on_trouble",
         "on_visible",
-        "producers",
         "recovery",
         "settings",
         "start_offset",
@@ -112,11 +92,9 @@ class Log:
         self.settings = settings
         self.start_offset = 0
         self.high_watermark = 0
-        self.end_offset = 0
         self.leader_epoch = 0
         self.offline: StorageError | None = None
         self.recovery = NOTHING_DONE
-        self.producers: dict[int, Producer] = {}
         self.on_visible: Callable[[], None] | None = None  # called when the high watermark has moved
         self.on_trouble: Callable[[str], None] | None = None  # called with a line for the broker's log
         self.on_recovered: Callable[[Report], None] | None = None  # called once, when it is loaded
@@ -127,19 +105,14 @@ class Log:
         self._loading = threading.Lock()
         self._load_error: StorageError | None = None
         self._load_again = 0.0
-        self._snapshot_at = 0
-        self._saved_offset = -1
-        self._generation = 0
         self._durability_pending = False
 
     def _prepare(self) -> None:
         self._reading = Reading(self.folder, self._committer.index_cache, self._found_hole)
         self._upkeep = Upkeep(self.folder, self._committer, self._reading, self._trouble)
         self._scrub = Scrub(self._reading)
-        self._tail = Tail(self, self._files, self.folder, None)
-        self._pending: deque[Pending] = deque()
         self._waiters = Waiters()
-        self._plans: deque[Plan] = deque()
+        self._begin(nothing_found(NO_FACTS))
 
     @classmethod
     def open(
@@ -158,7 +131,7 @@ class Log:
         elif clean is not None:
             log._clean = clean
             log.start_offset, log.leader_epoch = clean.start_offset, clean.leader_epoch
-            log.end_offset = log.high_watermark = clean.end_offset
+            log.high_watermark = clean.end_offset
         return log
 
     @property
@@ -204,20 +177,30 @@ class Log:
         reading.facts, reading.segments, reading.visible = found.facts, found.segments, extent
         reading.holes.known = found.facts.holes
         self.recovery = found.report
-        self.producers = found.producers
         self.leader_epoch = found.facts.epochs[-1].epoch
         first = found.segments[0].base_offset if found.segments else 0
         self.start_offset = max(found.facts.start_offset, first)
-        self.end_offset = self.high_watermark = extent.offset if extent is not None else self.start_offset
-        self._saved_offset = found.saved.offset
-        self._snapshot_at = found.saved.position + SNAPSHOT_BYTES
-        self._tail = Tail(self, self._files, self.folder, extent, found.slot_sequence)
-        plan = self._plan_at_end(extent.segment) if extent is not None else None
+        self._begin(found)
+        self.high_watermark = self._appending.end_offset
+        plan = self._appending.plan_at_end(extent.segment) if extent is not None else None
         self._upkeep.begin(plan)
         if plan is not None and max(found.saved.offset, 0) < plan.segment.base_offset:
             self._upkeep.save(plan)
 
+    def _begin(self, found: Recovered) -> None:
+        tail = Tail(self, self._files, self.folder, found.extent, found.slot_sequence)
+        self._tail = tail
+        self._appending = Appending(self.folder, self._committer, self._reading, tail, self.settings, found)
+
     # Appending --------------------------------------------------------------------------------------------------------
+
+    @property
+    def end_offset(self) -> int:
+        return self._appending.end_offset if self.loaded else self.high_watermark
+
+    @property
+    def producers(self) -> Mapping[int, Producer]:
+        return self._appending.producers if self.loaded else {}
 
     def append(self, batch: Buffer, header: BatchHeader, now_ms: int, release: Release | None = None) -> Appended:
         """Gives a checked batch the next offset and queues it. The buffer must stay untouched until `release`."""
@@ -225,72 +208,7 @@ class Log:
             raise self.offline
         if not self.loaded:
             self.load()
-        producer_id = header.producer_id
-        producer = None
-        if producer_id >= 0:
-            producer = self.producers.get(producer_id)
-            sent = find_duplicate(producer, header)
-            if sent is not None:
-                first = sent.last_offset - header.last_offset_delta
-                return Appended(first, sent.last_offset, sent.append_time, True)
-        settings = self.settings
-        offset = self.end_offset
-        last_offset = offset + header.last_offset_delta
-        segment = self._segment_for(header.size, last_offset, now_ms)
-        index = segment.index
-        assert index is not None
-        max_timestamp = header.max_timestamp
-        append_time = NO_TIME
-        if settings.append_time:
-            stamp_append_time(batch, now_ms)
-            max_timestamp = append_time = now_ms
-        patch(batch, offset, self.leader_epoch)
-        latest = index.max_timestamp, index.max_timestamp_offset
-        self._pending.append(Pending(last_offset + 1, release, producer_id, producer, segment, segment.end, *latest))
-        if producer_id >= 0:
-            self.producers[producer_id] = follow(producer, header, last_offset, now_ms, append_time)
-        segment.note(offset, header.size, max_timestamp, settings.index_interval_bytes)
-        self.end_offset = last_offset + 1
-        self._committer.put(Append(self._tail, segment, batch, segment.end, last_offset + 1, self._generation))
-        if segment.end >= self._snapshot_at:
-            self._plan_snapshot(segment)
-        return Appended(offset, last_offset, append_time, False)
-
-    def _segment_for(self, size: int, last_offset: int, now_ms: int) -> Segment:
-        segments = self._reading.segments
-        if segments:
-            segment = segments[-1]
-            settings = self.settings
-            if segment.end == HEADER_BLOCK or (
-                segment.end + size <= settings.segment_bytes
-                and now_ms - segment.created_ms < settings.segment_ms
-                and last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET
-            ):
-                return segment
-        return self._plan_segment(now_ms)
-
-    def _plan_segment(self, now_ms: int) -> Segment:
-        reading, offset = self._reading, self.end_offset
-        segment = Segment.plan(self._files, self._committer.open_files, self.folder, offset, now_ms)
-        if reading.segments:
-            old = reading.segments[-1]
-            assert old.index is not None
-            covered = old.index.covered(Boundary(old.end, offset), complete=True)
-            fold = Snapshot(offset, offset, HEADER_BLOCK, dict(self.producers))
-            self._plans.append(Plan(fold, old, old.index, len(old.index), covered))
-        reading.segments = (*reading.segments, segment)
-        self._snapshot_at = HEADER_BLOCK + SNAPSHOT_BYTES
-        return segment
-
-    def _plan_snapshot(self, segment: Segment) -> None:
-        self._plans.append(self._plan_at_end(segment))
-        self._snapshot_at = segment.end + SNAPSHOT_BYTES
-
-    def _plan_at_end(self, segment: Segment) -> Plan:
-        assert segment.index is not None
-        covered = segment.index.covered(Boundary(segment.end, self.end_offset))
-        fold = Snapshot(self.end_offset, segment.base_offset, segment.end, dict(self.producers))
-        return Plan(fold, segment, segment.index, len(segment.index), covered)
+        return self._appending.append(batch, header, now_ms, release)
 
     def when_visible(self, offset: int, done: Done) -> None:
         """Calls `done`: with None when the high watermark has reached `offset`, with the error if it will not."""
@@ -308,8 +226,7 @@ class Log:
         offset = extent.offset
         if self.offline is not None:
             return
-        if self._plans:
-            self._save_plans()
+        self._appending.save_plans(self._upkeep)
         if offset < self.high_watermark:
             return
         self._reading.visible = extent
@@ -318,40 +235,19 @@ class Log:
         if offset == self.high_watermark:
             return
         self.high_watermark = offset
-        let_go(self._pending, offset)
+        self._appending.visible(offset)
         self._waiters.reach(offset)
         if self.on_visible is not None:
             self.on_visible()
 
-    def _save_plans(self) -> None:
-        """Those whose offset is synced, which may be less than what is visible, and whose segment is made."""
-        plans, synced = self._plans, self._tail.synced
-        assert synced is not None
-        segment = synced.segment.base_offset
-        while plans and plans[0].snapshot.offset <= synced.offset and plans[0].snapshot.segment <= segment:
-            self._saved_offset = plans[0].snapshot.offset
-            self._upkeep.save(plans.popleft())
-
     def write_failed(self, extent: Extent | None, error: StorageError) -> None:
-        self._take_back(extent)
+        self._appending.take_back(extent, self.high_watermark)
         self._waiters.fail_above(self.end_offset, error)
 
     def went_offline(self, error: StorageError) -> None:
         self.offline = error
-        self._take_back(self._reading.visible)
+        self._appending.take_back(self._reading.visible, self.high_watermark)
         self._waiters.fail_above(self.high_watermark, error)
-
-    def _take_back(self, extent: Extent | None) -> None:
-        """Makes this log what it was before every append above the extent."""
-        self._generation += 1
-        reading = self._reading
-        offset = extent.offset if extent is not None else self.high_watermark
-        take_back(self._pending, self.producers, offset)
-        last = extent.segment.base_offset if extent is not None else -1
-        reading.segments = tuple(segment for segment in reading.segments if segment.base_offset <= last)
-        self.end_offset = offset
-        while self._plans and (self._plans[-1].snapshot.offset > offset or self._plans[-1].snapshot.segment > last):
-            self._plans.pop()
 
     def recover_offline(self, done: Done) -> None:
         """Brings an offline log back from what the disk really has, in another thread; `done` in the loop's."""
@@ -373,8 +269,6 @@ class Log:
         self._committer.background.submit(work)
 
     def _come_back(self, found: Recovered, done: Done) -> None:
-        self._pending.clear()
-        self._plans.clear()
         self._install(found)
         self._follow_durability()
         self.offline = None
@@ -390,13 +284,15 @@ class Log:
         The first batch comes whole, however large, unless `min_one` is False. With `wait` False it raises `Cold`
         rather than touch the disk to find the place. HoleError where the bytes are known to be bad.
         """
-        if offset < self.start_offset or offset > self.end_offset:
-            start, end = self.start_offset, self.high_watermark
-            raise OffsetOutOfRange(f"offset {offset} is not in {start} to {self.end_offset}", start, end)
-        if not self.loaded:
+        if not self.loaded and (offset < self.high_watermark or not self.known):
             if not wait:
                 raise Cold
             self.load()
+        if offset < self.start_offset or offset > self.end_offset:
+            start, end = self.start_offset, self.high_watermark
+            raise OffsetOutOfRange(f"offset {offset} is not in {start} to {self.end_offset}", start, end)
+        if offset >= self.high_watermark:
+            return None
         return self._reading.read(offset, max_bytes, limit, min_one=min_one, wait=wait)
 
     def offset_at(self, timestamp_ms: int) -> tuple[int, int] | None:
@@ -464,8 +360,7 @@ class Log:
         if not self.loaded:
             self._committer.background.submit(self._load_quietly)
             return 0
-        for producer_id in expired_producers(self.producers, now_ms - self.settings.producer_expiration_ms):
-            del self.producers[producer_id]
+        self._appending.forget_producers(now_ms - self.settings.producer_expiration_ms)
         segments = self.segments()
         if not segments:
             return 0
@@ -477,8 +372,8 @@ class Log:
         if segments[0].max_timestamp is None:
             oldest = self._reading.segments[0]
             self._committer.background.submit(lambda: self._load_index_quietly(oldest))
-        elif len(segments) == 1 and is_old(segments[0], self.settings, now_ms) and not self._pending:
-            self._roll(now_ms)
+        elif len(segments) == 1 and is_old(segments[0], self.settings, now_ms) and self._appending.idle:
+            self._appending.roll(now_ms)
         return 0
 
     def delete_before(self, offset: int, done: Done = nobody_waits) -> None:
@@ -493,11 +388,6 @@ class Log:
         self.start_offset = max(offset, self.start_offset)
         whole = [segment for segment in self.segments()[:-1] if segment.end_offset <= self.start_offset]
         self._upkeep.delete(len(whole), self.start_offset, done)
-
-    def _roll(self, now_ms: int) -> None:
-        """Begins a new segment without a batch, so that the old one can be deleted once the new one is there."""
-        segment = self._plan_segment(now_ms)
-        self._committer.put(Append(self._tail, segment, b"", segment.end, self.end_offset, self._generation))
 
     def _load_quietly(self) -> None:
         try:
@@ -521,8 +411,9 @@ class Log:
 
     def update_settings(self, settings: LogSettings) -> None:
         self.settings = settings
-        self._reading.interval = settings.index_interval_bytes
         if self.loaded:
+            self._appending.settings = settings
+            self._reading.interval = settings.index_interval_bytes
             self._follow_durability()
 
     def _follow_durability(self) -> None:
@@ -566,8 +457,8 @@ class Log:
         if extent is None:
             return CleanMark(self.start_offset, self.end_offset, self.leader_epoch, 0, NO_POSITION)
         try:
-            saved = self._saved_offset == self.end_offset
-            self._upkeep.close(None if saved else self._plan_at_end(extent.segment))
+            saved = self._appending.saved_offset == self.end_offset
+            self._upkeep.close(None if saved else self._appending.plan_at_end(extent.segment))
             self._tail.close()
         except OSError:
             return None

@@ -85,6 +85,11 @@ def recover(
     return Recovery(folder, files, open_files, settings).run(clean)
 
 
+def nothing_found(facts: Facts) -> Recovered:
+    """A partition without a segment."""
+    return Recovered((), None, {}, facts, FIRST_SLOT, Boundary(HEADER_BLOCK, -1), Report())
+
+
 class Recovery:
     """One recovery under way; `recover` is the way in."""
 
@@ -104,7 +109,7 @@ class Recovery:
         segments = self._list()
         facts = self._load_facts(segments)
         if not segments:
-            return Recovered((), None, {}, facts, FIRST_SLOT, Boundary(HEADER_BLOCK, -1), Report())
+            return nothing_found(facts)
         kept = snapshot.load_newest(self._files, self._folder, self._names)
         segments = self._drop_deleted(segments, min(facts.start_offset, kept.offset if kept is not None else 0))
         last = segments[-1]
