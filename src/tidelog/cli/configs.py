@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tidelog.cli import options as command
@@ -76,7 +75,7 @@ def describe(cluster: Cluster, name: str, options: Namespace) -> int:
     from tidelog.client.admin import configs
 
     found = configs.describe(cluster, configs.KINDS[options.kind], name, keys=options.key)
-    check_known(options.key or (), {one.name for one in found}, options.kind, name)
+    command.check_known(options.key or (), {one.name for one in found}, options.kind, name)
     shown = [one for one in found if options.all or options.key or not one.is_default]
     if options.json:
         show_json(
@@ -93,23 +92,6 @@ def describe(cluster: Cluster, name: str, options: Namespace) -> int:
     return 0
 
 
-def check_unset(cluster: Cluster, kind: str, name: str, keys: list[str]) -> None:
-    """A broker takes back what was never set, and what there never was, without a word."""
-    from tidelog.client.admin import configs
-
-    asked = [key for key in keys if not key.startswith(configs.OURS)]
-    if asked:
-        known = {one.name for one in configs.describe(cluster, configs.KINDS[kind], name, keys=asked)}
-        check_known(asked, known, kind, name)
-
-
-def check_known(keys: Iterable[str], known: set[str], kind: str, name: str) -> None:
-    for key in keys:
-        if key not in known:
-            listed = f"`tidelog configs describe {kind} {name} --all` lists them"
-            raise UsageError(f"{kind} {name} has no setting {key!r}; {listed}")
-
-
 def shortened(value: str) -> str:
     return value if len(value) <= VALUE_WIDTH else value[: VALUE_WIDTH - 1] + "…"
 
@@ -119,7 +101,7 @@ def alter(cluster: Cluster, name: str, options: Namespace) -> int:
 
     if not (options.set or options.unset):
         raise UsageError("configs alter: nothing to change; give --set or --unset")
-    check_unset(cluster, options.kind, name, options.unset)
+    command.check_unset(cluster, options.kind, name, options.unset)
     configs.alter(cluster, configs.KINDS[options.kind], name, set=dict(options.set), delete=options.unset)
     print(f"{options.kind} {name} is changed")
     return 0

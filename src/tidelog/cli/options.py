@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tidelog.errors import UsageError
@@ -119,6 +119,23 @@ def connect(options: argparse.Namespace) -> Cluster:
     warnings.showwarning = show_warning  # type: ignore[assignment]
     bootstrap = options.bootstrap or os.environ.get("TIDELOG_BOOTSTRAP") or DEFAULT_BOOTSTRAP
     return Cluster(bootstrap, client_id="tidelog-cli", timeout_s=options.timeout)
+
+
+def check_unset(cluster: Cluster, kind: str, name: str, keys: list[str]) -> None:
+    """A broker takes back what was never set, and what there never was, without a word."""
+    from tidelog.client.admin import configs
+
+    asked = [key for key in keys if not key.startswith(configs.OURS)]
+    if asked:
+        known = {one.name for one in configs.describe(cluster, configs.KINDS[kind], name, keys=asked)}
+        check_known(asked, known, kind, name)
+
+
+def check_known(keys: Iterable[str], known: set[str], kind: str, name: str) -> None:
+    for key in keys:
+        if key not in known:
+            listed = f"`tidelog configs describe {kind} {name} --all` lists them"
+            raise UsageError(f"{kind} {name} has no setting {key!r}; {listed}")
 
 
 def show_warning(message: Warning | str, *_: Any) -> None:

@@ -7,7 +7,6 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from tidelog.cli import options as command
-from tidelog.cli.configs import check_unset
 from tidelog.cli.terminal import confirm, paint, show_json, show_table, size_text
 from tidelog.errors import BrokerError, UsageError
 
@@ -208,7 +207,7 @@ def alter(cluster: Cluster, options: Namespace) -> int:
         raise UsageError("topics alter: nothing to change; give --set, --unset or --partitions")
     for name in options.names:
         if options.set or options.unset:
-            check_unset(cluster, "topic", name, options.unset)
+            command.check_unset(cluster, "topic", name, options.unset)
             configs.alter(cluster, configs.TOPIC, name, set=dict(options.set), delete=options.unset)
         if options.partitions:
             topics.add_partitions(cluster, name, options.partitions)
