@@ -136,10 +136,9 @@ class Outbound:
                 return
             self.cluster.forget()
             time.sleep(wait)
-            if self._gap:
-                self._again = [batch for batch in again if not batch.doubtful]
-                again = doubtful
-            self._send(again)
+            held = [batch for batch in again if not batch.doubtful] if self._gap else []
+            self._send(doubtful if self._gap else again)
+            self._again += held
 
     def _in_time(self, batches: list[Batch]) -> list[Batch]:
         now = time.monotonic()
@@ -245,7 +244,8 @@ class Outbound:
         code = error.code if isinstance(error, BrokerError) else ErrorCode.NETWORK_EXCEPTION
         hopeless = not may_pass(code)
         if self.idempotent and code in GAPS:
-            self._gap = True
+            # Behind one that is to be sent again it is only early: they go again in order.
+            self._gap = self._gap or not any(earlier.at == batch.at for earlier in self._again)
             hopeless = False
         batch.unknown += code in UNKNOWN_TOPIC
         if hopeless or batch.unknown == UNKNOWN_TOPIC_TRIES:
