@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from errno import EIO, ENOSPC
+from errno import EIO, EMFILE, ENOSPC
 from pathlib import Path
 
 import pytest
@@ -296,6 +296,18 @@ def test_files_that_are_not_used_are_closed_and_opened_again(tmp_path: Path) -> 
     for piece in pieces:
         assert piece is not None
         assert len(list(decode(piece.read()).rows())) == 3, "a slice keeps its file open"
+
+
+@proves("T1")
+def test_when_the_process_has_no_descriptors_left_files_are_closed_and_the_append_goes_on(disk: SimulatedDisk) -> None:
+    committer, logs = many(disk, 8)
+    append_to(logs, b"one")
+    committer.settle()
+    committer.open_files.forget(f"{disk.folder}/p0/{0:020d}.log")
+    disk.fail("open", OSError(EMFILE, "too many open files"), name="/p0/")
+    told = append_to(logs, b"two")
+    committer.settle()
+    assert [error for _, error in told] == [None] * 8
 
 
 # Acks that do not wait for the disk -----------------------------------------------------------------------------------

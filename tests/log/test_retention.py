@@ -136,10 +136,12 @@ def test_old_segments_can_be_deleted_from_a_disk_without_any_room(tmp_path: Path
     assert partition.visible[-1][1] is not None
     assert partition.log.apply_retention(OLD) > 0
     partition.commit()
-    assert partition.trouble == []
+    (refused,) = partition.trouble
+    assert refused.startswith("appends are refused: no room")
     partition.append(batch(b"room again", producer=(4, 0, 20)))
     partition.commit()
     assert partition.visible[-1][1] is None
+    assert partition.trouble[1:] == ["appends are taken again"]
     assert partition.reopen().append(batch(b"room again", producer=(4, 0, 20))).duplicate
 
 

@@ -28,7 +28,7 @@ from typing import Any
 from tidelog.errors import DiskFullError, OfflineError, StorageError
 from tidelog.log.files import Files
 from tidelog.log.index_cache import IndexCache
-from tidelog.log.open_files import OPEN_FILES_LIMIT, OpenFiles
+from tidelog.log.open_files import OpenFiles
 from tidelog.log.pool import Pool
 from tidelog.log.tail import Append, CannotTakeBack, Dirty, Extent, Owner, SyncFailed, Tail
 
@@ -48,7 +48,7 @@ class Committer:
         files: Files,
         notify: Callable[[], None],
         *,
-        open_files_limit: int = OPEN_FILES_LIMIT,
+        open_files_limit: int | None = None,
         threads: bool = True,
     ) -> None:
         self.files = files

@@ -1,18 +1,20 @@
 """The log files that are open: the least recently used one is closed when a limit is reached.
 
 Closed means that this cache lets go of it. Whoever still holds the file (a commit under way, a slice being sent) keeps
-it open. A file with bytes not yet synced is always held by its partition's tail, so an error of the disk cannot get
-lost between a close and an open.
+it open. A file with bytes not yet synced is held until it is synced, so an error of the disk cannot get lost between a
+close and an open. When the process has no descriptors left, half of the cache goes before anybody is told so.
 """
 
 from __future__ import annotations
 
+import resource
 import threading
 from collections import OrderedDict
+from errno import EMFILE, ENFILE
 
 from tidelog.log.files import Files, OpenFile
 
-OPEN_FILES_LIMIT = 2048
+OPEN_FILES_LIMIT = 2048  # or a quarter of what the process may open, if that is less
 
 
 class OpenFiles:
@@ -20,8 +22,8 @@ class OpenFiles:
 
     __slots__ = ("_files", "_lock", "_open", "limit")
 
-    def __init__(self, files: Files, limit: int = OPEN_FILES_LIMIT) -> None:
-        self.limit = limit
+    def __init__(self, files: Files, limit: int | None = None) -> None:
+        self.limit = limit if limit is not None else _default_limit()
         self._files = files
         self._open: OrderedDict[str, OpenFile] = OrderedDict()
         self._lock = threading.Lock()
@@ -38,11 +40,11 @@ class OpenFiles:
             return file
 
     def get(self, path: str) -> OpenFile:
-        return self.find(path) or self._keep(path, OpenFile(self._files, self._files.open(path)))
+        return self.find(path) or self._keep(path, self._open_file(path, create=False))
 
     def create(self, path: str) -> OpenFile:
         """A file that was not there before."""
-        return self._keep(path, OpenFile(self._files, self._files.open(path, create=True)))
+        return self._keep(path, self._open_file(path, create=True))
 
     def forget(self, path: str) -> None:
         """The name is about to be removed, renamed or opened anew."""
@@ -50,11 +52,29 @@ class OpenFiles:
             file = self._open.pop(path, None)
         del file
 
+    def _open_file(self, path: str, *, create: bool) -> OpenFile:
+        try:
+            return OpenFile(self._files, self._files.open(path, create=create))
+        except OSError as error:
+            if error.errno not in (EMFILE, ENFILE):
+                raise
+            self._shrink(len(self._open) // 2)
+            return OpenFile(self._files, self._files.open(path, create=create))
+
     def _keep(self, path: str, file: OpenFile) -> OpenFile:
-        oldest = None
         with self._lock:
             kept = self._open.setdefault(path, file)
-            if len(self._open) > self.limit:
-                oldest = self._open.popitem(last=False)
-        del oldest  # its close is a system call, so it happens after the lock
+        self._shrink(self.limit)
         return kept
+
+    def _shrink(self, size: int) -> None:
+        gone = []
+        with self._lock:
+            while len(self._open) > size:
+                gone.append(self._open.popitem(last=False))
+        gone.clear()  # closing is a system call, so it happens after the lock
+
+
+def _default_limit() -> int:
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return OPEN_FILES_LIMIT if allowed == resource.RLIM_INFINITY else max(1, min(OPEN_FILES_LIMIT, allowed // 4))
