@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -47,7 +48,8 @@ class Broker:
         self._temporary: Any = None
         self._data = Path(data) if data is not None else None
         self._listen = listen
-        self._settings = dict(settings or {})
+        # A program's own output should not begin with a broker's; what needs attention is still said.
+        self._settings = {"tidelog.log.level": "WARNING", **(settings or {})}
         self._in_process = in_process
         self._child: subprocess.Popen[str] | None = None
         self._thread: Thread | None = None
@@ -95,13 +97,7 @@ class Broker:
             self._server = self._thread = None
         if self._child is not None:
             child, self._child = self._child, None
-            if child.stdin is not None:
-                child.stdin.close()
-            try:
-                child.wait(STOP_WITHIN_S)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
+            _end(child)
             if child.stdout is not None:
                 child.stdout.close()
 
@@ -132,6 +128,8 @@ class Broker:
             [sys.executable, "-m", "tidelog.broker.child"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         assert self._child.stdin is not None and self._child.stdout is not None
+        # A program that ends without stop() still waits for the child: its temporary folder is removed only then.
+        weakref.finalize(self, _end, self._child)
         self._child.stdin.write(dumps({"settings": settings}) + "\n")
         self._child.stdin.flush()
         line = self._child.stdout.readline()
@@ -160,3 +158,13 @@ class Broker:
         self._thread = Thread(target=server.run, name="tidelog-broker", daemon=True)
         self._thread.start()
         return server.addresses[0]
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    if child.stdin is not None:
+        child.stdin.close()
+    try:
+        child.wait(STOP_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()

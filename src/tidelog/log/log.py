@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import NamedTuple
 
-from tidelog.errors import OffsetOutOfRange, StorageError
+from tidelog.errors import OfflineError, OffsetOutOfRange, StorageError
 from tidelog.log.appending import Appended, Appending
 from tidelog.log.commit import Committer, storage_error
 from tidelog.log.epochs import end_offset_for, epoch_at
@@ -70,6 +70,7 @@ class Log:
         "_load_error",
         "_loading",
         "_reading",
+        "_refusing",
         "_scrub",
         "_tail",
         "_upkeep",
@@ -104,6 +105,7 @@ class Log:
         self._clean: CleanMark | None = None
         self._loading = threading.Lock()
         self._load_error: StorageError | None = None
+        self._refusing = False
         self._load_again = 0.0
         self._durability_pending = False
 
@@ -229,6 +231,9 @@ class Log:
         self._appending.save_plans(self._upkeep)
         if offset < self.high_watermark:
             return
+        if self._refusing and offset > self.high_watermark:
+            self._refusing = False
+            self._trouble("appends are taken again")
         self._reading.visible = extent
         if self._durability_pending:
             self._follow_durability()
@@ -243,9 +248,14 @@ class Log:
     def write_failed(self, extent: Extent | None, error: StorageError) -> None:
         self._appending.take_back(extent, self.high_watermark)
         self._waiters.fail_above(self.end_offset, error)
+        if not self._refusing:  # once, and not for every try of every producer
+            self._refusing = True
+            self._trouble(f"appends are refused: {error}")
 
     def went_offline(self, error: StorageError) -> None:
         self.offline = error
+        if isinstance(error, OfflineError):  # a partition that was deleted is no trouble
+            self._trouble(str(error))
         self._appending.take_back(self._reading.visible, self.high_watermark)
         self._waiters.fail_above(self.high_watermark, error)
 
