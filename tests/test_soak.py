@@ -1,10 +1,11 @@
-"""Soak runs: a round has its seed, and the page says truly what passed and what did not."""
+"""Soak runs: each test has its seed, the time is kept, and the page says truly what passed and what did not."""
 
 from __future__ import annotations
 
+import itertools
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -41,24 +42,48 @@ def soak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-@proves("soak")
-def test_a_round_runs_the_soak_tests_with_its_seed(soak: ModuleType, tmp_path: Path) -> None:
-    assert soak.run_round(10, ["test_program.py"]) == soak.Round(seed=10, passed=2, failed=0, exit_code=0)
-    assert soak.run_round(11, ["test_program.py"]) == soak.Round(seed=11, passed=1, failed=1, exit_code=1)
-    assert [path.name for path in (tmp_path / "logs").iterdir()] == ["11.log"], "the output of a failure is kept"
+EVEN = "test_program.py::test_an_even_seed"
+ANY = "test_program.py::test_any_seed"
 
 
 @proves("soak")
-def test_a_round_without_tests_is_no_success(soak: ModuleType) -> None:
-    assert soak.run_round(10, ["nothing_here.py"]) == soak.Round(seed=10, passed=0, failed=1, exit_code=4)
+def test_only_soak_tests_are_found(soak: ModuleType) -> None:
+    assert soak.soak_tests(["test_program.py"]) == [EVEN, ANY]
+
+
+@proves("soak")
+def test_every_test_is_planned_with_every_seed(soak: ModuleType) -> None:
+    planned = list(itertools.islice(soak.plan(7, [EVEN, ANY]), 6))
+    assert sorted(planned) == sorted((seed, test) for seed in (7, 8, 9) for test in (EVEN, ANY))
+
+
+@proves("soak")
+def test_a_test_runs_with_its_seed_and_the_output_of_a_failure_is_kept(soak: ModuleType, tmp_path: Path) -> None:
+    assert soak.run_test(10, EVEN) == soak.Run(10, EVEN, 0)
+    assert soak.run_test(11, EVEN) == soak.Run(11, EVEN, 1)
+    assert [path.name for path in (tmp_path / "logs").iterdir()] == ["11-test-an-even-seed.log"]
+
+
+@proves("soak")
+def test_no_test_is_begun_when_the_time_is_up(soak: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0]
+
+    def run_test(seed: int, test: str) -> object:
+        now[0] += 10
+        return soak.Run(seed, test, 0)
+
+    monkeypatch.setattr(soak, "run_test", run_test)
+    monkeypatch.setattr(soak, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    assert [run.seed for run in soak.run_until(25, soak.plan(1, [ANY]), jobs=1)] == [1, 2, 3]
+    assert soak.run_until(25, soak.plan(1, [ANY]), jobs=2) == []
 
 
 @proves("soak")
 def test_each_run_is_a_line_on_the_page(soak: ModuleType) -> None:
-    good, bad = soak.Round(5, 10, 0, 0), soak.Round(6, 9, 1, 1)
+    good, bad = soak.Run(5, ANY, 0), soak.Run(6, EVEN, -9)
     soak.write_line("abc1234", 1.4, [good])
     soak.write_line("abc1234+", 2.0, [good, bad])
     first, second = soak.PAGE.read_text().splitlines()[-2:]
-    assert first.split("|")[2:-1] == [" abc1234 ", " 1 ", " 1 ", " 5 ", " 10 ", " 0 ", " none "]
-    assert second.split("|")[2:-1] == [" abc1234+ ", " 2 ", " 2 ", " 5 to 6 ", " 19 ", " 1 ", " 6 "]
+    assert first.split("|")[2:-1] == [" abc1234 ", " 1 ", " 5 ", " 1 ", " 0 ", " - "]
+    assert second.split("|")[2:-1] == [" abc1234+ ", " 2 ", " 5 to 6 ", " 1 ", " 1 ", f" {EVEN} with seed 6 "]
     assert soak.PAGE.read_text().count("# Soak runs") == 1
