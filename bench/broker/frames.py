@@ -13,6 +13,7 @@ from tidelog.record.codec import crc32c
 
 PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
 ACKS_ALL = -1
+UNKNOWN_TOPIC_OR_PARTITION = 3
 
 
 def frame(api: int, version: int, body: bytes, correlation: int = 1) -> bytes:
@@ -68,10 +69,13 @@ def receive(connection: socket.socket) -> bytes:
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:
-    data = connection.recv(size, socket.MSG_WAITALL)
-    if len(data) != size:
-        raise ConnectionError("the broker closed the connection")
-    return data
+    data = bytearray()
+    while len(data) < size:
+        part = connection.recv(size - len(data))
+        if not part:
+            raise ConnectionError("the broker closed the connection")
+        data += part
+    return bytes(data)
 
 
 def produce_error(answer: bytes, topic: str) -> int:

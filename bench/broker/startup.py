@@ -46,15 +46,17 @@ def seconds_to_first_ack(broker: TidelogProcess | ApacheKafka, topic: str = "ben
     broker.start(wait=False)
     connection = _connect(broker.port, began + GIVE_UP_SECONDS)
     with connection:
-        records = frames.batch(b"first")
+        request = frames.produce(topic, 0, frames.batch(b"first"))
         while True:
-            connection.sendall(frames.metadata(topic))
-            frames.receive(connection)
-            connection.sendall(frames.produce(topic, 0, records))
-            if frames.produce_error(frames.receive(connection), topic) == 0:
+            connection.sendall(request)
+            error = frames.produce_error(frames.receive(connection), topic)
+            if error == 0:
                 return time.monotonic() - began
             if time.monotonic() > began + GIVE_UP_SECONDS:
                 raise TimeoutError(f"no ack within {GIVE_UP_SECONDS} s:\n{broker.said()[-2000:]}")
+            if error == frames.UNKNOWN_TOPIC_OR_PARTITION:
+                connection.sendall(frames.metadata(topic))
+                frames.receive(connection)
             time.sleep(RETRY_SECONDS)
 
 
