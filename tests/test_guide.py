@@ -28,7 +28,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+) (run|pytest|shown)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ADDRESS = "127.0.0.1:9092"
-SECONDS = 60
+SECONDS = 100
 
 
 class Block(NamedTuple):
@@ -88,6 +88,7 @@ PAGES_WITH_CODE = [page for page in PAGES if blocks_of(page.read_text())]
 
 
 @proves("guide")
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", PAGES_WITH_CODE, ids=lambda page: page.stem)
 def test_the_code_on_the_page_runs(page: Path, tmp_path: Path) -> None:
     with tidelog.Broker() as broker:
