@@ -40,6 +40,7 @@ from tidelog.errors import OfflineError, StorageError
 from tidelog.log.commit import Committer
 from tidelog.log.files import Files
 from tidelog.log.folder import DataFolder
+from tidelog.log.log import Log
 from tidelog.log.settings import FOREVER, LogSettings
 from tidelog.wire.error_code import ErrorCode
 
@@ -96,21 +97,38 @@ class Broker:
     def coordinator(self) -> Coordinator:
         """Groups are folded on first use, or soon after the start: the first ack does not wait for them."""
         if self._coordinator is None:
-            from tidelog.broker.coordinator import Coordinator
-
-            coordinator = Coordinator(self.scheduler, self.now, self._lost)
-            # A client may have opened it by asking for its metadata: one folder has one log.
-            partition = self.partition(GROUPS_TOPIC.name, 0)
-            assert partition is not None
-            coordinator.start(partition.log, self._folder.path, self._files, self.config.values, self.topics)
-            self._coordinator = coordinator
+            try:
+                self._coordinator = self._fold_groups()
+            except (OSError, StorageError) as error:
+                self._on_fatal(error)
+                raise
         return self._coordinator
+
+    def _fold_groups(self) -> Coordinator:
+        from tidelog.broker.coordinator import Coordinator
+
+        coordinator = Coordinator(self.scheduler, self.now, self._lost)
+        # A client may have opened it by asking for its metadata: one folder has one log.
+        partition = self.partition(GROUPS_TOPIC.name, 0)
+        assert partition is not None
+        coordinator.start(partition.log, self._folder.path, self._files, self.config.values, self.topics)
+        return coordinator
 
     def now(self) -> Instant:
         return Instant(time.time_ns() // 1_000_000, time.monotonic_ns() // 1_000_000)
 
     def partition(self, name: str | None, index: int) -> Partition | None:
-        """The partition, opened if it was not; None if there is no such one."""
+        """The partition, with its offsets; None if there is no such one.
+
+        Its first use after a crash waits for the disk. StorageError when its folder cannot be read.
+        """
+        partition = self.find_partition(name, index)
+        if partition is not None and not partition.log.known:
+            partition.log.load()
+        return partition
+
+    def find_partition(self, name: str | None, index: int) -> Partition | None:
+        """The same without waiting: its log may have to be loaded before it is `known`."""
         partition = self._partitions.find(name, index)
         if partition is None and name is not None:
             topic = self.topics.by_name.get(name)
@@ -119,7 +137,7 @@ class Broker:
         return partition
 
     def leader_epoch(self, topic: Topic, index: int) -> int | None:
-        """Of a partition that is well, if it is known without opening it."""
+        """Of a partition that is well, if it is known without looking at the disk."""
         return self._partitions.leader_epoch(topic, index)
 
     def open_partition(self, name: str, index: int) -> Partition | None:
@@ -147,6 +165,11 @@ class Broker:
         else:
             self.coordinator.commit(decision)
 
+    def undecided(self) -> Log | None:
+        """The log of decisions about topics, while it has some that are applied and not yet synced."""
+        log = self._topics.log
+        return log if log.high_watermark < log.end_offset else None
+
     def refuses_produce(self, name: str, acks: int, transactional_id: str | None) -> tuple[int, str] | None:
         """Why a client may not write to a topic, as an error code and a sentence."""
         if acks not in ACKS:
@@ -162,12 +185,17 @@ class Broker:
         try:
             self._partitions.begin()
             self._committer.start()
-            self._topics.recover(self._open(TOPICS_TOPIC, 0).log, self._folder.path, self._files)
+            topics = self._open(TOPICS_TOPIC, 0).log
+            topics.load()
+            self._topics.recover(topics, self._folder.path, self._files)
+            if self.topics.configs:
+                self._follow_settings()
+            if self._partitions.left_uncleanly:
+                # What a clean stop has left is whole. After any other one, damage is to stop the start, not a client.
+                self._coordinator = self._fold_groups()
         except BaseException:
             self.stop(clean=False)
             raise
-        if self.topics.configs:
-            self._follow_settings()
         self.scheduler.call_later(LATER_S, self._begin_later)
         self.housekeeping.begin()
 
@@ -181,7 +209,7 @@ class Broker:
             self._folder.remove_left_overs()
 
         self.scheduler.in_thread(
-            look, lambda _result, _error: self._partitions.remove_orphans(found, self.topics.by_id)
+            look, lambda _result, _error: self._partitions.remove_orphans(found, self.topics, self._topics.log)
         )
 
     def drain(self) -> None:
@@ -195,10 +223,12 @@ class Broker:
             self._on_fatal(error)
 
     def answer_waiting(self) -> None:
-        """Before a stop: every fetch that waits gets what there is."""
+        """Before a stop: every fetch that waits gets what there is, every member of a group is told to try again."""
         for partition in self._partitions:
             for waiter in list(partition.waiters):
                 waiter.expire()
+        if self._coordinator is not None:
+            self._coordinator.answer_waiting()
 
     def stop(self, clean: bool = True) -> None:
         """Syncs everything. `clean` False after a fault: then the next start must look at every partition again."""
@@ -226,7 +256,8 @@ class Broker:
         self._topics.refold()
         if self._coordinator is not None:
             self._coordinator.refold(self.config.values, self.topics)
-        self._partitions.keep_only(self.topics.by_name)
+        self._partitions.keep_only(self.topics.by_id)
+        self._follow_settings()
 
     # Partitions -----------------------------------------------------------------------------------------------------
 

@@ -216,14 +216,10 @@ class Connection:
                     return
         except BlockingIOError:
             return
-        except (ConnectionError, OSError) as error:
+        except OSError as error:
             self.close(f"receive failed: {error}")
         except MalformedMessage as error:
             self.close(str(error))
-        except Exception as error:
-            # A fault of ours. The client hears of it at once and may try again; waiting for a reply it never would.
-            self.server.fault(error)
-            self.close("a fault of the broker")
 
     def handle(self, buffer: Buffer, start: int, end: int) -> None:
         """One frame, without its size."""
@@ -236,7 +232,13 @@ class Connection:
             )
         call = Call(self, header.api_key, header.api_version, header.correlation_id, header.client_id, buffer)
         self._calls.append(call)
-        response = self.server.dispatch.handle(self.server.broker, frame, header.body_position, call)
+        try:
+            response = self.server.dispatch.handle(self.server.broker, frame, header.body_position, call)
+        except MalformedMessage:
+            raise
+        except Exception as error:
+            call.fault(error)
+            return
         if response is not None:
             call.reply(response)
         if self.crowded:
@@ -290,7 +292,7 @@ class Connection:
         except BlockingIOError:
             self._watch_writable(True)
             return
-        except (ConnectionError, OSError) as error:
+        except OSError as error:
             self.close(f"send failed: {error}")
             return
         self._watch_writable(False)

@@ -61,6 +61,10 @@ class Coordinator:
             self.internal.commit(decide_refusal(self.state, decision, self._now()), self._now().wall_ms)
         self._watch_clock()
 
+    def answer_waiting(self) -> None:
+        """Before a stop: whoever waits for the other members of a group is told to try again."""
+        self.commit(decide_abandonment(self.state))
+
     def topics_changed(self, topics: Topics, changed: Iterable[str]) -> None:
         self.commit(topics_changed(self.state, topics.by_name, changed, self._now()))
 

@@ -94,7 +94,7 @@ class Housekeeping:
 
     def _retain(self, topic: str, index: int, wall_ms: int) -> None:
         try:
-            partition = self._broker.partition(topic, index)
+            partition = self._broker.find_partition(topic, index)
             deleted = partition.log.apply_retention(wall_ms) if partition is not None else 0
         except (OSError, StorageError) as error:
             self._broker.logger.error("retention failed", topic=topic, partition=index, error=error)

@@ -5,15 +5,17 @@ What Metadata, DescribeTopicPartitions and DescribeCluster tell is here, so that
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.broker.loading import find
+from tidelog.broker.loading import find, when_loaded
 from tidelog.broker.partition import Partition
 from tidelog.broker.topics import Topic
 from tidelog.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
+    from tidelog.broker.connection import Call
 
 NO_LEADER = -1
 UNKNOWN_EPOCH = -1
@@ -28,6 +30,19 @@ class Leadership(NamedTuple):
     leader_id: int
     leader_epoch: int
     offline_replicas: list[int]
+
+
+def when_known(
+    broker: Broker, call: Call, topics: Iterable[tuple[Topic, Iterable[int]]], then: Callable[[], None]
+) -> None:
+    """Calls `then` when `leadership` of these partitions need not wait for the disk, as it must after a crash."""
+    unknown = [
+        (topic.name, index)
+        for topic, indexes in topics
+        for index in indexes
+        if broker.leader_epoch(topic, index) is None
+    ]
+    when_loaded(broker, call, unknown, then, known=True)
 
 
 def leadership(broker: Broker, topic: Topic, index: int) -> Leadership:

@@ -1,9 +1,9 @@
 """Which partitions are open, and how they come, go and are left.
 
-A partition's log is opened on its first use. After a clean stop that touches no file: the folder's mark says what
-is in it. After any other stop it is recovered then, and the log says what that took. A partition whose topic is
-deleted loses its folder when the topic's end is on disk; folders that a crash left behind are removed at the next
-start.
+A partition's log is opened on its first use, which touches no file. What a clean stop has marked is known without
+looking. What it has not is recovered when it is loaded, and the log says what that took: in a worker thread where many
+partitions are asked about, else by whoever needs it. A partition whose topic is deleted loses its folder when the
+topic's end is on disk; folders that a crash left behind are removed at the next start.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from functools import partial
 from tidelog.broker.logger import Logger
 from tidelog.broker.partition import Partition
 from tidelog.broker.settings.topic_config import TopicConfig
-from tidelog.broker.topics import Topic
+from tidelog.broker.topics import Topic, Topics
 from tidelog.errors import StorageError
 from tidelog.log.commit import Committer
 from tidelog.log.files import Files
 from tidelog.log.folder import DataFolder, partition_name
 from tidelog.log.log import CleanMark, Log
+from tidelog.log.recovery import Report
 from tidelog.log.upkeep import remove_folder
 
 FIRST_EPOCH = 0
@@ -34,13 +35,17 @@ class Partitions:
         self._committer = committer
         self._logger = logger
         self._open: dict[tuple[str, int], Partition] = {}
-        self._marks: dict[str, CleanMark] = {}
-        self._unknown: set[tuple[bytes, int]] = set()  # there since an unclean stop, and not opened yet
+        self._marks: dict[str, CleanMark | None] = {}  # of those that are not open; None: it must be recovered
 
     def begin(self) -> None:
         self._marks = self._folder.take_marks()
         if not self._marks:
-            self._unknown = set(self._folder.partitions())
+            self._marks = dict.fromkeys(partition_name(*one) for one in self._folder.partitions())
+
+    @property
+    def left_uncleanly(self) -> bool:
+        """There are partitions that must be recovered; False again when all of them have been opened."""
+        return any(mark is None for mark in self._marks.values())
 
     def find(self, name: str | None, index: int) -> Partition | None:
         """The partition, if it is open."""
@@ -50,39 +55,50 @@ class Partitions:
         return iter(list(self._open.values()))
 
     def leader_epoch(self, topic: Topic, index: int) -> int | None:
-        """Without opening it: of an open partition, from its mark, or that of a new one. None: it must be opened."""
+        """Without looking at the disk: of an open partition, by its mark, or of a new one. None: it must be loaded."""
         partition = self._open.get((topic.name, index))
         if partition is not None:
-            return partition.log.leader_epoch if partition.log.offline is None else None
-        mark = self._marks.get(partition_name(topic.topic_id, index))
-        if mark is not None:
-            return mark.leader_epoch
-        return None if (topic.topic_id, index) in self._unknown else FIRST_EPOCH
+            return partition.log.leader_epoch if partition.log.known and partition.log.offline is None else None
+        name = partition_name(topic.topic_id, index)
+        if name not in self._marks:
+            return FIRST_EPOCH
+        mark = self._marks[name]
+        return mark.leader_epoch if mark is not None else None
 
     def open(self, topic: Topic, index: int, config: TopicConfig) -> Partition:
+        """Its log may not be `known` yet: then it must be loaded before anybody looks at its offsets."""
         path = self._folder.partition(topic.topic_id, index)
-        mark = self._marks.pop(partition_name(topic.topic_id, index), None)
-        log = Log.open(path, self._files, config.log, self._committer, clean=mark)
+        name = partition_name(topic.topic_id, index)
+        is_new = name not in self._marks
+        mark = self._marks.pop(name, None)
+        log = Log.open(path, self._files, config.log, self._committer, clean=mark, wait=is_new)
         partition = Partition(topic.name, topic.topic_id, index, log, config)
-        log.on_trouble = lambda line: self._logger.warning("trouble", topic=topic.name, partition=index, what=line)
-        if log.recovery is not None:
-            for line in log.recovery.lines():
-                self._logger.warning("recovered", topic=topic.name, partition=index, what=line)
+        log.on_trouble = partial(self._tell, "trouble", partition)
+        log.on_recovered = partial(self._tell_recovery, partition)
         self._open[topic.name, index] = partition
-        self._unknown.discard((topic.topic_id, index))
         return partition
+
+    def _tell(self, event: str, partition: Partition, line: str) -> None:
+        self._logger.warning(event, topic=partition.topic, partition=partition.index, what=line)
+
+    def _tell_recovery(self, partition: Partition, report: Report) -> None:
+        for line in report.lines():
+            self._tell("recovered", partition, line)
 
     def drop(self, topic: Topic, index: int, decided_in: Log) -> None:
         """Its folder goes when the topic's end is on disk: a power cut before that must find the topic whole."""
         partition = self._open.pop((topic.name, index), None)
-        mark = self._marks.pop(partition_name(topic.topic_id, index), None)
+        name = partition_name(topic.topic_id, index)
+        marks = {name: self._marks.pop(name)} if name in self._marks else {}
         path = self._folder.partition(topic.topic_id, index)
         if partition is not None:
             partition.drop()
 
         def destroy(error: StorageError | None) -> None:
             if error is not None:
-                self._restore(topic, index, partition, mark)
+                self._marks.update(marks)
+                if partition is not None:
+                    self._restore(partition)
             elif partition is not None:
                 partition.log.destroy()
             else:
@@ -90,30 +106,32 @@ class Partitions:
 
         decided_in.when_visible(decided_in.end_offset, destroy)
 
-    def _restore(self, topic: Topic, index: int, partition: Partition | None, mark: CleanMark | None) -> None:
+    def _restore(self, partition: Partition) -> None:
         """The topic's end could not be written. Its log may have appends under way: a second one would not know."""
-        if partition is not None:
-            partition.dropped = False
-            self._open[topic.name, index] = partition
-        if mark is not None:
-            self._marks[partition_name(topic.topic_id, index)] = mark
+        partition.dropped = False
+        self._open[partition.topic, partition.index] = partition
 
-    def keep_only(self, names: Collection[str]) -> None:
-        """Forgets those of other topics, without touching their folders."""
+    def keep_only(self, topic_ids: Collection[bytes]) -> None:
+        """Forgets those of other topics, without touching their folders. A topic made anew is another one."""
         for partition in self:
-            if partition.topic not in names:
+            if partition.topic_id not in topic_ids:
                 self._open.pop((partition.topic, partition.index)).drop()
 
-    def remove_orphans(self, found: Iterable[tuple[bytes, int]], topic_ids: Collection[bytes]) -> None:
+    def remove_orphans(self, found: Iterable[tuple[bytes, int]], state: Topics, decided_in: Log) -> None:
         """Folders of topics that are no more: a crash came between the topic's end and theirs.
 
-        `found` was listed before `topic_ids` is looked at, here on the loop: a topic that came meanwhile is safe.
+        `found` was listed before the topics are looked at, here on the loop: one that came meanwhile is safe. And so is
+        one whose end is decided and not yet on disk: nothing goes before that is.
         """
-        for topic_id, index in found:
-            if topic_id not in topic_ids:
+        orphans = [one for one in found if one[0] not in state.by_id]
+
+        def remove(error: StorageError | None) -> None:
+            for topic_id, index in orphans if error is None else ():
                 path = self._folder.partition(topic_id, index)
                 self._logger.info("left-over folder removed", path=path)
                 self._committer.background.submit(partial(self._remove, path))
+
+        decided_in.when_visible(decided_in.end_offset, remove)
 
     def _remove(self, path: str) -> None:
         try:
@@ -125,7 +143,5 @@ class Partitions:
         """After the committer has stopped: marks how each partition was left, also those that were never opened."""
         marks = dict(self._marks)
         for partition in self:
-            mark = partition.log.close()
-            if mark is not None:
-                marks[partition_name(partition.topic_id, partition.index)] = mark
+            marks[partition_name(partition.topic_id, partition.index)] = partition.log.close()
         self._folder.leave(marks)

@@ -30,12 +30,18 @@ class Scheduler(Protocol):
 
 
 class WaitingFetch:
-    __slots__ = ("_answer", "_ready", "_timer", "_where")
+    __slots__ = ("_answer", "_fault", "_ready", "_timer", "_where")
 
-    def __init__(self, ready: Callable[[], bool], answer: Callable[[], None]) -> None:
-        """`ready` looks whether there is enough to answer; `answer` sends what there is."""
+    def __init__(
+        self, ready: Callable[[], bool], answer: Callable[[], None], fault: Callable[[Exception], None]
+    ) -> None:
+        """`ready` looks whether there is enough; `answer` sends what there is; `fault` is told what they raise.
+
+        What wakes a fetch is the commit of a producer, and that must not fail for it.
+        """
         self._ready = ready
         self._answer = answer
+        self._fault = fault
         self._where: list[Partition] = []
         self._timer: Timer | None = None
 
@@ -46,14 +52,19 @@ class WaitingFetch:
         self._timer = scheduler.call_later(delay_s, self.expire)
 
     def woken(self) -> None:
-        if self._timer is not None and self._ready():
-            self.cancel()
-            self._answer()
+        try:
+            if self._timer is not None and self._ready():
+                self.expire()
+        except Exception as error:
+            self._fault(error)
 
     def expire(self) -> None:
         """Answers now, with what there is."""
         self.cancel()
-        self._answer()
+        try:
+            self._answer()
+        except Exception as error:
+            self._fault(error)
 
     def cancel(self) -> None:
         if self._timer is not None:

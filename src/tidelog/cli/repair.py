@@ -102,7 +102,7 @@ class StoppedBroker:
         self._committer.settle()
         if self._was_clean:
             closed = {name: log.close() for name, log in self._logs.items()}
-            self._folder.leave({**self._marks, **{name: mark for name, mark in closed.items() if mark is not None}})
+            self._folder.leave({**self._marks, **closed})
         self._folder.close()
 
     def topics(self) -> dict[str, Topic]:

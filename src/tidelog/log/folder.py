@@ -2,7 +2,8 @@
 
     DIR/lock                      locked (flock) by the one process that serves the folder; its content is that pid
     DIR/format                    one line of JSON: {"v": 1, "cluster_id": "..."}; written at the first start
-    DIR/clean                     one line of JSON: {"v": 1, "partitions": {"ID-INDEX": mark, ...}}; only while stopped
+    DIR/clean                     one line of JSON: {"v": 1, "partitions": {"ID-INDEX": mark, ...}}; only while stopped;
+                                  a mark of null: the partition must be recovered all the same
     DIR/ID-INDEX/                 one partition, by its topic's id in hex: a topic made anew has a folder of its own
     DIR/TOPIC.OFFSET.fold         a snapshot of an internal topic (written by the broker)
 
@@ -99,7 +100,7 @@ class DataFolder:
 
     # How it was left --------------------------------------------------------------------------------------------------
 
-    def take_marks(self) -> dict[str, CleanMark]:
+    def take_marks(self) -> dict[str, CleanMark | None]:
         """What each partition was like at a clean stop, by the name of its folder; nothing after an unclean one."""
         path = f"{self.path}/{CLEAN}"
         content = read_file(self._files, path)
@@ -110,7 +111,7 @@ class DataFolder:
         self._files.sync_folder(self.path)
         return marks
 
-    def leave(self, marks: Mapping[str, CleanMark]) -> None:
+    def leave(self, marks: Mapping[str, CleanMark | None]) -> None:
         """After the last write: the next start need not look at these partitions before they are used."""
         self._files.sync_all(self.path)
         content = dumps({"v": VERSION, "partitions": marks}) + "\n"
@@ -146,7 +147,7 @@ def partition_name(topic_id: bytes, index: int) -> str:
     return f"{topic_id.hex()}-{index}"
 
 
-def _parse_marks(content: bytes, path: str) -> dict[str, CleanMark]:
+def _parse_marks(content: bytes, path: str) -> dict[str, CleanMark | None]:
     """Damaged marks are as good as none: every partition is then looked at."""
     try:
         found = _parse(content, path)
@@ -155,7 +156,7 @@ def _parse_marks(content: bytes, path: str) -> dict[str, CleanMark]:
     if found["v"] > VERSION:
         raise DataFolderError(f"{path} has format version {found['v']}, newer than {VERSION}; use the newer Tidelog")
     try:
-        return {name: CleanMark(*mark) for name, mark in found["partitions"].items()}
+        return {name: CleanMark(*mark) if mark is not None else None for name, mark in found["partitions"].items()}
     except (KeyError, TypeError, AttributeError):
         return {}
 

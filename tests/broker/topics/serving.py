@@ -76,6 +76,9 @@ class Request:
     def drop(self) -> None:
         raise AssertionError("the connection was dropped")
 
+    def fault(self, error: Exception) -> None:
+        raise error
+
 
 class Served:
     def __init__(self, folder: Path, settings: dict[str, Any]) -> None:

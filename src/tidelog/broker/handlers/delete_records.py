@@ -37,15 +37,18 @@ NOTHING_DELETED = -1
 
 def handle(broker: Broker, request: DeleteRecordsRequest, call: Call) -> None:
     asked = [(topic.name, one) for topic in request.topics for one in topic.partitions]
-    deletions = [_Deletion(name, one, find(broker, name, one.partition_index)) for name, one in asked]
     by_topic: dict[str, list[DeleteRecordsPartitionResult]] = {topic.name: [] for topic in request.topics}
-    for deletion in deletions:
-        by_topic[deletion.name].append(deletion.result)
     response = DeleteRecordsResponse(
         topics=[DeleteRecordsTopicResult(name=name, partitions=results) for name, results in by_topic.items()]
     )
-    found = [deletion.partition for deletion in deletions]
-    when_loaded(broker, found, lambda: _delete_all(broker, deletions, lambda: call.reply(response)))
+
+    def delete() -> None:
+        deletions = [_Deletion(name, one, find(broker, name, one.partition_index)) for name, one in asked]
+        for deletion in deletions:
+            by_topic[deletion.name].append(deletion.result)
+        _delete_all(broker, deletions, lambda: call.reply(response))
+
+    when_loaded(broker, call, [(name, one.partition_index) for name, one in asked], delete)
 
 
 class _Deletion:

@@ -11,9 +11,10 @@ it is done in a worker thread.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from tidelog.broker.loading import find
+from tidelog.broker.loading import find, off_loop, when_loaded
 from tidelog.broker.partition import Partition
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.describe_log_dirs import (
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
 
 def handle(broker: Broker, request: DescribeLogDirsRequest, call: Call) -> None:
     folder = os.path.abspath(broker.config.texts("log.dirs")[0])  # noqa: PTH100 (pathlib would resolve links)
-    result = DescribeLogDirsResult(log_dir=folder, topics=_topics(broker, request))
+    result = DescribeLogDirsResult(log_dir=folder)
     response = DescribeLogDirsResponse(results=[result])
+    asked = _asked(broker, request)
 
     def room() -> None:
         disk = os.statvfs(folder)
@@ -42,17 +44,20 @@ def handle(broker: Broker, request: DescribeLogDirsRequest, call: Call) -> None:
     def done(_result: object, error: BaseException | None) -> None:
         if error is not None:
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        result.topics = _topics(broker, asked)
         call.reply(response)
 
-    broker.scheduler.in_thread(room, done)
+    partitions = [(name, index) for name, indexes in asked.items() for index in indexes]
+    when_loaded(broker, call, partitions, lambda: off_loop(broker, call, room, done), known=True)
 
 
-def _topics(broker: Broker, request: DescribeLogDirsRequest) -> list[DescribeLogDirsTopic]:
-    by_name = broker.topics.by_name
+def _asked(broker: Broker, request: DescribeLogDirsRequest) -> Mapping[str, Iterable[int]]:
     if request.topics is None:
-        asked = {name: list(range(topic.partitions)) for name, topic in sorted(by_name.items())}
-    else:
-        asked = {one.topic: one.partitions for one in request.topics}
+        return {name: range(topic.partitions) for name, topic in sorted(broker.topics.by_name.items())}
+    return {one.topic: one.partitions for one in request.topics}
+
+
+def _topics(broker: Broker, asked: Mapping[str, Iterable[int]]) -> list[DescribeLogDirsTopic]:
     described = []
     for name, indexes in asked.items():
         partitions = [_partition(broker, name, index) for index in indexes]

@@ -29,7 +29,6 @@ NO_COORDINATOR_EPOCH = -1
 
 def handle(broker: Broker, request: DescribeProducersRequest, call: Call) -> None:
     asked = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
-    found = {one: find(broker, *one) for one in asked}
 
     def answer() -> None:
         call.reply(
@@ -37,14 +36,16 @@ def handle(broker: Broker, request: DescribeProducersRequest, call: Call) -> Non
                 topics=[
                     TopicResponse(
                         name=topic.name,
-                        partitions=[_describe(index, found[topic.name, index]) for index in topic.partition_indexes],
+                        partitions=[
+                            _describe(index, find(broker, topic.name, index)) for index in topic.partition_indexes
+                        ],
                     )
                     for topic in request.topics
                 ]
             )
         )
 
-    when_loaded(broker, found.values(), answer)
+    when_loaded(broker, call, asked, answer)
 
 
 def _describe(index: int, partition: Partition | int) -> PartitionResponse:

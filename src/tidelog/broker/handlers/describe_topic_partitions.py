@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.decision import Decision
-from tidelog.broker.leadership import TOPIC_OPERATIONS, leadership
+from tidelog.broker.leadership import TOPIC_OPERATIONS, leadership, when_known
 from tidelog.broker.topics import TOPICS_TOPIC, Topic
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.describe_topic_partitions import (
@@ -26,26 +26,36 @@ if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
     from tidelog.broker.connection import Call
 
+NO_PARTITIONS = range(0)
+
 
 def handle(broker: Broker, request: DescribeTopicPartitionsRequest, call: Call) -> None:
     limit = broker.config.int("max.request.partition.size.limit")
     room = max(1, min(request.response_partition_limit, limit))
     response = DescribeTopicPartitionsResponse()
+    page: list[tuple[str, Topic | None, range]] = []
     for name, first in _where(broker, request):
         topic = broker.topics.by_name.get(name)
         if topic is None:
-            response.topics.append(_unknown(name))
+            page.append((name, None, NO_PARTITIONS))
             continue
         if room <= 0:
             response.next_cursor = ResponseCursor(topic_name=name, partition_index=first)
             break
         end = min(topic.partitions, first + room)
-        response.topics.append(_describe(broker, topic, range(first, end)))
+        page.append((name, topic, range(first, end)))
         room -= end - first
         if end < topic.partitions:
             response.next_cursor = ResponseCursor(topic_name=name, partition_index=end)
             break
-    broker.commit(TOPICS_TOPIC.name, Decision([], [(call.ticket, response)]))
+
+    def answer() -> None:
+        response.topics = [
+            _describe(broker, topic, indexes) if topic is not None else _unknown(name) for name, topic, indexes in page
+        ]
+        broker.commit(TOPICS_TOPIC.name, Decision([], [(call.ticket, response)]))
+
+    when_known(broker, call, [(topic, indexes) for _, topic, indexes in page if topic is not None], answer)
 
 
 def _where(broker: Broker, request: DescribeTopicPartitionsRequest) -> list[tuple[str, int]]:

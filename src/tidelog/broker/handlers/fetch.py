@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tidelog.broker.loading import find, off_loop
 from tidelog.broker.partition import Partition
 from tidelog.broker.waiting import WaitingFetch
 from tidelog.errors import HoleError, OffsetOutOfRange, StorageError
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from tidelog.broker.connection import Call
 
 MAX_WAIT_MS = 60_000
+TOPIC_ID_SINCE = 13
 
 
 def handle(broker: Broker, request: FetchRequest, call: Call) -> FetchResponse | None:
@@ -41,7 +43,7 @@ def handle(broker: Broker, request: FetchRequest, call: Call) -> FetchResponse |
     if fetch.ready() or request.max_wait_ms <= 0:
         fetch.answer()
         return None
-    waiting = WaitingFetch(fetch.ready, fetch.answer)
+    waiting = WaitingFetch(fetch.ready, fetch.answer, call.fault)
     call.cancel = waiting.cancel
     waiting.wait(fetch.partitions(), broker.scheduler, min(request.max_wait_ms, MAX_WAIT_MS) / 1000)
     return None
@@ -56,17 +58,13 @@ class _Fetch:
         self._broker = broker
         self._request = request
         self._call = call
-        self._wanted: list[tuple[Any, list[tuple[FetchPartition, Partition | None]]]] = []
+        self._wanted: list[tuple[Any, list[tuple[FetchPartition, Partition | int]]]] = []
         for topic in request.topics:
             name = broker.topics.name_of(topic.topic, topic.topic_id)
-            parts = [
-                (part, broker.partition(name, part.partition) if name is not None else None)
-                for part in topic.partitions
-            ]
-            self._wanted.append((topic, parts))
+            self._wanted.append((topic, [(part, find(broker, name, part.partition)) for part in topic.partitions]))
 
     def partitions(self) -> list[Partition]:
-        return [partition for _, parts in self._wanted for _, partition in parts if partition is not None]
+        return [one for _, parts in self._wanted for _, one in parts if isinstance(one, Partition)]
 
     def ready(self) -> bool:
         """Whether there are `min_bytes` to send, or something else to tell."""
@@ -74,7 +72,7 @@ class _Fetch:
         least = self._request.min_bytes
         for _, parts in self._wanted:
             for part, partition in parts:
-                if partition is None or partition.dropped or self._refused(part, partition):
+                if not isinstance(partition, Partition) or partition.dropped or self._refused(part, partition):
                     return True
                 log = partition.log
                 if part.fetch_offset < log.high_watermark:
@@ -92,13 +90,12 @@ class _Fetch:
                 return
         except Cold:
             pass
-        self._broker.scheduler.in_thread(self._read_cold, self._answer_cold)
-
-    def _read_cold(self) -> FetchResponse:
-        return self._read_all(wait=True)[0]
+        off_loop(self._broker, self._call, lambda: self._read_all(wait=True)[0], self._answer_cold)
 
     def _answer_cold(self, response: object, error: BaseException | None) -> None:
-        self._call.reply(response if error is None else FetchResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR))
+        if error is not None:
+            raise error
+        self._call.reply(response)
 
     def _read_all(self, wait: bool) -> tuple[FetchResponse, list[Slice]]:
         budget = min(self._request.max_bytes, self._broker.config.int("fetch.max.bytes"))
@@ -123,12 +120,11 @@ class _Fetch:
         return ErrorCode.FENCED_LEADER_EPOCH if known < partition.log.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def _read(
-        self, part: FetchPartition, partition: Partition | None, budget: int, wait: bool
+        self, part: FetchPartition, partition: Partition | int, budget: int, wait: bool
     ) -> tuple[PartitionData, Slice | None]:
         reply = PartitionData(partition_index=part.partition, high_watermark=-1, aborted_transactions=None, records=b"")
-        if partition is None or partition.dropped:
-            by_id = self._call.version >= 13
-            reply.error_code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not isinstance(partition, Partition) or partition.dropped:
+            reply.error_code = self._why_none(partition)
             return reply, None
         log = partition.log
         reply.high_watermark = reply.last_stable_offset = log.high_watermark
@@ -145,9 +141,17 @@ class _Fetch:
             reply.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
         except HoleError:
             reply.error_code = ErrorCode.CORRUPT_MESSAGE
-        except StorageError:
-            reply.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        except (StorageError, OSError):
+            # Also when the segment was deleted a moment ago, by retention or with its topic.
+            gone = part.fetch_offset < log.start_offset
+            reply.error_code = ErrorCode.OFFSET_OUT_OF_RANGE if gone else ErrorCode.KAFKA_STORAGE_ERROR
         if piece is not None and not reply.error_code:
             reply.records = piece
             return reply, piece
         return reply, None
+
+    def _why_none(self, partition: Partition | int) -> int:
+        if partition == ErrorCode.KAFKA_STORAGE_ERROR:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        by_id = self._call.version >= TOPIC_ID_SINCE
+        return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog.broker.loading import find, off_loop
 from tidelog.broker.partition import Partition
 from tidelog.errors import HoleError, StorageError
 from tidelog.wire.error_code import ErrorCode
@@ -39,9 +40,7 @@ def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> None:
     searches: list[Search] = []
     topics = []
     for topic in request.topics:
-        parts = [
-            _answer(broker.partition(topic.name, part.partition_index), part, searches) for part in topic.partitions
-        ]
+        parts = [_answer(find(broker, topic.name, part.partition_index), part, searches) for part in topic.partitions]
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=parts))
     response = ListOffsetsResponse(topics=topics)
     if not searches:
@@ -58,7 +57,7 @@ def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> None:
                 reply.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         _reply(call, response)
 
-    broker.scheduler.in_thread(search, done)
+    off_loop(broker, call, search, done)
 
 
 def _reply(call: Call, response: ListOffsetsResponse) -> None:
@@ -70,11 +69,11 @@ def _reply(call: Call, response: ListOffsetsResponse) -> None:
 
 
 def _answer(
-    partition: Partition | None, part: ListOffsetsPartition, searches: list[Search]
+    partition: Partition | int, part: ListOffsetsPartition, searches: list[Search]
 ) -> ListOffsetsPartitionResponse:
     reply = ListOffsetsPartitionResponse(partition_index=part.partition_index, timestamp=-1, offset=-1, leader_epoch=-1)
-    if partition is None:
-        reply.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not isinstance(partition, Partition):
+        reply.error_code = partition
         return reply
     log = partition.log
     known = part.current_leader_epoch
@@ -98,7 +97,7 @@ def _search(reply: ListOffsetsPartitionResponse, partition: Partition, timestamp
     except HoleError:
         reply.error_code = ErrorCode.CORRUPT_MESSAGE
         return
-    except StorageError:
+    except (StorageError, OSError):
         reply.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         return
     if found is not None:

@@ -14,11 +14,11 @@ whole. The broker's own topics are told to who asks for them by name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from tidelog.broker.decision import Decision
-from tidelog.broker.leadership import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, leadership
+from tidelog.broker.leadership import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, leadership, when_known
 from tidelog.broker.topic_changes import Creation, decide_create
 from tidelog.broker.topics import NO_ID, TOPICS_TOPIC, Topic, random_id
 from tidelog.errors import StorageError
@@ -39,7 +39,32 @@ if TYPE_CHECKING:
 NULL_NAMES_SINCE = 12
 
 
-def handle(broker: Broker, request: MetadataRequest, call: Call) -> MetadataResponse | None:
+def handle(broker: Broker, request: MetadataRequest, call: Call) -> None:
+    asked = request.topics
+    if asked is None or (call.version == 0 and not asked):
+        topics = broker.topics.visible()
+        when_known(broker, call, _partitions(topics), lambda: _reply(broker, request, call, _all(broker)))
+        return
+    refused = _create_missing(broker, request, asked)
+    # Each once, as in Kafka: else a small request could ask for a reply of any size.
+    once = list({(one.name, one.topic_id): one for one in asked}.values())
+    found = [topic for one in once if (topic := _find(broker, one)) is not None]
+
+    def answer() -> None:
+        _reply(broker, request, call, [_answer(broker, one, refused, call.version) for one in once])
+
+    when_known(broker, call, _partitions(found), answer)
+
+
+def _partitions(topics: Iterable[Topic]) -> list[tuple[Topic, range]]:
+    return [(topic, range(topic.partitions)) for topic in topics]
+
+
+def _all(broker: Broker) -> list[MetadataResponseTopic]:
+    return [_describe(broker, topic) for topic in broker.topics.visible()]
+
+
+def _reply(broker: Broker, request: MetadataRequest, call: Call, topics: list[MetadataResponseTopic]) -> None:
     node_id = broker.config.int("node.id")
     host, port = call.listener
     rack = broker.config.optional_text("broker.rack")
@@ -47,28 +72,15 @@ def handle(broker: Broker, request: MetadataRequest, call: Call) -> MetadataResp
         brokers=[MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)],
         cluster_id=broker.cluster_id,
         controller_id=node_id,
-        topics=_topics(broker, request, call),
+        topics=topics,
     )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = CLUSTER_OPERATIONS
-    broker.commit(TOPICS_TOPIC.name, Decision([], [(call.ticket, response)]))
-    return None
-
-
-def _topics(broker: Broker, request: MetadataRequest, call: Call) -> list[MetadataResponseTopic]:
-    asked = request.topics
-    if asked is None or (call.version == 0 and not asked):
-        described = [_describe(broker, topic) for topic in broker.topics.visible()]
-    else:
-        refused = _create_missing(broker, request, asked)
-        # Each once, as in Kafka: else a small request could ask for a reply of any size.
-        once = {(one.name, one.topic_id): one for one in asked}
-        described = [_answer(broker, one, refused, call.version) for one in once.values()]
     if request.include_topic_authorized_operations:
-        for topic in described:
+        for topic in topics:
             if not topic.error_code:
                 topic.topic_authorized_operations = TOPIC_OPERATIONS
-    return described
+    broker.commit(TOPICS_TOPIC.name, Decision([], [(call.ticket, response)]))
 
 
 def _create_missing(broker: Broker, request: MetadataRequest, asked: list[MetadataRequestTopic]) -> Mapping[str, int]:
@@ -92,17 +104,20 @@ def _create_missing(broker: Broker, request: MetadataRequest, asked: list[Metada
 def _answer(
     broker: Broker, asked: MetadataRequestTopic, refused: Mapping[str, int], version: int
 ) -> MetadataResponseTopic:
-    if asked.topic_id != NO_ID:
-        topic = broker.topics.by_id.get(asked.topic_id)
-        if topic is not None:
-            return _describe(broker, topic)
-        name = None if version >= NULL_NAMES_SINCE else ""
-        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=name, topic_id=asked.topic_id)
-    name = asked.name or ""
-    topic = broker.topics.by_name.get(name)
+    topic = _find(broker, asked)
     if topic is not None:
         return _describe(broker, topic)
+    if asked.topic_id != NO_ID:
+        no_name = None if version >= NULL_NAMES_SINCE else ""
+        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=no_name, topic_id=asked.topic_id)
+    name = asked.name or ""
     return MetadataResponseTopic(error_code=refused.get(name) or _why_missing(name), name=name)
+
+
+def _find(broker: Broker, asked: MetadataRequestTopic) -> Topic | None:
+    if asked.topic_id != NO_ID:
+        return broker.topics.by_id.get(asked.topic_id)
+    return broker.topics.by_name.get(asked.name or "")
 
 
 def _why_missing(name: str) -> int:

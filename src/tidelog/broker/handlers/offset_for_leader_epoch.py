@@ -30,7 +30,6 @@ UNKNOWN = -1
 
 def handle(broker: Broker, request: OffsetForLeaderEpochRequest, call: Call) -> None:
     asked = [(topic.topic, one.partition) for topic in request.topics for one in topic.partitions]
-    found = {one: find(broker, *one) for one in asked}
 
     def answer() -> None:
         call.reply(
@@ -38,14 +37,14 @@ def handle(broker: Broker, request: OffsetForLeaderEpochRequest, call: Call) -> 
                 topics=[
                     OffsetForLeaderTopicResult(
                         topic=topic.topic,
-                        partitions=[_answer(one, found[topic.topic, one.partition]) for one in topic.partitions],
+                        partitions=[_answer(one, find(broker, topic.topic, one.partition)) for one in topic.partitions],
                     )
                     for topic in request.topics
                 ]
             )
         )
 
-    when_loaded(broker, found.values(), answer)
+    when_loaded(broker, call, asked, answer)
 
 
 def _answer(asked: OffsetForLeaderPartition, partition: Partition | int) -> EpochEndOffset:

@@ -6,8 +6,9 @@
     v13   topics by id
 
 An ack means on disk: the reply leaves when every batch of the request is visible, which for
-`tidelog.durability=disk` means synced. acks=1 means the same as acks=all. acks=0 gets no reply and no promise; an
-error then ends the connection, as the client has no other way to hear of it.
+`tidelog.durability=disk` means synced, and when all that was decided about topics before it is synced too: a batch
+cannot outlive a power cut that its topic does not. acks=1 means the same as acks=all. acks=0 gets no reply and no
+promise; an error then ends the connection, as the client has no other way to hear of it.
 
 What is checked here and what is not: one batch a partition, whole, of format 2, CRC right, count as stated
 (`record.codec.check`); sequence and epoch (`log.producers`); size. Records are not parsed: a batch is stored as it
@@ -18,8 +19,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog.broker.loading import find
 from tidelog.broker.partition import Partition
 from tidelog.errors import CorruptBatch, FencedProducer, MalformedBatch, OutOfOrderSequence, StorageError
+from tidelog.log.log import Log
 from tidelog.record.codec import check
 from tidelog.record.columns import decode
 from tidelog.record.header import BatchHeader
@@ -36,11 +39,15 @@ if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
     from tidelog.broker.connection import Call
 
+TOPIC_ID_SINCE = 13
 COPY_BELOW_BYTES = 8192  # a small batch is copied, so that it does not pin the receive buffer until it is written
 
 
 def handle(broker: Broker, request: ProduceRequest, call: Call) -> ProduceResponse | None:
     waiting = _Waiting(request.acks, call)
+    undecided = broker.undecided()
+    if undecided is not None:
+        waiting.topics(undecided)
     responses = []
     for topic in request.topic_data:
         name = broker.topics.name_of(topic.name, topic.topic_id)
@@ -71,6 +78,19 @@ class _Waiting:
 
         partition.log.when_visible(offset, visible)
 
+    def topics(self, undecided: Log) -> None:
+        """What this request finds may be gone again, if the records that say so cannot be written."""
+        self._left += 1
+
+        def settled(error: StorageError | None) -> None:
+            if error is not None and self._response is not None:
+                for topic in self._response.responses:
+                    for reply in topic.partition_responses:
+                        _fail(reply, reply.error_code or ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+            self._one_less()
+
+        undecided.when_visible(undecided.end_offset, settled)
+
     def finish(self, response: ProduceResponse) -> None:
         self._response = response
         if self._acks == 0:
@@ -91,12 +111,10 @@ def _append(
     broker: Broker, name: str | None, part: PartitionProduceData, request: ProduceRequest, call: Call, waiting: _Waiting
 ) -> PartitionProduceResponse:
     reply = PartitionProduceResponse(index=part.index, base_offset=-1, log_append_time_ms=-1, log_start_offset=-1)
-    partition = broker.partition(name, part.index) if name is not None else None
-    if partition is None:
-        unknown = (
-            ErrorCode.UNKNOWN_TOPIC_ID if call.version >= 13 and name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        )
-        return _fail(reply, unknown, None)
+    partition = find(broker, name, part.index)
+    if not isinstance(partition, Partition):
+        by_id = call.version >= TOPIC_ID_SINCE and name is None
+        return _fail(reply, ErrorCode.UNKNOWN_TOPIC_ID if by_id else partition, None)
     refused = broker.refuses_produce(partition.topic, request.acks, request.transactional_id)
     if refused is not None:
         return _fail(reply, *refused)
