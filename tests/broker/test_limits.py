@@ -50,7 +50,8 @@ def test_a_request_above_the_limit_ends_its_connection(tidelog_broker: TestBroke
     ("said", "named"), [(b"\x16\x03\x01\x02\x00\x01", "speaks TLS"), (b"GET / HTTP/1.1\r\n\r\n", "speaks HTTP")]
 )
 def test_who_speaks_another_protocol_is_told_apart(tmp_path, capfd, said: bytes, named: str):
-    with Broker(tmp_path) as broker, RawConnection(broker.bootstrap) as connection:
+    settings = {"tidelog.log.level": "INFO"}
+    with Broker(tmp_path, settings=settings) as broker, RawConnection(broker.bootstrap) as connection:
         connection.socket.sendall(said)
         assert connection.is_closed()
     assert named in capfd.readouterr().err
