@@ -82,15 +82,44 @@ def test_a_segment_that_grows_is_rolled_when_all_of_it_is_old_and_offsets_go_on(
 @proves("T1")
 def test_after_a_restart_the_latest_timestamp_of_a_segment_is_looked_up_when_needed(tmp_path: Path) -> None:
     partition = filled(tmp_path / "p").reopen(clean=True)
-    assert partition.log.apply_retention(OLD) == 0
+    deleted: list[int] = []
+    partition.log.on_deleted = deleted.append
+    partition.log.apply_retention(OLD)
     partition.commit()
-    assert partition.log.loaded
-    deleted = 0
-    for _ in range(20):
-        deleted += partition.log.apply_retention(OLD)
+    assert sum(deleted) > 1, "all of them, without being asked again for each"
+    assert len(partition.log.segments()) == 1
+    for _ in range(2):  # the last one is rolled first
+        partition.log.apply_retention(OLD)
         partition.commit()
-    assert deleted > 1
     assert partition.values() == []
+
+
+@proves("T1")
+def test_only_what_is_old_is_looked_up_after_a_restart(tmp_path: Path) -> None:
+    partition = filled(tmp_path / "p").reopen(clean=True)
+    partition.log.apply_retention(NOW + 5)
+    partition.commit()
+    known = [segment.max_timestamp is not None for segment in partition.log.segments()]
+    assert known == [True] + [False] * (len(known) - 2) + [True]
+
+
+@proves("T1")
+@pytest.mark.parametrize("reopened", [False, True])
+def test_records_without_a_timestamp_are_as_old_as_their_segment(tmp_path: Path, reopened: bool) -> None:
+    partition = Partition(tmp_path / "p", settings=SETTINGS)
+    for number in range(20):
+        data = batch(b"%d" % number * 400, timestamp=-1)
+        partition.append(data, now_ms=NOW + number)
+        partition.commit()
+    if reopened:
+        partition = partition.reopen(clean=True)
+    partition.log.apply_retention(NOW + 900)
+    partition.commit()
+    assert partition.log.start_offset == 0
+    partition.log.apply_retention(OLD)
+    partition.commit()
+    assert partition.log.start_offset > 0
+    assert len(partition.log.segments()) == 1
 
 
 @proves("T1")

@@ -95,15 +95,10 @@ class Housekeeping:
     def _retain(self, topic: str, index: int, wall_ms: int) -> None:
         try:
             partition = self._broker.find_partition(topic, index)
-            deleted = partition.log.apply_retention(wall_ms) if partition is not None else 0
+            if partition is not None:
+                partition.log.apply_retention(wall_ms)
         except (OSError, StorageError) as error:
             self._broker.logger.error("retention failed", topic=topic, partition=index, error=error)
-            return
-        if deleted and partition is not None:
-            start = partition.log.start_offset
-            self._broker.logger.info(
-                "segments deleted", topic=topic, partition=index, segments=deleted, start_offset=start
-            )
 
     def _scrub(self) -> None:
         if self._busy:

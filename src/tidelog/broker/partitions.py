@@ -75,6 +75,7 @@ class Partitions:
         partition = Partition(topic.name, topic.topic_id, index, log, config)
         log.on_trouble = partial(self._tell, "trouble", partition)
         log.on_recovered = partial(self._tell_recovery, partition)
+        log.on_deleted = partial(self._tell_deletion, partition)
         self._open[topic.name, index] = partition
         return partition
 
@@ -84,6 +85,10 @@ class Partitions:
     def _tell_recovery(self, partition: Partition, report: Report) -> None:
         for line in report.lines():
             self._tell("recovered", partition, line)
+
+    def _tell_deletion(self, partition: Partition, segments: int) -> None:
+        topic, index, start = partition.topic, partition.index, partition.log.start_offset
+        self._logger.info("segments deleted", topic=topic, partition=index, segments=segments, start_offset=start)
 
     def drop(self, topic: Topic, index: int, decided_in: Log) -> None:
         """Its folder goes when the topic's end is on disk: a power cut before that must find the topic whole."""

@@ -35,8 +35,7 @@ from tidelog.log.reading import Reading
 from tidelog.log.recovery import Recovered, Report, nothing_found, recover
 from tidelog.log.retention import SegmentFacts, expired, is_old
 from tidelog.log.scrub import Scrub, Scrubbed
-from tidelog.log.segment import Segment
-from tidelog.log.settings import LogSettings
+from tidelog.log.settings import FOREVER, LogSettings
 from tidelog.log.slice import Cold, Slice
 from tidelog.log.tail import Extent, Tail
 from tidelog.log.upkeep import Upkeep, nobody_waits
@@ -80,6 +79,7 @@ class Log:
         "leader_epoch",
         "loaded",
         "offline",
+        "on_deleted",
         "on_recovered",
         "on_trouble",
         "on_visible",
@@ -99,6 +99,7 @@ class Log:
         self.on_visible: Callable[[], None] | None = None  # called when the high watermark has moved
         self.on_trouble: Callable[[str], None] | None = None  # called with a line for the broker's log
         self.on_recovered: Callable[[Report], None] | None = None  # called once, when it is loaded
+        self.on_deleted: Callable[[int], None] | None = None  # called when retention has deleted as many segments
         self.loaded = False
         self._files = files
         self._committer = committer
@@ -353,12 +354,7 @@ class Log:
             return []
         last = reading.visible.segment.base_offset
         return [
-            SegmentFacts(
-                segment.base_offset,
-                reading.end_of(segment).offset,
-                segment.end,
-                segment.latest[0] if segment.latest is not None else None,
-            )
+            SegmentFacts(segment.base_offset, reading.end_of(segment).offset, segment.end, reading.latest_of(segment))
             for segment in reading.segments
             if segment.base_offset <= last
         ]
@@ -366,9 +362,12 @@ class Log:
     # Housekeeping -----------------------------------------------------------------------------------------------------
 
     def apply_retention(self, now_ms: int) -> int:
-        """Deletes what has had its time, and says how many segments. What is not in memory is left for next time."""
+        """Deletes what has had its time, tells `on_deleted`, and says how many segments.
+
+        What must be looked up on the disk is, in the background; then it goes on by itself.
+        """
         if not self.loaded:
-            self._committer.background.submit(self._load_quietly)
+            self._committer.background.submit(lambda: self._look_up(now_ms))
             return 0
         self._appending.forget_producers(now_ms - self.settings.producer_expiration_ms)
         segments = self.segments()
@@ -378,13 +377,13 @@ class Log:
         if count:
             self.start_offset = max(self.start_offset, segments[count].base_offset)
             self._upkeep.delete(count, self.start_offset, nobody_waits)
-            return count
-        if segments[0].max_timestamp is None:
-            oldest = self._reading.segments[0]
-            self._committer.background.submit(lambda: self._load_index_quietly(oldest))
+            if self.on_deleted is not None:
+                self.on_deleted(count)
+        if segments[count].max_timestamp is None:
+            self._committer.background.submit(lambda: self._look_up(now_ms))
         elif len(segments) == 1 and is_old(segments[0], self.settings, now_ms) and self._appending.idle:
             self._appending.roll(now_ms)
-        return 0
+        return count
 
     def delete_before(self, offset: int, done: Done = nobody_waits) -> None:
         """Moves the start offset up to `offset`, and deletes the segments below it; `done` when that is durable."""
@@ -399,17 +398,23 @@ class Log:
         whole = [segment for segment in self.segments()[:-1] if segment.end_offset <= self.start_offset]
         self._upkeep.delete(len(whole), self.start_offset, done)
 
-    def _load_quietly(self) -> None:
+    def _look_up(self, now_ms: int) -> None:
+        """In the background: how old the oldest segments are, up to the first that stays. Then retention can go on."""
         try:
             self.load()
+            for segment in self._reading.segments[:-1]:
+                latest = self._reading.look_up_latest(segment, now_ms)
+                if self.settings.retention_ms == FOREVER or now_ms - latest <= self.settings.retention_ms:
+                    break
         except (OSError, StorageError) as error:
             self._committer.tell(self._trouble, f"{self.folder}: {error}")
+        else:
+            self._committer.tell(self._retain_again, now_ms)
 
-    def _load_index_quietly(self, segment: Segment) -> None:
-        try:
-            self._reading.index_of(segment)
-        except (OSError, StorageError) as error:
-            self._committer.tell(self._trouble, f"{segment.path}: {error}")
+    def _retain_again(self, now_ms: int) -> None:
+        segments = self.segments()
+        if segments and segments[0].max_timestamp is not None and self.offline is None:
+            self.apply_retention(now_ms)
 
     def _found_hole(self, hole: Hole) -> None:
         """Any thread."""
@@ -441,8 +446,8 @@ class Log:
         self._durability_pending = False
 
         def saved(error: StorageError | None) -> None:
-            if error is None:
-                self._tail.durable = self.settings.durable
+            if error is None and self._reading.facts.volatile == volatile:  # else the file is being changed again
+                self._tail.durable = not volatile
 
         self._upkeep.change_facts(facts._replace(volatile=volatile), saved)
 

@@ -205,6 +205,28 @@ class Reading:
         latest = max(latest, self._latest_below(visible))
         return self.offset_at(latest, start_offset) if latest != NO_TIMESTAMP else None
 
+    def latest_of(self, segment: Segment) -> int | None:
+        """For retention: the latest timestamp; if no record has one, when the next segment was made. None: not known."""
+        latest = segment.latest
+        if latest is not None and latest[0] == NO_TIMESTAMP:
+            return self._following(segment).created_ms or None
+        return latest[0] if latest is not None else None
+
+    def look_up_latest(self, segment: Segment, now_ms: int) -> int:
+        """The same; waits for the disk where it must."""
+        latest = self._latest(segment)
+        if latest != NO_TIMESTAMP:
+            return latest
+        following = self._following(segment)
+        following.look_up_created(now_ms)
+        return following.created_ms
+
+    def _following(self, segment: Segment) -> Segment:
+        """The next segment, or this one if it is the last."""
+        segments = self.segments
+        at = bisect_right(segments, segment.base_offset, key=_base_offset)
+        return segments[at] if at < len(segments) else segment
+
     def _latest(self, segment: Segment) -> int:
         known = segment.latest
         return self.index_of(segment).max_timestamp if known is None else known[0]

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from tidelog.errors import MalformedBatch
 from tidelog.log.checked_ranges import CheckedRanges
 from tidelog.log.files import Files, OpenFile, read_fully, remove_files
-from tidelog.log.header_block import HEADER_BLOCK
+from tidelog.log.header_block import HEADER_BLOCK, unpack_block
 from tidelog.log.index import Boundary, Index
 from tidelog.log.open_files import OpenFiles
 from tidelog.record.codec import peek
@@ -162,6 +162,12 @@ class Segment:
         """The latest timestamp and the base offset of the first batch that has it; None when it is not known."""
         index = self.index
         return self._latest if index is None else (index.max_timestamp, index.max_timestamp_offset)
+
+    def look_up_created(self, now_ms: int) -> None:
+        """Where it is not known yet; waits for the disk. A head that is not good says nothing: then it is new."""
+        if not self.created_ms:
+            head = unpack_block(read_fully(self.files, self.file().fd, HEADER_BLOCK, 0), self.log_path)
+            self.created_ms = head.created_ms if head is not None else now_ms
 
     def let_go_of_index(self) -> None:
         """Of a complete segment; the latest timestamp stays."""
