@@ -79,6 +79,7 @@ def run_kafka_python(settings: dict[str, Any]) -> None:
         **assignors("kafka.coordinator.assignors", settings["client"]),
     )
     name = settings["topic"]
+    consumer.partitions_for_topic(name)  # else its assignor may run before it knows the topic, and hand out nothing
     consumer.subscribe(pattern=name) if name.startswith("^") else consumer.subscribe([name])
     owned: list[Any] = []
     while not leaving.asked:
