@@ -32,7 +32,7 @@ from confluent_kafka.admin import (
 from against.brokers import Broker
 from against.confluent import PROTOCOLS, SECONDS, consumer_of, member, owned, producer_of, read, read_partition
 from against.patience import eventually
-from against.rebalancing import create, is_led, produce_round
+from against.rebalancing import create, produce_round
 from proving import proves
 
 
@@ -239,7 +239,6 @@ def test_records_are_deleted_up_to_an_offset(broker: Broker, topic: str) -> None
     assert all_of_it.low_watermark == 40
     consumer.close()
     broker.restart()
-    eventually(lambda: is_led(admin, topic, 1))
     consumer = consumer_of(broker)
     eventually(lambda: watermarks(consumer, topic), lambda seen: seen == (40, 40))
     consumer.close()
