@@ -22,6 +22,8 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.consumer import Consumer
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST, list_offsets
+from tidelog.errors import BrokerError
+from tidelog.wire.error_code import ErrorCode
 
 
 class Told(NamedTuple):
@@ -104,8 +106,17 @@ def name_of(value: bytes) -> Name:
 
 
 def read_all(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Found]:
-    """Everything that these partitions have now."""
+    """Everything that these partitions have now; read anew where retention takes away what is being read."""
     partitions = list(partitions)
+    while True:
+        try:
+            return _read_once(cluster, partitions)
+        except BrokerError as error:
+            if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+
+
+def _read_once(cluster: Cluster, partitions: list[TopicPartition]) -> dict[TopicPartition, Found]:
     starts = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
     ends = list_offsets(cluster, dict.fromkeys(partitions, LATEST))
     log = {at: Found(starts[at].offset, ends[at].offset, {}) for at in partitions}

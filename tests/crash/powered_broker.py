@@ -14,6 +14,7 @@ import random
 import shutil
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from crash.port import free_port
@@ -25,6 +26,7 @@ from tidelog.testing.disk import SimulatedDisk
 
 END_WITHIN_S = 20.0
 LOOK_S = 0.005
+LINES_SHOWN = 4000
 
 
 class PoweredBroker:
@@ -86,21 +88,47 @@ class PoweredBroker:
     def crash(self, rng: random.Random) -> None:
         """The power is gone: the broker's memory too, and the disk is one of those that could be left."""
         self.disk.cut_power()
-        self._end()
+        self.end()
         self.lives += 1
         seed = rng.randrange(1 << 30)
         image = self.disk.crash(self._folder / f"life{self.lives}", seed)
         shutil.rmtree(self.disk.folder)
         self.disk = SimulatedDisk(image, seed=seed)
 
+    def other_ends(self, rng: random.Random, count: int) -> Iterator[PoweredBroker]:
+        """The power is gone; some of those that could come back, each at a port of its own and without clients."""
+        self.disk.cut_power()
+        self.end()
+        for _ in range(count):
+            other = PoweredBroker(self._folder / "other", self._settings)
+            shutil.rmtree(other.disk.folder)
+            other.disk = SimulatedDisk(self.disk.crash(other.disk.folder, rng.randrange(1 << 30)))
+            assert other.start()
+            try:
+                yield other
+            finally:
+                self.lines.write(other.said())
+                other.end()
+                shutil.rmtree(other.disk.folder)
+
     def stop(self) -> None:
         """A clean end."""
-        self._end()
+        self.end()
         assert self.failed is None, self.failed
 
-    def _end(self) -> None:
+    def join(self) -> None:
+        """Until it has ended by itself."""
+        assert self._thread is not None
+        self._thread.join(END_WITHIN_S)
+        assert not self._thread.is_alive(), "the broker does not end"
+
+    def said(self) -> str:
+        """The end of its log."""
+        return self.lines.getvalue()[-LINES_SHOWN:]
+
+    def end(self) -> None:
+        """An end, clean or not; the disk stays as it is."""
         if self.server is not None and self._thread is not None:
             self.server.stop_soon()
-            self._thread.join(END_WITHIN_S)
-            assert not self._thread.is_alive(), "the broker does not end"
+            self.join()
         self.server = self._thread = None

@@ -39,9 +39,9 @@ SOAK_RUNS = 10
 LIVES = 4
 SOAK_LIVES = 10
 LIFE_S = 1.5
-LINES_SHOWN = 4000
 CUTS = (10, 50, 200, 600, 1500, 100_000)  # operations of a life; the last means that its time is over first
 RECOVERY_CUTS = range(1, 60)
+OTHER_ENDS = 2  # of those that a cut could have had, looked at beside the one that the story goes on with
 
 DISK, MEMORY, CUT, SHORT = "disk", "memory", "cut", "short"
 GROUPS = {"classic": CLASSIC, "consumer": CONSUMER}
@@ -99,6 +99,8 @@ class Story:
         self.broker.disk.cut_power_at(self.rng.choice(CUTS))
         self.broker.live(LIFE_S)
         committed, ends = dict(self.ledger.committed), self.ledger.ends()
+        for other in self.broker.other_ends(self.rng, OTHER_ENDS):
+            self.compare(other)
         self.broker.crash(self.rng)
         while self.rng.random() < 0.4:
             self.broker.disk.cut_power_at(self.rng.choice(RECOVERY_CUTS))
@@ -134,10 +136,12 @@ class Story:
             ends = list_offsets(cluster, dict.fromkeys(partitions_of(DISK), LATEST))
         wait_for_groups(self.readers, GROUPS, {at: end.offset for at, end in ends.items()})
         self.readers.stop()
-        self.compare()
+        self.compare(self.broker)
+        self.note_places()
         self.broker.stop()
         assert self.broker.start()
-        self.compare()
+        self.compare(self.broker)
+        self.note_places()
         known = {topic.topic_id.hex() for topic in self.topics_there()}
         self.broker.stop()
         left = {folder.name for folder in self.broker.data.iterdir() if folder.is_dir()}
@@ -150,13 +154,16 @@ class Story:
             own = topics.describe(cluster, [topic.name for topic in INTERNAL_TOPICS])
             return [*topics.describe(cluster), *own]
 
-    def compare(self) -> None:
-        with Cluster(self.broker.bootstrap) as cluster:
+    def compare(self, broker: PoweredBroker) -> None:
+        with Cluster(broker.bootstrap) as cluster:
             self.decided.check(cluster)
             there = {topic.name: topic for topic in topics.describe(cluster)}
             partitions = [TopicPartition(name, index) for name, topic in there.items() for index in topic.partitions]
             self.ledger.check(read_all(cluster, [at for at in partitions if at.topic != MEMORY]))
             self.ledger.check_forgetful(read_all(cluster, partitions_of(MEMORY)))
+
+    def note_places(self) -> None:
+        with Cluster(self.broker.bootstrap) as cluster:
             consumer = Consumer(cluster, max_wait_ms=0)
             consumer.assign(dict.fromkeys(partitions_of(MEMORY), 0))
             while fetched := consumer.fetch():
@@ -172,8 +179,7 @@ def tell(folder: Path, seed: int, lives: int) -> Story:
             story.live()
         story.finish()
     except BaseException as error:
-        said = story.broker.lines.getvalue()[-LINES_SHOWN:]
-        error.add_note(f"seed {seed}, life {story.broker.lives}; the broker said:\n{said}")
+        error.add_note(f"seed {seed}, life {story.broker.lives}; the broker said:\n{story.broker.said()}")
         story.writers.stopped.set()
         story.readers.stopped.set()
         raise
