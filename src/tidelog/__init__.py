@@ -1,6 +1,7 @@
 """One durable log, and everything derived from it.
 
-The public names, and nothing else. Importing the package does nothing and loads no room: each name is loaded on first use.
+The public names, and nothing else. Importing the package does nothing and loads no room: each name is loaded on
+first use.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """A partition that lives, dies by power cuts and lives on, beside a record of what its clients were told.
 
-`Story` runs random lives of one log on simulated disks. Everything is drawn from one seed, and the committer's rounds are
-run by hand, so a seed that fails, fails again. What was acked is kept here; after every recovery it is compared with what
-the log has. Idempotent producers behave as real ones: what was not acked is sent again, in order.
+`Story` runs random lives of one log on simulated disks. Everything is drawn from one seed, and the committer's
+rounds are run by hand, so a seed that fails, fails again. What was acked is kept here; after every recovery it is
+compared with what the log has. Idempotent producers behave as real ones: what was not acked is sent again, in
+order.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -317,7 +319,7 @@ class Story:
         for producer in self.producers:
             headers = [codec.peek(found[offset]) for offset in sorted(found)]
             mine = [header for header in headers if header.producer_id == producer.producer_id]
-            for header, following in zip(mine, mine[1:], strict=False):
+            for header, following in itertools.pairwise(mine):
                 assert following.base_sequence == header.base_sequence + header.count
 
     def finish(self) -> None:

@@ -206,7 +206,7 @@ class Reading:
         return self.offset_at(latest, start_offset) if latest != NO_TIMESTAMP else None
 
     def latest_of(self, segment: Segment) -> int | None:
-        """For retention: the latest timestamp; if no record has one, when the next segment was made. None: not known."""
+        """For retention: the latest timestamp; if no record has one, when the next segment was made. None: unknown."""
         latest = segment.latest
         if latest is not None and latest[0] == NO_TIMESTAMP:
             return self._following(segment).created_ms or None
