@@ -11,7 +11,7 @@ from tidelog.errors import DataFolderError
 from tidelog.log.files import RealFiles
 from tidelog.log.folder import DataFolder, partition_name
 from tidelog.log.log import CleanMark
-from tidelog.testing.disk import SimulatedDisk
+from tidelog.testing.disk import SimulatedDisk, flip_bit
 
 MARK = CleanMark(0, 10, 0, 5000, 4200)
 
@@ -57,6 +57,15 @@ def test_marks_are_given_once_and_only_after_a_clean_stop(folder):
 
 
 @proves("T6")
+@pytest.mark.parametrize("bit", range(0, 500, 7))
+def test_marks_that_are_damaged_are_as_good_as_none(folder, tmp_path, bit):
+    folder.leave({"a-0": MARK})
+    clean = tmp_path / "data" / "clean"
+    flip_bit(clean, bit // 8, bit % 8)
+    assert folder.take_marks() == {}
+
+
+@proves("T6")
 def test_a_newer_format_is_refused_by_number(folder, tmp_path):
     (tmp_path / "data" / "format").write_text('{"v": 2, "cluster_id": "x"}\n')
     folder.close()
@@ -65,7 +74,7 @@ def test_a_newer_format_is_refused_by_number(folder, tmp_path):
 
 
 @proves("T6")
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xff", b'{"cluster_id": "x"}'])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xff", b'{"cluster_id": "x"}', b'{"v": 1}'])
 def test_a_damaged_format_file_is_said_to_be_damaged(folder, tmp_path, content):
     (tmp_path / "data" / "format").write_bytes(content)
     folder.close()

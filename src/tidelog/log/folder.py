@@ -3,7 +3,8 @@
     DIR/lock                      locked (flock) by the one process that serves the folder; its content is that pid
     DIR/format                    one line of JSON: {"v": 1, "cluster_id": "..."}; written at the first start
     DIR/clean                     one line of JSON: {"v": 1, "partitions": {"ID-INDEX": mark, ...}}; only while stopped;
-                                  a mark of null: the partition must be recovered all the same
+                                  a mark of null: the partition must be recovered all the same; then a line
+                                  "crc 8a3fe1c0", the CRC-32C of the first line in hex
     DIR/ID-INDEX/                 one partition, by its topic's id in hex: a topic made anew has a folder of its own
     DIR/TOPIC.OFFSET.fold         a snapshot of an internal topic (written by the broker)
 
@@ -25,6 +26,7 @@ from tidelog.errors import DataFolderError
 from tidelog.log.files import TEMPORARY, Files, read_file, remove_files, replace_file
 from tidelog.log.log import CleanMark
 from tidelog.log.segment import DELETED_SUFFIX
+from tidelog.record.codec import crc32c
 
 VERSION = 1
 LOCK, FORMAT, CLEAN = "lock", "format", "clean"
@@ -81,6 +83,8 @@ class DataFolder:
             raise DataFolderError(
                 f"{self.path} has format version {found['v']} and this Tidelog knows up to {VERSION}; use the newer one"
             )
+        if not isinstance(found.get("cluster_id"), str):
+            raise DataFolderError(f"{self.path}/{FORMAT} is damaged; restore the data folder from a backup")
         self.cluster_id = found["cluster_id"]
 
     def _begin(self) -> None:
@@ -114,8 +118,8 @@ class DataFolder:
     def leave(self, marks: Mapping[str, CleanMark | None]) -> None:
         """After the last write: the next start need not look at these partitions before they are used."""
         self._files.sync_all(self.path)
-        content = dumps({"v": VERSION, "partitions": marks}) + "\n"
-        replace_file(self._files, f"{self.path}/{CLEAN}", content.encode())
+        line = (dumps({"v": VERSION, "partitions": marks}) + "\n").encode()
+        replace_file(self._files, f"{self.path}/{CLEAN}", line + _checksum(line))
 
     # What is in it ----------------------------------------------------------------------------------------------------
 
@@ -149,8 +153,11 @@ def partition_name(topic_id: bytes, index: int) -> str:
 
 def _parse_marks(content: bytes, path: str) -> dict[str, CleanMark | None]:
     """Damaged marks are as good as none: every partition is then looked at."""
+    line, end, checksum = content.partition(b"\n")
+    if checksum != _checksum(line + end):
+        return {}
     try:
-        found = _parse(content, path)
+        found = _parse(line, path)
     except DataFolderError:
         return {}
     if found["v"] > VERSION:
@@ -159,6 +166,10 @@ def _parse_marks(content: bytes, path: str) -> dict[str, CleanMark | None]:
         return {name: CleanMark(*mark) if mark is not None else None for name, mark in found["partitions"].items()}
     except (KeyError, TypeError, AttributeError):
         return {}
+
+
+def _checksum(line: bytes) -> bytes:
+    return b"crc %08x\n" % crc32c(line)
 
 
 def _parse(content: bytes, path: str) -> dict[str, Any]:
