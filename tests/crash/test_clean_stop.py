@@ -42,7 +42,6 @@ def test_a_broker_that_is_stopped_under_load_answers_everybody_and_recovers_noth
     readers.start(read, PLACES)
     for group, protocol in GROUPS.items():
         readers.start(read_in_group, group, [DISK, MEMORY], protocol)
-    time.sleep(1)  # the groups have come together: one that waits for its members holds a stop up
     for _ in range(STOPS):
         time.sleep(rng.uniform(0.1, 0.4))
         broker.stop()

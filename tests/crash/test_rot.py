@@ -1,0 +1,172 @@
+"""One bit of a data folder flips, any bit of any file: everything is as it was, or an error says that it is not.
+
+What an error may cover is one batch. Whatever else the bit was in (an index, a snapshot, a mark) can be made anew, or
+the broker refuses to start and says what to do.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from crash.seeds import run_seeds
+from proving import proves
+from tidelog.broker.embedded import Broker
+from tidelog.broker.topics import GROUPS_TOPIC, TOPICS_TOPIC, Topic
+from tidelog.cli.main import main
+from tidelog.client.admin import groups, topics
+from tidelog.client.cluster import Cluster
+from tidelog.client.consumer import Consumer
+from tidelog.client.metadata import TopicPartition
+from tidelog.client.offsets import EARLIEST, LATEST, list_offsets
+from tidelog.client.producer import Producer
+from tidelog.errors import BrokerError, TidelogError
+from tidelog.record.codec import scan
+from tidelog.testing.disk import flip_bit
+from tidelog.wire.error_code import ErrorCode
+
+FEW = 25
+SOAK_FLIPS = 400
+RECORDS, BATCHES, ROLLS = 6, 5, 2
+PARTITIONS = [TopicPartition("plain", 0), TopicPartition("plain", 1), TopicPartition("squeezed", 0)]
+COMPRESSIONS = {"plain": "none", "squeezed": "zstd"}
+GROUP = "group"
+SETTINGS = {"tidelog.log.level": "ERROR", "log.roll.ms": 50, "log.index.interval.bytes": 200}
+
+
+class Written(NamedTuple):
+    data: Path
+    values: dict[TopicPartition, list[bytes]]  # by offset
+
+
+def write_folder(data: Path) -> Written:
+    values: dict[TopicPartition, list[bytes]] = {at: [] for at in PARTITIONS}
+    with Broker(data, settings=SETTINGS) as broker, Cluster(broker.bootstrap) as cluster:
+        for name in COMPRESSIONS:
+            topics.create(cluster, name, partitions=sum(at.topic == name for at in PARTITIONS))
+        for number in range(BATCHES * ROLLS):
+            for at, written in values.items():
+                write_batch(cluster, at, written)
+            groups.commit(cluster, GROUP, dict.fromkeys(PARTITIONS, number))
+            if number == BATCHES - 1:
+                broker.stop()
+                broker.start()
+    return Written(data, values)
+
+
+def write_batch(cluster: Cluster, at: TopicPartition, written: list[bytes]) -> None:
+    producer = Producer(cluster, compression=COMPRESSIONS[at.topic])
+    for _ in range(RECORDS):
+        value = b"%s of %s " % (str(len(written)).encode(), str(at).encode()) * 5
+        written.append(value)
+        producer.send(at.topic, value, key=b"key", headers=[("header", b"value")], partition=at.partition)
+    producer.flush()
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    return write_folder(tmp_path_factory.mktemp("rot") / "data")
+
+
+def flip_anywhere(written: Written, folder: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    data = folder / "data"
+    shutil.copytree(written.data, data)
+    files = sorted(path for path in data.rglob("*") if path.is_file() and path.stat().st_size)
+    path = rng.choice(files)
+    byte, bit = rng.randrange(path.stat().st_size), rng.randrange(8)
+    flip_bit(path, byte, bit)
+    try:
+        check_folder(data, written.values)
+    except BaseException as error:
+        error.add_note(f"bit {bit} of byte {byte} of {path.relative_to(data)}, which has {path.stat().st_size}")
+        raise
+    finally:
+        shutil.rmtree(folder)
+
+
+def check_folder(data: Path, values: dict[TopicPartition, list[bytes]]) -> None:
+    broker = Broker(data, settings=SETTINGS, in_process=True)
+    try:
+        broker.start()
+    except TidelogError as error:
+        # Refused, by name and with advice. Damage in batches never stops a start, but for the broker's own topics.
+        assert "; " in str(error) and str(data) in str(error), error
+        return
+    with ExitStack() as ending:
+        ending.callback(broker.stop)
+        cluster = ending.enter_context(Cluster(broker.bootstrap))
+        holes = Counter(at for at, written in values.items() for _ in holes_in(cluster, at, written))
+        assert len(holes) <= 1 and holes.total() <= RECORDS, f"more than a batch is lost: {holes}"
+        assert groups.committed(cluster, GROUP).keys() == set(PARTITIONS)
+        for at, written in values.items():
+            producer = Producer(cluster)
+            sent = producer.send(at.topic, b"after", partition=at.partition)
+            producer.flush()
+            assert sent.offset == len(written)
+
+
+def holes_in(cluster: Cluster, at: TopicPartition, written: list[bytes]) -> Iterator[int]:
+    """The offsets that answer CORRUPT_MESSAGE; all others must answer what was written."""
+    ends = {where: list_offsets(cluster, {at: where})[at].offset for where in (EARLIEST, LATEST)}
+    assert ends == {EARLIEST: 0, LATEST: len(written)}, f"{at} is now {ends}"
+    for offset, value in enumerate(written):
+        consumer = Consumer(cluster, max_partition_bytes=1)
+        consumer.assign({at: offset})
+        try:
+            (fetched,) = consumer.fetch()
+        except BrokerError as error:
+            assert error.code == ErrorCode.CORRUPT_MESSAGE, error
+            yield offset
+            continue
+        assert scan(fetched.batches).error is None
+        assert next(row.value for row in fetched.rows()) == value
+
+
+@proves("T6")
+def test_no_bit_of_a_data_folder_flips_in_silence(written: Written, tmp_path: Path) -> None:
+    run_seeds(tmp_path, FEW, lambda folder, seed: flip_anywhere(written, folder, seed))
+
+
+@pytest.mark.soak
+@proves("T6")
+def test_no_bit_of_a_data_folder_flips_in_silence_however_many(written: Written, tmp_path: Path, seed: int) -> None:
+    run_seeds(tmp_path, SOAK_FLIPS, lambda folder, one: flip_anywhere(written, folder, one), seed * SOAK_FLIPS)
+
+
+@proves("T6")
+@pytest.mark.parametrize("topic", [TOPICS_TOPIC, GROUPS_TOPIC], ids=["topics", "groups"])
+def test_damage_in_the_brokers_own_topics_stops_the_start_and_names_the_command_that_mends_it(
+    tmp_path: Path, topic: Topic
+) -> None:
+    data = tmp_path / "data"
+    broker = Broker(data, settings=SETTINGS).start()
+    with Cluster(broker.bootstrap) as cluster:
+        for number in range(4):
+            topics.create(cluster, f"topic-{number}")
+            groups.commit(cluster, f"group-{number}", {TopicPartition(f"topic-{number}", 0): number})
+    broker.kill()
+    (log,) = (data / f"{topic.topic_id.hex()}-0").glob("*.log")
+    flip_bit(log, log.read_bytes().index(b"group-1" if topic is GROUPS_TOPIC else b"topic-1"))
+    command = rf"tidelog (repair --data {data} {topic.name} 0 --skip)"
+    for _ in range(2):
+        with pytest.raises(TidelogError, match=command) as refused:
+            broker.start()
+    found = re.search(command, str(refused.value))
+    assert found is not None and main([*found[1].split(), "--yes"]) == 0
+    broker.start()
+    with Cluster(broker.bootstrap) as cluster:
+        listed = {*topics.names(cluster), *(one.group for one in groups.list_all(cluster))}
+        everything = {f"{kind}-{number}" for kind in ("topic", "group") for number in range(4)}
+        forgotten = {"group-1"} if topic is GROUPS_TOPIC else {"topic-1", "group-1"}  # offsets of a topic go with it
+        assert everything - forgotten <= listed and everything - listed, listed
+        topics.create(cluster, "after")
+    broker.stop()
