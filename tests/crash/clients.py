@@ -23,7 +23,7 @@ from tidelog.client.consumer import Consumer, Fetched
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, list_offsets
 from tidelog.client.producer import Delivery, Producer
-from tidelog.errors import BrokerError
+from tidelog.errors import BrokerError, Disconnected
 from tidelog.record.codec import scan
 from tidelog.wire.error_code import ErrorCode
 
@@ -62,10 +62,17 @@ class Load:
         rng = random.Random(self._rng.random())
 
         def run() -> None:
-            try:
-                client(self, rng, *arguments)
-            except BaseException as error:
-                self._failed.append(error)
+            while True:
+                try:
+                    client(self, rng, *arguments)
+                except Disconnected as error:
+                    # The broker went before this client had ever reached it: nothing was begun, and it knocks again.
+                    if str(error).startswith("no broker was reached") and not self.stopped.wait(0.05):
+                        continue
+                    self._failed.append(error)
+                except BaseException as error:
+                    self._failed.append(error)
+                return
 
         thread = threading.Thread(target=run, name=f"{client.__name__}{arguments[:1]}", daemon=True)
         self._threads.append(thread)
