@@ -14,6 +14,12 @@ from tidelog.broker.embedded import Broker
 from tidelog.broker.housekeeping import Sample, hours_left
 from tidelog.testing.broker import TestBroker
 from tidelog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tidelog.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from tidelog.wire.messages.produce import ProduceResponse
 
 HELLO = ApiVersionsRequest(client_software_name="raw", client_software_version="1")
@@ -32,6 +38,17 @@ def test_connections_of_one_address_are_limited_and_the_others_go_on(tidelog_bro
         assert connection.call(HELLO, 3, ApiVersionsResponse).error_code == 0
     for connection in open_ones:
         connection.socket.close()
+
+
+@proves("T5")
+def test_the_limit_of_connections_can_be_altered_while_the_broker_runs(tidelog_broker: TestBroker):
+    limit = AlterableConfig(name="max.connections.per.ip", config_operation=0, value="1")
+    resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=[limit])
+    with RawConnection(tidelog_broker.bootstrap) as first:
+        request = IncrementalAlterConfigsRequest(resources=[resource])
+        assert first.call(request, 1, IncrementalAlterConfigsResponse).responses[0].error_code == 0
+        with RawConnection(tidelog_broker.bootstrap) as second:
+            assert second.is_closed()
 
 
 @proves("T5")

@@ -131,8 +131,13 @@ def test_a_corrupt_batch_is_refused_and_nothing_is_appended(raw):
         (batch_of(b"one") + batch_of(b"two"), ErrorCode.INVALID_RECORD),
         (batch_of(b"x", control=True), ErrorCode.INVALID_RECORD),
         (batch_of(b"x" * 1_100_000), ErrorCode.MESSAGE_TOO_LARGE),
+        (
+            batch_of(b"x", transactional=True, producer_id=1, producer_epoch=0, base_sequence=0),
+            ErrorCode.INVALID_TXN_STATE,
+        ),
+        (batch_of(b"x", producer_id=1, producer_epoch=0, base_sequence=-1), ErrorCode.INVALID_RECORD),
     ],
-    ids=["nothing", "no batch", "two batches", "control batch", "too large"],
+    ids=["nothing", "no batch", "two batches", "control batch", "too large", "transactional", "no sequence"],
 )
 def test_what_is_not_one_good_batch_is_refused_by_name(raw, records, code):
     response = part_of(raw.call(produce("t", records), 9, ProduceResponse))

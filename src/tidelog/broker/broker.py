@@ -176,6 +176,8 @@ class Broker:
             return ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks} is not one of 0, 1 and -1 (all)"
         if self.topics.by_name[name].internal:
             return ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker alone"
+        if transactional_id is not None:
+            return ErrorCode.INVALID_TXN_STATE, "there are no transactions yet; they come with a later release"
         return None
 
     # Its life -------------------------------------------------------------------------------------------------------
@@ -282,8 +284,10 @@ class Broker:
                 topics.append((change.after or change.before).name)  # type: ignore[union-attr]
             elif isinstance(change, ConfigsChange) and change.resource == BROKER_RESOURCE:
                 self._follow_settings()
-        if topics and self._coordinator is not None:  # groups that are not folded yet will see topics as they are then
-            self._coordinator.topics_changed(self.topics, topics)
+        gone = any(name not in self.topics.by_name for name in topics)
+        # Groups that are not folded yet will see topics as they are then, but not that one was made anew.
+        if topics and (gone or self._coordinator is not None):
+            self.coordinator.topics_changed(self.topics, topics)
 
     def _follow_topic(self, before: Topic | None, after: Topic | None) -> None:
         if before is None:

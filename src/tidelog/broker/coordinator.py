@@ -49,9 +49,8 @@ class Coordinator:
         self.commit(abandoned)
 
     def _awaken(self, settings: Mapping[str, object], topics: Topics) -> None:
-        decision = awaken(self.state, settings_from(settings), topics.by_name, self._now())
         self.state.live.overrides = lambda group: topics.altered(GROUP_RESOURCE, group)
-        self.commit(decision)
+        self.commit(awaken(self.state, settings_from(settings), topics.by_name, self._now()))
 
     def commit(self, decision: Decision) -> None:
         try:

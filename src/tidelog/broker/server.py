@@ -1,8 +1,7 @@
-"""The asyncio shell: sockets, signals, timers and threads around a broker that knows none of them.
+"""The shell: sockets, signals, timers and threads around a broker that knows none of them.
 
-This is the only file of the room that imports asyncio, and it uses the loop alone: no coroutine runs in it. One
-thread owns all broker state. What blocks (appends, syncs, cold reads) runs in the committer's threads and in a
-small pool, and comes back to the loop as a call.
+Everything here runs on one loop (`loop`), whose thread owns all broker state. What blocks (appends, syncs, cold reads)
+runs in the committer's threads and in a small pool, and comes back to the loop as a call.
 
     states        set by
     starting      `serve`: the data folder is locked, state is folded, sockets are bound

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.groups.shell import GROUP, Shell, subscription, topic_id
+from broker.groups.shell import GROUP, Shell, Topic, subscription, topic_id
 from proving import proves
 from tidelog.broker.groups.commits import decide_commit, decide_fetch, decide_offset_delete
 from tidelog.broker.groups.removal import decide_delete_groups
@@ -252,6 +252,19 @@ def test_offsets_under_a_pattern_cannot_be_deleted() -> None:
     shell.commit_offsets({HERE: 5, ("payments", 0): 6}, member_id="a", generation=1)
     reply = delete_offset(shell, HERE, ("payments", 0))
     assert [topic.partitions[0].error_code for topic in reply.topics] == [E.GROUP_SUBSCRIBED_TO_TOPIC, 0]
+
+
+@proves("T7")
+def test_offsets_of_a_topic_that_went_before_a_crash_do_not_outlive_it() -> None:
+    """The topic's end was written and that of its offsets was not; a topic of the same name begins at 0."""
+    shell = Shell({"orders": 1, "payments": 1})
+    shell.commit_offsets({HERE: 5, ("payments", 0): 6}, group="simple")
+    del shell.topics["orders"]
+    shell.restart()
+    shell.topics["orders"] = Topic(topic_id(7), 1)
+    shell.restart()
+    assert (shell.committed("orders", group="simple"), shell.committed("payments", group="simple")) == (-1, 6)
+    shell.check_folds()
 
 
 @proves("T7")

@@ -37,11 +37,12 @@ def awaken(state: Groups, settings: GroupSettings, topics: Mapping[str, Topic], 
             if member.phase == REVOKING:
                 giving_back = Key(group.group_id, "rebalance", member.member_id)
                 deadlines.put(giving_back, now.monotonic_ms + member.rebalance_timeout_ms)
-    if not state.consumer:
-        return Decision([], [])
-    from tidelog.broker.groups.consumer import move_on
+    decision = _offsets_gone(state, {topic for offsets in state.offsets.values() for topic, _ in offsets})
+    if state.consumer:
+        from tidelog.broker.groups.consumer import move_on
 
-    return Decision(move_on(state, state.consumer.values(), now.wall_ms), [])
+        decision.records.extend(move_on(state, state.consumer.values(), now.wall_ms))
+    return decision
 
 
 def next_deadline(state: Groups) -> int | None:
@@ -103,9 +104,15 @@ def topics_changed(state: Groups, topics: Mapping[str, Topic], changed: Iterable
         from tidelog.broker.groups.consumer import notice_topics
 
         decision.records.extend(notice_topics(state, names, now.wall_ms))
-    gone = names - topics.keys()
-    if gone and state.offsets:
-        from tidelog.broker.groups.removal import decide_topics_deleted
-
-        _add(decision, decide_topics_deleted(state, gone))
+    _add(decision, _offsets_gone(state, names))
     return decision
+
+
+def _offsets_gone(state: Groups, names: set[str]) -> Decision:
+    """Offsets of those of the topics that are no more. A crash may have come between a topic's end and theirs."""
+    gone = names - state.live.topics.keys()
+    if not gone or not state.offsets:
+        return Decision([], [])
+    from tidelog.broker.groups.removal import decide_topics_deleted
+
+    return decide_topics_deleted(state, gone)

@@ -54,7 +54,8 @@ def list_groups(state: Groups, request: ListGroupsRequest) -> ListGroupsResponse
 def describe_classic(
     state: Groups, request: describe_groups.DescribeGroupsRequest, version: int
 ) -> describe_groups.DescribeGroupsResponse:
-    groups = [_classic(state, group_id, version) for group_id in request.groups]
+    # Each once: else a small request could ask for a reply of any size.
+    groups = [_classic(state, group_id, version) for group_id in dict.fromkeys(request.groups)]
     if request.include_authorized_operations:
         for one in groups:
             one.authorized_operations = AUTHORIZED_OPERATIONS
@@ -95,7 +96,7 @@ def describe_consumer(
 ) -> consumer_group_describe.ConsumerGroupDescribeResponse:
     names = {topic.topic_id: name for name, topic in state.live.topics.items()}
     groups = []
-    for group_id in request.group_ids:
+    for group_id in dict.fromkeys(request.group_ids):
         group = state.consumer.get(group_id)
         if group_id == "":
             reply = consumer_group_describe.DescribedGroup(error_code=ErrorCode.INVALID_GROUP_ID)

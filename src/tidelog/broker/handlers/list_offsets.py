@@ -6,15 +6,15 @@
     v8    -4: the earliest local offset           v9    -5: the latest tiered offset
     v11   -6: the earliest offset not yet tiered
 
-Nothing is tiered here: -4 is the earliest offset, -5 is none, -6 is the earliest too. A search by time reads the
-time index and perhaps one batch, which may be on disk: it runs in a worker thread.
+Nothing is tiered here: -4 is the earliest offset, -5 is none, -6 is the earliest too. The latest offset of a partition
+is known; the others, with their epochs, may be on disk: they are looked up in a worker thread.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.loading import find, off_loop
+from tidelog.broker.loading import find, off_loop, when_loaded
 from tidelog.broker.partition import Partition
 from tidelog.errors import HoleError, StorageError
 from tidelog.wire.error_code import ErrorCode
@@ -37,6 +37,16 @@ Search = tuple[ListOffsetsPartitionResponse, Partition, int]
 
 
 def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> None:
+    on_disk = [
+        (topic.name, part.partition_index)
+        for topic in request.topics
+        for part in topic.partitions
+        if part.timestamp != LATEST
+    ]
+    when_loaded(broker, call, on_disk, lambda: _answer_all(broker, request, call))
+
+
+def _answer_all(broker: Broker, request: ListOffsetsRequest, call: Call) -> None:
     searches: list[Search] = []
     topics = []
     for topic in request.topics:

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from tidelog.broker.connection import Call
 
 TOPIC_ID_SINCE = 13
+NO_TIMESTAMP = -1
+NO_TRANSACTIONS = "there are no transactions yet; they come with a later release"
+KEYS_LIMIT = 64 << 20  # bytes that a batch may become when its keys are looked at, which is done on the loop
 COPY_BELOW_BYTES = 8192  # a small batch is copied, so that it does not pin the receive buffer until it is written
 
 
@@ -181,7 +184,14 @@ def _check(partition: Partition, records: memoryview, now_ms: int) -> BatchHeade
         raise MalformedBatch(f"{size} bytes hold more than one batch; a produce request carries one a partition")
     if header.is_control:
         raise MalformedBatch("a client may not write control batches")
-    if not config.log.append_time:
+    if header.is_transactional:
+        raise _Refused(ErrorCode.INVALID_TXN_STATE, NO_TRANSACTIONS)
+    if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
+        raise MalformedBatch(
+            f"producer {header.producer_id} sent epoch {header.producer_epoch}, sequence {header.base_sequence};"
+            " neither can be negative"
+        )
+    if not config.log.append_time and header.max_timestamp != NO_TIMESTAMP:
         ahead = header.max_timestamp - now_ms
         if ahead > config.timestamp_after_max_ms or -ahead > config.timestamp_before_max_ms:
             raise _Refused(
@@ -189,7 +199,7 @@ def _check(partition: Partition, records: memoryview, now_ms: int) -> BatchHeade
                 f"a timestamp of {header.max_timestamp} is {ahead} ms from now; {partition.topic} takes"
                 f" -{config.timestamp_before_max_ms} to {config.timestamp_after_max_ms}",
             )
-    if config.compact and decode(records, crc=False).keys.validity is not None:
+    if config.compact and decode(records, crc=False, limit=KEYS_LIMIT).keys.validity is not None:
         # A record without a key could never be compacted away. This is the one place where an append looks at records.
         raise MalformedBatch(f"{partition.topic} is compacted and takes no record without a key")
     return header
