@@ -14,7 +14,7 @@ from tidelog.log.commit import Committer
 from tidelog.log.files import RealFiles
 from tidelog.log.log import Log
 from tidelog.log.settings import LogSettings
-from tidelog.record.codec import check
+from tidelog.record.codec import check, seal
 from tidelog.record.columns import decode
 
 
@@ -79,6 +79,22 @@ def test_a_record_is_found_by_its_time(partition: Partition) -> None:
     assert partition.log.offset_at(NOW + 102) == (22, NOW + 110)
     assert partition.log.offset_at(NOW + 10_000) is None
     assert partition.log.max_timestamp() == (99, NOW + 491)
+
+
+@proves("T1")
+def test_a_batch_whose_records_make_no_sense_is_found_by_time_as_a_whole(partition: Partition) -> None:
+    """It is what a producer sent, checksum and all: no damage, and readers get it."""
+    nonsense = batch(b"one", b"two", timestamp=NOW)
+    nonsense[61:] = b"\xff" * (len(nonsense) - 61)
+    seal(nonsense)
+    partition.append(nonsense)
+    partition.put(b"three", timestamp=NOW + 100)
+    assert partition.log.offset_at(NOW) == (0, NOW + 1)
+    assert partition.log.offset_at(NOW + 50) == (2, NOW + 100)
+    assert partition.log.holes == ()
+    piece = partition.log.read(0, 1)
+    assert piece is not None
+    assert piece.read()[61:] == nonsense[61:]
 
 
 @proves("T1")

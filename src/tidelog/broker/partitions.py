@@ -80,7 +80,8 @@ class Partitions:
         return partition
 
     def _tell(self, event: str, partition: Partition, line: str) -> None:
-        self._logger.warning(event, topic=partition.topic, partition=partition.index, what=line)
+        if not partition.dropped:  # what goes wrong with a folder that is being removed is of no interest
+            self._logger.warning(event, topic=partition.topic, partition=partition.index, what=line)
 
     def _tell_recovery(self, partition: Partition, report: Report) -> None:
         for line in report.lines():

@@ -13,7 +13,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 
-from tidelog.errors import HoleError, MalformedBatch, OffsetOutOfRange
+from tidelog.errors import CorruptBatch, HoleError, MalformedBatch, OffsetOutOfRange, TruncatedBatch
 from tidelog.log.checking import check_batches
 from tidelog.log.facts import NO_FACTS, Hole
 from tidelog.log.files import read_fully
@@ -187,7 +187,7 @@ class Reading:
                 if header.max_timestamp >= timestamp_ms and header.next_offset > start_offset:
                     try:
                         found = _first_row(segment, position, header, timestamp_ms, start_offset)
-                    except MalformedBatch as error:
+                    except (CorruptBatch, TruncatedBatch) as error:
                         raise self.found_bad(segment, Boundary(position, header.base_offset), str(error)) from error
                     if found is not None:
                         return found
@@ -263,11 +263,18 @@ class Reading:
 def _first_row(
     segment: Segment, position: int, header: BatchHeader, timestamp_ms: int, start_offset: int
 ) -> tuple[int, int] | None:
+    first = max(header.base_offset, start_offset)
     if header.append_time:
-        return max(header.base_offset, start_offset), header.max_timestamp
+        return first, header.max_timestamp
     from tidelog.record.columns import decode
 
-    columns = decode(read_fully(segment.files, segment.file().fd, header.size, position))
+    try:
+        columns = decode(read_fully(segment.files, segment.file().fd, header.size, position), partial=False)
+    except (CorruptBatch, TruncatedBatch):
+        raise
+    except MalformedBatch:
+        # Its bytes are what the producer sent, and so they stay: nobody looked into them. It is found as a whole.
+        return first, header.max_timestamp
     for offset, timestamp in zip(columns.offsets, columns.timestamps, strict=True):
         if timestamp >= timestamp_ms and offset >= start_offset:
             return offset, timestamp
