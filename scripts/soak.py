@@ -93,7 +93,7 @@ def run_until(deadline: float, planned: Iterable[tuple[int, str]], jobs: int) ->
             run = run_test(seed, test)
             with lock:
                 runs.append(run)
-                print(f"{'failed' if run.exit_code else 'passed'}  seed {seed}  {test}", flush=True)
+                print(f"{_told(run)}  seed {seed}  {test}", flush=True)
 
     with ThreadPoolExecutor(jobs) as pool:
         for done in [pool.submit(work) for _ in range(jobs)]:
@@ -122,7 +122,7 @@ def write_line(commit: str, minutes: float, runs: list[Run]) -> None:
     if not PAGE.exists():
         PAGE.write_text(HEADING)
     seeds = sorted({run.seed for run in runs})
-    failed = [f"{run.test} with seed {run.seed}" for run in runs if run.exit_code]
+    failed = [f"{run.test} with seed {run.seed}: {_told(run)}" for run in runs if run.exit_code]
     cells = [
         datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),
         commit,
@@ -135,6 +135,12 @@ def write_line(commit: str, minutes: float, runs: list[Run]) -> None:
     with PAGE.open("a") as page:
         page.write(f"| {' | '.join(cells)} |\n")
     print(f"{cells[4]} passed, {cells[5]} failed, seeds {cells[3]}, in {minutes:.0f} minutes; written to {PAGE}")
+
+
+def _told(run: Run) -> str:
+    if run.exit_code < 0:
+        return f"killed by signal {-run.exit_code}"
+    return "failed" if run.exit_code else "passed"
 
 
 def _git(*arguments: str) -> str:

@@ -85,5 +85,12 @@ def test_each_run_is_a_line_on_the_page(soak: ModuleType) -> None:
     soak.write_line("abc1234+", 2.0, [good, bad])
     first, second = soak.PAGE.read_text().splitlines()[-2:]
     assert first.split("|")[2:-1] == [" abc1234 ", " 1 ", " 5 ", " 1 ", " 0 ", " - "]
-    assert second.split("|")[2:-1] == [" abc1234+ ", " 2 ", " 5 to 6 ", " 1 ", " 1 ", f" {EVEN} with seed 6 "]
+    assert second.split("|")[2:-1] == [
+        " abc1234+ ",
+        " 2 ",
+        " 5 to 6 ",
+        " 1 ",
+        " 1 ",
+        f" {EVEN} with seed 6: killed by signal 9 ",
+    ]
     assert soak.PAGE.read_text().count("# Soak runs") == 1
