@@ -133,6 +133,7 @@ class Partitions:
 
         def remove(error: StorageError | None) -> None:
             for topic_id, index in orphans if error is None else ():
+                self._marks.pop(partition_name(topic_id, index), None)
                 path = self._folder.partition(topic_id, index)
                 self._logger.info("left-over folder removed", path=path)
                 self._committer.background.submit(partial(self._remove, path))
