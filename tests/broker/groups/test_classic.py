@@ -454,6 +454,19 @@ def test_a_full_group_takes_nobody_else() -> None:
 
 
 @proves("T3")
+@pytest.mark.parametrize("members", [0, 1])
+def test_no_more_ids_are_given_out_than_there_may_be_members(members: int) -> None:
+    """Whatever the phase: who never comes again with its id would fill the broker's memory."""
+    shell = Shell(max_members=3)
+    if members:
+        shell.stable(members)
+    codes = [shell.joined(shell.join(version=4)).error_code for _ in range(5)]
+    assert codes == [E.MEMBER_ID_REQUIRED] * 3 + [E.GROUP_MAX_SIZE_REACHED] * 2
+    shell.wait(10_000)
+    assert shell.joined(shell.join(version=4)).error_code == E.MEMBER_ID_REQUIRED
+
+
+@proves("T3")
 def test_when_the_maximum_was_lowered_who_rejoins_last_is_out() -> None:
     shell = Shell(max_members=2)
     first, second = shell.stable(2)

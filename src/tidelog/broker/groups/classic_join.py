@@ -121,11 +121,12 @@ def _has_room(step: Step, request: JoinGroupRequest) -> bool:
     member = group.members.get(request.member_id)
     if request.group_instance_id is not None and request.member_id == "":
         member = group.static_member(request.group_instance_id)
+    if request.member_id == "" and request.group_instance_id is None and len(group.pending) >= most:
+        return False
     if group.phase is Phase.PREPARING:
         if member is not None and member.join_ticket is not None:
             return True
-        waiting = sum(one.join_ticket is not None for one in group.members.values())
-        return waiting < most and (request.member_id != "" or len(group.pending) < most)
+        return sum(one.join_ticket is not None for one in group.members.values()) < most
     return member is not None or len(group.members) < most
 
 
