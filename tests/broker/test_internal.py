@@ -50,6 +50,7 @@ class Topic:
 
     def __init__(self, folder: Path, files: RealFiles | SimulatedDisk | None = None) -> None:
         self.lost: list[StorageError] = []
+        self.failed: list[BaseException] = []
         self.files = files or RealFiles()
         self.committer = Committer(self.files, lambda: None)
         self.topic = InternalTopic("__tidelog.test", Fold(dict, apply, to_records), self.lost.append)
@@ -64,9 +65,14 @@ class Topic:
 
     def snapshot(self) -> None:
         def at_once(work, done) -> None:
-            done(work(), None)
+            try:
+                result = work()
+            except OSError as error:
+                done(None, error)
+            else:
+                done(result, None)
 
-        self.topic.snapshot(at_once)
+        self.topic.snapshot(at_once, self.failed.append)
         self.committer.settle()
 
 
@@ -138,6 +144,41 @@ def test_a_snapshot_that_is_damaged_is_passed_over_for_the_one_before(tmp_path):
     newest = max(tmp_path.glob("*.fold"))
     newest.write_bytes(newest.read_bytes()[:-1] + b"\xff")
     assert Topic(tmp_path).topic.state == {b"a": b"2"}
+
+
+@proves("T6")
+def test_the_log_is_whole_as_long_as_there_is_one_snapshot_only(tmp_path):
+    test = Topic(tmp_path)
+    for number in range(100):
+        test.put(**{f"key{number}": "x" * 100})
+    test.committer.settle()
+    test.snapshot()
+    (only,) = tmp_path.glob("*.fold")
+    only.write_bytes(only.read_bytes()[:-1] + b"\xff")
+    assert len(Topic(tmp_path).topic.state) == 100
+
+
+@proves("T6")
+def test_clean_stops_leave_two_snapshots_however_many_there_are(tmp_path):
+    for number in range(5):
+        test = Topic(tmp_path)
+        test.put(a=str(number))
+        test.committer.settle()
+        test.topic.close()
+    assert len(list(tmp_path.glob("*.fold"))) == 2
+    assert Topic(tmp_path).topic.state == {b"a": b"4"}
+
+
+@proves("T6")
+def test_a_snapshot_that_cannot_be_written_is_told(tmp_path):
+    disk = SimulatedDisk(tmp_path / "disk")
+    test = Topic(tmp_path / "disk", disk)
+    test.put(a="1")
+    test.committer.settle()
+    disk.fail("create", OSError(errno.ENOSPC, "no room"), name=".fold")
+    test.snapshot()
+    assert [str(error) for error in test.failed] == ["[Errno 28] no room"]
+    assert Topic(tmp_path / "disk", disk).topic.state == {b"a": b"1"}
 
 
 @proves("T6")

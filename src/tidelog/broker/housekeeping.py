@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.errors import StorageError
@@ -77,7 +78,10 @@ class Housekeeping:
     def _snapshots(self) -> None:
         for internal in self._broker.internal_topics():
             if internal.snapshot_due():
-                internal.snapshot(self._broker.scheduler.in_thread)
+                internal.snapshot(self._broker.scheduler.in_thread, partial(self._snapshot_failed, internal.name))
+
+    def _snapshot_failed(self, topic: str, error: BaseException) -> None:
+        self._broker.logger.error("snapshot failed", topic=topic, error=error)
 
     def _retention(self, now_s: float, wall_ms: int) -> None:
         if self._retention_walk is None:

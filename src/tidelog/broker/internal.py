@@ -115,26 +115,35 @@ class InternalTopic:
         return self._appended_bytes >= SNAPSHOT_EVERY_BYTES and not self._snapshotting
 
     def snapshot(
-        self, in_thread: Callable[[Callable[[], object], Callable[[object, BaseException | None], None]], None]
+        self,
+        in_thread: Callable[[Callable[[], object], Callable[[object, BaseException | None], None]], None],
+        failed: Callable[[BaseException], None],
     ) -> None:
+        """A snapshot that fails is no more than a longer start, and is tried again when the topic has grown."""
         self._snapshotting = True
         self._appended_bytes = 0
         upto = self.log.high_watermark
 
         def done(kept: object, error: BaseException | None) -> None:
             self._snapshotting = False
-            if error is None and isinstance(kept, int):
+            if error is not None:
+                failed(error)
+            elif isinstance(kept, int):
                 self.log.delete_before(kept)
 
         in_thread(lambda: self._fold_again(upto), done)
 
     def _fold_again(self, upto: int) -> int:
-        """Writes the snapshot at `upto`, drops all but the last two, and returns the offset of the older one."""
+        """Writes the snapshot at `upto`, and returns the offset below which nobody needs the log."""
         state, _ = self._load(upto)
         self.write_snapshot(upto, state)
-        kept = sorted(self._snapshots())[-2:]
-        remove_files(self._files, [self._path(offset) for offset in self._snapshots() if offset < kept[0]])
-        return kept[0]
+        return self._keep_two()
+
+    def _keep_two(self) -> int:
+        """Drops all snapshots but the last two, and returns the offset of the older one; 0 while there is only one."""
+        found = sorted(self._snapshots())
+        remove_files(self._files, [self._path(offset) for offset in found[:-2]])
+        return found[-2] if len(found) > 1 else 0
 
     def write_snapshot(self, offset: int, state: Any) -> None:
         body = bytearray()
@@ -148,6 +157,7 @@ class InternalTopic:
         """At a clean stop: a snapshot at the end, so that the next start folds nothing but it."""
         if self.log.end_offset not in self._snapshots():
             self.write_snapshot(self.log.end_offset, self.state)
+        self._keep_two()
 
     def _path(self, offset: int) -> str:
         return f"{self._folder}/{self.name}.{offset:020}{SUFFIX}"
