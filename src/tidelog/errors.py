@@ -14,6 +14,7 @@
     │   │   └── FrameTooLarge      a frame that says it is larger than the limit
     │   ├── BrokerError            the broker answered with an error code (`code`)
     │   └── Disconnected           the connection ended or could not be made
+    ├── ListenError                the machine's: an address that is taken, or not its own
     └── StorageError               the disk's
         ├── DataFolderError        a folder that is locked, newer than this version, or not ours
         ├── HoleError              a bad batch at or below the synced offset
@@ -89,6 +90,10 @@ class BrokerError(PeerError):
 
 
 class Disconnected(PeerError):
+    pass
+
+
+class ListenError(TidelogError):
     pass
 
 

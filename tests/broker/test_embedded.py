@@ -122,6 +122,20 @@ def test_sigterm_stops_cleanly(tmp_path: Path):
     assert process.wait(15) == 0
 
 
+@proves("T6")
+def test_a_stop_that_cannot_mark_the_folder_clean_says_so_once_and_is_a_failure(tmp_path: Path):
+    command = [sys.executable, "-m", "tidelog", "up", "--data", str(tmp_path), "--listen", "127.0.0.1:0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("ready on 127.0.0.1:")
+    (tmp_path / "clean").mkdir()
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=15)
+    assert process.returncode == 1
+    (line,) = [line for line in said.splitlines() if " INFO " not in line]
+    assert " ERROR stopped, but the data folder was not marked clean" in line and "the next start recovers" in line
+
+
 def is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)

@@ -98,17 +98,37 @@ def test_without_file_descriptors_accepting_pauses_and_the_connected_go_on(tmp_p
         process.stderr.close()
 
 
+def watched(*free_bytes: int, every_s: float = 1800) -> list[Sample]:
+    return [Sample(number * every_s, free) for number, free in enumerate(free_bytes)]
+
+
 @proves("T6")
 @pytest.mark.parametrize(
     ("samples", "expected"),
     [
-        ([], None),
-        ([Sample(0, 100)], None),
-        ([Sample(0, 100), Sample(3600, 100)], None),
-        ([Sample(0, 100), Sample(3600, 200)], None),
-        ([Sample(0, 100), Sample(3600, 90)], 9.0),
-        ([Sample(0, 100), Sample(1800, 99), Sample(3600, 50)], 1.0),
+        (watched(), None),
+        (watched(100), None),
+        (watched(100, 100, 100), None),
+        (watched(100, 150, 200), None),
+        (watched(100, 95, 90), 9.0),
+        (watched(100, 99, 50), 25.0),
+        (watched(100, 60, 50), 2.5),
     ],
 )
 def test_the_hours_until_the_disk_is_full_are_those_at_the_present_rate(samples, expected):
     assert hours_left(samples) == expected
+
+
+@proves("T6")
+@pytest.mark.parametrize(
+    "samples",
+    [
+        watched(10_000, 9_000, every_s=10),
+        watched(*range(10_000, 7_100, -100), every_s=10),  # not yet five minutes
+        watched(10_000, *[4_000] * 40, every_s=10),  # one file, and then nothing
+        watched(*[10_000] * 40, 4_000, every_s=10),
+    ],
+    ids=["two looks", "too short", "one jump at first", "one jump at last"],
+)
+def test_no_alarm_comes_from_the_first_minutes_or_from_one_large_file(samples):
+    assert hours_left(samples) is None

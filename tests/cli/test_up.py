@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+from pathlib import Path
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cli.command import Command
 from proving import proves
 from tidelog.cli.up import Choice, careful, quick
 from tidelog.errors import UsageError
@@ -43,3 +47,15 @@ def test_mistakes_are_left_to_argparse() -> None:
         else:
             raise AssertionError(wrong)
     assert careful(["--data=d", "--set=a=b"]) == Choice("d", None, [("a", "b")])
+
+
+@proves("command_line")
+def test_a_port_that_is_taken_is_a_failure_and_no_wrong_usage(nowhere: Command, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        ran = nowhere("up", "--data", str(tmp_path / "data"), "--listen", address)
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == (
+        f"tidelog: cannot listen on {address}: address already in use;"
+        " stop what uses the port, or give another with --listen HOST:PORT\n"
+    )

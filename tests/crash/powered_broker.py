@@ -37,6 +37,7 @@ class PoweredBroker:
         self.disk = SimulatedDisk(folder / "life0")
         self.server: Server | None = None
         self.failed: BaseException | None = None
+        self.left_clean = False
         self._folder = folder
         self._settings = settings
         self._thread: threading.Thread | None = None
@@ -62,13 +63,14 @@ class PoweredBroker:
             return False
         self.server = server
         self.failed = None
+        self.left_clean = False
         self._thread = threading.Thread(target=self._run, args=(server,), daemon=True)
         self._thread.start()
         return True
 
     def _run(self, server: Server) -> None:
         try:
-            server.run()
+            self.left_clean = server.run()
         except BaseException as error:
             self.failed = error
         self.failed = self.failed or server.failed
@@ -115,6 +117,7 @@ class PoweredBroker:
         """A clean end."""
         self.end()
         assert self.failed is None, self.failed
+        assert self.left_clean, self.said()
 
     def join(self) -> None:
         """Until it has ended by itself."""

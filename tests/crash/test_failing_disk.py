@@ -203,6 +203,25 @@ def test_on_a_full_disk_producers_get_an_error_readers_read_and_room_mends_it(
     assert values_of(cluster, at) == [*acked, b"after"]
 
 
+@proves("T6", "T8")
+def test_a_stop_on_a_full_disk_says_what_it_means_and_the_next_start_has_everything(
+    broker: PoweredBroker, cluster: Cluster
+) -> None:
+    at = TopicPartition("t", 0)
+    topics.create(cluster, "t", partitions=1)
+    assert produce(cluster, at, b"before").error_code == 0
+    broker.disk.capacity = used_bytes(broker)
+    broker.end()
+    assert broker.failed is None and not broker.left_clean
+    (line,) = [line for line in broker.said().splitlines() if " ERROR " in line]
+    assert "stopped, but the data folder was not marked clean" in line and str(broker.data) in line
+    assert "No space left" in line and "nothing acked is lost; the next start recovers every partition" in line
+    broker.disk.mend()
+    assert broker.start()
+    reconnect(cluster)
+    assert values_of(cluster, at) == [b"before"]
+
+
 @proves("F3", "T6")
 @pytest.mark.parametrize("refused", range(1, 4))
 def test_batches_behind_one_that_was_refused_are_written_once_and_in_order(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from errno import EDQUOT, ENOSPC
 from typing import TYPE_CHECKING
 
 from tidelog.broker import topics as topics_fold
@@ -55,6 +56,7 @@ INTERNAL_CONFIG = TopicConfig(
     LogSettings(segment_bytes=64 << 20, retention_ms=FOREVER), 1 << 30, FOREVER, FOREVER, compact=False
 )
 ACKS = (-1, 0, 1)
+NO_ROOM = (ENOSPC, EDQUOT)
 
 
 class Broker:
@@ -232,16 +234,33 @@ class Broker:
         if self._coordinator is not None:
             self._coordinator.answer_waiting()
 
-    def stop(self, clean: bool = True) -> None:
-        """Syncs everything. `clean` False after a fault: then the next start must look at every partition again."""
+    def stop(self, clean: bool = True) -> bool:
+        """Syncs everything. `clean` False after a fault: then the next start must look at every partition again.
+
+        So it must when the folder cannot be marked, on a full disk say; that is told, and False comes back.
+        """
         try:
             self._committer.stop()
-            if clean:
-                for internal in self.internal_topics():
-                    internal.close()
-                self._partitions.leave()
+            return clean and self._leave_clean()
         finally:
             self._folder.close()
+
+    def _leave_clean(self) -> bool:
+        try:
+            for internal in self.internal_topics():
+                internal.close()
+            self._partitions.leave()
+        except (OSError, StorageError) as error:
+            # What was acked from memory is in the page cache, which a full disk leaves alone and a failed one may not.
+            kept = "acked" if isinstance(error, OSError) and error.errno in NO_ROOM else "synced"
+            self.logger.error(
+                "stopped, but the data folder was not marked clean",
+                folder=self._folder.path,
+                error=error,
+                next=f"nothing {kept} is lost; the next start recovers every partition",
+            )
+            return False
+        return True
 
     def internal_topics(self) -> list[InternalTopic]:
         return [self._topics] + ([self._coordinator.internal] if self._coordinator is not None else [])

@@ -21,11 +21,11 @@ def main() -> int:
         print(dumps({"ready": server.addresses}), flush=True)
 
     try:
-        serve(load_broker_config(loads(sys.stdin.readline())["settings"]), ready=ready)
+        clean = serve(load_broker_config(loads(sys.stdin.readline())["settings"]), ready=ready)
     except TidelogError as error:
         print(dumps({"error": str(error)}), flush=True)
         return 1
-    return 0
+    return 0 if clean else 1
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@
     scrub        old bytes are checked before somebody needs them          SCRUB_BYTES a turn, round and round
     disk         free bytes, and hours until it is full at this rate       every DISK_LOOK_S; warns below DISK_WARNING_H
 
+A rate is known after DISK_WATCH_S, not before: what a start or one large file takes in a moment is no rate.
+
 Everything that waits for a disk runs in a worker thread, one at a time, so that housekeeping never holds up an ack by
 more than its share of one thread.
 """
@@ -12,7 +14,7 @@ more than its share of one thread.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,6 +30,7 @@ PARTITIONS_A_TURN = 200
 SCRUB_BYTES = 4 << 20
 DISK_LOOK_S = 10.0
 DISK_SAMPLES = 60
+DISK_WATCH_S = 300.0
 DISK_WARNING_H = 24.0
 DISK_WARNING_EVERY_S = 600.0
 
@@ -37,15 +40,20 @@ class Sample(NamedTuple):
     free_bytes: int
 
 
-def hours_left(samples: deque[Sample]) -> float | None:
-    """Until the disk is full, at the rate between the first and the last sample; None when it does not get fuller."""
-    if len(samples) < 2:
+def hours_left(samples: Sequence[Sample]) -> float | None:
+    """Until the disk is full, at the present rate; None when it does not get fuller, or was not watched for long.
+
+    The rate is that of the slower half of the time: a disk is filling when it gets fuller all along.
+    """
+    if len(samples) < 3 or samples[-1].at_s - samples[0].at_s < DISK_WATCH_S:
         return None
-    first, last = samples[0], samples[-1]
-    used_bytes = first.free_bytes - last.free_bytes
-    if used_bytes <= 0 or last.at_s <= first.at_s:
-        return None
-    return last.free_bytes / (used_bytes / (last.at_s - first.at_s)) / 3600
+    middle = len(samples) // 2
+    rate = min(_bytes_per_s(samples[0], samples[middle]), _bytes_per_s(samples[middle], samples[-1]))
+    return samples[-1].free_bytes / rate / 3600 if rate > 0 else None
+
+
+def _bytes_per_s(before: Sample, after: Sample) -> float:
+    return (before.free_bytes - after.free_bytes) / (after.at_s - before.at_s)
 
 
 class Housekeeping:

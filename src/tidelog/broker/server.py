@@ -7,7 +7,7 @@ runs in the committer's threads and in a small pool, and comes back to the loop 
     starting      `serve`: the data folder is locked, state is folded, sockets are bound
     serving       the first accept is possible; the line "ready on HOST:PORT" is printed
     stopping      SIGTERM, SIGINT or `stop`: no accepts; fetches that wait are answered, the rest has `STOP_WITHIN_S`
-    stopped       everything is synced, the folder is marked clean and unlocked
+    stopped       everything is synced, the folder is marked clean (unless its disk refuses) and unlocked
 
 Limits are named in `broker.settings`: connections in all and by address, bytes of requests in memory, bytes of one
 frame. Out of file descriptors, the server stops accepting for a second and says so in one line; connected clients
@@ -33,7 +33,7 @@ from tidelog.broker.logger import Logger
 from tidelog.broker.loop import Loop
 from tidelog.broker.transport import PlainTransport
 from tidelog.config import BrokerConfig
-from tidelog.errors import DataFolderError, UsageError
+from tidelog.errors import DataFolderError, ListenError, UsageError
 from tidelog.log.files import Files, RealFiles
 
 BACKLOG = 1024
@@ -104,8 +104,8 @@ class Server:
             raise
         self._loop.call_later(IDLE_SWEEP_S, self._sweep_idle)
 
-    def run(self) -> None:
-        """Serves until stopped; then everything acked is on disk and the folder is clean."""
+    def run(self) -> bool:
+        """Serves until stopped; then everything acked is on disk. Says whether the folder could be marked clean."""
         try:
             self._loop.run()
         finally:
@@ -115,9 +115,10 @@ class Server:
                 connection.close(None)
             try:
                 self._loop.finish_work()
-                self.broker.stop(clean=self.failed is None)
+                clean = self.broker.stop(clean=self.failed is None)
             finally:
                 self._loop.close()
+        return clean
 
     def handle_signals(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -183,7 +184,7 @@ class Server:
             if not required:
                 return port
             advice = LISTEN_ADVICE.get(error.errno or 0, "give an address of this machine with --listen HOST:PORT")
-            raise UsageError(f"cannot listen on {host}:{port}: {(error.strerror or '').lower()}; {advice}") from error
+            raise ListenError(f"cannot listen on {host}:{port}: {(error.strerror or '').lower()}; {advice}") from error
         listening.setblocking(False)
         listening.listen(BACKLOG)
         self._sockets.append(listening)
@@ -347,8 +348,11 @@ class Server:
         self._flush()
 
 
-def serve(config: BrokerConfig, *, ready: Callable[[Server], Any] | None = None, logger: Logger | None = None) -> None:
-    """Runs a broker in this thread until SIGTERM or SIGINT. `ready` is called when produce works."""
+def serve(config: BrokerConfig, *, ready: Callable[[Server], Any] | None = None, logger: Logger | None = None) -> bool:
+    """Runs a broker in this thread until SIGTERM or SIGINT. `ready` is called when produce works.
+
+    False when it has stopped and the folder could not be marked clean: the log has said so, and why.
+    """
     raise_open_files_limit()
     server = Server(config, logger if logger is not None else Logger.from_config(config))
     server.start()
@@ -358,9 +362,10 @@ def serve(config: BrokerConfig, *, ready: Callable[[Server], Any] | None = None,
         print(f"ready on [{host}]:{port}" if ":" in host else f"ready on {host}:{port}", flush=True)
     else:
         ready(server)
-    server.run()
+    clean = server.run()
     if server.failed is not None:
         raise server.failed
+    return clean
 
 
 def raise_open_files_limit() -> None:

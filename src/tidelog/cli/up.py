@@ -7,6 +7,8 @@ argparse, and a test holds the two to the same answers.
 
 from __future__ import annotations
 
+from tidelog.cli.main import FAILED, OK
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tidelog.cli.options import Parser
@@ -91,5 +93,5 @@ def serve(choice: Choice) -> int:
         settings.append(("log.dirs", choice.data))
     if choice.listen is not None:
         settings.append(("listeners", choice.listen))
-    server.serve(load_broker_config(command_line=settings, environment=os.environ, folder=Path()))
-    return 0
+    clean = server.serve(load_broker_config(command_line=settings, environment=os.environ, folder=Path()))
+    return OK if clean else FAILED
