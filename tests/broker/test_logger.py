@@ -9,7 +9,7 @@ import pytest
 
 from proving import proves
 from tidelog.broker import logger as module
-from tidelog.broker.logger import LINES_PER_SECOND_OF_A_KIND, Logger
+from tidelog.broker.logger import LINES_PER_SECOND_OF_A_KIND, SELDOM_S, Logger
 
 
 @pytest.fixture
@@ -68,3 +68,16 @@ def test_a_flood_of_one_kind_is_counted_and_other_kinds_get_through(clock):
     clock[0] += 1
     logger.info("flood")
     assert stream.getvalue().endswith(f"flood left_out={1000 - LINES_PER_SECOND_OF_A_KIND}\n")
+
+
+@proves("T6")
+def test_what_clients_try_again_and_again_is_one_line_a_minute(clock):
+    stream = io.StringIO()
+    logger = Logger(stream)
+    for _ in range(SELDOM_S):
+        logger.seldom("refused")
+        clock[0] += 0.9
+    assert stream.getvalue().count("refused") == 1
+    clock[0] += SELDOM_S
+    logger.seldom("refused")
+    assert stream.getvalue().endswith(f"WARNING refused left_out={SELDOM_S - 1}\n")

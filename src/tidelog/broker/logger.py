@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tidelog.config import BrokerConfig
 
 LINES_PER_SECOND_OF_A_KIND = 5
+SELDOM_S = 60
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -27,7 +28,7 @@ class Logger:
         self._stream = stream
         self._level = LEVELS.index(level)
         self._json = json
-        self._kinds: dict[str, tuple[int, int, int]] = {}
+        self._kinds: dict[str, tuple[float, int, int]] = {}  # since when, lines since, left out
 
     @classmethod
     def from_config(cls, config: BrokerConfig) -> Logger:
@@ -45,19 +46,31 @@ class Logger:
     def error(self, event: str, **fields: object) -> None:
         self._line(3, event, fields)
 
-    def _line(self, level: int, event: str, fields: dict[str, object]) -> None:
+    def seldom(self, event: str, **fields: object) -> None:
+        """A warning that is news once: what clients try again and again is one line in SELDOM_S seconds."""
+        self._line(2, event, fields, every_s=SELDOM_S, lines_max=1)
+
+    def _line(
+        self,
+        level: int,
+        event: str,
+        fields: dict[str, object],
+        *,
+        every_s: int = 1,
+        lines_max: int = LINES_PER_SECOND_OF_A_KIND,
+    ) -> None:
         if level < self._level:
             return
         now = time.time()
-        second, lines, left_out = self._kinds.get(event, (0, 0, 0))
-        if second != int(now):
-            second, lines = int(now), 0
-        if lines >= LINES_PER_SECOND_OF_A_KIND:
-            self._kinds[event] = second, lines, left_out + 1
+        since, lines, left_out = self._kinds.get(event, (0.0, 0, 0))
+        if not since <= now < since + every_s:
+            since, lines = now // 1, 0
+        if lines >= lines_max:
+            self._kinds[event] = since, lines, left_out + 1
             return
         if left_out:
             fields = {**fields, "left_out": left_out}
-        self._kinds[event] = second, lines + 1, 0
+        self._kinds[event] = since, lines + 1, 0
         stream = self._stream if self._stream is not None else sys.stderr
         stream.write(self._format(now, LEVELS[level], event, fields) + "\n")
         stream.flush()

@@ -4,8 +4,9 @@
     v3    a producer may name the id and epoch that it has; without transactions it gets a new one all the same
     v4    PRODUCER_FENCED         v5    TRANSACTION_ABORTABLE
 
-Transactions come with a later release: a transactional id is refused with UNSUPPORTED_VERSION, which clients report at
-once instead of trying again.
+Transactions come with the next release. Until then a transactional id is refused with
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which librdkafka, Java's client and the Python ones report at once, as fatal.
+UNSUPPORTED_VERSION or INVALID_REQUEST would be truer, but librdkafka tries again for ever after them.
 """
 
 from __future__ import annotations
@@ -28,10 +29,13 @@ NO_EPOCH = -1
 
 def handle(broker: Broker, request: InitProducerIdRequest, call: Call) -> InitProducerIdResponse | None:
     if request.transactional_id is not None:
-        broker.logger.warning(
-            "transactional producer refused", transactional_id=request.transactional_id, peer=call.peer_host
+        broker.logger.seldom(
+            "transactional producer refused",
+            transactional_id=request.transactional_id,
+            peer=call.peer_host,
+            why="transactions come with the next release; leave transactional.id out",
         )
-        return _refuse(ErrorCode.UNSUPPORTED_VERSION)
+        return _refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     state = broker.topics.producer_ids
     allocated = decide_allocate(state)
     response = InitProducerIdResponse(producer_id=allocated.producer_id, producer_epoch=0)
