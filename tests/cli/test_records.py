@@ -113,12 +113,14 @@ def test_acks_are_asked_for_and_said(tidelog: Command, topic: str, acks: str) ->
 @proves("T1")
 def test_records_that_are_too_large_fail_by_line_and_the_others_do_not(tidelog: Command, topic: str) -> None:
     tidelog.ok("topics", "create", topic, "--set", "max.message.bytes=1000")
-    ran = tidelog("produce", topic, "--quiet", stdin="x" * 5000 + "\n")
+    fitting = ["a" * 400, "b" * 400, "c" * 400]
+    ran = tidelog("produce", topic, "--quiet", stdin="\n".join([*fitting, "x" * 5000, "d"]))
     assert ran.code == 1
-    assert ran.err.startswith("tidelog: line 1: ") and "MESSAGE_TOO_LARGE (10)" in ran.err
-    assert ran.out == "0 records acked, 1 failed\n"
+    assert ran.err.startswith("tidelog: line 4: ") and "MESSAGE_TOO_LARGE (10)" in ran.err
+    assert f"topic {topic} takes max.message.bytes=1000; make the record smaller" in ran.err
+    assert ran.out == "4 records acked, 1 failed\n"
     assert tidelog.ok("produce", topic, "--quiet", stdin="y\n").out == ""
-    assert values(tidelog, topic) == ["y"]
+    assert values(tidelog, topic) == [*fitting, "d", "y"]
 
 
 @proves("T2", "T10")

@@ -22,6 +22,7 @@ from tidelog.record.codec import scan
 from tidelog.record.columns import Row, encode
 from tidelog.record.header import BatchHeader
 from tidelog.record.partitioner import partition_of
+from tidelog.testing.broker import TestBroker
 from tidelog.wire.error_code import ErrorCode
 
 
@@ -187,8 +188,35 @@ def test_a_strict_flush_raises_the_first_failure_and_then_forgets_it(cluster: Cl
     with pytest.raises(BrokerError) as caught:
         producer.flush()
     assert caught.value.code == ErrorCode.MESSAGE_TOO_LARGE
+    assert str(caught.value) == (
+        f"a batch of 2070 bytes for {topic}[0] is too large, MESSAGE_TOO_LARGE (10): topic {topic} takes"
+        " max.message.bytes=1000; make the record smaller, or raise the limit:"
+        f" tidelog topics alter {topic} --set max.message.bytes=2070"
+    )
     producer.send(topic, b"small")
     producer.flush()
+
+
+@proves("T1", "T5")
+@pytest.mark.tidelog(settings={"socket.request.max.bytes": 2_000_000, "message.max.bytes": 3_000_000})
+def test_a_batch_that_no_request_can_carry_is_said_to_be_so_at_once(tidelog_broker: TestBroker, topic: str) -> None:
+    """The broker would end the connection without a word, again and again."""
+    with Cluster(tidelog_broker.bootstrap, timeout_s=TIMEOUT_S) as cluster:
+        topics.create(cluster, topic, partitions=1)
+        producer = Producer(cluster)
+        before, large = producer.send(topic, b"before"), producer.send(topic, b"x" * 2_500_000)
+        producer.flush(strict=False)
+        assert before.acked, "a large record goes alone"
+        assert isinstance(large.error, BrokerError) and large.error.code == ErrorCode.MESSAGE_TOO_LARGE
+        assert "broker 1 takes socket.request.max.bytes=2000000" in str(large.error)
+        assert "; make the record smaller, or raise the limit: tidelog up --set socket.request.max.bytes=25" in str(
+            large.error
+        )
+        fits, larger = producer.send(topic, b"x" * 1_500_000), producer.send(topic, b"x" * 4_000_000)
+        after = producer.send(topic, b"after")
+        producer.flush(strict=False)
+        assert (fits.offset, after.offset) == (1, 2)
+        assert "max.message.bytes=3000000 and broker 1 takes socket.request.max.bytes=2000000" in str(larger.error)
 
 
 @proves("F3", "T1", "T10")

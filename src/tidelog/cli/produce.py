@@ -115,7 +115,10 @@ def run(arguments: list[str]) -> int:
 
 
 def produce(cluster: Cluster, producer: Producer, options: Namespace, tally: Tally) -> None:
+    from tidelog.client.size_limits import SizeLimits
+
     cluster.retry(lambda: cluster.topic(options.topic, auto_create=True))
+    producer.batch_bytes = SizeLimits(cluster).batch_bytes(options.topic, producer.batch_bytes)
     headers = [(name, value.encode()) for name, value in options.header]
     for number, line in lines(producer, tally):
         try:

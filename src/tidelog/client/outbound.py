@@ -27,6 +27,7 @@ from tidelog.client.cluster import UNKNOWN_TOPIC, UNKNOWN_TOPIC_TRIES, Cluster
 from tidelog.client.connection import Connection, Sent
 from tidelog.client.metadata import TopicPartition, by_topic
 from tidelog.client.refusal import check, may_pass, refused
+from tidelog.client.size_limits import ASK_FROM_BYTES, SizeLimits
 from tidelog.errors import BrokerError, Disconnected, PeerError, TidelogError
 from tidelog.record.codec import restamp
 from tidelog.wire.error_code import ErrorCode
@@ -107,12 +108,13 @@ class Outbound:
         self._sequences: dict[TopicPartition, int] = {}
         self._begun: set[TopicPartition] = set()
         self._gap = False
+        self._limits = SizeLimits(cluster)
 
     def launch(self, batches: Iterable[Batch]) -> None:
         """Sends them; waits only where a leader has its fill of requests."""
         if self._again or self._gap:
             self.settle()
-        fresh = list(batches)
+        fresh = [batch for batch in batches if not self._is_too_large(batch)]
         for batch in fresh:
             batch.number = self._numbers
             self._numbers += 1
@@ -122,8 +124,17 @@ class Outbound:
             self._stamp(fresh)
         self._send(fresh)
 
+    def _is_too_large(self, batch: Batch) -> bool:
+        """Then it fails here and leaves no gap: it never had a sequence."""
+        if len(batch.data) >= ASK_FROM_BYTES:
+            batch.error = self._limits.exceeded(batch.at, len(batch.data), batch.count)
+            if batch.error is not None:
+                self.failed.append(batch)
+        return batch.error is not None
+
     def settle(self) -> None:
         """Returns when every batch is acked or failed."""
+        self._limits.forget()
         for wait in waits():
             while self._flights:
                 self._land()
@@ -234,6 +245,8 @@ class Outbound:
             return
         said = result.error_message or next((one.batch_index_error_message for one in result.record_errors), None)
         error = refused(result.error_code, f"a batch for {batch.at}", said)
+        if result.error_code == ErrorCode.MESSAGE_TOO_LARGE:
+            error = self._limits.exceeded(batch.at, len(batch.data), batch.count) or error
         if result.error_code in IN_DOUBT:
             self._doubt(batch, error)
         else:

@@ -110,18 +110,24 @@ class Producer:
         timestamp: int | None = None,
     ) -> Delivery:
         """Into its partition's batch. `timestamp` is in milliseconds, now by default."""
-        at = TopicPartition(topic, self._choose(topic, key) if partition is None else partition)
-        gathering = self._gathered.get(at)
-        if gathering is None:
-            gathering = self._gathered[at] = Gathering()
+        size = ROW_OVERHEAD + len(key or b"") + len(value or b"")
+        size += sum(len(name) + len(data or b"") + 2 for name, data in headers)
+        at = self._place(topic, key, partition)
+        while at in self._gathered and self._gathered[at].size + size > self.batch_bytes:
+            # A large record goes alone: were it refused, it would take the others with it.
+            self._launch([at])
+            at = self._place(topic, key, partition)
+        gathering = self._gathered.setdefault(at, Gathering())
         delivery = Delivery(None, len(gathering.rows))
         gathering.rows.append((key, value, headers, int(time.time() * 1000) if timestamp is None else timestamp))
         gathering.deliveries.append(delivery)
-        gathering.size += ROW_OVERHEAD + len(key or b"") + len(value or b"")
-        gathering.size += sum(len(name) + len(data or b"") + 2 for name, data in headers)
+        gathering.size += size
         if gathering.size >= self.batch_bytes:
             self._launch([at])
         return delivery
+
+    def _place(self, topic: str, key: bytes | None, partition: int | None) -> TopicPartition:
+        return TopicPartition(topic, self._choose(topic, key) if partition is None else partition)
 
     def send_batch(self, at: TopicPartition, batch: bytes | bytearray | memoryview) -> Delivery:
         """One batch, encoded elsewhere; a `bytearray` is used, and stamped, as it is. Waits when five are under way."""
