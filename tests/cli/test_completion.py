@@ -50,7 +50,7 @@ def test_every_command_action_and_option_is_known() -> None:
     assert ("topics", "create") in known
     names = {name for option in known["topics", "create"].options for name in option.names}
     assert {"--partitions", "--set", "--bootstrap", "--help"} <= names
-    assert known["topics", "describe"].arguments == ("TOPIC",)
+    assert known["topics", "describe"].arguments == known["topics", "truncate"].arguments == ("TOPIC",)
     assert known["reset",].arguments == ("GROUP", "TOPIC")
     assert known["completion",].arguments == ("bash|zsh|fish",)
 

@@ -113,3 +113,65 @@ def test_a_setting_that_there_is_not_is_neither_shown_nor_taken_back(tidelog: Co
         ran = tidelog(*words)
         assert (ran.code, ran.out) == (2, "")
         assert f"topic {topic} has no setting 'retention.mss'" in ran.err
+
+
+def filled(tidelog: Command, topic: str) -> None:
+    """Ten records a second apart in each of two partitions."""
+    tidelog.ok("topics", "create", topic, "--partitions", "2")
+    for partition in (0, 1):
+        lines = [f'{{"value": {n}, "timestamp": {1767225600000 + 1000 * n}}}' for n in range(10)]
+        tidelog.ok("produce", topic, "--json", "--partition", str(partition), stdin="\n".join(lines))
+
+
+def starts(tidelog: Command, topic: str) -> list[int]:
+    (described,) = tidelog.ok("topics", "describe", topic, "--json").json
+    return [one["start"] for one in described["partitions"]]
+
+
+@proves("T1", "T8", "T10")
+def test_old_records_are_shown_and_then_deleted_on_yes(tidelog: Command, topic: str) -> None:
+    filled(tidelog, topic)
+    asked = tidelog("topics", "truncate", topic, "--before", "4")
+    assert asked.code == 2 and "nothing was deleted; say --yes" in asked.err
+    header, first, second = (line.split() for line in asked.lines)
+    assert header == ["TOPIC", "PARTITION", "START", "END", "NEW", "START", "DELETES"]
+    assert (first, second) == ([topic, "0", "0", "10", "4", "4"], [topic, "1", "0", "10", "4", "4"])
+    dry = tidelog.ok("topics", "truncate", topic, "--before", "4", "--dry-run")
+    assert dry.lines[-1] == "nothing was deleted: --dry-run"
+    assert starts(tidelog, topic) == [0, 0]
+    done = tidelog.ok("topics", "truncate", topic, "--before", "4", "--yes")
+    assert done.lines[-1] == f"8 records of {topic} deleted"
+    assert starts(tidelog, topic) == [4, 4]
+    again = tidelog.ok("topics", "truncate", topic, "--before", "2")
+    assert again.lines[-1] == "there is nothing to delete"
+
+
+@proves("T1", "T8", "T10")
+def test_one_partition_is_truncated_by_time_for_scripts(tidelog: Command, topic: str) -> None:
+    filled(tidelog, topic)
+    words = ["topics", "truncate", topic, "--partition", "1", "--before", "2026-01-01T00:00:06Z", "--yes", "--json"]
+    assert tidelog.ok(*words).json == {
+        "topic": topic,
+        "truncated": True,
+        "partitions": [{"partition": 1, "start": 0, "end": 10, "new_start": 6, "deletes": 6}],
+    }
+    assert starts(tidelog, topic) == [0, 6]
+    assert tidelog.ok("topics", "truncate", topic, "--before", "-3", "--yes", "--json").json["truncated"]
+    assert starts(tidelog, topic) == [7, 7]
+    tidelog.ok("topics", "truncate", topic, "--before", "latest", "--yes")
+    assert starts(tidelog, topic) == [10, 10]
+
+
+@proves("T1", "T8", "T10")
+def test_what_cannot_be_truncated_is_refused_with_the_reason(tidelog: Command, topic: str) -> None:
+    filled(tidelog, topic)
+    past = tidelog("topics", "truncate", topic, "--before", "1767225605500", "--yes")
+    assert past.code == 2 and "for a time write @1767225605500" in past.err
+    nowhere = tidelog("topics", "truncate", topic, "--partition", "5", "--before", "3", "--yes")
+    assert nowhere.code == 2 and "has no partition 5; it has 0 to 1" in nowhere.err
+    assert tidelog("topics", "truncate", topic, "--yes").code == 2
+    assert tidelog("topics", "truncate", f"{topic}-no", "--before", "3", "--yes").code == 1
+    tidelog.ok("topics", "alter", topic, "--set", "cleanup.policy=compact")
+    kept = tidelog("topics", "truncate", topic, "--before", "3", "--yes")
+    assert kept.code == 1 and "POLICY_VIOLATION (44): its cleanup.policy has no delete" in kept.err
+    assert starts(tidelog, topic) == [0, 0]

@@ -14,7 +14,7 @@ OK, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
 
 COMMANDS = {
     "up": "start a broker",
-    "topics": "list, create, delete, alter and describe topics",
+    "topics": "list, create, delete, alter, describe and truncate topics",
     "groups": "list, describe and delete consumer groups, with their lag",
     "reset": "move a group's offsets to an offset, a time, the start or the end",
     "tail": "show the records of a topic",

@@ -1,13 +1,16 @@
-"""`tidelog topics [list|create|delete|alter|describe]`."""
+"""`tidelog topics [list|create|delete|alter|describe|truncate]`."""
 
 from __future__ import annotations
 
+import argparse
 from argparse import Namespace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from tidelog.cli import options as command
+from tidelog.cli.place import PLACE_HELP, parse_place
 from tidelog.cli.terminal import confirm, paint, show_json, show_table, size_text
+from tidelog.cli.truncation import truncate
 from tidelog.errors import BrokerError, UsageError
 
 if TYPE_CHECKING:
@@ -22,6 +25,7 @@ EXAMPLES = """\
   tidelog topics alter orders --set retention.ms=86400000 --unset segment.bytes --partitions 6
   tidelog topics describe orders
   tidelog topics delete orders --yes
+  tidelog topics truncate orders --before 7d             delete what is older than a week; asks first
 """
 
 DURABILITY = {
@@ -32,7 +36,9 @@ DURABILITY = {
 
 def parser() -> command.Parser:
     reach = command.connection_options()
-    made = command.command_parser("topics", "List, create, delete, alter and describe topics.", EXAMPLES, parent=reach)
+    made = command.command_parser(
+        "topics", "List, create, delete, alter, describe and truncate topics.", EXAMPLES, parent=reach
+    )
     actions = command.actions(made)
     listing = actions.add_parser(
         "list", parents=[reach], help="topics with their size (the default)", description="List topics."
@@ -72,16 +78,28 @@ def parser() -> command.Parser:
     )
     describe.add_argument("names", nargs="+", metavar="TOPIC", help="which")
     command.add_json(describe)
+    add_truncate(actions, reach)
     return made
+
+
+def add_truncate(actions: argparse._SubParsersAction[command.Parser], reach: command.Parser) -> None:
+    truncate = actions.add_parser(
+        "truncate", parents=[reach], help="delete old records", description="Delete a topic's records before a place."
+    )
+    truncate.add_argument("topic", metavar="TOPIC", help="which")
+    truncate.add_argument("--before", required=True, metavar="PLACE", type=parse_place, help=PLACE_HELP)
+    truncate.add_argument(
+        "--partition", metavar="N", type=command.not_negative, help="only of this one (default: of all)"
+    )
+    truncate.add_argument("--yes", action="store_true", help="do not ask")
+    truncate.add_argument("--dry-run", action="store_true", help="show it, and leave everything as it is")
+    command.add_json(truncate)
 
 
 def run(arguments: list[str]) -> int:
     options = command.parse(parser(), arguments, default="list")
-    action = {"list": list_topics, "create": create, "delete": delete, "alter": alter, "describe": describe}[
-        options.action
-    ]
     with command.connect(options) as cluster:
-        return action(cluster, options)
+        return ACTIONS[options.action](cluster, options)
 
 
 def list_topics(cluster: Cluster, options: Namespace) -> int:
@@ -292,3 +310,13 @@ def show_description(one: dict[str, Any]) -> None:
         for p in one["partitions"]
     ]
     show_table(header, rows)
+
+
+ACTIONS = {
+    "list": list_topics,
+    "create": create,
+    "delete": delete,
+    "alter": alter,
+    "describe": describe,
+    "truncate": truncate,
+}

@@ -37,6 +37,7 @@ from tidelog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopic
 BROKERS_DEFAULT = -1  # for partitions and replication
 HIGH_WATERMARK = -1  # as an offset to delete records before
 DELETE_BY_STATE_SINCE = 6
+NOT_DELETED = "its cleanup.policy has no delete"  # the answer carries a code and no sentence
 
 
 def create(
@@ -130,7 +131,8 @@ def _delete_records(leader: Connection, before: dict[TopicPartition, int], begin
     for answered in leader.call(request, DeleteRecordsResponse).topics:
         for result in answered.partitions:
             at = TopicPartition(answered.name, result.partition_index)
-            check(result.error_code, f"deleting records of {at} before offset {before[at]}")
+            said = NOT_DELETED if result.error_code == ErrorCode.POLICY_VIOLATION else None
+            check(result.error_code, f"deleting records of {at} before offset {before[at]}", said)
             begins[at] = result.low_watermark
 
 
