@@ -8,6 +8,7 @@ of facts says for ever what was there.
 
 from __future__ import annotations
 
+import time
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,16 +66,39 @@ def run(arguments: list[str]) -> int:
     if options.skip and options.partition is None:
         raise UsageError("repair: --skip of what? name the topic and the partition")
     found = []
+    checked = Checked()
     with StoppedBroker(options.data) as stopped:
         for topic, index in chosen(stopped, options):
             log = stopped.open(topic, index)
-            found += [Damage(topic.name, index, hole) for hole in stopped.holes_of(log)]
+            checked.bytes += stopped.check(log)
+            checked.partitions += 1
+            checked.files += len(log.segments())
+            checked.records += log.end_offset - log.start_offset
+            found += [Damage(topic.name, index, hole) for hole in log.holes]
             if options.skip and any(not one.hole.passed for one in found):
                 ask(found, options)
                 log.repair(skip=True)
                 found = [one._replace(hole=one.hole._replace(passed=True)) for one in found]
-    show(found, options)
+    show(found, checked, options)
     return 1 if any(not one.hole.passed for one in found) else 0
+
+
+class Checked:
+    """How much was read; `seconds` since it was made."""
+
+    def __init__(self) -> None:
+        self.partitions = self.files = self.bytes = self.records = 0
+        self._begun = time.monotonic()
+
+    def as_json(self) -> dict[str, float]:
+        counts = {name: getattr(self, name) for name in ("partitions", "files", "bytes", "records")}
+        return {**counts, "seconds": round(time.monotonic() - self._begun, 3)}
+
+    def __str__(self) -> str:
+        what = [(self.partitions, "partition"), (self.files, "file"), (self.records, "record")]
+        partitions, files, records = (f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in what)
+        seconds = time.monotonic() - self._begun
+        return f"checked {partitions}: {files}, {size_text(self.bytes)}, {records} in {seconds:.1f} s"
 
 
 class StoppedBroker:
@@ -137,11 +161,16 @@ class StoppedBroker:
             self._logs[name] = Log.open(path, self._files, config.log, self._committer, clean=clean)
         return self._logs[name]
 
-    def holes_of(self, log: Log) -> tuple[Hole, ...]:
-        while not log.scrub(CHECKED_AT_ONCE).finished:
-            pass
+    def check(self, log: Log) -> int:
+        """Every batch; returns how many bytes they are. What is bad is then among the log's holes."""
+        checked_bytes = 0
+        finished = False
+        while not finished:
+            scrubbed = log.scrub(CHECKED_AT_ONCE)
+            checked_bytes += scrubbed.checked_bytes
+            finished = scrubbed.finished
         self._committer.settle()
-        return log.holes
+        return checked_bytes
 
 
 def chosen(stopped: StoppedBroker, options: Namespace) -> Iterator[tuple[Topic, int]]:
@@ -158,28 +187,35 @@ def chosen(stopped: StoppedBroker, options: Namespace) -> Iterator[tuple[Topic, 
 
 def ask(found: list[Damage], options: Namespace) -> None:
     if not options.json:
-        show(found, options)
+        show_damage(found)
     lost = FORGOTTEN.get(options.topic, "the records that were there")
     if not options.yes and not confirm(f"let readers pass this, and give up {lost}?"):
         raise UsageError("nothing was changed; say --yes to skip without being asked")
 
 
-def show(found: list[Damage], options: Namespace) -> None:
+def show(found: list[Damage], checked: Checked, options: Namespace) -> None:
     if options.json:
-        show_json([{"topic": one.topic, "partition": one.partition, **one.hole._asdict()} for one in found])
-    elif found:
-        rows = [
-            (
-                one.topic,
-                one.partition,
-                one.hole.base_offset,
-                one.hole.end_offset - 1,
-                size_text(one.hole.end_position - one.hole.position),
-                "passed" if one.hole.passed else "stops readers",
-                one.hole.reason,
-            )
-            for one in found
-        ]
-        show_table(("topic", "partition", "first", "last", "size", "state", "damage"), rows)
+        damage = [{"topic": one.topic, "partition": one.partition, **one.hole._asdict()} for one in found]
+        show_json({"checked": checked.as_json(), "damage": damage})
+        return
+    print(checked)
+    if found:
+        show_damage(found)
     else:
         print("no damage")
+
+
+def show_damage(found: list[Damage]) -> None:
+    rows = [
+        (
+            one.topic,
+            one.partition,
+            one.hole.base_offset,
+            one.hole.end_offset - 1,
+            size_text(one.hole.end_position - one.hole.position),
+            "passed" if one.hole.passed else "stops readers",
+            one.hole.reason,
+        )
+        for one in found
+    ]
+    show_table(("topic", "partition", "first", "last", "size", "state", "damage"), rows)
