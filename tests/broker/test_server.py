@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import struct
 import threading
 import time
@@ -9,6 +11,7 @@ import time
 import pytest
 from raw import RawConnection, batch_of, fetch, frame_of, produce
 
+import tidelog
 from proving import proves
 from tidelog.record.columns import decode
 from tidelog.testing.broker import TestBroker
@@ -234,3 +237,16 @@ def test_a_stop_answers_who_waits(tidelog_broker):
         tidelog_broker.stop()
         assert part_of(connection.receive(FetchResponse, 12)[1]).error_code == 0
         assert connection.is_closed()
+
+
+@proves("T1")
+@pytest.mark.parametrize(("setting", "is_set"), [("51200", True), ("-1", False)])
+def test_the_send_buffer_of_connections_is_as_set_or_left_to_the_system(tmp_path, setting, is_set):
+    with (
+        tidelog.Broker(tmp_path, in_process=True, settings={"socket.send.buffer.bytes": setting}) as broker,
+        RawConnection(broker.bootstrap) as connection,
+    ):
+        connection.call(HELLO, 3, ApiVersionsResponse)
+        (kept,) = broker._server._connections
+        size = socket.socket(fileno=os.dup(kept.transport.fileno())).getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+    assert (size in (51200, 2 * 51200)) is is_set, f"SO_SNDBUF is {size}; Linux doubles what it is told"

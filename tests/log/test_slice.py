@@ -12,6 +12,7 @@ from proving import proves
 from tidelog.errors import HoleError
 from tidelog.log.checked_ranges import CheckedRanges
 from tidelog.log.files import RealFiles
+from tidelog.log.segment import RECENT_BATCHES
 from tidelog.log.settings import LogSettings
 from tidelog.log.slice import Cold
 from tidelog.record.columns import decode
@@ -25,11 +26,15 @@ def disk(tmp_path: Path) -> SimulatedDisk:
     return SimulatedDisk(tmp_path / "disk")
 
 
-def filled(disk: SimulatedDisk, count: int = 30) -> Partition:
-    partition = Partition(disk.folder / "p", disk, SETTINGS)
+def filled(disk: SimulatedDisk, count: int = 30, settings: LogSettings = SETTINGS) -> Partition:
+    partition = Partition(disk.folder / "p", disk, settings)
     for number in range(count):
         partition.put(b"%d" % number * 200)
     return partition
+
+
+def filled_beyond_what_is_known_one_by_one(disk: SimulatedDisk) -> Partition:
+    return filled(disk, 3 * RECENT_BATCHES, LogSettings(segment_bytes=1 << 30, index_interval_bytes=4096))
 
 
 @proves("T1")
@@ -59,11 +64,33 @@ def test_after_a_restart_bytes_are_checked_before_they_are_sent_and_then_not_aga
 
 
 @proves("T1")
+def test_what_is_in_memory_is_found_without_waiting_however_far_behind(disk: SimulatedDisk) -> None:
+    partition = filled_beyond_what_is_known_one_by_one(disk)
+    for offset in (0, 7, RECENT_BATCHES, 3 * RECENT_BATCHES - 1):
+        piece = partition.log.read(offset, 5000, wait=False)
+        assert piece is not None
+        assert piece.is_hot()
+        assert decode(piece.read()).offsets[0] == offset
+
+
+@proves("T1")
+def test_a_bad_header_on_the_way_is_left_to_a_thread_that_may_wait(disk: SimulatedDisk) -> None:
+    partition = filled_beyond_what_is_known_one_by_one(disk)
+    place = partition.log.read(7, 1, wait=False)
+    assert place is not None
+    path = sorted((disk.folder / "p").glob("*.log"))[0]
+    flip_bit(path, place.position, 0)
+    with pytest.raises(Cold):
+        partition.log.read(7, 1, wait=False)
+
+
+@proves("T1")
 def test_to_find_a_place_on_the_disk_is_refused_when_nobody_may_wait(disk: SimulatedDisk) -> None:
     partition = filled(disk).reopen(clean=True)
     with pytest.raises(Cold):
         partition.log.read(3, 100, wait=False)
     assert partition.log.read(3, 100) is not None
+    disk.cached = False
     with pytest.raises(Cold):
         partition.log.read(9, 100, wait=False)
     partition.put(b"new")

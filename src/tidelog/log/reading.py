@@ -22,7 +22,7 @@ from tidelog.log.holes import Holes
 from tidelog.log.index import NO_TIMESTAMP, Boundary, Index
 from tidelog.log.index_cache import IndexCache
 from tidelog.log.index_file import find_hole, rebuild_index
-from tidelog.log.segment import BadHeader, Place, Segment, Step
+from tidelog.log.segment import WALK_WINDOW, BadHeader, Place, Segment, Step
 from tidelog.log.slice import Asked, Cold, Slice
 from tidelog.log.tail import Extent
 from tidelog.record.header import BatchHeader
@@ -119,7 +119,7 @@ class Reading:
 
     def _find(self, segment: Segment, offset: int, wait: bool) -> Place:
         if not wait:
-            raise Cold
+            return self._find_cached(segment, offset)
         while True:
             start = self.holes.behind(segment.base_offset, self.index_of(segment).before_offset(offset), offset)
             found = segment.find(start, offset, self.end_of(segment).position)
@@ -128,6 +128,20 @@ class Reading:
             hole = self._find_bad(segment, start)
             if hole.end_offset > offset:
                 raise self.holes.error(hole)
+
+    def _find_cached(self, segment: Segment, offset: int) -> Place:
+        """For a consumer that is behind by no more than what is in memory: no thread, no waiting."""
+        index, file = segment.index, segment.find_file()
+        if index is None or file is None:
+            raise Cold
+        start, stop = index.before_offset(offset), self.end_of(segment).position
+        window = min(WALK_WINDOW, stop - start.position)
+        if self.holes.known or window <= 0 or not segment.files.is_cached(file.fd, start.position, window):
+            raise Cold
+        found = segment.find(start, offset, stop)
+        if not isinstance(found, Place):
+            raise Cold
+        return found
 
     def _position_of(self, segment: Segment, offset: int, wait: bool) -> int:
         """Where an offset begins, or the end of the segment when it is behind it."""

@@ -135,7 +135,7 @@ class _Fetch:
         piece = None
         try:
             piece = log.read(part.fetch_offset, min(part.partition_max_bytes, budget), wait=wait)
-            if wait and piece is not None:
+            if wait and piece is not None and not piece.is_hot():
                 piece.warm()  # here, so that damage fails this partition and not the whole fetch
         except OffsetOutOfRange:
             reply.error_code = ErrorCode.OFFSET_OUT_OF_RANGE

@@ -60,6 +60,13 @@ LISTENING = [
         at_least(1),
     ),
     Setting(
+        "socket.send.buffer.bytes",
+        INT,
+        "102400",
+        "SO_SNDBUF of connections; -1 leaves it to the system, which is better over long distances and worse nearby.",
+        at_least(-1),
+    ),
+    Setting(
         "fetch.max.bytes",
         INT,
         "57671680",

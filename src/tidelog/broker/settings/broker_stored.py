@@ -80,7 +80,6 @@ STORED_BY_BROKER = [
         "the largest request before authentication, which comes with a later release",
         at_least(1024),
     ),
-    _stored("socket.send.buffer.bytes", INT, "102400", "SO_SNDBUF of Kafka's connections; ours leave it to the system"),
     _stored(
         "socket.receive.buffer.bytes", INT, "102400", "SO_RCVBUF of Kafka's connections; ours leave it to the system"
     ),
