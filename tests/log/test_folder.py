@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 import pytest
 
@@ -121,3 +122,25 @@ def test_a_power_cut_at_any_step_leaves_a_folder_that_opens_and_no_mark_that_is_
         after.close()
         assert marks in ({}, {"a-0": MARK})
         assert not (taken and marks)
+
+
+@proves("T6")
+def test_a_mark_that_a_power_cut_leaves_stands_behind_everything_that_was_written_before_it(tmp_path):
+    marked = 0
+    for step in range(1, 20):
+        disk = SimulatedDisk(tmp_path / f"disk{step}")
+        folder = DataFolder(f"{tmp_path}/disk{step}/data", disk)
+        folder.open()
+        fd = disk.open(f"{folder.path}/not synced", create=True)
+        disk.write(fd, [b"x" * 100], 0)
+        disk.cut_power_at(step)
+        with suppress(OSError):
+            folder.leave({"a-0": MARK})
+        disk.close(fd)
+        folder.close()
+        for seed in range(4):
+            image = disk.crash(tmp_path / f"image{step}-{seed}", seed)
+            if (image / "data" / "clean").exists():
+                marked += 1
+                assert (image / "data" / "not synced").read_bytes() == b"x" * 100
+    assert marked
