@@ -57,6 +57,10 @@ INTERNAL_CONFIG = TopicConfig(
 )
 ACKS = (-1, 0, 1)
 NO_ROOM = (ENOSPC, EDQUOT)
+NOT_COMPACTED = (
+    "cleanup.policy=compact is stored and compaction comes with the next release; until then no record is compacted"
+    " away, and records without a key are refused"
+)
 
 
 class Broker:
@@ -309,8 +313,13 @@ class Broker:
             self.coordinator.topics_changed(self.topics, topics)
 
     def _follow_topic(self, before: Topic | None, after: Topic | None) -> None:
-        if before is None:
-            return
+        was_compact = before is not None and self._topic_config(before).compact
+        if before is not None:
+            self._reconfigure(before, after)
+        if after is not None and self._topic_config(after).compact and not was_compact:
+            self.logger.warning("not compacted yet", topic=after.name, why=NOT_COMPACTED)
+
+    def _reconfigure(self, before: Topic, after: Topic | None) -> None:
         self._topic_configs.pop(before.name, None)
         for index in range(before.partitions):
             if after is None:
