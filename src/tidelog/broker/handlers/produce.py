@@ -43,7 +43,9 @@ TOPIC_ID_SINCE = 13
 NO_TIMESTAMP = -1
 NO_TRANSACTIONS = "there are no transactions yet; they come with a later release"
 KEYS_LIMIT = 64 << 20  # bytes that a batch may become when its keys are looked at, which is done on the loop
-COPY_BELOW_BYTES = 8192  # a small batch is copied, so that it does not pin the receive buffer until it is written
+# A small batch is copied, so that it does not pin the receive buffer until it is written. Not with acks=0: how many of
+# those wait for a slow disk is bounded by nothing but the memory for requests, which pinned buffers count against.
+COPY_BELOW_BYTES = 8192
 
 
 def handle(broker: Broker, request: ProduceRequest, call: Call) -> ProduceResponse | None:
@@ -63,10 +65,10 @@ def handle(broker: Broker, request: ProduceRequest, call: Call) -> ProduceRespon
 class _Waiting:
     """Counts the batches of one request that are not visible yet; the last one lets the reply go."""
 
-    __slots__ = ("_acks", "_call", "_left", "_response")
+    __slots__ = ("_call", "_left", "_response", "acks")
 
     def __init__(self, acks: int, call: Call) -> None:
-        self._acks = acks
+        self.acks = acks
         self._call = call
         self._left = 1
         self._response: ProduceResponse | None = None
@@ -96,7 +98,7 @@ class _Waiting:
 
     def finish(self, response: ProduceResponse) -> None:
         self._response = response
-        if self._acks == 0:
+        if self.acks == 0:
             failed = any(part.error_code for topic in response.responses for part in topic.partition_responses)
             if failed:
                 self._call.connection.close("produce with acks=0 failed")
@@ -106,7 +108,7 @@ class _Waiting:
 
     def _one_less(self) -> None:
         self._left -= 1
-        if not self._left and self._acks:
+        if not self._left and self.acks:
             self._call.reply(self._response)
 
 
@@ -152,7 +154,7 @@ def _append_batch(
     now_ms = broker.now().wall_ms
     header = _check(partition, records, now_ms)
     release = None
-    if header.size <= COPY_BELOW_BYTES:
+    if header.size <= COPY_BELOW_BYTES and waiting.acks:
         records = memoryview(bytearray(records))
     else:
         call.buffer.pin()
