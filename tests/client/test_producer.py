@@ -24,6 +24,7 @@ from tidelog.record.header import BatchHeader
 from tidelog.record.partitioner import partition_of
 from tidelog.testing.broker import TestBroker
 from tidelog.wire.error_code import ErrorCode
+from tidelog.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
 
 def rows_of(cluster: Cluster, at: TopicPartition, count: int) -> list[Row]:
@@ -195,6 +196,32 @@ def test_a_strict_flush_raises_the_first_failure_and_then_forgets_it(cluster: Cl
     )
     producer.send(topic, b"small")
     producer.flush()
+
+
+@proves("T1", "T10")
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_records_without_a_key_are_named_one_by_one_by_a_compacted_topic(
+    cluster: Cluster, topic: str, compression: str
+) -> None:
+    topics.create(cluster, topic, partitions=1, configs={"cleanup.policy": "compact"})
+    keys = [b"a", None, b"", None, *[b"b"] * 8, None]
+    rows = [(key, b"value", (), int(time.time() * 1000)) for key in keys]
+    leader = cluster.leader(TopicPartition(topic, 0))
+    data = PartitionProduceData(index=0, records=encode(rows, compression=compression))
+    request = ProduceRequest(
+        acks=-1, timeout_ms=10_000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
+    )
+    for version in (7, 8, 9, 12):
+        (answered,) = leader.call(request, ProduceResponse, version=version).responses
+        (result,) = answered.partition_responses
+        assert (result.error_code, result.base_offset) == (ErrorCode.INVALID_RECORD, -1)
+        assert [one.batch_index for one in result.record_errors] == ([1, 3, 12] if version > 7 else [])
+        assert all(one.batch_index_error_message for one in result.record_errors)
+        assert bool(result.error_message) == (version > 7)
+    with pytest.raises(BrokerError, match="INVALID_RECORD"):
+        producer = Producer(cluster)
+        producer.send(topic, b"no key")
+        producer.flush()
 
 
 @proves("T1", "T5")

@@ -28,6 +28,7 @@ from tidelog.record.columns import decode
 from tidelog.record.header import BatchHeader
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 TOPIC_ID_SINCE = 13
 NO_TIMESTAMP = -1
 NO_TRANSACTIONS = "there are no transactions yet; they come with a later release"
+RECORD_ERRORS_MAX = 1000  # named one by one; a client takes the others of the batch to be refused with them
 KEYS_LIMIT = 64 << 20  # bytes that a batch may become when its keys are looked at, which is done on the loop
 # A small batch is copied, so that it does not pin the receive buffer until it is written. Not with acks=0: how many of
 # those wait for a slow disk is bounded by nothing but the memory for requests, which pinned buffers count against.
@@ -127,6 +129,7 @@ def _append(
         _append_batch(broker, partition, part, call, waiting, reply)
     except _Refused as error:
         _fail(reply, error.code, str(error))
+        reply.record_errors = error.records
     except CorruptBatch as error:
         _fail(reply, ErrorCode.CORRUPT_MESSAGE, str(error))
     except MalformedBatch as error:
@@ -201,16 +204,37 @@ def _check(partition: Partition, records: memoryview, now_ms: int) -> BatchHeade
                 f"a timestamp of {header.max_timestamp} is {ahead} ms from now; {partition.topic} takes"
                 f" -{config.timestamp_before_max_ms} to {config.timestamp_after_max_ms}",
             )
-    if config.compact and decode(records, crc=False, limit=KEYS_LIMIT).keys.validity is not None:
-        # A record without a key could never be compacted away. This is the one place where an append looks at records.
-        raise MalformedBatch(f"{partition.topic} is compacted and takes no record without a key")
+    if config.compact:
+        _check_keys(partition, records)
     return header
 
 
+def _check_keys(partition: Partition, records: memoryview) -> None:
+    """A record without a key could never be compacted away. This is the one place where an append looks at records."""
+    columns = decode(records, crc=False, limit=KEYS_LIMIT)
+    validity = columns.keys.validity
+    if validity is None:
+        return
+    bits = memoryview(validity).cast("B")
+    keyless = [index for index in range(columns.count) if not bits[index >> 3] >> (index & 7) & 1]
+    named = f"{partition.topic}[{partition.index}] is compacted and takes no record without a key"
+    raise _Refused(
+        ErrorCode.INVALID_RECORD,
+        f"{named}; {len(keyless)} of the batch's {columns.count} have none, the first is number {keyless[0]}",
+        [
+            BatchIndexAndErrorMessage(batch_index=i, batch_index_error_message=named)
+            for i in keyless[:RECORD_ERRORS_MAX]
+        ],
+    )
+
+
 class _Refused(Exception):
-    def __init__(self, code: int, message: str) -> None:
+    """`records` are those at fault, by their place in the batch; none when it is the batch as a whole."""
+
+    def __init__(self, code: int, message: str, records: list[BatchIndexAndErrorMessage] | None = None) -> None:
         super().__init__(message)
         self.code = code
+        self.records = records or []
 
 
 def _fail(reply: PartitionProduceResponse, code: int, message: str | None) -> PartitionProduceResponse:
