@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from against.brokers import Broker
+from against.brokers import HEARTBEAT_MS, SESSION_MS, Broker
 
 SECONDS = 20.0
-CLASSIC = {"session.timeout.ms": 2000, "heartbeat.interval.ms": 300}
+CLASSIC = {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": HEARTBEAT_MS}
 CONSUMER = {"group.protocol": "consumer"}
 PROTOCOLS = pytest.mark.parametrize("protocol", [CLASSIC, CONSUMER], ids=["classic", "consumer"])
 

@@ -16,6 +16,7 @@ import sys
 from typing import Any
 
 POLL_SECONDS = 0.2
+LONG_POLL_SECONDS = 2.0  # kafka-python: a join that outlasts a poll may be forgotten (see `test_kafka_python`)
 
 
 def say(event: str, what: Any) -> None:
@@ -79,20 +80,29 @@ def run_kafka_python(settings: dict[str, Any]) -> None:
         **assignors("kafka.coordinator.assignors", settings["client"]),
     )
     name = settings["topic"]
-    consumer.partitions_for_topic(name)  # else its assignor may run before it knows the topic, and hand out nothing
-    consumer.subscribe(pattern=name) if name.startswith("^") else consumer.subscribe([name])
-    owned: list[Any] = []
+    which = {"pattern": name} if name.startswith("^") else {"topics": [name]}
+    consumer.subscribe(**which, listener=assignments_of(consumer))
     while not leaving.asked:
-        messages = [m for batch in consumer.poll(POLL_SECONDS * 1000).values() for m in batch]
-        now = sorted([p.topic, p.partition] for p in consumer.assignment())
-        if now != owned:
-            owned = now
-            say("assigned", owned)
+        messages = [m for batch in consumer.poll(LONG_POLL_SECONDS * 1000).values() for m in batch]
         if messages:
             say("records", [record(m) for m in messages])
             consumer.commit()
             say("committed", len(messages))
     consumer.close()
+
+
+def assignments_of(consumer: Any) -> Any:
+    """A listener that tells at once what kafka-python's consumer owns now, however long it polls."""
+    from kafka import ConsumerRebalanceListener
+
+    class Assignments(ConsumerRebalanceListener):
+        def on_partitions_revoked(self, revoked: Any) -> None:
+            say("assigned", sorted([p.topic, p.partition] for p in consumer.assignment()))
+
+        def on_partitions_assigned(self, assigned: Any) -> None:
+            say("assigned", sorted([p.topic, p.partition] for p in consumer.assignment()))
+
+    return Assignments()
 
 
 def assignors(package: str, client: dict[str, Any]) -> dict[str, Any]:

@@ -14,12 +14,12 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, Records
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import MessageSizeTooLargeError, OffsetOutOfRangeError
 
-from against.brokers import Broker
+from against.brokers import HEARTBEAT_MS, SESSION_MS, Broker
 from against.rebalancing import create, members_come_go_and_crash, produce_round
 from proving import proves
 
 SECONDS = 20.0
-QUICK = {"session_timeout_ms": 2000, "heartbeat_interval_ms": 300}
+QUICK = {"session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": HEARTBEAT_MS}
 WAYS_TO_SHARE = {
     "range": "range.RangePartitionAssignor",
     "roundrobin": "roundrobin.RoundRobinPartitionAssignor",

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from against.brokers import Broker
+from against.brokers import HEARTBEAT_MS, SESSION_MS, Broker
 from against.java_machine import JavaMachine
 from against.rebalancing import create
 from proving import proves
 
 pytestmark = pytest.mark.external
-CLASSIC = ("group.protocol=classic", "session.timeout.ms=2000", "heartbeat.interval.ms=300")
+CLASSIC = ("group.protocol=classic", f"session.timeout.ms={SESSION_MS}", f"heartbeat.interval.ms={HEARTBEAT_MS}")
 CONSUMER = ("group.protocol=consumer",)
 PROTOCOLS = pytest.mark.parametrize("protocol", [CLASSIC, CONSUMER], ids=["classic", "consumer"])
 ASSIGNORS = "partition.assignment.strategy=org.apache.kafka.clients.consumer."

@@ -47,11 +47,9 @@ def configs_of(admin: KafkaAdminClient, kind: str, name: str, which: str = "all"
     return found
 
 
-def settle(consumer: KafkaConsumer, topic: str, partitions: int) -> None:
-    consumer.partitions_for_topic(topic)  # else its assignor may run before it knows the topic, and hand out nothing
-
+def settle(consumer: KafkaConsumer, partitions: int) -> None:
     def held() -> int:
-        consumer.poll(300)
+        consumer.poll(2000)  # a join that outlasts a poll may be forgotten (see `test_kafka_python`)
         return len(consumer.assignment())
 
     eventually(held, lambda count: count == partitions)
@@ -169,7 +167,7 @@ def test_groups_are_described_moved_and_deleted(
     produce_round(broker.bootstrap, topic, "r", 2)
     zero, one = TopicPartition(topic, 0), TopicPartition(topic, 1)
     consumer = KafkaConsumer(topic, bootstrap_servers=broker.bootstrap, group_id=group, auto_offset_reset="earliest")
-    settle(consumer, topic, 2)
+    settle(consumer, 2)
     consumer.commit({zero: OffsetAndMetadata(3, "", -1), one: OffsetAndMetadata(4, "", -1)})
     listed = {one["group_id"]: one for one in admin.list_groups()}[group]
     assert (listed["protocol_type"], listed["group_state"], listed["group_type"]) == ("consumer", "Stable", "classic")
@@ -195,7 +193,7 @@ def test_groups_are_described_moved_and_deleted(
 def test_a_member_is_removed_by_hand(admin: KafkaAdminClient, broker: Broker, topic: str, group: str) -> None:
     make(admin, topic)
     consumer = KafkaConsumer(topic, bootstrap_servers=broker.bootstrap, group_id=group, group_instance_id="static")
-    settle(consumer, topic, 1)
+    settle(consumer, 1)
     consumer.close()
     assert len(admin.describe_groups([group])[group]["members"]) == 1
     removed = admin.remove_group_members(group, [MemberToRemove(group_instance_id="static")])
@@ -207,7 +205,7 @@ def test_a_member_is_removed_by_hand(admin: KafkaAdminClient, broker: Broker, to
 def test_groups_are_listed_by_state_and_type(admin: KafkaAdminClient, broker: Broker, topic: str, group: str) -> None:
     make(admin, topic)
     consumer = KafkaConsumer(topic, bootstrap_servers=broker.bootstrap, group_id=group)
-    settle(consumer, topic, 1)
+    settle(consumer, 1)
     names = {one["group_id"] for one in admin.list_groups(states_filter=["Stable"], types_filter=["classic"])}
     assert group in names
     assert group not in {one["group_id"] for one in admin.list_groups(states_filter=["Empty"])}

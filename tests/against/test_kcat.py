@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from against.apache_kafka import die_with_parent
-from against.brokers import Broker
+from against.brokers import HEARTBEAT_MS, SESSION_MS, Broker
 from against.patience import eventually
 from against.rebalancing import create
 from proving import proves
@@ -47,7 +47,8 @@ def read_all(broker: Broker, topic: str, *arguments: str) -> list[dict[str, Any]
 
 @contextmanager
 def member(broker: Broker, group: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    quick = ("-X", "session.timeout.ms=2000", "-X", "heartbeat.interval.ms=300", "-X", "auto.offset.reset=earliest")
+    times = ("-X", f"session.timeout.ms={SESSION_MS}", "-X", f"heartbeat.interval.ms={HEARTBEAT_MS}")
+    quick = (*times, "-X", "auto.offset.reset=earliest")
     process = subprocess.Popen(
         ["kcat", "-b", broker.bootstrap, "-u", "-J", *quick, "-G", group, *arguments],
         stdout=subprocess.PIPE,
