@@ -26,6 +26,7 @@ from against.rebalancing import is_led
 from against.tidelog_process import TidelogProcess
 
 ADMIN_SECONDS = 300.0
+TOUCH = bytes(4 << 20)
 KAFKA_SETTINGS = {"log.retention.check.interval.ms": "3600000", "log.segment.delete.delay.ms": "0"}
 
 
@@ -111,6 +112,18 @@ class Bench:
         for rep in range(first, self.reps + 1):
             for side in self.sides(mock=mock):
                 yield side, rep > 0
+
+    def touch_memory(self, size: int) -> None:
+        """Has the page cache hold and free as many bytes as the next turn will write.
+
+        On a virtual machine the first touch of a page that the host took back costs more than the write that is to be
+        measured, and it hits whoever comes first.
+        """
+        path = self.folder / "touch"
+        with path.open("wb") as file:
+            for _ in range(0, size, len(TOUCH)):
+                file.write(TOUCH)
+        path.unlink()
 
     def amount(self, full: int, least: int = 1) -> int:
         return max(least, int(full * self.share))

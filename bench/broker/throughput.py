@@ -34,6 +34,7 @@ def run(bench: Bench) -> None:
         for side, counts in bench.turns(mock=True):
             topic = bench.new_topic(side)
             messages = bench.amount(shape.messages, least=2_000)
+            bench.touch_memory(messages * shape.size)
             produced = _measured(side, "produce", side.bootstrap, topic, messages, shape.size, shape.batch_bytes)
             _add(bench, f"produce {shape.name}", side, produced, counts)
             if not side.is_mock:
