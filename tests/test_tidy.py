@@ -139,6 +139,27 @@ def test_no_file_holds_a_word_that_does_not_belong(words: tuple[str, ...]) -> No
 
 
 @proves("tidy")
+def test_no_message_sends_a_reader_to_a_file_that_only_the_repository_has() -> None:
+    """Who has installed the package has commands and the guide, not these paths. Docstrings may name them."""
+    page = re.compile(r"\bdocs/|\b\w+\.md\b|rows\.toml")
+    found = []
+    for name in [name for name in modules("src") if name.endswith(".py")]:
+        tree = ast.parse((ROOT / name).read_text())
+        told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        texts = [n for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+        found += [f"{name}:{text.lineno}" for text in texts if id(text) not in told and page.search(text.value)]
+    assert found == []
+
+
+@proves("tidy")
+def test_the_changelog_names_every_command() -> None:
+    from tidelog.cli.main import COMMANDS
+
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    assert [command for command in COMMANDS if f"`{command}`" not in changelog] == []
+
+
+@proves("tidy")
 def test_the_changelog_has_its_shape() -> None:
     lines = (ROOT / "CHANGELOG.md").read_text().splitlines()
     assert lines[0] == "# Changelog"

@@ -30,6 +30,7 @@ TABLES = ("broker",)
 PLAINTEXT = "PLAINTEXT"
 ADVERTISED = "advertised.listeners"
 PORT_MAX = 65535
+ALL_LISTED = "leave it out; with a broker up, `tidelog configs describe broker --all` lists all that there are"
 
 # Variables that are ours and no setting: which file to read, whom commands talk to, tracebacks, and what tests go by.
 FILE_VARIABLE = "TIDELOG_CONFIG"
@@ -118,12 +119,12 @@ def variable(key: str) -> str:
     return PREFIX + attribute(key).upper()
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """What to do about an unknown name, as the end of an error message."""
+def nearest(name: str, known: Iterable[str], otherwise: str = ALL_LISTED) -> str:
+    """What to do about an unknown name, as the end of an error message; `otherwise` when none is near."""
     from difflib import get_close_matches
 
     close = get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f"did you mean {close[0]}?" if close else "docs/reference/settings.md lists all that there are"
+    return f"did you mean {close[0]}?" if close else otherwise
 
 
 def gather(
@@ -231,7 +232,9 @@ def _read(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     for name, content in document.items():
         if name not in TABLES or not isinstance(content, dict):
-            raise ConfigError(f"{path}: {name} is not a table of settings; {nearest(name, TABLES)}")
+            raise ConfigError(
+                f"{path}: {name} is not a table of settings; {nearest(name, TABLES, 'there is [broker]')}"
+            )
     return document
 
 

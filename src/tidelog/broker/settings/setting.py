@@ -129,7 +129,10 @@ def default(setting: Setting) -> Value | None:
 def known(settings: Mapping[str, Setting], key: str, what: str) -> Setting:
     setting = settings.get(key)
     if setting is None:
-        raise ConfigError(f"{key} is not a {what} setting; {nearest(key, settings)}")
+        listed = (
+            f"`tidelog configs describe {what} {'' if what == 'broker' else 'NAME '}--all` lists all that there are"
+        )
+        raise ConfigError(f"{key} is not a {what} setting; {nearest(key, settings, listed)}")
     return setting
 
 
