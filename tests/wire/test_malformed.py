@@ -13,10 +13,11 @@ from proving import proves
 from tidelog.errors import MalformedMessage
 from tidelog.wire import field
 from tidelog.wire.codec import decode, encode
+from tidelog.wire.decoder import MAX_ELEMENTS, MAX_TAGS
 from tidelog.wire.frame import decode_response, parse_request_header
 from tidelog.wire.message import Struct, StructType
 from tidelog.wire.messages.fetch import FetchRequest
-from tidelog.wire.messages.metadata import MetadataRequest, MetadataResponse
+from tidelog.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from tidelog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from wire.any_message import any_message, message_classes, messages_and_versions
 
@@ -192,3 +193,45 @@ def test_a_tagged_field_that_does_not_fill_its_size_is_refused() -> None:
     told[-3:] = b"\x03\x02cd"
     with pytest.raises(MalformedMessage, match="tagged field 0 should end at"):
         decode(FetchRequest, 12, told)
+
+
+def produce_to(*partitions: int) -> ProduceRequest:
+    """A request that names so many partitions of each topic, with nothing for any."""
+    nothing = PartitionProduceData(records=None)
+    topics = [TopicProduceData(name="t", partition_data=[nothing] * count) for count in partitions]
+    return ProduceRequest(topic_data=topics)
+
+
+@proves("T5")
+@pytest.mark.parametrize("version", [8, 9])
+def test_a_request_of_more_elements_than_any_has_use_for_is_refused(version: int) -> None:
+    half = MAX_ELEMENTS // 2
+    most = b"".join(encode(produce_to(half, half - 2), version))
+    assert len(decode(ProduceRequest, version, most)[0].topic_data[1].partition_data) == half - 2
+    more = b"".join(encode(produce_to(half, half - 1), version))
+    with pytest.raises(MalformedMessage, match=f"partition_data .* more than {MAX_ELEMENTS} elements"):
+        decode(ProduceRequest, version, more)
+
+
+@proves("T5")
+def test_a_reply_may_have_as_many_elements_as_there_are() -> None:
+    reply = MetadataResponse(topics=[MetadataResponseTopic(name="t")] * (MAX_ELEMENTS + 1))
+    assert len(decode(MetadataResponse, 1, b"".join(encode(reply, 1)))[0].topics) == MAX_ELEMENTS + 1
+
+
+@proves("T5")
+@pytest.mark.parametrize("cls", [ProduceRequest, FetchRequest])
+def test_more_tagged_fields_than_any_struct_has_use_for_are_refused(cls: StructType) -> None:
+    many = cls(unknown_tags=dict.fromkeys(range(10, 10 + MAX_TAGS), b""))
+    assert decode(cls, 12, b"".join(encode(many, 12)))[0] == many
+    many.unknown_tags[9] = b""
+    with pytest.raises(MalformedMessage, match=f"{MAX_TAGS + 1} tagged fields, more than {MAX_TAGS}"):
+        decode(cls, 12, b"".join(encode(many, 12)))
+
+
+@proves("T5")
+def test_tagged_fields_count_as_elements_of_a_request() -> None:
+    tagged = PartitionProduceData(records=None, unknown_tags=dict.fromkeys(range(MAX_TAGS), b""))
+    request = ProduceRequest(topic_data=[TopicProduceData(name="t", partition_data=[tagged] * 100)])
+    with pytest.raises(MalformedMessage, match=f"tagged fields .* more than {MAX_ELEMENTS} elements"):
+        decode(ProduceRequest, 9, b"".join(encode(request, 9)))

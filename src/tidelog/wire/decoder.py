@@ -7,6 +7,8 @@ longer varint takes a slow path. What keeps it safe:
 - The position never decreases, and every read beyond the end of the buffer raises (`struct.error`, `IndexError`),
   or, for slices, moves the position beyond the end, where the next read or the check at the very end raises.
 - An array is begun only when as many bytes as elements remain, so nothing is allocated that no bytes came for.
+- A few bytes of an element, or of a tagged field, become hundreds in memory. So a request has `MAX_ELEMENTS` of both
+  together, and a struct `MAX_TAGS` fields. Replies are decoded by clients, who chose whom to ask: those have no limit.
 - Nesting is the schema's: there is no recursion over the bytes.
 """
 
@@ -24,6 +26,12 @@ from tidelog.wire.message import StructType, struct_named
 MAX_STRING = 0x7FFF
 """Kafka's limit for a string's bytes, in every version."""
 
+MAX_ELEMENTS = 100_000
+"""Elements of all arrays of one request, and its tagged fields; a broker has far fewer partitions."""
+
+MAX_TAGS = 1000
+"""Tagged fields of one struct; Kafka's own have a handful."""
+
 VARINT_BITS = 35
 """An unsigned varint has five bytes at most."""
 
@@ -35,7 +43,8 @@ def compile_decoder(cls: StructType, version: int) -> Any:
     source.flush()
     source.line("if p > end: past_end(p, end)")
     source.line("return m0, p")
-    head = "def decode(b, p):\n end = len(b)\n try:\n"
+    left = f" left = {MAX_ELEMENTS}\n" if source.counted else ""
+    head = f"def decode(b, p):\n end = len(b)\n{left} try:\n"
     tail = f"\n except BROKEN as error: broken({cls.__name__!r}, {version}, error)"
     exec(head + "\n".join(source.lines) + tail, source.names)
     return source.names["decode"]
@@ -47,12 +56,15 @@ class _Source:
     def __init__(self, cls: StructType, version: int) -> None:
         self.version = version
         self.flexible = version in cls.SCHEMA.flexible
+        self.counted = cls.__name__.endswith("Request")
         self.lines: list[str] = []
         self.names: dict[str, Any] = {
             "new": object.__new__,
             "more": more_varint,
             "null": refuse_null,
             "too_long": refuse_length,
+            "too_many": refuse_count,
+            "too_many_tags": refuse_tags,
             "tag_head": read_tag_head,
             "misfit": refuse_tag_size,
             "unknown_tags": read_unknown_tags,
@@ -173,6 +185,7 @@ class _Source:
 
     def elements(self, target: str, n: str, field: Field, cls: StructType) -> None:
         items, item = self.fresh("items"), self.fresh("m")
+        self.charge(n, field.name)
         self.line(f"{target} = {items} = []")
         self.line(f"for _ in range({n}):")
         self.indent += 1
@@ -183,6 +196,11 @@ class _Source:
         self.flush()
         self.line(f"{items}.append({item})")
         self.indent -= 1
+
+    def charge(self, n: str, name: str) -> None:
+        if self.counted:
+            self.line(f"left -= {n}")
+            self.line(f"if left < 0: too_many({name!r})")
 
     def inner(self, target: str, nullable: bool, field: Field, cls: StructType) -> None:
         item = self.fresh("m")
@@ -204,12 +222,15 @@ class _Source:
         t = self.fresh("t")
         self.run.append((t, "B"))
         self.flush()
-        if not tagged:
-            self.line(f"if {t}: {target}.unknown_tags, p = unknown_tags(b, p, {t}, end)")
-            return
         self.line(f"if {t}:")
         self.indent += 1
         self.line(f"if {t} > 127: {t}, p = more(b, p, {t})")
+        self.charge(t, "tagged fields")
+        if not tagged:
+            self.line(f"{target}.unknown_tags, p = unknown_tags(b, p, {t}, end)")
+            self.indent -= 1
+            return
+        self.line(f"if {t} > {MAX_TAGS}: too_many_tags({t})")
         self.line(f"for _ in range({t}):")
         self.indent += 1
         z = self.fresh("z")
@@ -256,9 +277,9 @@ def read_tag_head(view: memoryview, position: int, end: int) -> tuple[int, int, 
 
 
 def read_unknown_tags(view: memoryview, position: int, count: int, end: int) -> tuple[dict[int, bytes] | None, int]:
-    """Tagged fields that we do not know; None for none, which a count may say in more bytes than it needs."""
-    if count > 127:
-        count, position = more_varint(view, position, count)
+    """Tagged fields that we do not know; None for none."""
+    if count > MAX_TAGS:
+        refuse_tags(count)
     tags = {}
     for _ in range(count):
         tag, after, position = read_tag_head(view, position, end)
@@ -282,6 +303,14 @@ def refuse_null(name: str) -> None:
 
 def refuse_length(name: str, count: int, remaining: int) -> None:
     raise MalformedMessage(f"{name} has {count} elements, but {remaining} bytes remain")
+
+
+def refuse_count(name: str) -> None:
+    raise MalformedMessage(f"{name} and the arrays before it have more than {MAX_ELEMENTS} elements")
+
+
+def refuse_tags(count: int) -> None:
+    raise MalformedMessage(f"a struct has {count} tagged fields, more than {MAX_TAGS}")
 
 
 def refuse_tag_size(tag: int, position: int, after: int) -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from tidelog.errors import FrameTooLarge, MalformedMessage
 from tidelog.wire.api import ApiKey, is_flexible, request_class
 from tidelog.wire.codec import decode, encode_into
-from tidelog.wire.decoder import read_unknown_tags
+from tidelog.wire.decoder import read_unknown_tags, read_varint
 from tidelog.wire.encoder import IN_MEMORY
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.message import Struct
@@ -147,8 +147,8 @@ def decode_response(cls: type[M], version: int, frame: memoryview) -> tuple[int,
 
 def _skip_tags(frame: memoryview, position: int) -> int:
     try:
-        count = frame[position]
-        return read_unknown_tags(frame, position + 1, count, len(frame))[1] if count else position + 1
+        count, position = read_varint(frame, position)
+        return read_unknown_tags(frame, position, count, len(frame))[1] if count else position
     except IndexError as error:
         raise MalformedMessage(f"header in a frame of {len(frame)} bytes: {error}") from error
 
