@@ -19,7 +19,7 @@ from tidelog.broker.dispatch import APIS
 from tidelog.broker.logger import Logger
 from tidelog.broker.settings.configuring import load_broker_config
 from tidelog.errors import StorageError
-from tidelog.log.files import RealFiles
+from tidelog.log.files import Files, RealFiles
 from tidelog.record.codec import check
 from tidelog.record.columns import encode as encode_batch
 from tidelog.wire.api import request_class, response_class
@@ -64,6 +64,7 @@ class Request:
         self.version = version
         self.answer: Any = None
         self.done = False
+        self.may_be_dropped = False
 
     @property
     def ticket(self) -> Request:
@@ -74,14 +75,15 @@ class Request:
         self.answer, self.done = response, True
 
     def drop(self) -> None:
-        raise AssertionError("the connection was dropped")
+        assert self.may_be_dropped, "the connection was dropped"
+        self.done = True
 
     def fault(self, error: Exception) -> None:
         raise error
 
 
 class Served:
-    def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, settings: dict[str, Any], files: Files | None = None) -> None:
         self._ready = Event()
         self.log_lines = StringIO()
         config = load_broker_config({"log.dirs": str(folder), **settings})
@@ -91,7 +93,7 @@ class Served:
             logger=Logger(self.log_lines),
             commit_ready=self._ready.set,
             on_fatal=self._fatal,
-            files=RealFiles(),
+            files=files or RealFiles(),
         )
         self.broker.start()
 
@@ -100,6 +102,13 @@ class Served:
 
     def ask(self, request: Struct, version: int) -> Any:
         """The reply, as a client that speaks this version would read it."""
+        call = self.begin(request, version)
+        self.wait_for(call)
+        reply = b"".join(bytes(chunk) for chunk in encode(call.answer, version))
+        return decode(response_class(call.api_key), version, reply)[0]
+
+    def begin(self, request: Struct, version: int) -> Request:
+        """Hands the request over; what the committer has done since is not looked at."""
         cls = type(request)
         api_key = cls.SCHEMA.api_key
         assert cls is request_class(api_key)
@@ -109,10 +118,11 @@ class Served:
         answer = handler.handle(self.broker, decode(cls, version, wire)[0], call)
         if answer is not None:
             call.reply(answer)
+        return call
+
+    def wait_for(self, call: Request) -> None:
         while not call.done:
             self._wait()
-        reply = b"".join(bytes(chunk) for chunk in encode(call.answer, version))
-        return decode(response_class(api_key), version, reply)[0]
 
     def produce(self, topic: str, partition: int, *values: bytes, producer_id: int = -1, sequence: int = -1) -> None:
         """Appends one batch and waits until it is synced."""
@@ -133,8 +143,8 @@ class Served:
 
 
 @contextmanager
-def serving(folder: Path, **settings: Any) -> Iterator[Served]:
-    served = Served(folder, settings)
+def serving(folder: Path, files: Files | None = None, **settings: Any) -> Iterator[Served]:
+    served = Served(folder, settings, files)
     try:
         yield served
     finally:
