@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from errno import ENOSPC
 from pathlib import Path
 
@@ -112,6 +113,29 @@ def test_a_decision_that_is_refused_is_taken_back_while_the_one_before_it_is_bei
     test.check()
 
 
+def snapshot_now(topic: InternalTopic) -> None:
+    def at_once(work: Callable[[], object], done: Callable[[object, BaseException | None], None]) -> None:
+        done(work(), None)
+
+    def failed(error: BaseException) -> None:
+        raise error
+
+    topic.snapshot(at_once, failed)
+
+
+@proves("T6")
+def test_a_snapshot_stands_for_no_decision_that_is_not_in_it(tmp_path: Path) -> None:
+    test = Topic(tmp_path)
+    test.decide()
+    test.committer.settle()
+    unsynced = test.decide()
+    snapshot_now(test.topic)
+    test.committer.settle()
+    assert unsynced.answer == "done"
+    test.open()
+    test.check()
+
+
 def decide_at_random(folder: Path, seed: int) -> None:
     rng = random.Random(seed)
     test = Topic(folder)
@@ -127,8 +151,10 @@ def decide_at_random(folder: Path, seed: int) -> None:
             test.committer.sync_round()
         elif choice < 0.75:
             test.committer.pool.wait()
-        elif choice < 0.85:
+        elif choice < 0.83:
             test.refuse_next_write()
+        elif choice < 0.85:
+            snapshot_now(test.topic)
         else:
             test.committer.drain()
             if not test.fatal:
