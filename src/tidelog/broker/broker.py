@@ -183,7 +183,7 @@ class Broker:
         if self.topics.by_name[name].internal:
             return ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker alone"
         if transactional_id is not None:
-            return ErrorCode.INVALID_TXN_STATE, "there are no transactions yet; they come with a later release"
+            return ErrorCode.INVALID_TXN_STATE, "there are no transactions yet; they come with the next release"
         return None
 
     # Its life -------------------------------------------------------------------------------------------------------

@@ -1,10 +1,10 @@
 """One visible table: which APIs the broker answers, in which versions, by which handler.
 
-The ApiVersions reply is made from it, so what is advertised is what is implemented. Two minima are lower than what
-is decoded, because current librdkafka clients refuse a broker that does not name them (KAFKA-18659, KAFKA-19444):
-Produce 0..2 are advertised, never sent by any client that knows record batches, and end the connection if they are.
+The ApiVersions reply is made from it, so what is advertised is what is implemented. One minimum is lower than what is
+decoded, because current librdkafka clients refuse a broker that does not name it (KAFKA-18659): Produce 0..2 are
+advertised, never sent by any client that knows record batches, and end the connection if they are.
 
-Handlers and messages are loaded on first use: a broker that only produces and consumes never loads the other forty.
+Handlers and messages are loaded on first use: a broker that only produces and consumes never loads the others.
 """
 
 from __future__ import annotations

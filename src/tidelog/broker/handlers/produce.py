@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 TOPIC_ID_SINCE = 13
 NO_TIMESTAMP = -1
-NO_TRANSACTIONS = "there are no transactions yet; they come with a later release"
+NO_TRANSACTIONS = "there are no transactions yet; they come with the next release"
 RECORD_ERRORS_MAX = 1000  # named one by one; a client takes the others of the batch to be refused with them
 KEYS_LIMIT = 64 << 20  # bytes that a batch may become when its keys are looked at, which is done on the loop
 # A small batch is copied, so that it does not pin the receive buffer until it is written. Not with acks=0: how many of

@@ -23,8 +23,8 @@ from tidelog.broker.settings.setting import (
 )
 from tidelog.broker.settings.topic import GZIP_LEVELS, NEVER
 
-CLEANER = "for the cleaner that comes with a later release"
-TRANSACTIONS = "for transactions, which come with a later release"
+CLEANER = "for the cleaner that comes with the next release"
+TRANSACTIONS = "for transactions, which come with the next release"
 THREADS = "Kafka's threads; Tidelog has one loop and a few threads of its own"
 LAYOUT = "the layout of Kafka's internal topics; ours are fixed"
 
