@@ -53,7 +53,8 @@ SAID_BETTER = {ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_PARTITIONS, 
 def refused(code: int, what: str, said: str | None = None) -> BrokerError:
     """`what` says what was asked, as a noun: "topic 'orders'", "a commit of group 'g'"."""
     told = f": {said.strip().rstrip('.')}" if said and said.strip() else ""
-    advice = f"; {ADVICE[code]}" if code in ADVICE and not (told and code in SAID_BETTER) else ""
+    advised = told and (code in SAID_BETTER or "; " in told)  # behind a semicolon, as in our own messages
+    advice = f"; {ADVICE[code]}" if code in ADVICE and not advised else ""
     return BrokerError(code, f"{what} was refused with {name(code)} ({int(code)}){told}{advice}")
 
 
