@@ -37,18 +37,13 @@ Action = Callable[[], object]
 
 
 class TimerHandle:
-    """An action that is due; ordered by time, then by age."""
+    """An action that will be due."""
 
-    __slots__ = ("_loop", "action", "at", "number")
+    __slots__ = ("_loop", "action")
 
-    def __init__(self, loop: Loop, at: float, number: int, action: Action) -> None:
+    def __init__(self, loop: Loop, action: Action) -> None:
         self._loop = loop
-        self.at = at
-        self.number = number
         self.action: Action | None = action
-
-    def __lt__(self, other: TimerHandle) -> bool:
-        return (self.at, self.number) < (other.at, other.number)
 
     def take(self) -> Action | None:
         """The action, to be done now; from here on there is nothing to cancel."""
@@ -65,7 +60,8 @@ class Loop:
         self._on_fault = on_fault
         self._selector = selectors.DefaultSelector()
         self._ready: deque[Action] = deque()
-        self._timers: list[TimerHandle] = []
+        # When it is due, its age, itself: tuples, because a heap of a thousand compares a lot.
+        self._timers: list[tuple[float, int, TimerHandle]] = []
         self._cancelled = 0
         self._numbers = 0
         self._running = False
@@ -113,8 +109,8 @@ class Loop:
             if events & WRITE and writer is not None and self._still_writes(key.fd, writer):
                 self._do(writer)
         now = self.time()
-        while self._timers and self._timers[0].at <= now:  # an action may make the heap anew
-            action = heappop(self._timers).take()
+        while self._timers and self._timers[0][0] <= now:  # an action may make the heap anew
+            action = heappop(self._timers)[2].take()
             if action is None:
                 self._cancelled -= 1
             else:
@@ -132,7 +128,7 @@ class Loop:
         if self._ready:
             return 0
         if self._timers:
-            return max(0.0, self._timers[0].at - self.time())
+            return max(0.0, self._timers[0][0] - self.time())
         return None
 
     def _do(self, action: Action) -> None:
@@ -148,14 +144,14 @@ class Loop:
 
     def call_later(self, delay_s: float, action: Action) -> TimerHandle:
         self._numbers += 1
-        timer = TimerHandle(self, self.time() + delay_s, self._numbers, action)
-        heappush(self._timers, timer)
+        timer = TimerHandle(self, action)
+        heappush(self._timers, (self.time() + delay_s, self._numbers, timer))
         return timer
 
     def timer_cancelled(self) -> None:
         self._cancelled += 1
         if self._cancelled > CANCELLED_MAX and self._cancelled * 2 > len(self._timers):
-            self._timers = [timer for timer in self._timers if timer.action is not None]
+            self._timers = [timer for timer in self._timers if timer[2].action is not None]
             heapify(self._timers)
             self._cancelled = 0
 
