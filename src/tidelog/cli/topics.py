@@ -87,7 +87,8 @@ def add_truncate(actions: argparse._SubParsersAction[command.Parser], reach: com
         "truncate", parents=[reach], help="delete old records", description="Delete a topic's records before a place."
     )
     truncate.add_argument("topic", metavar="TOPIC", help="which")
-    truncate.add_argument("--before", required=True, metavar="PLACE", type=parse_place, help=PLACE_HELP)
+    place = f"{PLACE_HELP}, or -N for all but the last N of each partition"
+    truncate.add_argument("--before", required=True, metavar="PLACE", type=parse_place, help=place)
     truncate.add_argument(
         "--partition", metavar="N", type=command.not_negative, help="only of this one (default: of all)"
     )

@@ -37,7 +37,11 @@ from tidelog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopic
 BROKERS_DEFAULT = -1  # for partitions and replication
 HIGH_WATERMARK = -1  # as an offset to delete records before
 DELETE_BY_STATE_SINCE = 6
-NOT_DELETED = "its cleanup.policy has no delete"  # the answer carries a code and no sentence
+# Why records are not deleted: the answer carries a code and no sentence.
+NOT_DELETED = {
+    ErrorCode.POLICY_VIOLATION: "its cleanup.policy has no delete; add that first",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "it is the broker's own; leave it to the broker",
+}
 
 
 def create(
@@ -131,8 +135,8 @@ def _delete_records(leader: Connection, before: dict[TopicPartition, int], begin
     for answered in leader.call(request, DeleteRecordsResponse).topics:
         for result in answered.partitions:
             at = TopicPartition(answered.name, result.partition_index)
-            said = NOT_DELETED if result.error_code == ErrorCode.POLICY_VIOLATION else None
-            check(result.error_code, f"deleting records of {at} before offset {before[at]}", said)
+            what = f"deleting records of {at} before offset {before[at]}"
+            check(result.error_code, what, NOT_DELETED.get(result.error_code))
             begins[at] = result.low_watermark
 
 
