@@ -210,20 +210,19 @@ class InternalTopic:
 
     def _records(self, offset: int, upto: int) -> Iterator[tuple[bytes, bytes | None]]:
         while offset < upto:
-            columns = self._read(offset, upto)
-            if columns is None:
-                return
-            for row in columns.rows():
+            for row in self._read(offset, upto).rows():
                 if offset <= row.offset < upto:
                     assert row.key is not None, "every record of an internal topic has a key"
                     yield row.key, row.value
                     offset = row.offset + 1
 
-    def _read(self, offset: int, upto: int) -> Columns | None:
+    def _read(self, offset: int, upto: int) -> Columns:
         """A fold never skips: what cannot be read stops it, and only a person can decide to go on without."""
         try:
             piece = self.log.read(offset, READ_BYTES, limit=upto)
-            return None if piece is None else decode(piece.read())
+            if piece is None:
+                raise StorageError(f"{self.name} is to be folded up to {upto} and cannot be read at {offset} now")
+            return decode(piece.read())
         except (HoleError, MalformedBatch) as error:
             raise DataFolderError(
                 f"{self.name} is damaged at or after offset {offset}: {error}; restore the data folder from a backup,"

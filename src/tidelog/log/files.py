@@ -229,7 +229,7 @@ def remove_files(files: Files, paths: Iterable[str]) -> None:
 class OpenFile:
     """A descriptor that is closed when nobody holds it any more: the cache, a commit under way, a slice in flight."""
 
-    __slots__ = ("_files", "fd")
+    __slots__ = ("__weakref__", "_files", "fd")
 
     def __init__(self, files: Files, fd: int) -> None:
         self._files = files

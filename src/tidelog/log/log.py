@@ -292,6 +292,7 @@ class Log:
     ) -> Slice | None:
         """Batches from the one with `offset` on, up to `max_bytes` and below `limit`; None when there is nothing yet.
 
+        None also when slow readers hold so many files that no more are opened for readers: ask again.
         The first batch comes whole, however large, unless `min_one` is False. With `wait` False it raises `Cold`
         rather than touch the disk to find the place. HoleError where the bytes are known to be bad.
         """

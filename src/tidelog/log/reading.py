@@ -54,6 +54,8 @@ class Reading:
         if offset >= top:
             return None
         segment = self.segment_of(offset)
+        if wait and segment.is_crowded_out:
+            return None  # not now: a reader asks again, and a slow one may have let go by then
         place = segment.find_recent(offset) or self._find(segment, offset, wait)
         stop = self.end_of(segment).position if top == visible.offset else self._position_of(segment, top, wait)
         if holes.known:

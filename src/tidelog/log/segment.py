@@ -110,6 +110,11 @@ class Segment:
     def file(self) -> OpenFile:
         return self._open_files.get(self.log_path)
 
+    @property
+    def is_crowded_out(self) -> bool:
+        """Whether its file is not open, and readers hold too many others."""
+        return self._open_files.is_crowded(self.log_path)
+
     def find_file(self) -> OpenFile | None:
         """The file if it is open: never touches the disk."""
         return self._open_files.find(self.log_path)
