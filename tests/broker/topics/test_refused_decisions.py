@@ -1,4 +1,4 @@
-"""Decisions about topics that the disk refuses have never been, for whoever relied on them as well."""
+"""Decisions about topics that are not on the disk yet, or never will be: nobody is told of them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,12 @@ from tidelog.broker.topics import TOPICS_TOPIC
 from tidelog.record.columns import encode
 from tidelog.testing.disk import SimulatedDisk
 from tidelog.wire.error_code import ErrorCode
+from tidelog.wire.message import Struct
 from tidelog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tidelog.wire.messages.delete_topics import DeleteTopicsRequest
+from tidelog.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from tidelog.wire.messages.init_producer_id import InitProducerIdRequest
+from tidelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tidelog.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
 TOPICS_FOLDER = TOPICS_TOPIC.topic_id.hex()
@@ -85,3 +89,24 @@ def test_a_topic_whose_end_could_not_be_synced_keeps_its_folder(served: Served, 
         served.wait_for(served.begin(DeleteTopicsRequest(topic_names=["there"]), 5))
     segment = disk.folder / "data" / f"{topic_id.hex()}-0" / f"{0:020d}.log"
     assert b"record" in segment.read_bytes()
+
+
+@proves("T1")
+@pytest.mark.parametrize(
+    ("request_", "version"),
+    [
+        (MetadataRequest(topics=[MetadataRequestTopic(name="new")]), 9),
+        (MetadataRequest(topics=[MetadataRequestTopic(name="there")]), 9),
+        (MetadataRequest(topics=None), 9),
+        (DescribeTopicPartitionsRequest(topics=[TopicRequest(name="new")]), 0),
+        (InitProducerIdRequest(transactional_id=None), 2),
+    ],
+)
+def test_no_reply_tells_of_topics_before_what_is_decided_about_them_is_synced(
+    served: Served, request_: Struct, version: int
+) -> None:
+    created = served.begin(creation("new"), 5)
+    told = served.begin(request_, version)
+    assert not told.done, "the committer has not been heard yet"
+    served.wait_for(told)
+    assert created.done
