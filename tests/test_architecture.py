@@ -29,12 +29,14 @@ ARROWS = """
     broker -> cli
     client -> testing
     broker -> testing
+    client -> gateway -> cli
 """
 
 # Modules of no room. Errors are for everyone; record, wire and log get their settings as arguments, never by config.
 GROUND = {"errors"}
 DOORS = {"__init__.py", "__main__.py"}
-CONFIG_USERS = {"broker", "client", "testing", "cli"}
+CONFIG_USERS = {"broker", "client", "gateway", "testing", "cli", "logger"}
+LOGGER_USERS = {"broker", "gateway"}
 
 # What reads a clock, a file, a socket or chance, or runs beside the caller.
 OUTSIDE_WORLD = {
@@ -61,6 +63,7 @@ PURE = (
 )
 
 LATE_ONLY = {"numpy", "pyarrow", "pyspark"}
+HTTP = {"anyio", "asyncio", "h11", "starlette", "uvicorn"}
 KAFKA_CLIENTS = {"aiokafka", "confluent_kafka", "kafka"}
 
 
@@ -125,6 +128,8 @@ def _faults_of_arrow(found: Import) -> str | None:
     allowed = allowed_rooms().get(here, set()) | GROUND | {here, "__version__"}
     if here in CONFIG_USERS:
         allowed.add("config")
+    if here in LOGGER_USERS:
+        allowed.add("logger")
     if there in allowed:
         return None
     return f"{found.file}:{found.line} imports {found.module}: {here} may import {', '.join(sorted(allowed - {here}))}"
@@ -148,7 +153,8 @@ def test_the_picture_knows_what_is_left_and_right() -> None:
     assert allowed["log"] == {"record"}
     assert allowed["broker"] == {"record", "wire", "log"}
     assert allowed["client"] == {"record", "wire"}
-    assert allowed["cli"] == {"record", "wire", "log", "broker", "client"}
+    assert allowed["gateway"] == {"record", "wire", "client"}
+    assert allowed["cli"] == {"record", "wire", "log", "broker", "client", "gateway"}
     assert all(room not in lefts for room, lefts in allowed.items()), "the picture has a cycle"
 
 
@@ -177,8 +183,9 @@ def test_the_protocol_and_the_decisions_know_nothing_of_the_world_outside() -> N
 
 
 @proves("architecture")
-def test_nothing_imports_asyncio() -> None:
-    assert [found for found in all_imports() if found.module.split(".")[0] == "asyncio"] == []
+def test_only_the_gateway_imports_asyncio_and_http() -> None:
+    users = [found for found in all_imports() if found.module.split(".")[0] in HTTP]
+    assert [found for found in users if not found.file.startswith("gateway/")] == []
 
 
 @proves("architecture")
@@ -196,7 +203,7 @@ def test_no_room_imports_a_kafka_client() -> None:
 def test_a_broker_that_has_served_has_loaded_nothing_heavy() -> None:
     loaded = {name.split(".")[0] for name in _modules_after(SERVE_ONCE)}
     assert "tidelog" in loaded
-    assert loaded & (LATE_ONLY | KAFKA_CLIENTS | {"asyncio", "logging"}) == set()
+    assert loaded & (LATE_ONLY | KAFKA_CLIENTS | HTTP | {"logging"}) == set()
 
 
 @proves("architecture")

@@ -14,12 +14,12 @@ import pytest
 from raw import RawConnection, batch_of, fetch, produce
 
 from proving import proves
-from tidelog.broker.logger import Logger
 from tidelog.broker.server import Server
 from tidelog.broker.settings.configuring import load_broker_config
 from tidelog.broker.topics import TOPICS_TOPIC
 from tidelog.log.files import Files, RealFiles
 from tidelog.log.folder import DataFolder
+from tidelog.logger import Logger
 from tidelog.testing.broker import TestBroker
 from tidelog.testing.disk import SimulatedDisk
 from tidelog.wire.error_code import ErrorCode

@@ -12,12 +12,12 @@ from pathlib import Path
 from raw import RawConnection, batch_of, frame_of, produce
 
 from proving import proves
-from tidelog.broker.logger import Logger
 from tidelog.broker.server import Server
 from tidelog.broker.settings.configuring import load_broker_config
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.log.files import Buffer, RealFiles
+from tidelog.logger import Logger
 from tidelog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tidelog.wire.messages.produce import ProduceResponse
 

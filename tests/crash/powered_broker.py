@@ -18,10 +18,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from crash.port import free_port
-from tidelog.broker.logger import Logger
 from tidelog.broker.server import Server
 from tidelog.broker.settings.configuring import load_broker_config
 from tidelog.errors import StorageError
+from tidelog.logger import Logger
 from tidelog.testing.disk import SimulatedDisk
 
 END_WITHIN_S = 20.0

@@ -20,7 +20,6 @@ from tidelog.broker.config_changes import broker_values
 from tidelog.broker.decision import Decision, Instant
 from tidelog.broker.housekeeping import Housekeeping
 from tidelog.broker.internal import Fold, InternalTopic
-from tidelog.broker.logger import Logger
 from tidelog.broker.partition import Partition
 from tidelog.broker.partitions import Partitions
 from tidelog.broker.settings.configuring import broker_config
@@ -43,6 +42,7 @@ from tidelog.log.files import Files
 from tidelog.log.folder import DataFolder
 from tidelog.log.log import Log
 from tidelog.log.settings import FOREVER, LogSettings
+from tidelog.logger import Logger
 from tidelog.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:

@@ -147,9 +147,9 @@ class Broker:
     def _start_thread(self, settings: dict[str, object]) -> tuple[str, int]:
         from threading import Thread
 
-        from tidelog.broker.logger import Logger
         from tidelog.broker.server import Server
         from tidelog.broker.settings.configuring import load_broker_config
+        from tidelog.logger import Logger
 
         config = load_broker_config(settings)
         server = Server(config, Logger.from_config(config))

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 
-from tidelog.broker.logger import Logger
 from tidelog.broker.partition import Partition
 from tidelog.broker.settings.topic_config import TopicConfig
 from tidelog.broker.topics import Topic, Topics
@@ -22,6 +21,7 @@ from tidelog.log.folder import DataFolder, partition_name
 from tidelog.log.log import CleanMark, Log
 from tidelog.log.recovery import Report
 from tidelog.log.upkeep import remove_folder
+from tidelog.logger import Logger
 
 FIRST_EPOCH = 0
 

@@ -29,12 +29,12 @@ from tidelog.broker.broker import Broker
 from tidelog.broker.buffers import BufferPool
 from tidelog.broker.connection import Connection
 from tidelog.broker.dispatch import Dispatch
-from tidelog.broker.logger import Logger
 from tidelog.broker.loop import Loop
 from tidelog.broker.transport import PlainTransport
 from tidelog.config import BrokerConfig
 from tidelog.errors import DataFolderError, ListenError, UsageError
 from tidelog.log.files import Files, RealFiles
+from tidelog.logger import Logger
 
 BACKLOG = 1024
 ACCEPTS_PER_EVENT = 64

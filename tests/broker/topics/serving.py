@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 
 from tidelog.broker.broker import Broker
 from tidelog.broker.dispatch import APIS
-from tidelog.broker.logger import Logger
 from tidelog.broker.settings.configuring import load_broker_config
 from tidelog.errors import StorageError
 from tidelog.log.files import Files, RealFiles
+from tidelog.logger import Logger
 from tidelog.record.codec import check
 from tidelog.record.columns import encode as encode_batch
 from tidelog.wire.api import request_class, response_class

@@ -8,8 +8,8 @@ import json
 import pytest
 
 from proving import proves
-from tidelog.broker import logger as module
-from tidelog.broker.logger import LINES_PER_SECOND_OF_A_KIND, SELDOM_S, Logger
+from tidelog import logger as module
+from tidelog.logger import LINES_PER_SECOND_OF_A_KIND, SELDOM_S, Logger
 
 
 @pytest.fixture

@@ -1,0 +1,76 @@
+"""What all requests share: where the broker is, clients of it by user, and what parts keep between requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from threading import Lock
+from typing import Protocol, TypeVar, cast
+
+from tidelog.client.address import parse_addresses
+from tidelog.client.cluster import Cluster
+from tidelog.client.connection import Connection
+from tidelog.errors import Disconnected
+from tidelog.gateway.access import CHALLENGE, Clusters, Credentials
+from tidelog.gateway.limits import BROKER_TIMEOUT_S
+from tidelog.gateway.route import Refusal, Route
+
+CLIENT_ID = "tidelog-gateway"
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+Kept = TypeVar("Kept", bound=Closable)
+
+
+class Gateway:
+    """Safe from any thread."""
+
+    def __init__(self, bootstrap: str, routes: tuple[Route, ...], *, login: bool = False) -> None:
+        """`login` is whether the broker demands authentication: then a request without credentials is a 401."""
+        self.bootstrap = bootstrap
+        self.routes = routes
+        self.login = login
+        self._clusters = Clusters(self._connect)
+        self._kept: dict[str, Closable] = {}
+        self._lock = Lock()
+
+    def cluster(self, credentials: Credentials | None) -> AbstractContextManager[Cluster]:
+        """A client of the broker, logged in with these credentials; for one thread, until the end of `with`."""
+        if self.login and credentials is None:
+            raise Refusal(401, "the broker wants a login; send a user of its own by Basic", headers=CHALLENGE)
+        return self._clusters.lease(credentials if self.login else None)
+
+    @contextmanager
+    def anonymous(self) -> Iterator[Connection]:
+        """A connection that has asked for the APIs and nothing else, which brokers answer before any login."""
+        tried = []
+        for address in parse_addresses(self.bootstrap):
+            try:
+                connection = Connection.open(address, client_id=CLIENT_ID, timeout_s=BROKER_TIMEOUT_S)
+            except Disconnected as error:
+                tried.append(str(error))
+                continue
+            with connection:
+                yield connection
+                return
+        raise Disconnected(", ".join(tried))
+
+    def kept(self, name: str, make: Callable[[Gateway], Kept]) -> Kept:
+        """What lives as long as the gateway, made on first use and closed with it. `make` must not ask for another."""
+        with self._lock:
+            if name not in self._kept:
+                self._kept[name] = make(self)
+            return cast("Kept", self._kept[name])
+
+    def close(self) -> None:
+        with self._lock:
+            kept, self._kept = list(self._kept.values()), {}
+        for one in kept:
+            one.close()
+        self._clusters.close()
+
+    def _connect(self, credentials: Credentials | None) -> Cluster:
+        return Cluster(self.bootstrap, client_id=CLIENT_ID, timeout_s=BROKER_TIMEOUT_S)

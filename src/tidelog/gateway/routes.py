@@ -1,0 +1,8 @@
+"""The one table of routes. A part that brings some has its own tuple of rows, which is added here and nowhere else."""
+
+from __future__ import annotations
+
+from tidelog.gateway import probes
+from tidelog.gateway.route import Route
+
+ROUTES: tuple[Route, ...] = (*probes.ROUTES,)
