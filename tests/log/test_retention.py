@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from errno import ENOSPC
 from pathlib import Path
 
 import pytest
 
-from log.partition import NOW, Partition, batch
+from log.partition import NOW, Partition, UnsyncedFiles, batch
 from proving import proves
 from tidelog.errors import HoleError, OffsetOutOfRange, StorageError
 from tidelog.log.retention import SegmentFacts, expired
@@ -212,6 +213,36 @@ def test_producers_that_have_not_written_for_long_are_forgotten(tmp_path: Path) 
     partition.commit()
     partition.log.apply_retention(NOW + 600)
     assert list(partition.log.producers) == [2]
+
+
+class InterruptedFiles(UnsyncedFiles):
+    """Something happens when a file is opened for the first time, as if another thread had done it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.interruptions: dict[str, Callable[[], None]] = {}
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        self.interruptions.pop(Path(path).name, lambda: None)()
+        return super().open(path, create=create)
+
+
+@proves("T1")
+def test_segments_that_are_deleted_while_they_are_looked_at_are_not_taken_for_damaged_ones(tmp_path: Path) -> None:
+    filled(tmp_path / "p")
+    files = InterruptedFiles()
+    again = Partition(tmp_path / "p", files, SETTINGS)
+
+    def delete() -> None:
+        again.log.delete_before(20)
+        for path in (tmp_path / "p").glob("*.index"):  # they go before the segments do
+            path.unlink()
+
+    files.interruptions[f"{0:020d}.index"] = delete
+    again.log.offset_at(NOW + 15)
+    again.commit()
+    assert (again.log.holes, again.trouble) == ((), [])
+    assert again.log.start_offset == 20
 
 
 # Scrubbing ------------------------------------------------------------------------------------------------------------

@@ -174,7 +174,9 @@ class Reading:
         return self.holes.error(self._note_bad(segment, start, fault))
 
     def note_hole(self, hole: Hole) -> None:
-        if self.holes.add(hole):
+        """Not in a segment that was deleted meanwhile: where it ends cannot be told without those that followed it."""
+        there = any(segment.base_offset == hole.segment for segment in self.segments)
+        if there and self.holes.add(hole):
             self.on_hole(hole)
 
     def _note_bad(self, segment: Segment, start: Boundary, fault: str | None) -> Hole:
