@@ -236,6 +236,19 @@ def test_left_overs_of_interrupted_work_go(tmp_path: Path) -> None:
     assert not list((tmp_path / "p").glob("*.tmp")) + list((tmp_path / "p").glob("*.deleted"))
 
 
+@proves("T6")
+def test_files_that_somebody_else_has_put_there_are_left_alone(tmp_path: Path) -> None:
+    partition = filled(tmp_path / "p", 2)
+    names = ("notes.log", "copy of 00000000000000000000.log", "7.log", "-1.producers", ".log", "x.index")
+    for name in names:
+        (tmp_path / "p" / name).write_bytes(b"x")
+    again = partition.reopen()
+    assert again.values() == values(2)
+    again.put(b"2")
+    assert again.reopen().log.end_offset == 3
+    assert all((tmp_path / "p" / name).read_bytes() == b"x" for name in names)
+
+
 # Producers ------------------------------------------------------------------------------------------------------------
 
 

@@ -24,6 +24,7 @@ Buffer = bytes | bytearray | memoryview
 PAGE = 4096
 PROBE_STEP = 128 * 1024  # one probe per read-ahead window: a page that is cached had its neighbours read with it
 TEMPORARY = ".tmp"
+OFFSET_DIGITS = 20  # of a file that is named after an offset
 SYNCFS_TELLS_ERRORS_SINCE = (5, 8)  # before that version of Linux it said "fine" whatever happened
 
 
@@ -224,6 +225,12 @@ def remove_files(files: Files, paths: Iterable[str]) -> None:
             files.remove(path)
         except FileNotFoundError:
             continue
+
+
+def offset_of(name: str, suffix: str) -> int | None:
+    """The offset that a file is named after; None for a name that is not one of ours."""
+    digits = name.removesuffix(suffix)
+    return int(digits) if len(digits) == OFFSET_DIGITS and digits.isdecimal() and name.endswith(suffix) else None
 
 
 class OpenFile:

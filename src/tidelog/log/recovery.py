@@ -25,7 +25,7 @@ from tidelog.log import snapshot
 from tidelog.log.checking import check_batches
 from tidelog.log.epochs import Epoch, raised
 from tidelog.log.facts import NO_FACTS, Facts, Hole
-from tidelog.log.files import TEMPORARY, Files, OpenFile, read_fully, remove_files, write_fully
+from tidelog.log.files import TEMPORARY, Files, OpenFile, offset_of, read_fully, remove_files, write_fully
 from tidelog.log.header_block import HEADER_BLOCK, SLOT_AT, Slot, pack_block, unpack_block, unpack_slots
 from tidelog.log.index import Boundary, Index
 from tidelog.log.index_file import load_index_up_to, walk_over
@@ -139,11 +139,8 @@ class Recovery:
             return []
         self._names = [entry.name for entry in entries]
         self._remove([name for name in self._names if name.endswith((TEMPORARY, DELETED_SUFFIX))])
-        logs = sorted(entry for entry in entries if entry.name.endswith(LOG_SUFFIX))
-        return [
-            Segment(self._files, self._open_files, self._folder, int(name.removesuffix(LOG_SUFFIX)), size)
-            for name, size in logs
-        ]
+        logs = sorted((offset, size) for name, size in entries if (offset := offset_of(name, LOG_SUFFIX)) is not None)
+        return [Segment(self._files, self._open_files, self._folder, *one) for one in logs]
 
     def _remove(self, names: list[str]) -> None:
         remove_files(self._files, [f"{self._folder}/{name}" for name in names])

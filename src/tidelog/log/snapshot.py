@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from tidelog.errors import DataFolderError, StorageError
 from tidelog.log import producers
-from tidelog.log.files import Files, read_file, remove_files, replace_file
+from tidelog.log.files import Files, offset_of, read_file, remove_files, replace_file
 from tidelog.log.producers import Producer
 from tidelog.record.codec import crc32c
 
@@ -89,7 +89,7 @@ def remove_older(files: Files, folder: str, names: Iterable[str]) -> None:
 
 
 def _offsets(names: Iterable[str]) -> list[int]:
-    return [int(name.removesuffix(SUFFIX)) for name in names if name.endswith(SUFFIX)]
+    return [offset for name in names if (offset := offset_of(name, SUFFIX)) is not None]
 
 
 def _path(folder: str, offset: int) -> str:
