@@ -13,7 +13,14 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from against.brokers import Broker
 from against.confluent import CLASSIC, CONSUMER, PROTOCOLS, SECONDS, member, owned, producer_of, read
 from against.patience import eventually
-from against.rebalancing import create, members_come_go_and_crash, produce_round
+from against.rebalancing import (
+    Member,
+    all_read_and_committed,
+    create,
+    members_come_go_and_crash,
+    produce_round,
+    shared_evenly,
+)
 from proving import proves
 
 WAYS_TO_SHARE = {
@@ -175,3 +182,32 @@ def test_a_group_moves_from_the_classic_to_the_consumer_protocol(broker: Broker,
     with member(broker, group, [topic], **CONSUMER) as consumer:
         seen |= {m.value().decode() for m in read(consumer, 20)}
     assert seen == expected
+
+
+@proves("T3", "T7")
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_group_rolls_from_the_classic_to_the_consumer_protocol_and_back(
+    broker: Broker, topic: str, group: str, strategy: str
+) -> None:
+    create(broker.bootstrap, topic)
+    classic = {**CLASSIC, "partition.assignment.strategy": strategy}
+    join = lambda **settings: Member("confluent_kafka", broker.bootstrap, group, topic, **settings)  # noqa: E731
+    members = [join(**classic)]
+    everybody, expected = list(members), set[str]()
+
+    def all_goes_on() -> None:
+        nonlocal expected
+        shared_evenly(topic, *members)
+        expected |= produce_round(broker.bootstrap, topic, f"round {len(expected)}")
+        all_read_and_committed(expected, *everybody)
+
+    all_goes_on()
+    for settings in (CONSUMER, classic):
+        members.append(join(**settings))
+        everybody.append(members[-1])
+        all_goes_on()
+        members.pop(0).leave()
+        all_goes_on()
+    members[0].leave()
+    seen = [value for one in everybody for _, _, _, value in one.records]
+    assert len(seen) == len(set(seen)) == len(expected), "a record was read twice although it had been committed"

@@ -99,6 +99,16 @@ def test_members_come_go_and_vanish_and_each_record_is_read_once(
     assert seen == {"expected": 160, "read": 160, "distinct": 160, "failures": []}
 
 
+@proves("T3", "T7")
+@pytest.mark.parametrize("way", ["range", "cooperative-sticky"])
+def test_a_group_rolls_from_the_classic_to_the_consumer_protocol_and_back(
+    broker: Broker, java: JavaMachine, topic: str, group: str, way: str
+) -> None:
+    create(broker.bootstrap, topic, 4)
+    seen = java.run("Groups", broker.bootstrap, "roll", topic, group, *WAYS_TO_SHARE[way]).json()
+    assert seen == {"expected": 160, "read": 160, "distinct": 160, "failures": []}
+
+
 @proves("T3")
 @PROTOCOLS
 def test_a_new_topic_that_matches_a_pattern_is_picked_up(

@@ -21,7 +21,7 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.TopicPartition;
 
 /**
- * The Java consumer in groups: members come, go and vanish; a pattern; static members.
+ * The Java consumer in groups: members come, go and vanish; change their protocol; a pattern; static members.
  *
  * Arguments: bootstrap, scenario, topic, group, then key=value settings of the consumer. One JSON object on stdout says what was seen.
  * A member vanishes by closing without leaving, so that only its session's end tells the broker.
@@ -80,6 +80,7 @@ public final class Groups {
         settings.put("metadata.max.age.ms", "500");
         Object seen = switch (arguments[1]) {
             case "come_go_and_crash" -> comeGoAndCrash(arguments[0], arguments[2], settings);
+            case "roll" -> roll(arguments[0], arguments[2], settings);
             case "pattern" -> pattern(arguments[0], arguments[2], settings);
             case "static" -> staticMember(arguments[0], arguments[2], settings);
             default -> throw new IllegalArgumentException(arguments[1]);
@@ -108,6 +109,35 @@ public final class Groups {
         await("the fourth resumes", () -> share(fourth));
         round(bootstrap, topic, "resumed", expected, members);
         fourth.end(CloseOptions.GroupMembershipOperation.LEAVE_GROUP);
+        return outcome(expected, members);
+    }
+
+    /** Given classic settings: a member of the consumer protocol comes, the classic one goes, and then the other way round. */
+    private static Object roll(String bootstrap, String topic, Map<String, Object> settings) throws Exception {
+        List<Member> members = new ArrayList<>();
+        Set<String> expected = new HashSet<>();
+        Map<String, Object> later = new TreeMap<>(settings);
+        later.keySet().removeAll(Set.of("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"));
+        later.put("group.protocol", "consumer");
+        Member first = join(bootstrap, topic, settings, members);
+        await("the first has all", () -> share(first));
+        Member second = join(bootstrap, topic, later, members);
+        await("both protocols share", () -> share(first, second));
+        round(bootstrap, topic, "both", expected, members);
+        first.end(CloseOptions.GroupMembershipOperation.LEAVE_GROUP);
+        await("the second takes over", () -> share(second));
+        round(bootstrap, topic, "consumer", expected, members);
+        Member third = join(bootstrap, topic, settings, members);
+        await("the third shares", () -> share(second, third));
+        round(bootstrap, topic, "both again", expected, members);
+        second.end(CloseOptions.GroupMembershipOperation.LEAVE_GROUP);
+        await("the third takes over", () -> share(third));
+        round(bootstrap, topic, "classic", expected, members);
+        third.end(CloseOptions.GroupMembershipOperation.LEAVE_GROUP);
+        return outcome(expected, members);
+    }
+
+    private static Object outcome(Set<String> expected, List<Member> members) {
         List<String> all = new ArrayList<>();
         List<String> failures = new ArrayList<>();
         for (Member member : members) {

@@ -50,10 +50,14 @@ def decide_join(state: Groups, request: JoinGroupRequest, caller: Caller, ticket
     error_code = _request_error(state, request)
     if error_code != ErrorCode.NONE:
         return Decision([], [(ticket, JoinGroupResponse(error_code=error_code, member_id=request.member_id))])
+    consumer = state.consumer.get(request.group_id)
+    if consumer is not None and consumer.members:
+        from tidelog.broker.groups import mixed
+
+        return mixed.decide_join(state, consumer, request, caller, ticket, now)
     step = Step(state, _open_group(state, request), now)
-    emptied = state.consumer.get(request.group_id)
-    if emptied is not None:
-        step.records += changes(emptied, None)
+    if consumer is not None:
+        step.records += changes(consumer, None)
     error_code = _group_error(step, request)
     if error_code != ErrorCode.NONE:
         step.replies.append((ticket, JoinGroupResponse(error_code=error_code, member_id=request.member_id)))
@@ -74,7 +78,7 @@ def _request_error(state: Groups, request: JoinGroupRequest) -> int:
         return ErrorCode.INVALID_SESSION_TIMEOUT
     consumer = state.consumer.get(request.group_id)
     if consumer is not None and consumer.members:
-        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        return ErrorCode.NONE
     if request.member_id != "":
         return ErrorCode.NONE if state.live_group(request.group_id) is not None else ErrorCode.UNKNOWN_MEMBER_ID
     return ErrorCode.NONE if state.has_room_for(request.group_id) else ErrorCode.POLICY_VIOLATION

@@ -33,8 +33,8 @@ def awaken(state: Groups, settings: GroupSettings, topics: Mapping[str, Topic], 
     for group in state.consumer.values():
         for member in group.members.values():
             session = Key(group.group_id, "session", member.member_id)
-            deadlines.put(session, now.monotonic_ms + state.live.session_timeout_ms(group.group_id))
-            if member.phase == REVOKING:
+            deadlines.put(session, now.monotonic_ms + state.live.session_timeout_ms(group.group_id, member))
+            if member.phase == REVOKING and member.classic is None:
                 giving_back = Key(group.group_id, "rebalance", member.member_id)
                 deadlines.put(giving_back, now.monotonic_ms + member.rebalance_timeout_ms)
     decision = _offsets_gone(state, {topic for offsets in state.offsets.values() for topic, _ in offsets})
@@ -80,12 +80,12 @@ def _expire(state: Groups, key: Key, now: Instant) -> Decision:
 def _remove(state: Groups, group: Group, member_ids: set[str], now: Instant) -> list[NewRecord]:
     from tidelog.broker.groups.consumer import remove
 
-    return remove(state, group, member_ids, now.wall_ms)
+    return remove(state, group, member_ids, now)
 
 
 def _is_lost(group: Group, key: Key) -> bool:
     member = group.members.get(key.member)
-    return member is not None and (key.kind == "session" or member.phase == REVOKING)
+    return member is not None and (key.kind != "rebalance" or member.phase == REVOKING)
 
 
 def _retention(state: Groups, now: Instant) -> Decision:

@@ -115,9 +115,11 @@ def _consumer_commit_error(group: Group, request: OffsetCommitRequest, version: 
     member = group.members.get(request.member_id)
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    if version < MEMBER_EPOCH_SINCE:
+    if version < MEMBER_EPOCH_SINCE and member.classic is None:
         return ErrorCode.UNSUPPORTED_VERSION
-    return ErrorCode.NONE if epoch == member.epoch else ErrorCode.STALE_MEMBER_EPOCH
+    if epoch == member.epoch:
+        return ErrorCode.NONE
+    return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
 
 
 def _classic_commit_error(state: Groups, group: LiveGroup, request: OffsetCommitRequest, now: Instant) -> int:

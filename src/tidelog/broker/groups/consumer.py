@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from tidelog.broker.decision import NewRecord
+from tidelog.broker.decision import Instant, NewRecord
 from tidelog.broker.groups.assignors import ASSIGNORS, Subscriber
 from tidelog.broker.groups.consumer_group import (
     NO_PARTITIONS,
@@ -26,6 +26,8 @@ from tidelog.broker.groups.consumer_group import (
 from tidelog.broker.groups.deadlines import Key
 from tidelog.broker.groups.state import Groups
 from tidelog.broker.groups.subscriptions import names_of, names_of_all, note_topics, topics_hash
+
+MEMBER_DEADLINES = ("session", "rebalance", "rejoin", "resync")
 
 
 def assignor_of(state: Groups, group: Group) -> str:
@@ -68,16 +70,20 @@ def without_members(group: Group, member_ids: set[str]) -> Group:
 
 
 def no_deadlines(state: Groups, group_id: str, member_id: str) -> None:
-    state.live.deadlines.drop(Key(group_id, "session", member_id))
-    state.live.deadlines.drop(Key(group_id, "rebalance", member_id))
+    for kind in MEMBER_DEADLINES:
+        state.live.deadlines.drop(Key(group_id, kind, member_id))
 
 
-def remove(state: Groups, group: Group, member_ids: set[str], wall_ms: int) -> list[NewRecord]:
+def remove(state: Groups, group: Group, member_ids: set[str], now: Instant) -> list[NewRecord]:
     """The records by which members are gone and the others get their part."""
+    from tidelog.broker.groups.migration import downgrade, goes_back
+
     for member_id in member_ids:
         no_deadlines(state, group.group_id, member_id)
-    rest = advance(state, without_members(group, member_ids), wall_ms)
-    return list(changes(group, rest))
+    rest = without_members(group, member_ids)
+    if goes_back(state, group, rest):
+        return downgrade(state, group, rest, now).records
+    return list(changes(group, advance(state, rest, now.wall_ms)))
 
 
 def notice_topics(state: Groups, changed: set[str], wall_ms: int) -> list[NewRecord]:
@@ -120,6 +126,11 @@ def reconcile(group: Group, member: Member, owned: Partitions | None) -> Member:
         revoking=NO_PARTITIONS,
     )
     return member if moved == member else moved
+
+
+def waits_for_others(group: Group, member: Member) -> bool:
+    """Whether something that the member shall have and has not is still with others."""
+    return not _held_by_others(group, member) <= member.assigned
 
 
 def _held_by_others(group: Group, member: Member) -> set[tuple[bytes, int]]:

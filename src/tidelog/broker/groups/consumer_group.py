@@ -10,6 +10,8 @@ A member's phases, towards its target:
     revoking   it must give partitions back (`revoking`) before it may move on; others wait for them
     waiting    it has the group's epoch, but some of its target is still with others
 
+A member with a `classic` side speaks the classic protocol (see `mixed`).
+
 A partition is in `assigned` or `revoking` of one member at most. It leaves `revoking` only when the member says that
 it no longer owns it, or is gone.
 """
@@ -20,10 +22,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from tidelog.broker.decision import NewRecord
+from tidelog.broker.groups.classic_group import Protocol
 from tidelog.broker.groups.records import (
     group_key,
     member_key,
+    pack_bytes,
     pack_partitions,
+    unpack_bytes,
     unpack_partitions,
     value_bytes,
 )
@@ -42,6 +47,13 @@ LEAVING_EPOCH = -1
 AWAY_EPOCH = -2  # a static member that will come back
 
 
+class ClassicSide(NamedTuple):
+    """What a member said in JoinGroup that a member which speaks KIP-848 does not say."""
+
+    session_timeout_ms: int
+    protocols: tuple[Protocol, ...]
+
+
 class Member(NamedTuple):
     member_id: str
     instance_id: str | None = None
@@ -58,6 +70,7 @@ class Member(NamedTuple):
     assigned: Partitions = NO_PARTITIONS
     revoking: Partitions = NO_PARTITIONS
     target: Partitions = NO_PARTITIONS
+    classic: ClassicSide | None = None
 
 
 class Group(NamedTuple):
@@ -106,7 +119,7 @@ def header(group: Group) -> dict[str, Any]:
 
 
 def member_value(member: Member) -> dict[str, Any]:
-    return {
+    value: dict[str, Any] = {
         "instance": member.instance_id,
         "rack": member.rack_id,
         "client": member.client_id,
@@ -122,6 +135,10 @@ def member_value(member: Member) -> dict[str, Any]:
         "revoking": pack_partitions(member.revoking),
         "target": pack_partitions(member.target),
     }
+    if member.classic is not None:
+        protocols = [[name, pack_bytes(metadata)] for name, metadata in member.classic.protocols]
+        value["classic"] = {"session_ms": member.classic.session_timeout_ms, "protocols": protocols}
+    return value
 
 
 def parse_member(member_id: str, value: Mapping[str, Any]) -> Member:
@@ -141,4 +158,12 @@ def parse_member(member_id: str, value: Mapping[str, Any]) -> Member:
         unpack_partitions(value["assigned"]),
         unpack_partitions(value["revoking"]),
         unpack_partitions(value["target"]),
+        _parse_classic(value.get("classic")),
     )
+
+
+def _parse_classic(value: Mapping[str, Any] | None) -> ClassicSide | None:
+    if value is None:
+        return None
+    protocols = tuple(Protocol(name, unpack_bytes(metadata)) for name, metadata in value["protocols"])
+    return ClassicSide(value["session_ms"], protocols)

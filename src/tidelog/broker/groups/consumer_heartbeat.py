@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tidelog.broker.decision import Decision, Instant, NewRecord, Ticket
+from tidelog.broker.groups.classic_group import LiveGroup
 from tidelog.broker.groups.consumer import advance, no_deadlines, reconcile, remove, with_member, without_members
 from tidelog.broker.groups.consumer_group import (
     AWAY_EPOCH,
@@ -31,6 +32,7 @@ from tidelog.broker.groups.consumer_group import (
     new_group,
 )
 from tidelog.broker.groups.deadlines import Key
+from tidelog.broker.groups.migration import let_go, upgraded
 from tidelog.broker.groups.records import group_key
 from tidelog.broker.groups.settings import MAX_GROUP_ID_LENGTH
 from tidelog.broker.groups.state import Caller, Groups
@@ -111,8 +113,8 @@ def _stay(
     state: Groups, request: ConsumerGroupHeartbeatRequest, caller: Caller, ticket: Ticket, now: Instant
 ) -> Decision:
     before = state.consumer.get(request.group_id)
-    records: list[NewRecord] = []
-    group = before if before is not None else _new_group(state, request, records)
+    classic = state.live_group(request.group_id)
+    group = before if before is not None else _new_group(state, request, classic)
     if isinstance(group, Refusal):
         return _refuse(ticket, group)
     found = _find_member(group, request, request.member_id or caller.fresh_id)
@@ -127,33 +129,33 @@ def _stay(
         no_deadlines(state, group.group_id, old_id)
     updated = _updated(member, request, caller)
     group = with_member(group, updated)
-    if old_id is None or (updated.topics, updated.pattern) != (member.topics, member.pattern):
+    if before is None or old_id is None or (updated.topics, updated.pattern) != (member.topics, member.pattern):
         group = advance(state, group, now.wall_ms)
     settled = reconcile(group, group.members[updated.member_id], _owned(request))
     group = with_member(group, settled)
     _deadlines(state, group.group_id, member, settled, now)
-    state.live.classic.pop(request.group_id, None)
-    records += changes(before, group)
-    reply = _reply(state, request, member, settled)
-    return Decision(records, [(ticket, reply)])
+    records = list(changes(before, group))
+    replies = let_go(state, classic, group, now) if classic is not None else []
+    if request.group_id in state.classic:
+        records.insert(0, NewRecord(group_key("classic", request.group_id), None))
+    return Decision(records, [*replies, (ticket, _reply(state, request, member, settled))])
 
 
-def _new_group(state: Groups, request: ConsumerGroupHeartbeatRequest, records: list[NewRecord]) -> Group | Refusal:
-    """A group for the first member; an emptied classic group becomes it, and its generation goes on as the epoch."""
+def _new_group(state: Groups, request: ConsumerGroupHeartbeatRequest, classic: LiveGroup | None) -> Group | Refusal:
+    """A group for the first member; a classic group becomes it, with its members (see `migration`)."""
     group_id = request.group_id
-    classic = state.live_group(group_id)
+    if request.member_epoch != JOINING_EPOCH and classic is not None:
+        # It was away for too long, and the group went back to the classic protocol. Clients join anew on this error.
+        return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"{request.member_id} is no longer a member of {group_id!r}")
     if request.member_epoch != JOINING_EPOCH:
         return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {group_id!r}")
-    if classic is not None and classic.members:
-        return Refusal(
-            ErrorCode.GROUP_ID_NOT_FOUND,
-            f"the group {group_id!r} has members that use the classic protocol; stop them first",
-        )
     if not state.has_room_for(group_id):
         return Refusal(ErrorCode.POLICY_VIOLATION, f"there are {state.live.settings.max_groups} groups, the maximum")
-    if group_id in state.classic:
-        records.append(NewRecord(group_key("classic", group_id), None))
-    return new_group(group_id, classic.generation if classic is not None else 0)
+    group = upgraded(state, classic) if classic is not None else new_group(group_id)
+    if isinstance(group, str):
+        message = f"the group {group_id!r} cannot take a member of the consumer protocol: {group}; stop them first"
+        return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, message)
+    return group
 
 
 def _find_member(
@@ -169,11 +171,13 @@ def _find_member(
         if static is not None and static.member_id != member_id:
             if not joins:
                 return Refusal(ErrorCode.FENCED_INSTANCE_ID, f"{request.instance_id!r} is now {static.member_id}")
-            if static.epoch != AWAY_EPOCH:
+            if static.epoch != AWAY_EPOCH and static.classic is None:
                 return Refusal(
                     ErrorCode.UNRELEASED_INSTANCE_ID, f"{request.instance_id!r} is in use by {static.member_id}"
                 )
         known = static if static is not None else known
+    if known is not None and known.classic is not None and not joins:
+        return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is a member by the classic protocol")
     if known is None:
         if joins:
             return None, Member(member_id)
@@ -225,6 +229,7 @@ def _updated(member: Member, request: ConsumerGroupHeartbeatRequest, caller: Cal
         # The empty pattern ends a subscription by pattern.
         pattern=(pattern or None) if pattern is not None else member.pattern,
         assignor=request.server_assignor if request.server_assignor is not None else member.assignor,
+        classic=None,
     )
     return member if updated == member else updated
 
@@ -253,7 +258,7 @@ def _reply(
 def _deadlines(state: Groups, group_id: str, before: Member, after: Member, now: Instant) -> None:
     deadlines = state.live.deadlines
     session = Key(group_id, "session", after.member_id)
-    deadlines.put(session, now.monotonic_ms + state.live.session_timeout_ms(group_id))
+    deadlines.put(session, now.monotonic_ms + state.live.session_timeout_ms(group_id, after))
     giving_back = Key(group_id, "rebalance", after.member_id)
     if after.phase != REVOKING:
         deadlines.drop(giving_back)
@@ -277,12 +282,12 @@ def _leave(state: Groups, request: ConsumerGroupHeartbeatRequest, ticket: Ticket
             message = f"{request.instance_id!r} is now {static.member_id}"
             return _refuse(ticket, Refusal(ErrorCode.FENCED_INSTANCE_ID, message))
         member = static
-    if member is None:
+    if member is None or member.classic is not None:
         message = f"{request.member_id} is not a member of {request.group_id!r}"
         return _refuse(ticket, Refusal(ErrorCode.UNKNOWN_MEMBER_ID, message))
     reply = ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=request.member_epoch)
     if request.member_epoch == LEAVING_EPOCH:
-        return Decision(remove(state, group, {member.member_id}, now.wall_ms), [(ticket, reply)])
+        return Decision(remove(state, group, {member.member_id}, now), [(ticket, reply)])
     # Whatever it had to give back it no longer owns; the rest waits for its return or for the end of its session.
     away = member._replace(epoch=AWAY_EPOCH, phase=STABLE, revoking=NO_PARTITIONS)
     state.live.deadlines.drop(Key(group.group_id, "rebalance", member.member_id))

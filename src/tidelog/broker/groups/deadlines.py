@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 
 class Key(NamedTuple):
-    """What is due. Kinds: session, pending (a member id given out, not yet used), join, sync, rebalance, retention."""
+    """What is due. Kinds: session, pending (a member id given out, not yet used), join, sync, rebalance, retention;
+    of a classic member in a KIP-848 group also rejoin and resync."""
 
     group: str
     kind: str

@@ -15,6 +15,7 @@ from tidelog.wire.messages import consumer_group_describe, describe_groups
 from tidelog.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 NOT_FOUND_SINCE = 6
+CLASSIC_MEMBER = 0
 CONSUMER_MEMBER = 1
 
 # READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS, by their numbers in Kafka's AclOperation.
@@ -136,7 +137,7 @@ def _member(member: Member, names: Mapping[bytes, str]) -> consumer_group_descri
         subscribed_topic_regex=member.pattern,
         assignment=_assignment(member.assigned, names),
         target_assignment=_assignment(member.target, names),
-        member_type=CONSUMER_MEMBER,
+        member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
     )
 
 

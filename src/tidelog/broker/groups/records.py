@@ -4,7 +4,8 @@
     {"v":1,"kind":"consumer","group":G}                         a KIP-848 group: its epoch, when it became empty, a hash
                                                                 of its topics
     {"v":1,"kind":"member","group":G,"member":M}                a member of one: its subscription and epoch, what it
-                                                                has, gives back and shall have
+                                                                has, gives back and shall have; if it speaks the
+                                                                classic protocol, what it said in JoinGroup
     {"v":1,"kind":"offset","group":G,"topic":T,"partition":P}   a committed offset
 
 Rules: keys are written in this order of fields, so that equal keys are equal bytes. Opaque bytes are base64, topic

@@ -1,7 +1,7 @@
 """When a decision could not be written (the disk is full, say): nobody is told that it happened.
 
-Its records were not applied, but the live part of its classic groups has moved on already. So those groups begin anew
-from what is kept, as after a restart, and everybody who waits in them is told COORDINATOR_NOT_AVAILABLE, which every
+Its records were not applied, but the live part of its groups has moved on already. So those groups begin anew from
+what is kept, as after a restart, and everybody who waits in them is told COORDINATOR_NOT_AVAILABLE, which every
 client answers by trying again.
 """
 
@@ -32,6 +32,8 @@ def decide_refusal(state: Groups, unwritten: Decision, now: Instant) -> Decision
             step.not_due("pending", member_id)
         step.not_due("join")
         step.not_due("sync")
+        for one in state.consumer[group_id].members.values() if group_id in state.consumer else ():
+            step.due_in(state.live.session_timeout_ms(group_id, one), "session", one.member_id)
         step.group = state.live_group(group_id) or group
         if step.group is not group and step.group.members:
             state.live.classic[group_id] = step.group

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol
 
 from tidelog.broker.decision import NewRecord
 from tidelog.broker.groups.classic_group import KeptGroup, LiveGroup, group_value, parse_group, revive
-from tidelog.broker.groups.consumer_group import Group, changes, new_group, parse_member
+from tidelog.broker.groups.consumer_group import Group, Member, changes, new_group, parse_member
 from tidelog.broker.groups.deadlines import Deadlines
 from tidelog.broker.groups.offsets import CommittedOffset, offset_value, parse_offset
 from tidelog.broker.groups.records import group_key, offset_key, parse_key, parse_value, value_bytes
@@ -61,7 +61,9 @@ class Live:
     deadlines: Deadlines = field(default_factory=Deadlines)
     overrides: Callable[[str], Mapping[str, str]] = _no_overrides  # the settings that a group has of its own
 
-    def session_timeout_ms(self, group_id: str) -> int:
+    def session_timeout_ms(self, group_id: str, member: Member) -> int:
+        if member.classic is not None:
+            return member.classic.session_timeout_ms
         own = self.overrides(group_id).get("consumer.session.timeout.ms")
         return int(own) if own is not None else self.settings.consumer_session_timeout_ms
 
