@@ -16,10 +16,16 @@ from tidelog.record.columns import Columns, decode, encode
 NOW = 1_700_000_000_000
 
 
-def batch(*values: bytes, timestamp: int = NOW, producer: tuple[int, int, int] = (-1, -1, -1)) -> bytearray:
+def batch(
+    *values: bytes,
+    timestamp: int = NOW,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+    transactional: bool = False,
+) -> bytearray:
     producer_id, epoch, sequence = producer
     rows = [(None, value, (), timestamp + index) for index, value in enumerate(values)]
-    return encode(rows, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+    stamps = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
+    return encode(rows, **stamps, transactional=transactional)
 
 
 class UnsyncedFiles(RealFiles):
@@ -62,6 +68,9 @@ class Partition:
         done = self.log.append(view, codec.check(view), now_ms)
         self.log.when_visible(done.last_offset + 1, lambda error: self.visible.append((done.base_offset, error)))
         return done
+
+    def mark(self, producer_id: int, epoch: int = 0, *, commit: bool) -> Appended:
+        return self.log.append_marker(producer_id, epoch, commit, 0, NOW)
 
     def commit(self) -> None:
         self.committer.settle()

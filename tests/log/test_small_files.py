@@ -128,7 +128,7 @@ def test_a_snapshot_of_a_newer_format_is_refused_by_name() -> None:
     data = bytearray(snapshot.pack(SNAPSHOT))
     data[8:10] = (9).to_bytes(2, "big")
     data[36:40] = crc32c(bytes(data[40:]), crc32c(bytes(data[:36]))).to_bytes(4, "big")
-    with pytest.raises(DataFolderError, match=r"a\.producers has snapshot format 9, newer than 1"):
+    with pytest.raises(DataFolderError, match=r"a\.producers has snapshot format 9, newer than 2"):
         snapshot.unpack(bytes(data), "a.producers")
 
 

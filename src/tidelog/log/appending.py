@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
+from tidelog.errors import FencedProducer
 from tidelog.log.commit import Committer
 from tidelog.log.files import Buffer
 from tidelog.log.header_block import HEADER_BLOCK
@@ -27,8 +28,9 @@ from tidelog.log.settings import LogSettings
 from tidelog.log.snapshot import SNAPSHOT_BYTES, Snapshot
 from tidelog.log.tail import Append, Extent, Tail
 from tidelog.log.upkeep import Plan, Upkeep
-from tidelog.record.codec import patch, stamp_append_time
-from tidelog.record.header import BatchHeader
+from tidelog.record.codec import patch, peek, stamp_append_time
+from tidelog.record.control import NO_TYPE, control_type, encode_marker
+from tidelog.record.header import TRANSACTION_BITS, BatchHeader
 
 NO_TIME = -1
 MAX_RELATIVE_OFFSET = 0x7FFFFFFF
@@ -58,6 +60,7 @@ class Appending:
         "producers",
         "saved_offset",
         "settings",
+        "transactions",
     )
 
     def __init__(
@@ -69,6 +72,7 @@ class Appending:
         self._tail = tail
         self.settings = settings
         self.producers: dict[int, Producer] = found.producers
+        self.transactions = found.transactions
         self.end_offset = found.extent.offset if found.extent is not None else found.facts.start_offset
         self.saved_offset = found.saved.offset  # of the newest snapshot
         self._snapshot_at = found.saved.position + SNAPSHOT_BYTES
@@ -108,6 +112,8 @@ class Appending:
         self._pending.append(Pending(last_offset + 1, release, producer_id, producer, segment, segment.end, *latest))
         if producer_id >= 0:
             self.producers[producer_id] = follow(producer, header, last_offset, now_ms, append_time)
+            if header.attributes & TRANSACTION_BITS:
+                self.transactions.follow(header, offset, control_type(batch) if header.is_control else NO_TYPE)
         segment.note(offset, header.size, max_timestamp, settings.index_interval_bytes)
         self.end_offset = last_offset + 1
         self._committer.put(Append(self._tail, segment, batch, segment.end, last_offset + 1, self._generation))
@@ -115,6 +121,22 @@ class Appending:
             self._plans.append(self.plan_at_end(segment))
             self._snapshot_at = segment.end + SNAPSHOT_BYTES
         return Appended(offset, last_offset, append_time, False)
+
+    def append_marker(
+        self, producer_id: int, epoch: int, commit: bool, coordinator_epoch: int, now_ms: int
+    ) -> Appended:
+        """Ends a producer's transaction. A marker that would change nothing is not written: it is a duplicate, of one
+        that may still be on its way to the disk.
+        """
+        producer = self.producers.get(producer_id)
+        if producer is not None and epoch < producer.epoch:
+            raise FencedProducer(
+                f"marker for producer {producer_id} has epoch {epoch}, but epoch {producer.epoch} has written here"
+            )
+        if producer is not None and epoch == producer.epoch and producer_id not in self.transactions.open:
+            return Appended(self.end_offset - 1, self.end_offset - 1, NO_TIME, True)
+        batch = encode_marker(producer_id, epoch, commit, coordinator_epoch, now_ms)
+        return self.append(batch, peek(batch), now_ms, None)
 
     def _segment_for(self, size: int, last_offset: int, now_ms: int) -> Segment:
         segments = self._reading.segments
@@ -141,7 +163,7 @@ class Appending:
             old = reading.segments[-1]
             assert old.index is not None
             covered = old.index.covered(Boundary(old.end, offset), complete=True)
-            fold = Snapshot(offset, offset, HEADER_BLOCK, dict(self.producers))
+            fold = Snapshot(offset, offset, HEADER_BLOCK, dict(self.producers), self.transactions.fold())
             self._plans.append(Plan(fold, old, old.index, len(old.index), covered))
         reading.segments = (*reading.segments, segment)
         self._snapshot_at = HEADER_BLOCK + SNAPSHOT_BYTES
@@ -150,11 +172,13 @@ class Appending:
     def plan_at_end(self, segment: Segment) -> Plan:
         assert segment.index is not None
         covered = segment.index.covered(Boundary(segment.end, self.end_offset))
-        fold = Snapshot(self.end_offset, segment.base_offset, segment.end, dict(self.producers))
+        state = dict(self.producers), self.transactions.fold()
+        fold = Snapshot(self.end_offset, segment.base_offset, segment.end, *state)
         return Plan(fold, segment, segment.index, len(segment.index), covered)
 
     def visible(self, high_watermark: int) -> None:
         """Everything below is durable, or need not be: the buffers are free."""
+        self.transactions.visible(high_watermark)
         let_go(self._pending, high_watermark)
 
     def save_plans(self, upkeep: Upkeep) -> None:
@@ -172,6 +196,7 @@ class Appending:
         self._generation += 1
         offset = extent.offset if extent is not None else high_watermark
         take_back(self._pending, self.producers, offset)
+        self.transactions.take_back(offset)
         last = extent.segment.base_offset if extent is not None else -1
         reading = self._reading
         reading.segments = tuple(segment for segment in reading.segments if segment.base_offset <= last)
@@ -181,6 +206,7 @@ class Appending:
             plans.pop()
 
     def forget_producers(self, before_ms: int) -> None:
-        """Those who have not written since."""
+        """Those who have not written since, and have nothing open."""
         for producer_id in expired(self.producers, before_ms):
-            del self.producers[producer_id]
+            if producer_id not in self.transactions.open:
+                del self.producers[producer_id]

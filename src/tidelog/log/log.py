@@ -1,11 +1,13 @@
 """One partition: appends, visibility, reads. `Log.open` brings it back from its folder; everything else here is memory.
 
 The loop's thread owns a log and calls everything but `read`, `offset_at`, `max_timestamp`, `load` and `scrub`, which
-any thread may call. The three offsets, and who moves them:
+any thread may call. The offsets, and who moves them:
 
     start_offset      retention and delete_before: the first offset that can be read
     high_watermark    the committer (through `committed`): everything below it is durable and visible
     end_offset        `append`: the next offset to be given
+
+and `last_stable_offset`, below which no transaction is open: it moves with the high watermark, over visible markers.
 
 An append is bookkeeping (appending.py). Nothing of it is visible until the committer says so through `committed`; when
 it says `write_failed`, the log becomes what it was before, as if the appends had never been.
@@ -38,6 +40,7 @@ from tidelog.log.scrub import Scrub, Scrubbed
 from tidelog.log.settings import FOREVER, LogSettings
 from tidelog.log.slice import Cold, Slice
 from tidelog.log.tail import Extent, Tail
+from tidelog.log.transactions import Aborted
 from tidelog.log.upkeep import Upkeep, nobody_waits
 from tidelog.record.header import BatchHeader
 
@@ -213,6 +216,35 @@ class Log:
             self.load()
         return self._appending.append(batch, header, now_ms, release)
 
+    def append_marker(
+        self, producer_id: int, epoch: int, commit: bool, coordinator_epoch: int, now_ms: int
+    ) -> Appended:
+        """Ends a producer's transaction; a duplicate is visible when everything before it is."""
+        if self.offline is not None:
+            raise self.offline
+        self.load()
+        return self._appending.append_marker(producer_id, epoch, commit, coordinator_epoch, now_ms)
+
+    def open_transactions(self) -> Mapping[int, int]:
+        """The first offset of each, by producer; also of those that are not visible yet."""
+        self.load()
+        return self._appending.transactions.open
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it every transaction has ended, visibly. Any thread; waits for the disk if it is not loaded."""
+        if not self.loaded:
+            self.load()
+        # In this order: a transaction that begins in between must not be passed over.
+        high_watermark = self.high_watermark
+        return max(min(high_watermark, self._appending.transactions.first_open), self.start_offset)
+
+    def aborted(self, start: int, stop: int) -> list[Aborted]:
+        """The aborted transactions that overlap offsets start to stop, by their first offset. Any thread."""
+        if not self.loaded:
+            self.load()
+        return self._appending.transactions.aborted.between(start, stop, self.high_watermark)
+
     def when_visible(self, offset: int, done: Done) -> None:
         """Calls `done`: with None when the high watermark has reached `offset`, with the error if it will not."""
         if self.high_watermark >= offset:
@@ -377,6 +409,7 @@ class Log:
         count = expired(segments, self.settings, now_ms, self.start_offset)
         if count:
             self.start_offset = max(self.start_offset, segments[count].base_offset)
+            self._appending.transactions.prune(self.start_offset)
             self._upkeep.delete(count, self.start_offset, nobody_waits)
             if self.on_deleted is not None:
                 self.on_deleted(count)
@@ -396,6 +429,7 @@ class Log:
             done(None)
             return
         self.start_offset = max(offset, self.start_offset)
+        self._appending.transactions.prune(self.start_offset)
         whole = [segment for segment in self.segments()[:-1] if segment.end_offset <= self.start_offset]
         self._upkeep.delete(len(whole), self.start_offset, done)
 

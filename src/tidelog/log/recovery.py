@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -34,7 +35,9 @@ from tidelog.log.producers import Producer, follow
 from tidelog.log.segment import DELETED_SUFFIX, LOG_SUFFIX, Segment, Step
 from tidelog.log.settings import LogSettings
 from tidelog.log.tail import FIRST_SLOT, Extent
-from tidelog.record.header import BatchHeader
+from tidelog.log.transactions import NO_TRANSACTIONS, Transactions
+from tidelog.record.control import NO_TYPE, control_type
+from tidelog.record.header import TRANSACTION_BITS, BatchHeader
 
 CUT_SUFFIX = ".cut"
 COPY_WINDOW = 1 << 20
@@ -68,6 +71,7 @@ class Recovered(NamedTuple):
     segments: tuple[Segment, ...]
     extent: Extent | None
     producers: dict[int, Producer]
+    transactions: Transactions
     facts: Facts
     slot_sequence: int
     saved: Boundary  # of the newest snapshot, or where one would have begun
@@ -87,7 +91,9 @@ def recover(
 
 def nothing_found(facts: Facts) -> Recovered:
     """A partition without a segment."""
-    return Recovered((), None, {}, facts, FIRST_SLOT, Boundary(HEADER_BLOCK, -1), Report())
+    return Recovered(
+        (), None, {}, Transactions(NO_TRANSACTIONS), facts, FIRST_SLOT, Boundary(HEADER_BLOCK, -1), Report()
+    )
 
 
 class Recovery:
@@ -102,6 +108,7 @@ class Recovery:
         self._mended: list[str] = []
         self._holes: list[Hole] = []
         self._producers: dict[int, Producer] = {}
+        self._transactions = Transactions(NO_TRANSACTIONS)
         self._now_ms = time.time_ns() // 1_000_000
         self._folded = 0  # batches below this offset are in the producers already
 
@@ -128,7 +135,8 @@ class Recovery:
         saved = Boundary(HEADER_BLOCK, -1)
         if kept is not None:
             saved = Boundary(kept.position if kept.segment == last.base_offset else HEADER_BLOCK, kept.offset)
-        return Recovered(tuple(segments), extent, self._producers, facts, sequence, saved, report)
+        self._transactions.prune(facts.start_offset)
+        return Recovered(tuple(segments), extent, self._producers, self._transactions, facts, sequence, saved, report)
 
     # The folder -------------------------------------------------------------------------------------------------------
 
@@ -201,12 +209,14 @@ class Recovery:
         """Brings the producers from the snapshot to the beginning of the last segment."""
         if kept is not None:
             self._producers = dict(kept.producers)
+            self._transactions = Transactions(kept.transactions)
             self._folded = kept.offset
         for segment, following in pairwise(segments):
             start = _fold_start(segment, kept)
             stop = Boundary(segment.end, following.base_offset)
             if self._folded < stop.offset:
-                self._holes += walk_over(segment, Index(segment.base_offset), start, stop, facts.epochs, self._fold)
+                fold = partial(self._fold, segment)
+                self._holes += walk_over(segment, Index(segment.base_offset), start, stop, facts.epochs, fold)
 
     def _walk_to_floor(
         self,
@@ -230,18 +240,28 @@ class Recovery:
         def note(position: int, header: BatchHeader) -> None:
             if position >= indexed.position:
                 index.note(header.base_offset, position, header.max_timestamp, interval)
-            self._fold(position, header)
+            self._fold(last, position, header)
 
         self._holes += walk_over(last, index, min(indexed, folded), floor, facts.epochs, note)
         last.index = index
 
-    def _fold(self, position: int, header: BatchHeader) -> None:
+    def _fold(self, segment: Segment, position: int, header: BatchHeader) -> None:
         """When it was written is not known, only what its records say; taking now for it forgets nobody too early."""
         producer_id = header.producer_id
         if producer_id >= 0 and header.base_offset >= self._folded:
             append_time = header.max_timestamp if header.append_time else -1
             producer = self._producers.get(producer_id)
             self._producers[producer_id] = follow(producer, header, header.last_offset, self._now_ms, append_time)
+            if header.attributes & TRANSACTION_BITS:
+                self._fold_transaction(segment, position, header)
+
+    def _fold_transaction(self, segment: Segment, position: int, header: BatchHeader) -> None:
+        """A marker is the one batch that a fold must look into."""
+        kind = NO_TYPE
+        if header.is_control:
+            kind = control_type(read_fully(self._files, segment.file().fd, header.size, position))
+        self._transactions.follow(header, header.base_offset, kind)
+        self._transactions.visible(header.next_offset)
 
     def _check_rest(self, last: Segment, floor: Boundary, facts: Facts) -> tuple[Boundary, Report]:
         """Above the floor: what is good stays and is synced, the rest is cut."""
@@ -254,7 +274,7 @@ class Recovery:
         end = checked.end
         for position, header in checked.headers:
             last.note(header.base_offset, header.size, header.max_timestamp, self._settings.index_interval_bytes)
-            self._fold(position, header)
+            self._fold(last, position, header)
         report = Report(scanned_bytes=size - floor.position)
         if checked.fault is not None:
             name = f"{end.offset:020d}{CUT_SUFFIX}"

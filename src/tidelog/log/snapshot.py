@@ -1,6 +1,7 @@
 """Snapshots of the fold over batch headers, so that opening a partition folds no more than the headers behind the last.
 
-`<offset>.producers` is the state of the producers after every record below that offset; big-endian, version 1:
+`<offset>.producers` is the state of producers and transactions after every record below that offset; big-endian,
+version 2:
 
      0  magic        8 bytes   "TIDEPROD"
      8  version      uint16
@@ -9,7 +10,9 @@
     20  segment      int64     base offset of the segment that the offset is in,
     28  position     uint64    and its position there
     36  crc          uint32    CRC-32C of the 36 bytes before and of the body
-    40  body         the producers, drawn in producers.py
+    40  body         the transactions, drawn in transactions.py, then the producers, drawn in producers.py
+
+Version 1 had no transactions: its body is the producers.
 
 One is written, durably, whenever a segment is complete and after every SNAPSHOT_BYTES of one; the last KEPT stay. Bytes
 that a snapshot is for were synced before it was written, so it also says how much of the log is known to be durable.
@@ -22,13 +25,15 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from tidelog.errors import DataFolderError, StorageError
-from tidelog.log import producers
+from tidelog.log import producers, transactions
 from tidelog.log.files import Files, offset_of, read_file, remove_files, replace_file
 from tidelog.log.producers import Producer
+from tidelog.log.transactions import NO_TRANSACTIONS, Fold
 from tidelog.record.codec import crc32c
 
 MAGIC = b"TIDEPROD"
-VERSION = 1
+VERSION = 2
+TRANSACTIONS_SINCE = 2
 SUFFIX = ".producers"
 SNAPSHOT_BYTES = 32 << 20
 KEPT = 2
@@ -43,11 +48,12 @@ class Snapshot(NamedTuple):
     segment: int
     position: int
     producers: Mapping[int, Producer]
+    transactions: Fold = NO_TRANSACTIONS
 
 
 def pack(snapshot: Snapshot) -> bytes:
     head = _HEAD.pack(MAGIC, VERSION, snapshot.offset, snapshot.segment, snapshot.position)
-    body = producers.pack(snapshot.producers)
+    body = transactions.pack(snapshot.transactions) + producers.pack(snapshot.producers)
     return head + _CRC.pack(crc32c(body, crc32c(head))) + body
 
 
@@ -64,7 +70,8 @@ def unpack(data: bytes, path: str) -> Snapshot | None:
             f"{path} has snapshot format {version}, newer than {VERSION}; open it with a newer Tidelog"
         )
     try:
-        return Snapshot(offset, segment, position, producers.unpack(body))
+        fold, size = transactions.unpack(body) if version >= TRANSACTIONS_SINCE else (NO_TRANSACTIONS, 0)
+        return Snapshot(offset, segment, position, producers.unpack(body[size:]), fold)
     except StorageError:
         return None
 

@@ -48,6 +48,7 @@ COMPRESSION_BITS = 0x07
 APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
+TRANSACTION_BITS = TRANSACTIONAL_BIT | CONTROL_BIT
 LAST_COMPRESSION = 4
 
 # length, attributes, timestamp delta, offset delta, key length, value length, header count: a byte each at least

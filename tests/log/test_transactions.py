@@ -1,0 +1,105 @@
+"""Transactions in a partition: what is open, what was aborted, how far a reader of committed records may read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from log.partition import Partition, batch
+from proving import proves
+from tidelog.errors import FencedProducer
+from tidelog.log.transactions import Aborted
+from tidelog.record import codec
+from tidelog.record.columns import decode
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Partition:
+    return Partition(tmp_path / "p")
+
+
+def write(partition: Partition, producer_id: int, sequence: int, *, epoch: int = 0) -> int:
+    """Two records in a transaction; the offset of the first."""
+    data = batch(b"a", b"b", producer=(producer_id, epoch, sequence), transactional=True)
+    return partition.append(data).base_offset
+
+
+@proves("T6")
+def test_readers_of_committed_records_stop_at_the_oldest_open_transaction(partition: Partition) -> None:
+    log = partition.log
+    partition.put(b"plain")
+    assert [write(partition, 1, 0), write(partition, 2, 0), write(partition, 1, 2)] == [1, 3, 5]
+    partition.commit()
+    assert (log.high_watermark, log.last_stable_offset) == (7, 1)
+    assert log.open_transactions() == {1: 1, 2: 3}
+    partition.mark(1, commit=True)
+    partition.commit()
+    assert (log.high_watermark, log.last_stable_offset) == (8, 3)
+    partition.mark(2, commit=False)
+    partition.commit()
+    assert (log.high_watermark, log.last_stable_offset) == (9, 9)
+    assert log.open_transactions() == {}
+    assert log.aborted(0, 9) == [Aborted(2, 3, 8)]
+
+
+@proves("T6")
+def test_a_marker_counts_when_it_is_visible_and_not_before(partition: Partition) -> None:
+    log = partition.log
+    write(partition, 1, 0)
+    partition.commit()
+    partition.mark(1, commit=False)
+    write(partition, 1, 2)
+    assert (log.last_stable_offset, log.aborted(0, 99)) == (0, [])
+    partition.commit()
+    assert (log.last_stable_offset, log.aborted(0, 99)) == (3, [Aborted(1, 0, 2)])
+
+
+@proves("T6")
+def test_a_marker_is_a_control_batch_as_kafka_writes_it(partition: Partition) -> None:
+    write(partition, 7, 0)
+    partition.commit()
+    done = partition.log.append_marker(7, 0, True, 3, 1234)
+    partition.commit()
+    piece = partition.log.read(done.base_offset, 1000)
+    assert piece is not None
+    columns = decode(piece.read())
+    (row,) = columns.rows()
+    assert (row.key, row.value) == (b"\0\0\0\1", b"\0\0\0\0\0\3")
+    header = codec.check(piece.read())
+    assert (header.is_control, header.is_transactional, header.producer_id, header.producer_epoch) == (True, True, 7, 0)
+    assert (header.base_sequence, header.max_timestamp) == (-1, 1234)
+
+
+@proves("T6")
+def test_a_marker_twice_is_written_once_and_waits_for_the_first(partition: Partition) -> None:
+    write(partition, 1, 0)
+    first, second = partition.mark(1, commit=True), partition.mark(1, commit=True)
+    assert (first.duplicate, second.duplicate) == (False, True)
+    assert second.last_offset == first.last_offset
+    partition.commit()
+    assert partition.log.end_offset == 3
+
+
+@proves("T6")
+def test_a_marker_of_a_newer_epoch_ends_the_transaction_and_fences_the_older(partition: Partition) -> None:
+    write(partition, 1, 0)
+    partition.mark(1, epoch=1, commit=False)
+    with pytest.raises(FencedProducer):
+        write(partition, 1, 2)
+    with pytest.raises(FencedProducer, match="marker for producer 1 has epoch 0, but epoch 1"):
+        partition.mark(1, commit=False)
+    assert write(partition, 1, 0, epoch=1) == 3
+
+
+@proves("T6")
+@pytest.mark.parametrize("clean", [True, False])
+def test_transactions_are_as_they_were_after_a_restart(partition: Partition, clean: bool) -> None:
+    write(partition, 1, 0)
+    write(partition, 2, 0)
+    partition.mark(1, commit=False)
+    partition.commit()
+    log = partition.reopen(clean=clean).log
+    assert log.open_transactions() == {2: 2}
+    assert (log.high_watermark, log.last_stable_offset) == (5, 2)
+    assert log.aborted(0, 5) == [Aborted(1, 0, 4)]
