@@ -81,6 +81,32 @@ def test_a_segment_that_grows_is_rolled_when_all_of_it_is_old_and_offsets_go_on(
 
 
 @proves("T1")
+def test_a_segment_that_is_being_made_is_not_made_again(tmp_path: Path) -> None:
+    partition = filled(tmp_path / "p", 1)
+    for _ in range(3):
+        partition.log.apply_retention(OLD)  # each sees a last segment that is old, before the disk has done anything
+    done = partition.put(b"new", timestamp=OLD)
+    assert (done.base_offset, partition.visible[-1], partition.trouble) == (1, (1, None), [])
+    assert partition.log.end_offset == partition.reopen().log.end_offset == 2
+
+
+@proves("T1")
+def test_an_offline_partition_plans_no_segments(tmp_path: Path) -> None:
+    disk = SimulatedDisk(tmp_path / "disk")
+    partition = Partition(disk.folder / "p", disk, SETTINGS)
+    partition.put(b"acked")
+    disk.fail("sync", OSError(ENOSPC, "no"), name=".log")
+    partition.append(batch(b"lost"))
+    partition.commit()
+    assert partition.log.offline is not None
+    size = partition.log.size_bytes
+    for _ in range(5):
+        partition.log.apply_retention(OLD)
+        partition.commit()
+    assert partition.log.size_bytes <= size + 4096
+
+
+@proves("T1")
 def test_after_a_restart_the_latest_timestamp_of_a_segment_is_looked_up_when_needed(tmp_path: Path) -> None:
     partition = filled(tmp_path / "p").reopen(clean=True)
     deleted: list[int] = []

@@ -83,8 +83,9 @@ class Appending:
 
     @property
     def idle(self) -> bool:
-        """Nothing is on its way to the disk."""
-        return not self._pending
+        """Nothing is on its way to the disk, also no segment."""
+        segments, written = self._reading.segments, self._tail.written
+        return not self._pending and written is not None and segments[-1] is written.segment
 
     def append(self, batch: Buffer, header: BatchHeader, now_ms: int, release: Release | None) -> Appended:
         producer_id = header.producer_id
