@@ -315,6 +315,8 @@ def test_a_full_group_takes_no_member_of_either_protocol() -> None:
         ({"protocols": {"own": b"mine"}}, b"", "not understood"),
         ({}, b"mine", "not understood"),
         ({"settings": {"consumer_max_members": 1}}, b"", "group.consumer.max.size"),
+        ({"settings": {"consumer_migration_policy": "disabled"}}, b"", "group.consumer.migration.policy"),
+        ({"settings": {"consumer_migration_policy": "downgrade"}}, b"", "group.consumer.migration.policy"),
     ],
 )
 def test_a_classic_group_that_cannot_be_turned_stays_as_it_is(
@@ -328,6 +330,17 @@ def test_a_classic_group_that_cannot_be_turned_stays_as_it_is(
     assert reply.error_message is not None
     assert reason in reply.error_message
     assert shell.heartbeat(old.member_id, 1) == 0
+    shell.check_folds()
+
+
+@proves("T3")
+def test_a_group_that_may_not_go_back_serves_its_classic_members_as_it_is() -> None:
+    shell, old = mixed(consumer_migration_policy="upgrade")
+    shell.beat("new", -1)
+    assert shell.heartbeat(old, 2) == E.REBALANCE_IN_PROGRESS
+    assert joins(shell, old).generation_id == 3
+    assert got(shell, shell.sync(old, 3)) == set(ALL)
+    assert shell.enter("new", "orders").error_code == 0
     shell.check_folds()
 
 

@@ -111,7 +111,7 @@ def topics_changed(state: Groups, topics: Mapping[str, Topic], changed: Iterable
 def _offsets_gone(state: Groups, names: set[str]) -> Decision:
     """Offsets of those of the topics that are no more. A crash may have come between a topic's end and theirs."""
     gone = names - state.live.topics.keys()
-    if not gone or not state.offsets:
+    if not gone or not (state.offsets or state.pending):
         return Decision([], [])
     from tidelog.broker.groups.removal import decide_topics_deleted
 

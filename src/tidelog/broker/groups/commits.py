@@ -57,7 +57,7 @@ NOTHING_COMMITTED = CommittedOffset(-1, -1, "", 0)
 
 
 def decide_commit(state: Groups, request: OffsetCommitRequest, version: int, ticket: Ticket, now: Instant) -> Decision:
-    refused = _commit_error(state, request, version, now)
+    refused = commit_error(state, request, version, now)
     records: list[NewRecord] = []
     reply = OffsetCommitResponse()
     for topic in request.topics:
@@ -91,7 +91,7 @@ def _place_error(
     return ErrorCode.NONE
 
 
-def _commit_error(state: Groups, request: OffsetCommitRequest, version: int, now: Instant) -> int:
+def commit_error(state: Groups, request: OffsetCommitRequest, version: int, now: Instant) -> int:
     if len(request.group_id) > MAX_GROUP_ID_LENGTH:
         return ErrorCode.INVALID_GROUP_ID
     consumer = state.consumer.get(request.group_id)

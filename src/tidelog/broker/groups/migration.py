@@ -96,6 +96,8 @@ def upgraded(state: Groups, classic: LiveGroup) -> Group | str:
 
     Members that have never had an answer stay behind: they own nothing, and come again.
     """
+    if classic.members and not state.live.settings.may_upgrade:
+        return "it has members of the classic protocol, and group.consumer.migration.policy forbids the change"
     if classic.members and classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return f"its members are no consumers, their protocol is {classic.protocol_type!r}"
     if len(classic.members) >= state.live.settings.consumer_max_members:
@@ -161,7 +163,8 @@ def let_go(state: Groups, classic: LiveGroup, group: Group, now: Instant) -> lis
 def goes_back(state: Groups, before: Group, after: Group) -> bool:
     """Whether the last member that spoke KIP-848 is gone and others stay."""
     return (
-        0 < len(after.members) <= state.live.settings.max_members
+        state.live.settings.may_downgrade
+        and 0 < len(after.members) <= state.live.settings.max_members
         and all(one.classic is not None for one in after.members.values())
         and any(one.classic is None for one in before.members.values())
     )

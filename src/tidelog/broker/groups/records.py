@@ -7,6 +7,8 @@
                                                                 has, gives back and shall have; if it speaks the
                                                                 classic protocol, what it said in JoinGroup
     {"v":1,"kind":"offset","group":G,"topic":T,"partition":P}   a committed offset
+    {"v":1,"kind":"pending","group":G,"producer":I,"topic":T,"partition":P}
+                                                                one that an open transaction of producer I commits
 
 Rules: keys are written in this order of fields, so that equal keys are equal bytes. Opaque bytes are base64, topic
 ids hexadecimal, partitions `{topic id: [partition, ...]}`. A key of a newer version, or of a kind that is not listed,
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from tidelog.broker.groups.consumer_group import Partitions
 
 VERSION = 1
-KINDS = ("classic", "consumer", "member", "offset")
+KINDS = ("classic", "consumer", "member", "offset", "pending")
 
 
 def group_key(kind: str, group: str) -> bytes:
@@ -37,6 +39,11 @@ def member_key(group: str, member: str) -> bytes:
 
 def offset_key(group: str, topic: str, partition: int) -> bytes:
     return _dump({"v": VERSION, "kind": "offset", "group": group, "topic": topic, "partition": partition})
+
+
+def pending_key(group: str, producer_id: int, topic: str, partition: int) -> bytes:
+    place = {"topic": topic, "partition": partition}
+    return _dump({"v": VERSION, "kind": "pending", "group": group, "producer": producer_id, **place})
 
 
 def value_bytes(value: Mapping[str, Any]) -> bytes:

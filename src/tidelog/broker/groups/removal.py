@@ -14,7 +14,7 @@ from tidelog.broker.groups.classic_group import CONSUMER_PROTOCOL_TYPE
 from tidelog.broker.groups.commits import is_read
 from tidelog.broker.groups.consumer_group import changes
 from tidelog.broker.groups.phases import Event, Phase
-from tidelog.broker.groups.records import group_key, offset_key
+from tidelog.broker.groups.records import group_key, offset_key, pending_key
 from tidelog.broker.groups.state import Groups
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -32,8 +32,19 @@ def decide_delete_groups(state: Groups, request: DeleteGroupsRequest, ticket: Ti
         else:
             records += _tombstones(state, group_id)
             records += [NewRecord(offset_key(group_id, *place), None) for place in state.offsets.get(group_id, {})]
+            records += _pending_tombstones(state, group_id)
         reply.results.append(DeletableGroupResult(group_id=group_id, error_code=error_code))
     return Decision(records, [(ticket, reply)])
+
+
+def _pending_tombstones(state: Groups, group_id: str, names: Collection[str] | None = None) -> list[NewRecord]:
+    """What ends a group's pending offsets, of these topics or of all: their transactions find nothing to commit."""
+    return [
+        NewRecord(pending_key(group_id, producer_id, *place), None)
+        for producer_id, offsets in state.pending.get(group_id, {}).items()
+        for place in offsets
+        if names is None or place[0] in names
+    ]
 
 
 def has_members(state: Groups, group_id: str, *, or_pending: bool = False) -> bool:
@@ -65,6 +76,8 @@ def decide_topics_deleted(state: Groups, names: Collection[str]) -> Decision:
         for name, index in offsets
         if name in gone
     ]
+    for group_id in state.pending:
+        records += _pending_tombstones(state, group_id, gone)
     return Decision(records, [])
 
 
@@ -82,7 +95,8 @@ def decide_retention(state: Groups, now: Instant) -> Decision:
         ]
         records += [NewRecord(offset_key(group_id, *place), None) for place in old]
         deserted = since_ms + settings.offsets_retention_check_interval_ms <= now.wall_ms
-        if len(old) == len(offsets) and deserted and not has_members(state, group_id, or_pending=True):
+        empty = len(old) == len(offsets) and group_id not in state.pending
+        if empty and deserted and not has_members(state, group_id, or_pending=True):
             records += _tombstones(state, group_id)
     return Decision(records, [])
 

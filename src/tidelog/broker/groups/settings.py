@@ -43,6 +43,15 @@ class GroupSettings(NamedTuple):
     offsets_retention_check_interval_ms: int = 600_000
     max_groups: int = 100_000
     consumer_assignors: tuple[str, ...] = ("uniform", "range")  # the first is the default
+    consumer_migration_policy: str = "bidirectional"
+
+    @property
+    def may_upgrade(self) -> bool:
+        return self.consumer_migration_policy in ("bidirectional", "upgrade")
+
+    @property
+    def may_downgrade(self) -> bool:
+        return self.consumer_migration_policy in ("bidirectional", "downgrade")
 
     @property
     def offsets_retention_ms(self) -> int:
@@ -55,4 +64,9 @@ def settings_from(values: Mapping[str, object]) -> GroupSettings:
     if isinstance(assignors, str):
         assignors = [name.strip() for name in assignors.split(",")]
     names = tuple(str(name) for name in assignors) if isinstance(assignors, list | tuple) else ()
-    return GroupSettings(**found, consumer_assignors=names or GroupSettings().consumer_assignors)
+    kept = GroupSettings()
+    return GroupSettings(
+        **found,
+        consumer_assignors=names or kept.consumer_assignors,
+        consumer_migration_policy=str(values.get("group.consumer.migration.policy") or kept.consumer_migration_policy),
+    )

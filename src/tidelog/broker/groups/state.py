@@ -3,9 +3,10 @@
     classic     classic groups as they were after their last completed rebalance     records "classic"
     consumer    KIP-848 groups                                                       records "consumer" and "member"
     offsets     committed offsets by group, topic and partition                      records "offset"
+    pending     offsets that open transactions commit, by group and producer         records "pending"
     live        running rebalances, parked requests, deadlines                       none: a restart begins it anew
 
-Rules: `classic`, `consumer` and `offsets` change in `apply` alone. `live` changes in decisions, at once; it holds
+Rules: `classic`, `consumer`, `offsets` and `pending` change in `apply` alone. `live` changes in decisions, at once; it holds
 nothing that a record would not bring back or a client would not repeat. A group id is in `classic` or in `consumer`,
 never in both; one that is only in `offsets` is a *simple* group: consumers that commit without being members. The
 records of one decision must reach the topic together.
@@ -25,7 +26,7 @@ from tidelog.broker.groups.classic_group import KeptGroup, LiveGroup, group_valu
 from tidelog.broker.groups.consumer_group import Group, Member, changes, new_group, parse_member
 from tidelog.broker.groups.deadlines import Deadlines
 from tidelog.broker.groups.offsets import CommittedOffset, offset_value, parse_offset
-from tidelog.broker.groups.records import group_key, offset_key, parse_key, parse_value, value_bytes
+from tidelog.broker.groups.records import group_key, offset_key, parse_key, parse_value, pending_key, value_bytes
 from tidelog.broker.groups.settings import GroupSettings
 
 
@@ -77,6 +78,7 @@ class Groups:
     classic: dict[str, KeptGroup] = field(default_factory=dict)
     consumer: dict[str, Group] = field(default_factory=dict)
     offsets: dict[str, dict[tuple[str, int], CommittedOffset]] = field(default_factory=dict)
+    pending: dict[str, dict[int, dict[tuple[str, int], CommittedOffset]]] = field(default_factory=dict)
     live: Live = field(default_factory=Live, compare=False)
 
     def live_group(self, group_id: str) -> LiveGroup | None:
@@ -87,7 +89,8 @@ class Groups:
         return group
 
     def ids(self) -> set[str]:
-        return self.classic.keys() | self.consumer.keys() | self.offsets.keys() | self.live.classic.keys()
+        kept = self.classic.keys() | self.consumer.keys() | self.offsets.keys() | self.pending.keys()
+        return kept | self.live.classic.keys()
 
     def is_known(self, group_id: str) -> bool:
         return (
@@ -95,15 +98,20 @@ class Groups:
             or group_id in self.live.classic
             or group_id in self.classic
             or group_id in self.consumer
+            or group_id in self.pending
         )
 
     def has_room_for(self, group_id: str) -> bool:
         if self.is_known(group_id):
             return True
         most = self.live.settings.max_groups
-        counts = len(self.classic) + len(self.consumer) + len(self.offsets) + len(self.live.classic)
+        kept = len(self.classic) + len(self.consumer) + len(self.offsets) + len(self.pending)
         # The sum counts most groups more than once; the exact count is made only near the limit.
-        return counts < most or len(self.ids()) < most
+        return kept + len(self.live.classic) < most or len(self.ids()) < most
+
+    def is_pending(self, group_id: str, place: tuple[str, int]) -> bool:
+        """Whether an open transaction may change this offset when it ends."""
+        return group_id in self.pending and any(place in one for one in self.pending[group_id].values())
 
 
 def fresh() -> Groups:
@@ -117,6 +125,8 @@ def apply(state: Groups, key: bytes, value: bytes | None) -> None:
     content = parse_value(value) if value is not None else None
     if parsed["kind"] == "offset":
         _apply_offset(state, group, (parsed["topic"], parsed["partition"]), content)
+    elif parsed["kind"] == "pending":
+        _apply_pending(state, group, parsed["producer"], (parsed["topic"], parsed["partition"]), content)
     elif parsed["kind"] == "member":
         _apply_member(state, group, parsed["member"], content)
     elif parsed["kind"] == "classic":
@@ -140,6 +150,21 @@ def _apply_offset(state: Groups, group: str, place: tuple[str, int], content: di
             del state.offsets[group]
 
 
+def _apply_pending(
+    state: Groups, group: str, producer_id: int, place: tuple[str, int], content: dict[str, Any] | None
+) -> None:
+    by_producer = state.pending.setdefault(group, {})
+    offsets = by_producer.setdefault(producer_id, {})
+    if content is not None:
+        offsets[place] = parse_offset(content)
+    else:
+        offsets.pop(place, None)
+    if not offsets:
+        del by_producer[producer_id]
+    if not by_producer:
+        del state.pending[group]
+
+
 def _apply_member(state: Groups, group_id: str, member_id: str, content: dict[str, Any] | None) -> None:
     if content is not None:
         # In place: this dictionary is the state's own, decisions make new ones.
@@ -157,3 +182,7 @@ def to_records(state: Groups) -> Iterable[NewRecord]:
     for group_id, offsets in state.offsets.items():
         for (topic, partition), committed in offsets.items():
             yield NewRecord(offset_key(group_id, topic, partition), value_bytes(offset_value(committed)))
+    for group_id, by_producer in state.pending.items():
+        for producer_id, pending in by_producer.items():
+            for (topic, partition), one in pending.items():
+                yield NewRecord(pending_key(group_id, producer_id, topic, partition), value_bytes(offset_value(one)))

@@ -5,7 +5,7 @@ Those of consumer groups (KIP-848) are the defaults of the groups' own settings 
 
 from __future__ import annotations
 
-from tidelog.broker.settings.setting import INT, INT_MAX, LIST, LONG, Setting, at_least, each_of
+from tidelog.broker.settings.setting import INT, INT_MAX, LIST, LONG, STRING, Setting, at_least, each_of, one_of
 
 UNLIMITED = str(INT_MAX)
 BOUNDED = "one process has a bound, and it has a name"
@@ -82,6 +82,13 @@ GROUPS = [
         at_least(1),
         kafka=UNLIMITED,
         because=BOUNDED,
+    ),
+    Setting(
+        "group.consumer.migration.policy",
+        STRING,
+        "bidirectional",
+        "Whether a group with members changes its protocol: to KIP-848 (upgrade), back (downgrade), both or never.",
+        one_of("bidirectional", "upgrade", "downgrade", "disabled"),
     ),
     Setting(
         "offset.metadata.max.bytes",
