@@ -9,6 +9,12 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 RECORD = Path("src/tidelog/record")
-PARTS = [str(RECORD / name) for name in ("decode.pxi", "encode.pxi", "bytes.h", "crc32c.h", "decode.h", "encode.h")]
+PARTS = [
+    str(RECORD / name)
+    for name in (
+        *("decode.pxi", "encode.pxi", "compact.pxi"),
+        *("bytes.h", "crc32c.h", "decode.h", "encode.h", "compact.h"),
+    )
+]
 
 setup(ext_modules=[Extension("tidelog.record._codec", [str(RECORD / "_codec.pyx")], depends=PARTS, optional=True)])

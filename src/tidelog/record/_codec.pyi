@@ -6,11 +6,14 @@ from typing import TypeVar
 from tidelog.record.header import (
     BatchHeader,
     Buffer,
+    Compress,
     Decoded,
     DecodedBinary,
     DecodedHeaders,
     Decompress,
     EncodableRow,
+    Filtered,
+    Gap,
     Scan,
 )
 
@@ -59,3 +62,24 @@ def encode_columns(
 ) -> tuple[bytearray, int]: ...
 def rows(make: type[Made], parts: Decoded, count: int, start: int, stop: int) -> list[Made]: ...
 def murmur2(key: Buffer) -> int: ...
+
+class KeyMap:
+    def __init__(self, capacity: int) -> None: ...
+    def __len__(self) -> int: ...
+
+def note_keys(
+    keys: KeyMap, buffer: Buffer, verdicts: Buffer, start: int, decompress: Decompress, limit: int
+) -> int: ...
+def filter_records(
+    keys: KeyMap,
+    buffer: Buffer,
+    verdicts: Buffer,
+    known_up_to: int,
+    now: int,
+    horizon: int,
+    discard: bool,
+    gap: Gap | None,
+    decompress: Decompress,
+    compress: Compress,
+    limit: int,
+) -> Filtered: ...

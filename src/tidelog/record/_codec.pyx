@@ -11,10 +11,12 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyB
 from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
-from tidelog.errors import UsageError
+from os import urandom as _urandom
+
+from tidelog.errors import MalformedBatch, UsageError
 from tidelog.record.fault import batch_fault, record_fault, scan_error
 from tidelog.record.header import BatchHeader as _BatchHeader, Scan as _Scan
 
@@ -86,6 +88,38 @@ cdef extern from "encode.h":
     Encoded put_records(const Rows* rows, int64_t first, int64_t last, uint8_t* out, int64_t capacity, int64_t* used,
                         int64_t* next, int64_t* max_timestamp, int64_t* base_timestamp) noexcept nogil
 
+cdef extern from "compact.h":
+    ctypedef struct KeySlot:
+        int64_t next
+    ctypedef struct KeyTable:
+        KeySlot* slots
+        size_t size, used, limit
+        void* secret
+    ctypedef struct Filter:
+        KeyTable* keys
+        int64_t known_up_to, now, horizon
+        int discard
+        int64_t gap_base, gap_next
+        int32_t gap_epoch
+        Vector out, plain, kept
+        int64_t seen, left, keyless, unreadable
+    ctypedef struct Made:
+        int64_t count
+    ctypedef enum Progress:
+        FILTERED, NEEDS_PLAIN, CUT_SHORT, OUT_OF_MEMORY
+    ctypedef enum Outcome:
+        AS_IT_IS, EMPTIED, MADE_ANEW, MADE_NOTHING
+    void part_of(const uint8_t* p, const uint8_t* records, const uint8_t* end, Part* part) noexcept nogil
+    int64_t note_part(KeyTable* keys, const Part* part, int64_t start) noexcept nogil
+    Progress note_batches(KeyTable* keys, const uint8_t** cursor, const uint8_t* end, const uint8_t* verdicts,
+                          int64_t count, int64_t start, int64_t* batch, int64_t* full) noexcept nogil
+    Outcome filter_part(Filter* f, const Part* part, const uint8_t* p, int verdict, Made* made) noexcept nogil
+    Progress filter_batches(Filter* f, const uint8_t** cursor, const uint8_t* end, const uint8_t* verdicts,
+                            int64_t count, int64_t* batch) noexcept nogil
+    int put_outcome(Filter* f, Outcome outcome, const uint8_t* p, size_t size, int verdict) noexcept nogil
+    int begin_batch(Filter* f, const uint8_t* p, size_t size, const Made* made) noexcept nogil
+    int end_batch(Filter* f, const uint8_t* data, size_t size) noexcept nogil
+
 cdef extern from *:
     """
     /* A named tuple without the plain tuple that its constructor copies. Items are set right after. */
@@ -120,6 +154,8 @@ cdef enum:
     LIKELY_KEYS = 8  # room for keys at first: this part of all bytes
     TAKE_OVER_FROM = 1 << 13  # bytes from which on an object of their own is cheaper than a copy
     RELEASE_BYTES = 1 << 18
+    MAX_KEYS = 1 << 30
+    SPARE_SLOTS = 9  # one free slot for as many keys: a search goes on until it finds one
 
 cdef uint8_t[1] NOTHING  # stands for the address that an empty buffer may lack
 crc32c_init()
@@ -353,3 +389,4 @@ def scan(buffer, Py_ssize_t position=0, *, bint crc=True):
 
 include "decode.pxi"
 include "encode.pxi"
+include "compact.pxi"

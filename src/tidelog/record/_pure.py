@@ -7,6 +7,9 @@ the parts, so that it can stand where `_codec` stands.
 
 from __future__ import annotations
 
+from tidelog.record._pure_compact import KeyMap as KeyMap
+from tidelog.record._pure_compact import filter_records as filter_records
+from tidelog.record._pure_compact import note_keys as note_keys
 from tidelog.record._pure_crc import crc32c as crc32c
 from tidelog.record._pure_decode import decode as decode
 from tidelog.record._pure_decode import rows as rows

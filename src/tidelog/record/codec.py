@@ -15,19 +15,23 @@ Errors are `MalformedBatch` and its kinds. The same function in `_pure` says in 
     scan(buffer, position=0, *, crc=True)       whole good batches in a row, and why the row ends
     murmur2(key)                                the hash of `partitioner`
     decode, rows, encode_rows, encode_columns   the inside of `columns`, which is how they are called
+    KeyMap, note_keys, filter_records           the inside of `compacting`, likewise
 """
 
 from __future__ import annotations
 
 try:
     from tidelog.record._codec import (
+        KeyMap,
         check,
         crc32c,
         decode,
         encode_columns,
         encode_rows,
         engine,
+        filter_records,
         murmur2,
+        note_keys,
         patch,
         peek,
         restamp,
@@ -41,14 +45,17 @@ try:
 except ImportError as error:
     import warnings
 
-    from tidelog.record._pure import (
+    from tidelog.record._pure import (  # type: ignore[assignment]
+        KeyMap,
         check,
         crc32c,
         decode,
         encode_columns,
         encode_rows,
         engine,
+        filter_records,
         murmur2,
+        note_keys,
         patch,
         peek,
         restamp,
@@ -68,13 +75,16 @@ except ImportError as error:
 
 __all__ = [
     "COMPILED",
+    "KeyMap",
     "check",
     "crc32c",
     "decode",
     "encode_columns",
     "encode_rows",
     "engine",
+    "filter_records",
     "murmur2",
+    "note_keys",
     "patch",
     "peek",
     "restamp",

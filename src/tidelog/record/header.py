@@ -48,6 +48,7 @@ COMPRESSION_BITS = 0x07
 APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
+DELETE_HORIZON_BIT = 0x40
 TRANSACTION_BITS = TRANSACTIONAL_BIT | CONTROL_BIT
 LAST_COMPRESSION = 4
 
@@ -123,3 +124,12 @@ Decoded: TypeAlias = tuple[Buffer, Buffer, DecodedBinary, DecodedBinary, Decoded
 HeaderPairs: TypeAlias = tuple[tuple[str, bytes | None], ...]
 Decompress: TypeAlias = Callable[[int, memoryview, int], Buffer]
 EncodableRow: TypeAlias = tuple[Buffer | None, Buffer | None, Iterable[tuple[str | bytes, Buffer | None]] | None, int]
+
+# Compaction (compacting.py): what is said about a batch, and offsets without records, (base, next, leader epoch).
+FILTER, KEEP, DROP = range(3)
+VERDICT_KINDS = 0x03
+REMEMBER_BIT = 0x04
+SET_HORIZON_BIT = 0x08
+Gap: TypeAlias = tuple[int, int, int]
+Filtered: TypeAlias = tuple[Buffer, Gap | None, int, int, int, int]  # data, gap, seen, left, keyless, unreadable
+Compress: TypeAlias = Callable[[int, memoryview], Buffer]
