@@ -116,7 +116,7 @@ class Housekeeping:
         if self._busy:
             return
         partition = self._scrubbing
-        while partition is None:
+        while partition is None or partition.dropped:
             at = next(self._scrub_walk, None)
             if at is None:
                 self._scrub_walk = self._broker.partition_names()
@@ -130,7 +130,7 @@ class Housekeeping:
     def _scrubbed(self, result: object, error: BaseException | None) -> None:
         self._busy = False
         partition, self._scrubbing = self._scrubbing, None
-        if partition is None:
+        if partition is None or partition.dropped:  # what goes wrong with a folder that is being removed is no news
             return
         if error is not None:
             self._broker.logger.error("scrub failed", topic=partition.topic, partition=partition.index, error=error)
