@@ -10,7 +10,7 @@ one. A hole that is come upon is known at once, and told to `on_hole`, which see
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 
 from tidelog.errors import CorruptBatch, HoleError, MalformedBatch, OffsetOutOfRange, TruncatedBatch
@@ -98,6 +98,19 @@ class Reading:
         if segment.base_offset > visible.segment.base_offset or following == len(segments):
             return Boundary(HEADER_BLOCK, segment.base_offset)
         return Boundary(segment.end, segments[following].base_offset)
+
+    def offset_behind(self, segment: Segment, position: int) -> int:
+        """An offset that no batch before a position has: the lowest that is known without looking at the disk."""
+        end = self.end_of(segment)
+        if position >= end.position:
+            return end.offset
+        offsets, positions = segment.recent
+        at = bisect_left(positions, position)
+        if positions and positions[0] <= position and at < len(offsets):
+            return min(offsets[at], end.offset)
+        index = segment.index
+        following = index.after_position(position - 1) if index is not None else None
+        return end.offset if following is None else min(following.offset, end.offset)
 
     def bytes_between(self, start: int, stop: int) -> int:
         """About how many bytes there are from one offset to another, without looking at the disk."""

@@ -32,6 +32,7 @@ class Asked(NamedTuple):
 class Reader(Protocol):
     def find_slice(self, asked: Asked) -> Slice | None: ...
     def found_bad(self, segment: Segment, start: Boundary, fault: str) -> HoleError: ...
+    def offset_behind(self, segment: Segment, position: int) -> int: ...
 
 
 class Slice:
@@ -64,6 +65,11 @@ class Slice:
     def read(self) -> bytes:
         """The bytes, unchecked unless it `is_hot` or was warmed."""
         return read_fully(self._files, self._held().fd, self.size, self.position)
+
+    @property
+    def stop_offset(self) -> int:
+        """Every record of it is below; how far below is not looked up."""
+        return self._reader.offset_behind(self._segment, self.position + self.size)
 
     def is_hot(self) -> bool:
         if not self._segment.checked.covers(self.position, self.position + self.size):

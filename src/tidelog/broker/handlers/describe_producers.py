@@ -1,8 +1,6 @@
-"""DescribeProducers: the idempotent producers that a partition remembers.
+"""DescribeProducers: the idempotent producers that a partition remembers, and where their open transactions begin.
 
-    v0    the first
-
-There are no transactions yet, so none is open.
+v0    the first
 """
 
 from __future__ import annotations
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from tidelog.broker.connection import Call
 
 NO_COORDINATOR_EPOCH = -1
+NOTHING_OPEN = -1
 
 
 def handle(broker: Broker, request: DescribeProducersRequest, call: Call) -> None:
@@ -53,6 +52,7 @@ def _describe(index: int, partition: Partition | int) -> PartitionResponse:
         return PartitionResponse(partition_index=index, error_code=partition)
     if not partition.log.loaded:
         return PartitionResponse(partition_index=index, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
+    open_transactions = partition.log.open_transactions()
     return PartitionResponse(
         partition_index=index,
         active_producers=[
@@ -62,6 +62,7 @@ def _describe(index: int, partition: Partition | int) -> PartitionResponse:
                 last_sequence=producer.last_sequence,
                 last_timestamp=producer.last_timestamp,
                 coordinator_epoch=NO_COORDINATOR_EPOCH,
+                current_txn_start_offset=open_transactions.get(producer_id, NOTHING_OPEN),
             )
             for producer_id, producer in sorted(partition.log.producers.items())
         ],

@@ -10,6 +10,10 @@
 A fetch in the middle of a batch gets the whole batch. No byte above the high watermark leaves: what is not synced
 is not visible. Bytes come from the page cache by `sendfile`; a slice that is not in it is first read in a worker
 thread, so that a consumer far behind does not stop the loop.
+
+With isolation level 1, read committed, no byte leaves above the last stable offset, where the oldest open transaction
+begins, and the reply lists the aborted transactions among what it carries, for the client to leave out. That takes a
+partition that is loaded.
 """
 
 from __future__ import annotations
@@ -20,9 +24,11 @@ from tidelog.broker.loading import find, off_loop
 from tidelog.broker.partition import Partition
 from tidelog.broker.waiting import WaitingFetch
 from tidelog.errors import HoleError, OffsetOutOfRange, StorageError
+from tidelog.log.log import Log
 from tidelog.log.slice import Cold, Slice
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.fetch import (
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -36,6 +42,8 @@ if TYPE_CHECKING:
 
 MAX_WAIT_MS = 60_000
 TOPIC_ID_SINCE = 13
+READ_COMMITTED = 1
+NOT_KNOWN = -1
 
 
 def handle(broker: Broker, request: FetchRequest, call: Call) -> FetchResponse | None:
@@ -52,12 +60,13 @@ def handle(broker: Broker, request: FetchRequest, call: Call) -> FetchResponse |
 class _Fetch:
     """One fetch request: looked at as often as it is woken, answered once."""
 
-    __slots__ = ("_broker", "_call", "_request", "_wanted")
+    __slots__ = ("_broker", "_call", "_committed", "_request", "_wanted")
 
     def __init__(self, broker: Broker, request: FetchRequest, call: Call) -> None:
         self._broker = broker
         self._request = request
         self._call = call
+        self._committed = request.isolation_level == READ_COMMITTED
         self._wanted: list[tuple[Any, list[tuple[FetchPartition, Partition | int]]]] = []
         for topic in request.topics:
             name = broker.topics.name_of(topic.topic, topic.topic_id)
@@ -75,8 +84,11 @@ class _Fetch:
                 if not isinstance(partition, Partition) or partition.dropped or self._refused(part, partition):
                     return True
                 log = partition.log
-                if part.fetch_offset < log.high_watermark:
-                    available += 1 if least <= 1 else log.bytes_between(part.fetch_offset, log.high_watermark)
+                if self._committed and not log.loaded:
+                    return True
+                end = log.last_stable_offset if self._committed else log.high_watermark
+                if part.fetch_offset < end:
+                    available += 1 if least <= 1 else log.bytes_between(part.fetch_offset, end)
                 elif not log.start_offset <= part.fetch_offset <= log.end_offset:
                     return True
         return available >= least or not self._wanted
@@ -127,14 +139,16 @@ class _Fetch:
             reply.error_code = self._why_none(partition)
             return reply, None
         log = partition.log
-        reply.high_watermark = reply.last_stable_offset = log.high_watermark
+        reply.last_stable_offset = log.last_stable_offset if log.loaded else NOT_KNOWN
+        reply.high_watermark = log.high_watermark
         reply.log_start_offset = log.start_offset
         reply.error_code = self._refused(part, partition)
         if reply.error_code or budget <= 0:
             return reply, None
         piece = None
         try:
-            piece = log.read(part.fetch_offset, min(part.partition_max_bytes, budget), wait=wait)
+            limit = self._limit(reply, log, wait) if self._committed else None
+            piece = log.read(part.fetch_offset, min(part.partition_max_bytes, budget), limit=limit, wait=wait)
             if wait and piece is not None and not piece.is_hot():
                 piece.warm()  # here, so that damage fails this partition and not the whole fetch
         except OffsetOutOfRange:
@@ -147,11 +161,29 @@ class _Fetch:
             reply.error_code = ErrorCode.OFFSET_OUT_OF_RANGE if gone else ErrorCode.KAFKA_STORAGE_ERROR
         if piece is not None and not reply.error_code:
             reply.records = piece
+            if self._committed:
+                reply.aborted_transactions = _aborted(log, part.fetch_offset, piece)
             return reply, piece
         return reply, None
+
+    def _limit(self, reply: PartitionData, log: Log, wait: bool) -> int:
+        if not log.loaded:
+            if not wait:
+                raise Cold
+            reply.last_stable_offset = log.last_stable_offset
+            reply.high_watermark = log.high_watermark
+        reply.aborted_transactions = []
+        return reply.last_stable_offset
 
     def _why_none(self, partition: Partition | int) -> int:
         if partition == ErrorCode.KAFKA_STORAGE_ERROR:
             return ErrorCode.KAFKA_STORAGE_ERROR
         by_id = self._call.version >= TOPIC_ID_SINCE
         return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _aborted(log: Log, offset: int, piece: Slice) -> list[AbortedTransaction]:
+    return [
+        AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+        for aborted in log.aborted(offset, piece.stop_offset)
+    ]

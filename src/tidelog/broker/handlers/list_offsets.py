@@ -8,6 +8,9 @@
 
 Nothing is tiered here: -4 is the earliest offset, -5 is none, -6 is the earliest too. The latest offset of a partition
 is known; the others, with their epochs, may be on disk: they are looked up in a worker thread.
+
+With isolation level 1, read committed, the latest offset is the last stable one, where the oldest open transaction
+begins, which only a loaded partition knows; what is behind it is not found by its time either.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from tidelog.broker.connection import Call
 
 EPOCHS_SINCE = 4
+READ_COMMITTED = 1
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
 
 Search = tuple[ListOffsetsPartitionResponse, Partition, int]
@@ -41,16 +45,20 @@ def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> None:
         (topic.name, part.partition_index)
         for topic in request.topics
         for part in topic.partitions
-        if part.timestamp != LATEST
+        if part.timestamp != LATEST or request.isolation_level == READ_COMMITTED
     ]
     when_loaded(broker, call, on_disk, lambda: _answer_all(broker, request, call))
 
 
 def _answer_all(broker: Broker, request: ListOffsetsRequest, call: Call) -> None:
     searches: list[Search] = []
+    committed = request.isolation_level == READ_COMMITTED
     topics = []
     for topic in request.topics:
-        parts = [_answer(find(broker, topic.name, part.partition_index), part, searches) for part in topic.partitions]
+        parts = [
+            _answer(find(broker, topic.name, part.partition_index), part, committed, searches)
+            for part in topic.partitions
+        ]
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=parts))
     response = ListOffsetsResponse(topics=topics)
     if not searches:
@@ -59,7 +67,7 @@ def _answer_all(broker: Broker, request: ListOffsetsRequest, call: Call) -> None
 
     def search() -> None:
         for reply, partition, timestamp in searches:
-            _search(reply, partition, timestamp)
+            _search(reply, partition, timestamp, committed)
 
     def done(_result: object, error: BaseException | None) -> None:
         if error is not None:
@@ -79,7 +87,7 @@ def _reply(call: Call, response: ListOffsetsResponse) -> None:
 
 
 def _answer(
-    partition: Partition | int, part: ListOffsetsPartition, searches: list[Search]
+    partition: Partition | int, part: ListOffsetsPartition, committed: bool, searches: list[Search]
 ) -> ListOffsetsPartitionResponse:
     reply = ListOffsetsPartitionResponse(partition_index=part.partition_index, timestamp=-1, offset=-1, leader_epoch=-1)
     if not isinstance(partition, Partition):
@@ -91,8 +99,11 @@ def _answer(
         fenced = known < log.leader_epoch
         reply.error_code = ErrorCode.FENCED_LEADER_EPOCH if fenced else ErrorCode.UNKNOWN_LEADER_EPOCH
         return reply
-    if part.timestamp == LATEST:
-        reply.offset, reply.leader_epoch = log.high_watermark, log.leader_epoch
+    if part.timestamp == LATEST and committed and not log.loaded:
+        reply.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    elif part.timestamp == LATEST:
+        reply.offset = log.last_stable_offset if committed else log.high_watermark
+        reply.leader_epoch = log.leader_epoch
     elif part.timestamp in (EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING):
         reply.offset, reply.leader_epoch = log.start_offset, log.epoch_at(log.start_offset)
     elif part.timestamp != LATEST_TIERED:
@@ -100,9 +111,10 @@ def _answer(
     return reply
 
 
-def _search(reply: ListOffsetsPartitionResponse, partition: Partition, timestamp: int) -> None:
+def _search(reply: ListOffsetsPartitionResponse, partition: Partition, timestamp: int, committed: bool) -> None:
     log = partition.log
     try:
+        end = log.last_stable_offset if committed else log.high_watermark
         found = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_at(timestamp)
     except HoleError:
         reply.error_code = ErrorCode.CORRUPT_MESSAGE
@@ -110,6 +122,6 @@ def _search(reply: ListOffsetsPartitionResponse, partition: Partition, timestamp
     except (StorageError, OSError):
         reply.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         return
-    if found is not None:
+    if found is not None and (not committed or found[0] < end):
         reply.offset, reply.timestamp = found
         reply.leader_epoch = log.epoch_at(reply.offset)
