@@ -222,6 +222,43 @@ def test_a_classic_member_that_does_not_come_again_in_time_is_out(joins_in_time:
     assert shell.heartbeat(old, generation) == E.UNKNOWN_MEMBER_ID
 
 
+@proves("T3")
+def test_a_classic_member_that_came_again_in_time_stays() -> None:
+    shell, old = mixed()
+    shell.set_topics(orders=6)
+    assert shell.heartbeat(old, 2) == E.REBALANCE_IN_PROGRESS
+    assert joins(shell, old).generation_id == 3
+    got(shell, shell.sync(old, 3))
+    for _ in range(15):
+        assert shell.heartbeat(old, 3) in (0, E.REBALANCE_IN_PROGRESS)
+        epoch = shell.state.consumer[GROUP].members["new"].epoch
+        shell.beat("new", epoch, owned=shell.state.consumer[GROUP].members["new"].assigned)
+        if shell.heartbeat(old, 3) == E.REBALANCE_IN_PROGRESS:
+            joins(shell, old)
+            got(shell, shell.sync(old, 3))
+        shell.wait(5_000)
+    assert shell.heartbeat(old, 3) == 0
+
+
+@proves("T3")
+def test_who_waited_longer_than_its_session_in_the_classic_group_is_heard_of_again_or_out() -> None:
+    shell = Shell({"orders": 4})
+    one, two = shell.stable(2, protocols=wants())
+    generation = shell.state.classic[GROUP].generation
+    for member in shell.state.live.classic[GROUP].members.values():
+        member.kept = member.kept._replace(assignment=b"")
+    parked = shell.join(one, protocols=wants())
+    for _ in range(3):
+        assert shell.heartbeat(two, generation) == E.REBALANCE_IN_PROGRESS
+        shell.wait(5_000)
+    shell.enter("new", "orders")
+    assert shell.joined(parked).error_code == E.REBALANCE_IN_PROGRESS
+    shell.wait(9_999)
+    assert set(places(shell)) == {one, two, "new"}
+    shell.wait(1)
+    assert set(places(shell)) == {"new"}
+
+
 @proves("T3", "T6")
 def test_a_restart_keeps_a_group_with_members_of_both_protocols() -> None:
     shell, old = mixed()
