@@ -10,6 +10,7 @@
     │   │   └── CorruptBatch       the checksum does not match
     │   ├── OutOfOrderSequence     an idempotent producer left out or repeated a batch
     │   ├── FencedProducer         an idempotent producer whose place a newer one has taken
+    │   ├── OutsideTransaction     a producer with an open transaction wrote a batch that is not part of it
     │   ├── MalformedMessage       bytes that are not a request or a response
     │   │   └── FrameTooLarge      a frame that says it is larger than the limit
     │   ├── BrokerError            the broker answered with an error code (`code`)
@@ -70,6 +71,10 @@ class OutOfOrderSequence(PeerError):
 
 
 class FencedProducer(PeerError):
+    pass
+
+
+class OutsideTransaction(PeerError):
     pass
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from log.partition import Partition, batch
+from log.partition import NOW, Partition, batch
 from proving import proves
-from tidelog.errors import FencedProducer
+from tidelog.errors import FencedProducer, OutsideTransaction
 from tidelog.log.transactions import Aborted
 from tidelog.record import codec
 from tidelog.record.columns import decode
@@ -103,3 +103,22 @@ def test_transactions_are_as_they_were_after_a_restart(partition: Partition, cle
     assert log.open_transactions() == {2: 2}
     assert (log.high_watermark, log.last_stable_offset) == (5, 2)
     assert log.aborted(0, 5) == [Aborted(1, 0, 4)]
+
+
+@proves("T6")
+def test_a_producer_with_an_open_transaction_writes_nothing_outside_of_it(partition: Partition) -> None:
+    write(partition, 1, 0)
+    with pytest.raises(OutsideTransaction, match="producer 1 has a transaction open since offset 0"):
+        partition.append(batch(b"c", producer=(1, 0, 2)))
+    partition.mark(1, commit=True)
+    assert partition.append(batch(b"c", producer=(1, 0, 2))).base_offset == 3
+
+
+@proves("T6")
+def test_a_producer_with_an_open_transaction_is_not_forgotten(partition: Partition) -> None:
+    write(partition, 1, 0)
+    write(partition, 2, 0)
+    partition.mark(2, commit=True)
+    partition.commit()
+    partition.log.apply_retention(NOW + partition.settings.producer_expiration_ms + 1)
+    assert set(partition.log.producers) == {1}

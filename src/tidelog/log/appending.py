@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from tidelog.errors import FencedProducer
+from tidelog.errors import FencedProducer, OutsideTransaction
 from tidelog.log.commit import Committer
 from tidelog.log.files import Buffer
 from tidelog.log.header_block import HEADER_BLOCK
@@ -96,6 +96,11 @@ class Appending:
             if sent is not None:
                 first = sent.last_offset - header.last_offset_delta
                 return Appended(first, sent.last_offset, sent.append_time, True)
+            if producer_id in self.transactions.open and not header.attributes & TRANSACTION_BITS:
+                began = self.transactions.open[producer_id]
+                raise OutsideTransaction(
+                    f"producer {producer_id} has a transaction open since offset {began} and sent a batch without one"
+                )
         assert len(batch) == header.size, "the buffer is one batch and nothing else"
         settings = self.settings
         offset = self.end_offset

@@ -3,6 +3,7 @@
     v3    record batches (v2 format) and transactional ids
     v5    log start offset in the reply          v8    error message and the records at fault
     v9    flexible                               v10   current leader (tagged), never set: there is one node
+    v11   TRANSACTION_ABORTABLE                  v12   a transaction's partitions are named by it
     v13   topics by id
 
 An ack means on disk: the reply leaves when every batch of the request is visible, which for
@@ -11,8 +12,8 @@ cannot outlive a power cut that its topic does not. acks=1 means the same as ack
 promise; an error then ends the connection, as the client has no other way to hear of it.
 
 What is checked here and what is not: one batch a partition, whole, of format 2, CRC right, count as stated
-(`record.codec.check`); sequence and epoch (`log.producers`); size. Records are not parsed: a batch is stored as it
-came.
+(`record.codec.check`); sequence and epoch (`log.producers`); size; of a transactional batch, that its transaction is
+open and names the partition (`transactional_produce`). Records are not parsed: a batch is stored as it came.
 """
 
 from __future__ import annotations
@@ -21,7 +22,14 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.loading import find
 from tidelog.broker.partition import Partition
-from tidelog.errors import CorruptBatch, FencedProducer, MalformedBatch, OutOfOrderSequence, StorageError
+from tidelog.errors import (
+    CorruptBatch,
+    FencedProducer,
+    MalformedBatch,
+    OutOfOrderSequence,
+    OutsideTransaction,
+    StorageError,
+)
 from tidelog.log.log import Log
 from tidelog.record.codec import check
 from tidelog.record.columns import decode
@@ -42,7 +50,6 @@ if TYPE_CHECKING:
 
 TOPIC_ID_SINCE = 13
 NO_TIMESTAMP = -1
-NO_TRANSACTIONS = "there are no transactions yet; they come with the next release"
 RECORD_ERRORS_MAX = 1000  # named one by one; a client takes the others of the batch to be refused with them
 KEYS_LIMIT = 64 << 20  # bytes that a batch may become when its keys are looked at, which is done on the loop
 # A small batch is copied, so that it does not pin the receive buffer until it is written. Not with acks=0: how many of
@@ -50,8 +57,18 @@ KEYS_LIMIT = 64 << 20  # bytes that a batch may become when its keys are looked 
 COPY_BELOW_BYTES = 8192
 
 
-def handle(broker: Broker, request: ProduceRequest, call: Call) -> ProduceResponse | None:
-    waiting = _Waiting(request.acks, call)
+def handle(broker: Broker, request: ProduceRequest, call: Call) -> None:
+    if request.transactional_id is None:
+        _append_all(broker, request, call)
+        return
+    from tidelog.broker.transactional_produce import when_named
+
+    when_named(broker, request, call, lambda error_code: _append_all(broker, request, call, error_code))
+
+
+def _append_all(broker: Broker, request: ProduceRequest, call: Call, unnamed: int = ErrorCode.NONE) -> None:
+    """`unnamed`: why partitions could not be added to the transaction of the batches for them."""
+    waiting = _Waiting(request.acks, call, request.transactional_id, unnamed)
     undecided = broker.undecided()
     if undecided is not None:
         waiting.topics(undecided)
@@ -61,16 +78,17 @@ def handle(broker: Broker, request: ProduceRequest, call: Call) -> ProduceRespon
         parts = [_append(broker, name, part, request, call, waiting) for part in topic.partition_data]
         responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=parts))
     waiting.finish(ProduceResponse(responses=responses))
-    return None
 
 
 class _Waiting:
     """Counts the batches of one request that are not visible yet; the last one lets the reply go."""
 
-    __slots__ = ("_call", "_left", "_response", "acks")
+    __slots__ = ("_call", "_left", "_response", "acks", "transactional_id", "unnamed")
 
-    def __init__(self, acks: int, call: Call) -> None:
+    def __init__(self, acks: int, call: Call, transactional_id: str | None, unnamed: int) -> None:
         self.acks = acks
+        self.transactional_id = transactional_id
+        self.unnamed = unnamed
         self._call = call
         self._left = 1
         self._response: ProduceResponse | None = None
@@ -122,7 +140,7 @@ def _append(
     if not isinstance(partition, Partition):
         by_id = call.version >= TOPIC_ID_SINCE and name is None
         return _fail(reply, ErrorCode.UNKNOWN_TOPIC_ID if by_id else partition, None)
-    refused = broker.refuses_produce(partition.topic, request.acks, request.transactional_id)
+    refused = broker.refuses_produce(partition.topic, request.acks)
     if refused is not None:
         return _fail(reply, *refused)
     try:
@@ -138,6 +156,8 @@ def _append(
         _fail(reply, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, str(error))
     except FencedProducer as error:
         _fail(reply, ErrorCode.INVALID_PRODUCER_EPOCH, str(error))
+    except OutsideTransaction as error:
+        _fail(reply, ErrorCode.INVALID_TXN_STATE, str(error))
     except StorageError as error:
         _fail(reply, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
     return reply
@@ -156,6 +176,7 @@ def _append_batch(
         raise MalformedBatch("produce without a record batch")
     now_ms = broker.now().wall_ms
     header = _check(partition, records, now_ms)
+    _check_writer(broker, partition, header, call, waiting)
     release = None
     if header.size <= COPY_BELOW_BYTES and waiting.acks:
         records = memoryview(bytearray(records))
@@ -189,8 +210,8 @@ def _check(partition: Partition, records: memoryview, now_ms: int) -> BatchHeade
         raise MalformedBatch(f"{size} bytes hold more than one batch; a produce request carries one a partition")
     if header.is_control:
         raise MalformedBatch("a client may not write control batches")
-    if header.is_transactional:
-        raise _Refused(ErrorCode.INVALID_TXN_STATE, NO_TRANSACTIONS)
+    if header.is_transactional and header.producer_id < 0:
+        raise MalformedBatch("a transactional batch without a producer id")
     if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
         raise MalformedBatch(
             f"producer {header.producer_id} sent epoch {header.producer_epoch}, sequence {header.base_sequence};"
@@ -207,6 +228,25 @@ def _check(partition: Partition, records: memoryview, now_ms: int) -> BatchHeade
     if config.compact:
         _check_keys(partition, records)
     return header
+
+
+def _check_writer(broker: Broker, partition: Partition, header: BatchHeader, call: Call, waiting: _Waiting) -> None:
+    """Whether who sends this batch may write it, and now."""
+    transactional_id = waiting.transactional_id
+    writers = partition.config.writers
+    if writers and not (header.is_transactional and (transactional_id or "").startswith(writers)):
+        raise _Refused(
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            f"{partition.topic} has tidelog.writers={writers} and takes records only in transactions of ids that begin"
+            f" so; this one came from {transactional_id!r}",
+        )
+    if header.is_transactional:
+        from tidelog.broker.transactional_produce import refusal
+
+        place = partition.topic, partition.index
+        refused = refusal(broker, transactional_id, header, place, call.version, waiting.unnamed)
+        if refused is not None:
+            raise _Refused(*refused)
 
 
 def _check_keys(partition: Partition, records: memoryview) -> None:
