@@ -132,6 +132,9 @@ def test_a_bad_header_between_the_index_and_the_synced_offset_is_found_when_open
     with pytest.raises(HoleError):
         again.log.read(hole.base_offset, 1)
     assert again.rows(hole.end_offset, 1) is not None
+    third = again.reopen()
+    assert again.log.holes == third.log.holes == (hole,), "it is known from then on, and not found anew"
+    assert third.log.recovery.holes == ()
 
 
 @proves("T1")
