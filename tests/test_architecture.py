@@ -36,7 +36,7 @@ ARROWS = """
 GROUND = {"errors"}
 DOORS = {"__init__.py", "__main__.py"}
 CONFIG_USERS = {"broker", "client", "gateway", "testing", "cli", "logger"}
-LOGGER_USERS = {"broker", "gateway"}
+LOGGER_USERS = {"broker", "cli", "gateway"}
 
 # What reads a clock, a file, a socket or chance, or runs beside the caller.
 OUTSIDE_WORLD = {

@@ -20,6 +20,7 @@ COMMANDS = {
     "tail": "show the records of a topic",
     "produce": "write records from standard input to a topic",
     "configs": "show and change the settings of topics, brokers and groups",
+    "gateway": "serve HTTP beside a broker: health, metrics, and every other route",
     "doctor": "check this machine: ports, disk, limits, clock, codec, Java",
     "repair": "show, and skip, what was lost in a stopped broker's partition",
     "completion": "print a completion script for bash, zsh or fish",

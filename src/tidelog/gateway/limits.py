@@ -10,7 +10,10 @@ BODY_MAX_BYTES = 1 << 20  # unless its route says otherwise
 HEAD_WITHIN_S = 10.0  # from the first byte, or from the connection, to the end of the headers
 BODY_WITHIN_S = 30.0
 CALL_WITHIN_S = 30.0  # the handler, the wait for a thread included
-SENT_WITHIN_S = 30.0  # an answer that nobody takes
+SENT_WITHIN_S = 30.0  # for the client to take SENT_BYTES more of an answer
+SENT_BYTES = 16 << 10
+LINGER_BYTES = 4 << 20  # of a refused body that are thrown away, so that the answer arrives
+LINGER_S = 1.0
 
 # All of them.
 CONNECTIONS_MAX = 1_000

@@ -21,8 +21,8 @@ Rules:
 - Every error has the body {"error_code": N, "message": "a fact; what to do"}. `code` is the status unless a route's
   protocol has numbers of its own.
 - What must live longer than a request (a cache, a thread) is made once, by `call.gateway.kept(name, make)`.
-- A route that goes on for long (Server-Sent Events) is `long=True` and returns a `Stream`; it has no time limit, and
-  its chunks come from an async iterator, so that it holds no thread.
+- What goes on for long (Server-Sent Events) is answered with a `Stream`: its chunks come from an async iterator on the
+  loop, so that it holds no thread, and it ends when its client goes.
 """
 
 from __future__ import annotations
@@ -132,11 +132,12 @@ class Route:
     takes: tuple[str, ...] = (JSON,)
     answer: Schema | None = None
     gives: tuple[str, ...] = (JSON,)
+    # Whether errors have the content type of answers, as protocols of others want it; else they are plain JSON.
+    errors_as_given: bool = False
     refusals: Mapping[int, str] = field(default_factory=dict)
     tag: str = "gateway"
     body_max_bytes: int = BODY_MAX_BYTES
     within_s: float = CALL_WITHIN_S
-    long: bool = False
     # On the loop itself, for what must answer while all threads are busy. It may not block.
     inline: bool = False
 
