@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from crash.power_cut import SETTINGS, Story, quick_folder
+from log.partition import Partition, batch
 from proving import proves
+from tidelog.testing.disk import SimulatedDisk
 
 FEW = 60
 MANY = int(os.environ.get("TIDELOG_SEEDS", "300"))
@@ -67,6 +69,34 @@ def run(folder: Path, first: int, count: int) -> None:
 def test_what_a_memory_partition_loses_shows_in_its_epoch() -> None:
     with quick_folder() as folder:
         run(folder, 1, FEW)
+
+
+@proves("T1")
+def test_a_partition_that_is_to_be_durable_from_now_on_is_so_when_all_that_was_acked_before_is_synced(
+    tmp_path: Path,
+) -> None:
+    disk = SimulatedDisk(tmp_path / "disk")
+    partition = Partition(disk.folder / "p", disk, replace(SETTINGS, durable=False))
+    partition.put(b"first")
+    partition.append(batch(b"acked" * 2000))
+    partition.committer.write_round()
+    partition.committer.drain()
+    assert partition.log.high_watermark == 2, "acked from memory"
+    partition.log.update_settings(SETTINGS)
+    for _ in range(3):
+        partition.committer.background.wait()
+        partition.committer.drain()
+    kept = set()
+    for seed in range(12):
+        again = Partition(disk.crash(tmp_path / f"image{seed}", seed) / "p", settings=SETTINGS).log
+        kept.add(again.end_offset)
+        assert again.end_offset == 2 or again.leader_epoch > 0, "gone, and nothing tells"
+    assert kept == {1, 2}
+    partition.commit()
+    partition.put(b"durable")
+    image = disk.crash(tmp_path / "image", seed=0)
+    again = Partition(image / "p", settings=SETTINGS).log
+    assert (again.end_offset, again.leader_epoch) == (3, 0)
 
 
 @proves("T1")
