@@ -1,4 +1,6 @@
-"""DeleteRecords, DescribeLogDirs, DescribeProducers, InitProducerId and OffsetForLeaderEpoch in every version."""
+"""DeleteRecords, DescribeLogDirs, DescribeProducers, InitProducerId and OffsetForLeaderEpoch in every version, and
+ListOffsets where it is asked for too much.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,7 @@ from tidelog.wire.messages.delete_records import DeleteRecordsPartition, DeleteR
 from tidelog.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from tidelog.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from tidelog.wire.messages.init_producer_id import InitProducerIdRequest
+from tidelog.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tidelog.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
@@ -184,3 +187,16 @@ def test_a_leader_epoch_ends_where_the_log_does_in_every_version(served: Served,
         (0, -1, -1),
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1),
     ]
+
+
+@proves("T5")
+@pytest.mark.parametrize("timestamp", [-1, -2, -3, 0])
+def test_a_partition_that_is_asked_about_twice_in_one_request_is_not_searched(served: Served, timestamp: int) -> None:
+    served.ask(create("orders", partitions=2), 7)
+    for partition in (0, 1):
+        served.produce("orders", partition, b"x")
+    parts = [ListOffsetsPartition(partition_index=index, timestamp=timestamp) for index in (0, 1, 0)]
+    (topic,) = served.ask(ListOffsetsRequest(topics=[ListOffsetsTopic(name="orders", partitions=parts)]), 7).topics
+    twice = ErrorCode.INVALID_REQUEST
+    assert [(one.partition_index, one.error_code) for one in topic.partitions] == [(0, twice), (1, 0), (0, twice)]
+    assert [one.offset >= 0 for one in topic.partitions] == [False, True, False]

@@ -15,6 +15,7 @@ begins, which only a loaded partition knows; what is behind it is not found by i
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from tidelog.broker.loading import find, off_loop, when_loaded
@@ -53,10 +54,11 @@ def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> None:
 def _answer_all(broker: Broker, request: ListOffsetsRequest, call: Call) -> None:
     searches: list[Search] = []
     committed = request.isolation_level == READ_COMMITTED
+    times = Counter((topic.name, part.partition_index) for topic in request.topics for part in topic.partitions)
     topics = []
     for topic in request.topics:
         parts = [
-            _answer(find(broker, topic.name, part.partition_index), part, committed, searches)
+            _answer(_find(broker, topic.name, part.partition_index, times), part, committed, searches)
             for part in topic.partitions
         ]
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=parts))
@@ -76,6 +78,11 @@ def _answer_all(broker: Broker, request: ListOffsetsRequest, call: Call) -> None
         _reply(call, response)
 
     off_loop(broker, call, search, done)
+
+
+def _find(broker: Broker, name: str, index: int, times: Counter[tuple[str, int]]) -> Partition | int:
+    """As in Kafka, a partition is asked about once: a search may take a while, and a request could name any number."""
+    return find(broker, name, index) if times[name, index] == 1 else ErrorCode.INVALID_REQUEST
 
 
 def _reply(call: Call, response: ListOffsetsResponse) -> None:
