@@ -24,9 +24,11 @@ from tidelog.broker.partition import Partition
 from tidelog.broker.partitions import Partitions
 from tidelog.broker.settings.configuring import broker_config
 from tidelog.broker.settings.topic_config import TopicConfig, topic_config
+from tidelog.broker.status import STATUS_CONFIG, Counters, Status
 from tidelog.broker.topics import (
     BROKER_RESOURCE,
     GROUPS_TOPIC,
+    STATUS_TOPIC,
     TOPICS_TOPIC,
     Change,
     ConfigsChange,
@@ -87,6 +89,9 @@ class Broker:
         self._topics = InternalTopic(TOPICS_TOPIC.name, fold, self._lost)
         self._coordinator: Coordinator | None = None
         self.housekeeping = Housekeeping(self)
+        self.counters = Counters()
+        self.commits = self._committer.commits
+        self._status = Status(self)
 
     # What handlers use ----------------------------------------------------------------------------------------------
 
@@ -150,6 +155,9 @@ class Broker:
         """The partition if it is in use."""
         return self._partitions.find(name, index)
 
+    def open_partitions(self) -> Iterator[Partition]:
+        return iter(self._partitions)
+
     def partition_names(self) -> Iterator[tuple[str, int]]:
         """Every partition of every topic that there is now, open or not."""
         for topic in list(self.topics.by_name.values()):
@@ -206,6 +214,7 @@ class Broker:
             raise
         self.scheduler.call_later(LATER_S, self._begin_later)
         self.housekeeping.begin()
+        self._status.begin()
 
     def _begin_later(self) -> None:
         """What can wait until the first acks are out."""
@@ -291,7 +300,7 @@ class Broker:
 
     def _topic_config(self, topic: Topic) -> TopicConfig:
         if topic.internal:
-            return INTERNAL_CONFIG
+            return STATUS_CONFIG if topic.name == STATUS_TOPIC.name else INTERNAL_CONFIG
         config = self._topic_configs.get(topic.name)
         if config is None:
             config = topic_config(topic.configs, broker_values(self.topics, self.config))

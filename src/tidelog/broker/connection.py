@@ -219,6 +219,7 @@ class Connection:
         except OSError as error:
             self.close(f"receive failed: {error}")
         except MalformedMessage as error:
+            self.server.broker.counters.malformed += 1
             self.close(str(error))
 
     def handle(self, buffer: Buffer, start: int, end: int) -> None:
@@ -239,6 +240,9 @@ class Connection:
         except Exception as error:
             call.fault(error)
             return
+        counters = self.server.broker.counters
+        counters.requests[header.api_key] += 1
+        counters.request_bytes += end - start
         if response is not None:
             call.reply(response)
         if self.crowded:
@@ -305,6 +309,7 @@ class Connection:
             buffers.append(chunk)
         sent = self.transport.send(buffers, more=len(buffers) < len(self._unsent))
         self.unsent_bytes -= sent
+        self.server.broker.counters.sent_bytes += sent
         for chunk in buffers:
             if sent < len(chunk):
                 self._unsent[0] = memoryview(chunk)[sent:]
@@ -319,6 +324,7 @@ class Connection:
                 raise OSError(f"segment file ended {piece.size} bytes before the slice")
             piece.position += sent
             piece.size -= sent
+            self.server.broker.counters.sent_bytes += sent
         self._unsent.popleft()
         piece.release()
 

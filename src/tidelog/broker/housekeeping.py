@@ -72,6 +72,11 @@ class Housekeeping:
         self._broker.scheduler.call_later(TURN_S, self._turn)
 
     @property
+    def free_bytes(self) -> int | None:
+        """At the last look; None before the first."""
+        return self._samples[-1].free_bytes if self._samples else None
+
+    @property
     def disk_hours_left(self) -> float | None:
         return hours_left(self._samples)
 

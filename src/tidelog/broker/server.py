@@ -227,6 +227,7 @@ class Server:
                 "connection refused", peer=peer_host, connections=len(self._connections), from_peer=by_host
             )
             connected.close()
+            self.broker.counters.refused += 1
             return
         host, port = connected.getsockname()[:2]
         send_bytes = self._config.int("socket.send.buffer.bytes")
@@ -236,6 +237,8 @@ class Server:
         connection.last_active = self._loop.time()
         self._connections[connection] = None
         self._by_host[peer_host] = by_host + 1
+        self.broker.counters.opened += 1
+        self.broker.counters.connections += 1
         self.watch_readable(connection, True)
 
     def _sweep_idle(self) -> None:
@@ -318,7 +321,8 @@ class Server:
             self._loop.call_later(SLOW_LOOK_S, self._look_for_slow)
 
     def closed(self, connection: Connection, reason: str | None) -> None:
-        self._connections.pop(connection, None)
+        if self._connections.pop(connection, False) is None:
+            self.broker.counters.connections -= 1
         left = self._by_host.get(connection.peer_host, 1) - 1
         if left:
             self._by_host[connection.peer_host] = left
@@ -337,6 +341,7 @@ class Server:
         """A fault of ours: said loudly, with the place, and survived."""
         from traceback import format_exception
 
+        self.broker.counters.faults += 1
         self._logger.error("fault", error=repr(error), trace="".join(format_exception(error)))
 
     def _fatal(self, error: Exception) -> None:

@@ -55,7 +55,8 @@ class Topic(NamedTuple):
 # Their names have sixteen characters, as an id has bytes: so they are their own ids.
 TOPICS_TOPIC = Topic("__tidelog.topics", b"__tidelog.topics", 1, {"cleanup.policy": "compact"}, 0)
 GROUPS_TOPIC = Topic("__tidelog.groups", b"__tidelog.groups", 1, {"cleanup.policy": "compact"}, 0)
-INTERNAL_TOPICS = (TOPICS_TOPIC, GROUPS_TOPIC)
+STATUS_TOPIC = Topic("__tidelog.status", b"__tidelog.status", 1, {"cleanup.policy": "compact"}, 0)
+INTERNAL_TOPICS = (TOPICS_TOPIC, GROUPS_TOPIC, STATUS_TOPIC)
 
 
 @dataclass(slots=True)

@@ -28,6 +28,7 @@ from typing import Any
 from tidelog.errors import DiskFullError, OfflineError, StorageError
 from tidelog.log.files import Files
 from tidelog.log.index_cache import IndexCache
+from tidelog.log.latency import Histogram
 from tidelog.log.open_files import OpenFiles
 from tidelog.log.pool import Pool
 from tidelog.log.tail import Append, CannotTakeBack, Dirty, Extent, Owner, SyncFailed, Tail
@@ -54,6 +55,7 @@ class Committer:
         self.files = files
         self.open_files = OpenFiles(files, open_files_limit)
         self.index_cache = IndexCache()
+        self.commits = Histogram()  # how long each group commit took, told by whoever syncs
         self.pool = Pool(POOL_THREADS if threads else 0, "tidelog-sync", self._fault)
         self.background = Pool(BACKGROUND_THREADS if threads else 0, "tidelog-upkeep", self._fault)
         self._notify = notify
@@ -182,12 +184,16 @@ class Committer:
         dirty = self._dirty
         latest = {entry.tail: entry for entry in [dirty.popleft() for _ in range(len(dirty))]}
         entries = list(latest.values())
+        if not entries:
+            return
+        started = monotonic()
         if len(entries) >= SYNC_ALL_FROM and self.files.can_sync_all and monotonic() >= self._sync_all_from:
             self._sync_all(entries)
         elif len(entries) > 1:
             self.pool.each(self._sync, entries)
-        elif entries:
+        else:
             self._sync(entries[0])
+        self.commits.add(monotonic() - started)
 
     def flush(self) -> None:
         """Syncs what nobody waits for."""
