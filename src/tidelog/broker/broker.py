@@ -91,7 +91,7 @@ class Broker:
         self.housekeeping = Housekeeping(self)
         self.counters = Counters()
         self.commits = self._committer.commits
-        self._status = Status(self)
+        self.status = Status(self)
 
     # What handlers use ----------------------------------------------------------------------------------------------
 
@@ -214,7 +214,7 @@ class Broker:
             raise
         self.scheduler.call_later(LATER_S, self._begin_later)
         self.housekeeping.begin()
-        self._status.begin()
+        self.status.begin()
 
     def _begin_later(self) -> None:
         """What can wait until the first acks are out."""

@@ -1,7 +1,7 @@
 """The process behind `tidelog.Broker()`: it reads its settings from standard input and ends with its parent.
 
 parent -> child   one line of JSON, {"settings": {...}}; then the pipe stays open: its end is the child's sign to
-stop child -> parent   one line of JSON, {"ready": [["127.0.0.1", 9092], ...]} or {"error": "..."}
+stop child -> parent   one line of JSON, {"ready": [["127.0.0.1", 9092], ...], "http": [...]} or {"error": "..."}
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ def main() -> int:
 
     def ready(server: Server) -> None:
         server.end_with_parent(sys.stdin.fileno())
-        print(dumps({"ready": server.addresses}), flush=True)
+        http = server.http.addresses if server.http is not None else []
+        print(dumps({"ready": server.addresses, "http": http}), flush=True)
 
     try:
         clean = serve(load_broker_config(loads(sys.stdin.readline())["settings"]), ready=ready)

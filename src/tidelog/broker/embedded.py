@@ -48,13 +48,14 @@ class Broker:
         self._temporary: Any = None
         self._data = Path(data) if data is not None else None
         self._listen = listen
-        # A program's own output should not begin with a broker's; what needs attention is still said.
-        self._settings = {"tidelog.log.level": "WARNING", **(settings or {})}
+        # A program's own output should not begin with a broker's; what needs attention is still said. HTTP by request.
+        self._settings = {"tidelog.log.level": "WARNING", "tidelog.http.listener": "-", **(settings or {})}
         self._in_process = in_process
         self._child: subprocess.Popen[str] | None = None
         self._thread: Thread | None = None
         self._server: Server | None = None
         self._address: tuple[str, int] | None = None
+        self._http: tuple[str, int] | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -63,6 +64,15 @@ class Broker:
             raise UsageError("the broker is not running; use it in a with statement or call start()")
         host, port = self._address
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def http(self) -> str:
+        """The address of its HTTP server, as http://HOST:PORT."""
+        if self._http is None:
+            asked = 'settings={"tidelog.http.listener": "127.0.0.1:0"}'
+            raise UsageError(f"the broker has no HTTP server; give it {asked} and start it")
+        host, port = self._http
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     @property
     def data(self) -> Path:
@@ -90,7 +100,7 @@ class Broker:
 
     def stop(self) -> None:
         """Ends it cleanly: everything is synced and the next start has nothing to recover."""
-        self._address = None
+        self._address = self._http = None
         if self._server is not None and self._thread is not None:
             self._server.stop_soon()
             self._thread.join(STOP_WITHIN_S)
@@ -141,6 +151,8 @@ class Broker:
         if "error" in answer:
             self.stop()
             raise TidelogError(answer["error"])
+        if answer.get("http"):
+            self._http = answer["http"][0][0], answer["http"][0][1]
         host, port = answer["ready"][0]
         return host, port
 
@@ -152,8 +164,10 @@ class Broker:
         from tidelog.logger import Logger
 
         config = load_broker_config(settings)
-        server = Server(config, Logger.from_config(config))
+        server = Server(config, Logger.from_config(config), http=True)
         server.start()
+        if server.http is not None and server.http.addresses:
+            self._http = server.http.addresses[0]
         self._server = server
         self._thread = Thread(target=server.run, name="tidelog-broker", daemon=True)
         self._thread.start()

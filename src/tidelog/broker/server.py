@@ -23,7 +23,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.broker import Broker
 from tidelog.broker.buffers import BufferPool
@@ -35,6 +35,9 @@ from tidelog.config import BrokerConfig
 from tidelog.errors import DataFolderError, ListenError, UsageError
 from tidelog.log.files import Files, RealFiles
 from tidelog.logger import Logger
+
+if TYPE_CHECKING:
+    from tidelog.broker.activation import Activation
 
 BACKLOG = 1024
 ACCEPTS_PER_EVENT = 64
@@ -63,8 +66,10 @@ FOLDER_ADVICE = {
 class Server:
     """Accepts connections for one broker. Everything but `stop_soon` runs on the loop thread."""
 
-    def __init__(self, config: BrokerConfig, logger: Logger, files: Files | None = None) -> None:
-        """`files` is the disk; None is the operating system's. Tests give one that breaks."""
+    def __init__(
+        self, config: BrokerConfig, logger: Logger, files: Files | None = None, *, http: bool = False
+    ) -> None:
+        """`files` is the disk; None is the operating system's. Tests give one that breaks. `http`: as settings say."""
         files = files if files is not None else RealFiles()
         self._loop = Loop(self.fault)
         self._logger = logger
@@ -86,6 +91,11 @@ class Server:
         self._stopping = False
         self.failed: BaseException | None = None
         self.addresses: list[tuple[str, int]] = []
+        self.http: Activation | None = None
+        if http and config.text("tidelog.http.listener") != "-":
+            from tidelog.broker.activation import Activation
+
+            self.http = Activation(config, self._loop, logger, self._own_bootstrap)
 
     # The life of the server ----------------------------------------------------------------------------------------
 
@@ -98,6 +108,8 @@ class Server:
             raise DataFolderError(f"{why}; {advice}" if advice else why) from error
         try:
             self._bind()
+            if self.http is not None:
+                self.http.bind()
         except BaseException:
             for listening in self._sockets:
                 listening.close()
@@ -114,12 +126,20 @@ class Server:
                 listening.close()
             for connection in list(self._connections):
                 connection.close(None)
+            if self.http is not None:
+                self.http.close()
             try:
                 self._loop.finish_work()
                 clean = self.broker.stop(clean=self.failed is None)
             finally:
                 self._loop.close()
         return clean
+
+    def _own_bootstrap(self) -> str:
+        host, port = self.addresses[0]
+        if host in ("", "0.0.0.0", "::"):
+            host = "127.0.0.1"
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def handle_signals(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -142,6 +162,8 @@ class Server:
             return
         self._stopping = True
         self._logger.info("stopping", why=why, connections=len(self._connections))
+        if self.http is not None:
+            self.http.stop()
         for listening in self._sockets:
             self._loop.remove_reader(listening.fileno())
             listening.close()
@@ -363,7 +385,7 @@ def serve(config: BrokerConfig, *, ready: Callable[[Server], Any] | None = None,
     False when it has stopped and the folder could not be marked clean: the log has said so, and why.
     """
     raise_open_files_limit()
-    server = Server(config, logger if logger is not None else Logger.from_config(config))
+    server = Server(config, logger if logger is not None else Logger.from_config(config), http=True)
     server.start()
     server.handle_signals()
     _collect_garbage_seldom()

@@ -18,12 +18,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.settings.topic_config import TopicConfig
+from tidelog.broker.topics import STATUS_TOPIC
 from tidelog.errors import StorageError
 from tidelog.log.latency import BOUNDS_S
 from tidelog.log.settings import FOREVER, LogSettings
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
+    from tidelog.log.log import Log
 
 FIRST_S = 2.0
 REPORT_S = 5.0
@@ -65,13 +67,18 @@ class Status:
 
     def _turn(self) -> None:
         self._broker.scheduler.call_later(REPORT_S, self._turn)
-        figures = self.figures()
-        news = {**figures, "disk": _steps(figures["disk"])}
-        if news == self._told:
-            return
+        self.report()
+
+    def report(self) -> None:
+        """Writes a record, if there is news."""
         try:
-            self._write(figures)
-            self._told = news
+            partition = self._broker.partition(STATUS_TOPIC.name, 0)  # before the figures: it is an open one itself
+            assert partition is not None
+            figures = self.figures()
+            news = {**figures, "disk": _steps(figures["disk"])}
+            if news != self._told:
+                self._write(partition.log, figures)
+                self._told = news
         except StorageError as error:
             self._broker.logger.seldom("status not written", error=error)
 
@@ -102,21 +109,17 @@ class Status:
             "holes": sum(not hole.passed for one in partitions for hole in one.log.holes),
         }
 
-    def _write(self, figures: dict[str, Any]) -> None:
+    def _write(self, log: Log, figures: dict[str, Any]) -> None:
         from json import dumps
 
-        from tidelog.broker.topics import STATUS_TOPIC
         from tidelog.record.codec import check
         from tidelog.record.columns import encode
 
         wall_ms = self._broker.now().wall_ms
-        partition = self._broker.partition(STATUS_TOPIC.name, 0)
-        assert partition is not None
         name = str(self._broker.config.int("node.id"))
         key = dumps({"v": 1, "kind": "broker", "name": name}, separators=(",", ":"))
         value = dumps({"at_ms": wall_ms, **figures}, separators=(",", ":"))
         batch = encode([(key.encode(), value.encode(), (), wall_ms)])
-        log = partition.log
         # What was visible before is older than this record, and so says nothing that is still of use.
         older = log.high_watermark
         log.append(memoryview(batch), check(batch), wall_ms)

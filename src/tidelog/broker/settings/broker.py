@@ -128,6 +128,18 @@ LISTENING = [
         one_of("DEBUG", "INFO", "WARNING", "ERROR"),
     ),
     Setting("tidelog.log.format", STRING, "text", "How the broker writes its own log lines.", one_of("text", "json")),
+    Setting(
+        "tidelog.http.listener",
+        STRING,
+        "127.0.0.1:8642",
+        "Where HTTP is served (docs/guide/http.md), by a process that starts with the first request; - for nowhere.",
+    ),
+    Setting(
+        "tidelog.http.hosts",
+        LIST,
+        None,
+        "Names by which HTTP may be asked for, beside localhost, 127.0.0.1 and ::1; requests for others are refused.",
+    ),
 ]
 
 TOPICS = [
