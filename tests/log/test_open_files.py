@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from log.partition import Partition
 from proving import proves
+from tidelog.log.files import RealFiles
 from tidelog.log.open_files import HELD_AT_LEAST
 from tidelog.log.settings import LogSettings
 from tidelog.log.slice import Cold, Slice
@@ -63,3 +68,32 @@ def test_what_is_open_is_read_however_many_are_held(tmp_path: Path) -> None:
     assert newest is not None
     assert b"newest" in newest.read()
     assert len(slow) < SEGMENTS
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """This process cannot open anything, but for what it closes."""
+    free = os.open(os.devnull, os.O_RDONLY)
+    os.close(free)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@proves("T5")
+def test_a_folder_can_be_synced_when_the_process_has_no_descriptors_left(tmp_path: Path) -> None:
+    files = RealFiles()
+    with no_descriptors():
+        with pytest.raises(OSError, match="Too many open files"):
+            files.open(str(tmp_path / "x"), create=True)
+        for _ in range(3):
+            files.sync_folder(str(tmp_path))
+
+
+@proves("T5")
+def test_other_faults_of_a_folder_are_told(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        RealFiles().sync_folder(str(tmp_path / "gone"))

@@ -14,8 +14,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
-from errno import EAGAIN, EIO, EOPNOTSUPP
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from errno import EAGAIN, EIO, EMFILE, EOPNOTSUPP
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -25,7 +28,10 @@ PAGE = 4096
 PROBE_STEP = 128 * 1024  # one probe per read-ahead window: a page that is cached had its neighbours read with it
 TEMPORARY = ".tmp"
 OFFSET_DIGITS = 20  # of a file that is named after an offset
+SPARE_TRIES, SPARE_PAUSE_S = 100, 0.02
 SYNCFS_TELLS_ERRORS_SINCE = (5, 8)  # before that version of Linux it said "fine" whatever happened
+
+_FOLDER_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 
 
 class Entry(NamedTuple):
@@ -58,13 +64,23 @@ class Files(Protocol):
 
 
 class RealFiles:
-    """The operating system. Any number of threads and partitions."""
+    """The operating system. Any number of threads and partitions.
 
-    __slots__ = ("_file_systems", "can_sync_all")
+    One descriptor is kept for the sync of a folder: when the process has no other left, a new segment must not look
+    as if the disk had failed.
+    """
+
+    __slots__ = ("_file_systems", "_spare", "_sparing", "can_sync_all")
 
     def __init__(self) -> None:
         self.can_sync_all = sys.platform == "linux" and _kernel() >= SYNCFS_TELLS_ERRORS_SINCE
         self._file_systems: dict[int, int] = {}
+        self._sparing = threading.Lock()
+        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        if self._spare >= 0:
+            close(self._spare)
 
     def open(self, path: str, *, create: bool = False) -> int:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
@@ -105,11 +121,34 @@ class RealFiles:
         _syncfs(fd)
 
     def sync_folder(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+        try:
+            fd = os.open(path, _FOLDER_FLAGS)
+        except OSError as error:
+            if error.errno != EMFILE:
+                raise
+            fd = self._open_by_spare(path)
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
+            self._keep_spare()
+
+    def _open_by_spare(self, path: str) -> int:
+        """Another thread may be quicker to what is set free; then it is tried again a moment later."""
+        for _ in range(SPARE_TRIES):
+            with self._sparing:
+                spare, self._spare = self._spare, -1
+                if spare >= 0:
+                    os.close(spare)
+                with suppress(OSError):
+                    return os.open(path, _FOLDER_FLAGS)
+            time.sleep(SPARE_PAUSE_S)
+        return os.open(path, _FOLDER_FLAGS)
+
+    def _keep_spare(self) -> None:
+        with self._sparing, suppress(OSError):
+            if self._spare < 0:
+                self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def list(self, path: str) -> list[Entry]:
         with os.scandir(path) as entries:
