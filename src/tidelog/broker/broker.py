@@ -30,6 +30,7 @@ from tidelog.broker.topics import (
     GROUPS_TOPIC,
     STATUS_TOPIC,
     TOPICS_TOPIC,
+    TRANSACTIONS_TOPIC,
     Change,
     ConfigsChange,
     Topic,
@@ -50,6 +51,7 @@ from tidelog.wire.error_code import ErrorCode
 if TYPE_CHECKING:
     from tidelog.broker.coordinator import Coordinator
     from tidelog.broker.groups.state import Groups
+    from tidelog.broker.transaction_coordinator import TransactionCoordinator
 
 LATER_S = 0.2
 
@@ -88,6 +90,7 @@ class Broker:
         fold = Fold(topics_fold.fresh, topics_fold.apply, topics_fold.to_records)
         self._topics = InternalTopic(TOPICS_TOPIC.name, fold, self._lost)
         self._coordinator: Coordinator | None = None
+        self._transactions: TransactionCoordinator | None = None
         self.housekeeping = Housekeeping(self)
         self.counters = Counters()
         self.commits = self._committer.commits
@@ -124,6 +127,30 @@ class Broker:
         assert partition is not None
         coordinator.start(partition.log, self._folder.path, self._files, self.config.values, self.topics)
         return coordinator
+
+    @property
+    def transactions(self) -> TransactionCoordinator:
+        """Folded on first use, or soon after the start if there is anything to fold."""
+        if self._transactions is None:
+            try:
+                self._transactions = self._fold_transactions()
+            except (OSError, StorageError) as error:
+                self._on_fatal(error)
+                raise
+        return self._transactions
+
+    def _fold_transactions(self) -> TransactionCoordinator:
+        from tidelog.broker.transaction_coordinator import TransactionCoordinator
+
+        transactions = TransactionCoordinator(self, self._lost)
+        partition = self.partition(TRANSACTIONS_TOPIC.name, 0)
+        assert partition is not None
+        transactions.start(partition.log, self._folder.path, self._files, self.config.values)
+        return transactions
+
+    def _has_transactions(self) -> bool:
+        partition = self.partition(TRANSACTIONS_TOPIC.name, 0)
+        return partition is not None and partition.log.end_offset > 0
 
     def now(self) -> Instant:
         return Instant(time.time_ns() // 1_000_000, time.monotonic_ns() // 1_000_000)
@@ -177,6 +204,7 @@ class Broker:
         if internal_topic == TOPICS_TOPIC.name:
             self._follow(self._topics.commit(decision, now.wall_ms))
         else:
+            assert internal_topic == GROUPS_TOPIC.name, "transactions are decided in their coordinator"
             self.coordinator.commit(decision)
 
     def undecided(self) -> Log | None:
@@ -184,14 +212,12 @@ class Broker:
         log = self._topics.log
         return log if log.high_watermark < log.end_offset else None
 
-    def refuses_produce(self, name: str, acks: int, transactional_id: str | None) -> tuple[int, str] | None:
+    def refuses_produce(self, name: str, acks: int) -> tuple[int, str] | None:
         """Why a client may not write to a topic, as an error code and a sentence."""
         if acks not in ACKS:
             return ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks} is not one of 0, 1 and -1 (all)"
         if self.topics.by_name[name].internal:
             return ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker alone"
-        if transactional_id is not None:
-            return ErrorCode.INVALID_TXN_STATE, "there are no transactions yet; they come with the next release"
         return None
 
     # Its life -------------------------------------------------------------------------------------------------------
@@ -209,6 +235,8 @@ class Broker:
             if self._partitions.left_uncleanly:
                 # What a clean stop has left is whole. After any other one, damage is to stop the start, not a client.
                 self._coordinator = self._fold_groups()
+                if self._has_transactions():
+                    self._transactions = self._fold_transactions()
         except BaseException:
             self.stop(clean=False)
             raise
@@ -219,6 +247,8 @@ class Broker:
     def _begin_later(self) -> None:
         """What can wait until the first acks are out."""
         _ = self.coordinator
+        if self._has_transactions():
+            _ = self.transactions
         found: list[tuple[bytes, int]] = []
 
         def look() -> None:
@@ -246,6 +276,8 @@ class Broker:
                 waiter.expire()
         if self._coordinator is not None:
             self._coordinator.answer_waiting()
+        if self._transactions is not None:
+            self._transactions.answer_waiting()
 
     def stop(self, clean: bool = True) -> bool:
         """Syncs everything. `clean` False after a fault: then the next start must look at every partition again.
@@ -276,7 +308,7 @@ class Broker:
         return True
 
     def internal_topics(self) -> list[InternalTopic]:
-        return [self._topics] + ([self._coordinator.internal] if self._coordinator is not None else [])
+        return [self._topics, *(one.internal for one in (self._coordinator, self._transactions) if one is not None)]
 
     def _lost(self, error: StorageError) -> None:
         """Decisions that were applied could not be written. Nobody was told of them: go back to what the disk has.
@@ -290,6 +322,8 @@ class Broker:
         self._topics.refold()
         if self._coordinator is not None:
             self._coordinator.refold(self.config.values, self.topics)
+        if self._transactions is not None:
+            self._transactions.refold(self.config.values)
         self._partitions.keep_only(self.topics.by_id)
         self._follow_settings()
 
@@ -343,5 +377,7 @@ class Broker:
         self._topic_configs.clear()
         if self._coordinator is not None:
             self._coordinator.settings_changed(self.config.values)
+        if self._transactions is not None:
+            self._transactions.settings_changed(self.config.values)
         for partition in self._partitions:
             partition.configure(self._topic_config(self.topics.by_name[partition.topic]))

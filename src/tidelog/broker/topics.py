@@ -52,11 +52,12 @@ class Topic(NamedTuple):
         return is_internal(self.name)
 
 
-# Their names have sixteen characters, as an id has bytes: so they are their own ids.
+# An id has sixteen bytes: so the first sixteen characters of their names are their ids.
 TOPICS_TOPIC = Topic("__tidelog.topics", b"__tidelog.topics", 1, {"cleanup.policy": "compact"}, 0)
 GROUPS_TOPIC = Topic("__tidelog.groups", b"__tidelog.groups", 1, {"cleanup.policy": "compact"}, 0)
 STATUS_TOPIC = Topic("__tidelog.status", b"__tidelog.status", 1, {"cleanup.policy": "compact"}, 0)
-INTERNAL_TOPICS = (TOPICS_TOPIC, GROUPS_TOPIC, STATUS_TOPIC)
+TRANSACTIONS_TOPIC = Topic("__tidelog.transactions", b"__tidelog.transa", 1, {"cleanup.policy": "compact"}, 0)
+INTERNAL_TOPICS = (TOPICS_TOPIC, GROUPS_TOPIC, STATUS_TOPIC, TRANSACTIONS_TOPIC)
 
 
 @dataclass(slots=True)

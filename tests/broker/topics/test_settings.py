@@ -67,8 +67,8 @@ def kafka_settings(resource: str) -> dict[str, KafkaSetting]:
 
 
 @proves("T1", "T10")
-def test_a_topic_has_all_of_kafkas_settings_and_one_of_ours() -> None:
-    assert set(TOPIC) == set(kafka_settings("topic")) | {"tidelog.durability"}
+def test_a_topic_has_all_of_kafkas_settings_and_two_of_ours() -> None:
+    assert set(TOPIC) == set(kafka_settings("topic")) | {"tidelog.durability", "tidelog.writers"}
 
 
 @proves("T3", "T10")

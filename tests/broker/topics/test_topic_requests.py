@@ -46,7 +46,7 @@ def test_topics_are_created_in_every_version(served: Served, version: int) -> No
         configs = {config.name: (config.value, config.config_source) for config in by_name["payments"].configs}
         assert configs["retention.ms"] == ("5", 1)
         assert configs["segment.bytes"] == ("1073741824", 5)
-        assert len(configs) == 34
+        assert len(configs) == 35
     if version >= 7:
         assert by_name["payments"].topic_id == made.topic_id
 

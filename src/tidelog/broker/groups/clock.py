@@ -37,7 +37,9 @@ def awaken(state: Groups, settings: GroupSettings, topics: Mapping[str, Topic], 
             if member.phase == REVOKING and member.classic is None:
                 giving_back = Key(group.group_id, "rebalance", member.member_id)
                 deadlines.put(giving_back, now.monotonic_ms + member.rebalance_timeout_ms)
-    decision = _offsets_gone(state, {topic for offsets in state.offsets.values() for topic, _ in offsets})
+    named = {topic for offsets in state.offsets.values() for topic, _ in offsets}
+    named |= {topic for some in state.pending.values() for offsets in some.values() for topic, _ in offsets}
+    decision = _offsets_gone(state, named)
     if state.consumer:
         from tidelog.broker.groups.consumer import move_on
 

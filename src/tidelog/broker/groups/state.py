@@ -6,10 +6,10 @@
     pending     offsets that open transactions commit, by group and producer         records "pending"
     live        running rebalances, parked requests, deadlines                       none: a restart begins it anew
 
-Rules: `classic`, `consumer`, `offsets` and `pending` change in `apply` alone. `live` changes in decisions, at once; it holds
-nothing that a record would not bring back or a client would not repeat. A group id is in `classic` or in `consumer`,
-never in both; one that is only in `offsets` is a *simple* group: consumers that commit without being members. The
-records of one decision must reach the topic together.
+Rules: all but `live` change in `apply` alone. `live` changes in decisions, at once; it holds nothing that a record
+would not bring back or a client would not repeat. A group id is in `classic` or in `consumer`, never in both; one that
+is only in `offsets` or `pending` is a *simple* group: consumers that commit without being members. The records of one
+decision must reach the topic together.
 
 The shell's order of calls: `fresh`, `apply` for every record, `clock.awaken`, then decisions, each followed by
 `apply` for its records.

@@ -22,7 +22,11 @@ from tidelog.broker.groups.settings import MAX_GROUP_ID_LENGTH
 from tidelog.broker.groups.state import Groups
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.offset_commit import OffsetCommitRequest
-from tidelog.wire.messages.offset_fetch import OffsetFetchResponse
+from tidelog.wire.messages.offset_fetch import (
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+)
 from tidelog.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -121,14 +125,18 @@ def decide_end(state: Groups, producer_id: int, groups: Iterable[str], commit: b
 
 def hide_unstable(state: Groups, reply: OffsetFetchResponse, group_id: str) -> None:
     """A reply to somebody who asked for stable offsets alone. `group_id` is for versions that ask for one group."""
-    found = [(group_id, topic.name, one) for topic in reply.topics for one in topic.partitions]
-    in_batches = [
-        (group.group_id, topic.name, one)
-        for group in reply.groups
-        for topic in group.topics
-        for one in topic.partitions
-    ]
-    for group, topic, one in (*found, *in_batches):
-        if state.is_pending(group, (topic, one.partition_index)):
-            one.error_code = ErrorCode.UNSTABLE_OFFSET_COMMIT
-            one.committed_offset, one.committed_leader_epoch, one.metadata = -1, -1, ""
+    for topic in reply.topics:
+        for one in topic.partitions:
+            _hide(state, group_id, topic.name, one)
+    for group in reply.groups:
+        for asked in group.topics:
+            for each in asked.partitions:
+                _hide(state, group.group_id, asked.name, each)
+
+
+def _hide(
+    state: Groups, group_id: str, topic: str, one: OffsetFetchResponsePartition | OffsetFetchResponsePartitions
+) -> None:
+    if state.is_pending(group_id, (topic, one.partition_index)):
+        one.error_code = ErrorCode.UNSTABLE_OFFSET_COMMIT
+        one.committed_offset, one.committed_leader_epoch, one.metadata = -1, -1, ""

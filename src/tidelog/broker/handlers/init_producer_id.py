@@ -1,12 +1,11 @@
-"""InitProducerId: an id for an idempotent producer, which no other has had or will have.
+"""InitProducerId: a producer id and an epoch.
 
     v0    the first               v2    flexible
-    v3    a producer may name the id and epoch that it has; without transactions it gets a new one all the same
-    v4    PRODUCER_FENCED         v5    TRANSACTION_ABORTABLE
+    v3    a producer may name the id and epoch that it has (KIP-360)
+    v4    PRODUCER_FENCED         v5    TRANSACTION_ABORTABLE, never sent
 
-Transactions come with the next release. Until then a transactional id is refused with
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which librdkafka, Java's client and the Python ones report at once, as fatal.
-UNSUPPORTED_VERSION or INVALID_REQUEST would be truer, but librdkafka tries again for ever after them.
+Without a transactional id everybody gets an id that no other has had or will have. With one, its present holder is
+fenced and its open transaction aborted (`transactions.initialising`).
 """
 
 from __future__ import annotations
@@ -23,29 +22,48 @@ from tidelog.wire.messages.init_producer_id import InitProducerIdRequest, InitPr
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
     from tidelog.broker.connection import Call
+    from tidelog.broker.transactions.outcome import Outcome
 
 NO_EPOCH = -1
+PRODUCER_FENCED_SINCE = 4
 
 
 def handle(broker: Broker, request: InitProducerIdRequest, call: Call) -> InitProducerIdResponse | None:
     if request.transactional_id is not None:
-        broker.logger.seldom(
-            "transactional producer refused",
-            transactional_id=request.transactional_id,
-            peer=call.peer_host,
-            why="transactions come with the next release; leave transactional.id out",
-        )
-        return _refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        _take(broker, request, request.transactional_id, call)
+        return None
     state = broker.topics.producer_ids
     allocated = decide_allocate(state)
     response = InitProducerIdResponse(producer_id=allocated.producer_id, producer_epoch=0)
     try:
         broker.commit(TOPICS_TOPIC.name, Decision(allocated.records, [(call.ticket, response)]))
     except StorageError:
-        return _refuse(ErrorCode.KAFKA_STORAGE_ERROR)
+        return InitProducerIdResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR, producer_epoch=NO_EPOCH)
     give(state, allocated)
     return None
 
 
-def _refuse(code: int) -> InitProducerIdResponse:
-    return InitProducerIdResponse(error_code=code, producer_epoch=NO_EPOCH)
+def _take(broker: Broker, request: InitProducerIdRequest, transactional_id: str, call: Call) -> None:
+    from tidelog.broker.transaction_coordinator import Answer, fenced_code
+    from tidelog.broker.transactions.initialising import Holder, Init
+
+    def answer(outcome: Outcome) -> None:
+        if outcome.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            broker.logger.seldom(
+                "transactional id refused",
+                transactional_id=transactional_id,
+                peer=call.peer_host,
+                why=f"there are tidelog.max.transactional.ids={broker.config.int('tidelog.max.transactional.ids')}",
+            )
+        call.reply(
+            InitProducerIdResponse(
+                error_code=fenced_code(outcome.error_code, call.version, PRODUCER_FENCED_SINCE),
+                producer_id=outcome.producer_id,
+                producer_epoch=outcome.epoch,
+            )
+        )
+
+    named = request.producer_id >= 0
+    expected = Holder(request.producer_id, request.producer_epoch) if named else None
+    init = Init(transactional_id, request.transaction_timeout_ms, expected)
+    broker.transactions.init(init, Answer(call, answer))

@@ -2,7 +2,7 @@
 
 v1    the oldest that is left                 v2    null topics: all of them; an error for the whole
 v3    throttle time                           v5    leader epoch
-v6    flexible                                v7    require stable (no transaction is ever pending here)
+v6    flexible                                v7    require stable: UNSTABLE_OFFSET_COMMIT while a transaction is open
 v8    many groups                             v9    KIP-848: member id and epoch, checked
 v10   topic ids instead of names; UNKNOWN_TOPIC_ID
 """
@@ -26,4 +26,11 @@ def handle(broker: Broker, request: OffsetFetchRequest, call: Call) -> None:
             for asked in group.topics or ():
                 topic = broker.topics.by_id.get(asked.topic_id)
                 asked.name = topic.name if topic is not None else ""
-    broker.commit(GROUPS_TOPIC.name, decide_fetch(broker.groups, request, call.version, call.ticket))
+    groups = broker.groups
+    decision = decide_fetch(groups, request, call.version, call.ticket)
+    if request.require_stable and groups.pending:
+        from tidelog.broker.groups.transactional_offsets import hide_unstable
+
+        for _, reply in decision.replies:
+            hide_unstable(groups, reply, request.group_id)
+    broker.commit(GROUPS_TOPIC.name, decision)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tidelog.broker.settings.broker_groups import GROUPS
 from tidelog.broker.settings.broker_stored import STORED_BY_BROKER
+from tidelog.broker.settings.broker_transactions import TRANSACTIONS
 from tidelog.broker.settings.setting import (
     BOOLEAN,
     INT,
@@ -309,7 +310,7 @@ LOG = [
     ),
 ]
 
-BROKER: dict[str, Setting] = table([*LISTENING, *TOPICS, *LOG, *GROUPS, *STORED_BY_BROKER])
+BROKER: dict[str, Setting] = table([*LISTENING, *TOPICS, *LOG, *GROUPS, *TRANSACTIONS, *STORED_BY_BROKER])
 
 # Kafka's settings that Tidelog does not know, by how they begin: an error can then say more than "unknown".
 FOREIGN = {

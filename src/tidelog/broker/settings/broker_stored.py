@@ -1,8 +1,7 @@
 """Kafka's broker settings that are kept and shown, and change nothing here.
 
 They are the defaults of topic settings that are themselves only stored, and what people commonly have in their
-configuration: threads, the layout of Kafka's own internal topics, the housekeeping of transactions (which come with a
-later release).
+configuration: threads, the layout of Kafka's own internal topics.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from tidelog.broker.settings.setting import (
 from tidelog.broker.settings.topic import GZIP_LEVELS, NEVER
 
 CLEANER = "for the cleaner that comes with the next release"
-TRANSACTIONS = "for transactions, which come with the next release"
 THREADS = "Kafka's threads; Tidelog has one loop and a few threads of its own"
 LAYOUT = "the layout of Kafka's internal topics; ours are fixed"
 
@@ -102,14 +100,6 @@ STORED_BY_BROKER = [
     _stored("transaction.state.log.replication.factor", SHORT, "3", LAYOUT, at_least(1)),
     _stored("transaction.state.log.min.isr", INT, "2", LAYOUT, at_least(1)),
     _stored("transaction.state.log.segment.bytes", INT, "104857600", LAYOUT, at_least(1)),
-    _stored("transaction.max.timeout.ms", INT, "900000", f"the longest transaction; {TRANSACTIONS}", at_least(1)),
-    _stored(
-        "transactional.id.expiration.ms",
-        INT,
-        "604800000",
-        f"when an idle transactional id is forgotten; {TRANSACTIONS}",
-        at_least(1),
-    ),
     _stored(
         "group.consumer.assignment.interval.ms",
         INT,

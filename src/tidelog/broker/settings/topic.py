@@ -314,6 +314,13 @@ TOPIC: dict[str, Setting] = table(
             synonyms=("tidelog.durability",),
         ),
         Setting(
+            "tidelog.writers",
+            STRING,
+            "",
+            "When set, the topic takes records only in transactions, of transactional ids that begin with it; whoever"
+            " else produces is told TOPIC_AUTHORIZATION_FAILED.",
+        ),
+        Setting(
             "unclean.leader.election.enable",
             BOOLEAN,
             "false",

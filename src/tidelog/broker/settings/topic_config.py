@@ -24,6 +24,7 @@ class TopicConfig(NamedTuple):
     timestamp_after_max_ms: int
     timestamp_before_max_ms: int
     compact: bool
+    writers: str = ""  # what the transactional id of whoever writes here begins with
 
 
 def topic_config(own: Mapping[str, str], broker: BrokerValues) -> TopicConfig:
@@ -50,6 +51,7 @@ def topic_config(own: Mapping[str, str], broker: BrokerValues) -> TopicConfig:
         timestamp_after_max_ms=_number("message.timestamp.after.max.ms", own, broker),
         timestamp_before_max_ms=_number("message.timestamp.before.max.ms", own, broker),
         compact="compact" in policy,
+        writers=str(_value("tidelog.writers", own, broker)),
     )
 
 

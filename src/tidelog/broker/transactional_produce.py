@@ -1,0 +1,101 @@
+"""Produce in a transaction: nothing is appended before the transaction's record names the partition, on disk.
+
+Up to v11 the client has named it with AddPartitionsToTxn and waited for the reply. From v12 on (transaction version 2)
+the request itself names it: it waits here until that is synced, in the order in which requests came. A batch whose
+partition is not in an open transaction at its very epoch is refused, in every version (KIP-890): a batch that was late
+cannot join the next transaction, nor stay open for ever behind the last marker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tidelog.broker.transaction_coordinator import Answer
+from tidelog.broker.transactions.adding import Writer, may_write
+from tidelog.broker.transactions.outcome import Outcome
+from tidelog.broker.transactions.state import Place
+from tidelog.errors import MalformedBatch
+from tidelog.record.codec import peek
+from tidelog.record.header import BatchHeader
+from tidelog.wire.error_code import ErrorCode
+from tidelog.wire.messages.produce import ProduceRequest
+
+if TYPE_CHECKING:
+    from tidelog.broker.broker import Broker
+    from tidelog.broker.connection import Call
+
+ABORTABLE_SINCE = 11
+JOINS_SINCE = 12
+
+SENTENCES = {
+    ErrorCode.INVALID_PRODUCER_EPOCH: "epoch {epoch} of producer {producer} is fenced: {id!r} has a newer one",
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: "producer {producer} is not the one of transactional id {id!r}",
+    ErrorCode.INVALID_TXN_STATE: "no open transaction of {id!r} names this partition",
+    ErrorCode.TRANSACTION_ABORTABLE: "no open transaction of {id!r} names this partition",
+}
+
+
+def when_named(broker: Broker, request: ProduceRequest, call: Call, then: Callable[[int], None]) -> None:
+    """Calls `then`, with the error if the partitions could not be named. The request's buffer stays until then."""
+    call.buffer.pin()
+
+    def go_on(outcome: Outcome) -> None:
+        try:
+            then(outcome.error_code)
+        finally:
+            call.buffer.unpin()
+
+    transactions = broker.transactions
+    named = _named(broker, request) if call.version >= JOINS_SINCE else None
+    if named is None:
+        transactions.when_synced(Answer(call, go_on))
+    else:
+        transactions.add(*named, [], Answer(call, go_on))
+
+
+def _named(broker: Broker, request: ProduceRequest) -> tuple[Writer, list[Place]] | None:
+    """Who writes in a transaction, and where; None if nobody does. What is malformed is refused further on."""
+    writer, places = None, []
+    for topic in request.topic_data:
+        name = broker.topics.name_of(topic.name, topic.topic_id)
+        for part in topic.partition_data:
+            header = _peek(part.records)
+            if header is None or not header.is_transactional or broker.find_partition(name, part.index) is None:
+                continue
+            writer = Writer(request.transactional_id or "", header.producer_id, header.producer_epoch)
+            places.append((name or "", part.index))
+    return None if writer is None else (writer, places)
+
+
+def _peek(records: object) -> BatchHeader | None:
+    try:
+        return peek(records) if isinstance(records, memoryview) else None
+    except MalformedBatch:
+        return None
+
+
+def refusal(
+    broker: Broker, transactional_id: str | None, header: BatchHeader, place: Place, version: int, error_code: int
+) -> tuple[int, str] | None:
+    """Why a transactional batch may not be appended, as an error code and a sentence; `error_code` of `when_named`."""
+    if transactional_id is None:
+        sentence = "a transactional batch came in a request without a transactional id"
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, sentence
+    writer = Writer(transactional_id, header.producer_id, header.producer_epoch)
+    code = _known(error_code or may_write(broker.transactions.state, writer, place), version)
+    if code == ErrorCode.NONE:
+        return None
+    sentence = SENTENCES.get(code, "the transaction cannot take this batch now; send it again")
+    return code, sentence.format(id=transactional_id, producer=writer.producer_id, epoch=writer.epoch)
+
+
+def _known(error_code: int, version: int) -> int:
+    """As producers know it."""
+    if error_code == ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if error_code == ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_SINCE:
+        return ErrorCode.INVALID_TXN_STATE
+    if error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE:
+        return ErrorCode.NOT_ENOUGH_REPLICAS  # tried again, without asking for metadata
+    return error_code
