@@ -27,7 +27,9 @@ from tidelog.errors import ConfigError
 FILE_NAME = "tidelog.toml"
 PREFIX = "TIDELOG_"
 TABLES = ("broker",)
-PLAINTEXT = "PLAINTEXT"
+PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"
+PROTOCOLS = (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL)
+PROTOCOL_MAP = "listener.security.protocol.map"
 ADVERTISED = "advertised.listeners"
 PORT_MAX = 65535
 ALL_LISTED = "leave it out; with a broker up, `tidelog configs describe broker --all` lists all that there are"
@@ -45,6 +47,27 @@ class Given(NamedTuple):
 
     text: str
     origin: str
+
+
+class Endpoint(NamedTuple):
+    """A listener: where it is and what is spoken there. An empty host is every address of the machine."""
+
+    name: str
+    host: str
+    port: int
+    protocol: str = PLAINTEXT
+
+    @property
+    def tls(self) -> bool:
+        return self.protocol in (SSL, SASL_SSL)
+
+    @property
+    def sasl(self) -> bool:
+        return self.protocol in (SASL_PLAINTEXT, SASL_SSL)
+
+    @property
+    def loopback(self) -> bool:
+        return self.host in ("localhost", "::1") or self.host.startswith("127.")
 
 
 class BrokerConfig(NamedTuple):
@@ -85,7 +108,25 @@ class BrokerConfig(NamedTuple):
         """Where to listen. An empty host is every address of the machine."""
         return [address(text)[1:] for text in self.texts("listeners")]
 
-    def advertised(self, host: str, port: builtins.int) -> tuple[str, builtins.int]:
+    def endpoints(self) -> list[Endpoint]:
+        """The listeners, with what is spoken at each. ConfigError for a name that stands for no protocol."""
+        protocols = {}
+        for row in filter(None, self.text(PROTOCOL_MAP).replace(" ", "").split(",")):
+            name, colon, protocol = row.partition(":")
+            if not colon or protocol.upper() not in PROTOCOLS:
+                known = ", ".join(PROTOCOLS)
+                raise ConfigError(f"{PROTOCOL_MAP} has {row!r}; write NAME:PROTOCOL, with one of {known}")
+            protocols[name.upper()] = protocol.upper()
+        found = []
+        for text in self.texts("listeners"):
+            name, host, port = address(text)
+            if name not in protocols:
+                advice = f"one of {', '.join(protocols)}, or a name that {PROTOCOL_MAP} has"
+                raise ConfigError(f"{text} begins with a name that stands for no protocol; write {advice}")
+            found.append(Endpoint(name, host, port, protocols[name]))
+        return found
+
+    def advertised(self, host: str, port: builtins.int, listener: str | None = None) -> tuple[str, builtins.int]:
         """What a client that reached the broker at this address is to connect to.
 
         Without `advertised.listeners` it is the address itself, which the client has just shown to work. With them it
@@ -93,6 +134,8 @@ class BrokerConfig(NamedTuple):
         """
         advertised = {name: (to_host, to_port) for name, to_host, to_port in map(address, self.texts(ADVERTISED))}
         names = [name for name, _, at_port in map(address, self.texts("listeners")) if at_port in (0, port)]
+        if listener is not None:
+            names.insert(0, listener)
         for name in (*names, *advertised):
             if name in advertised:
                 to_host, to_port = advertised[name]

@@ -26,6 +26,7 @@ from tidelog.broker.settings.configuring import broker_config
 from tidelog.broker.settings.topic_config import TopicConfig, topic_config
 from tidelog.broker.status import STATUS_CONFIG, Counters, Status
 from tidelog.broker.topics import (
+    ACCESS_TOPIC,
     BROKER_RESOURCE,
     GROUPS_TOPIC,
     STATUS_TOPIC,
@@ -49,6 +50,7 @@ from tidelog.logger import Logger
 from tidelog.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:
+    from tidelog.broker.access.shell import Access
     from tidelog.broker.coordinator import Coordinator
     from tidelog.broker.groups.state import Groups
     from tidelog.broker.transaction_coordinator import TransactionCoordinator
@@ -90,6 +92,8 @@ class Broker:
         fold = Fold(topics_fold.fresh, topics_fold.apply, topics_fold.to_records)
         self._topics = InternalTopic(TOPICS_TOPIC.name, fold, self._lost)
         self._coordinator: Coordinator | None = None
+        self._access: Access | None = None
+        self.on_access: Callable[[Access], None] | None = None  # the server's, when access is first needed
         self._transactions: TransactionCoordinator | None = None
         self.housekeeping = Housekeeping(self)
         self.counters = Counters()
@@ -152,6 +156,30 @@ class Broker:
         partition = self.partition(TRANSACTIONS_TOPIC.name, 0)
         return partition is not None and partition.log.end_offset > 0
 
+    @property
+    def access(self) -> Access:
+        """Users, rules and quotas: folded on first use, and at the start where there are any."""
+        if self._access is None:
+            from tidelog.broker.access.shell import Access
+
+            access = Access(self, self._lost)
+            try:
+                partition = self._partitions.find(ACCESS_TOPIC.name, 0) or self._open(ACCESS_TOPIC, 0)
+                partition.log.load()
+                access.start(partition.log, self._folder.path, self._files)
+            except (OSError, StorageError) as error:
+                self._on_fatal(error)
+                raise
+            self._access = access
+            if self.on_access is not None:
+                self.on_access(access)
+        return self._access
+
+    @property
+    def guards_everybody(self) -> bool:
+        """Whether rules or quotas look at clients of listeners without authentication too."""
+        return self._access is not None and self._access.guards_everybody
+
     def now(self) -> Instant:
         return Instant(time.time_ns() // 1_000_000, time.monotonic_ns() // 1_000_000)
 
@@ -203,6 +231,8 @@ class Broker:
         now = self.now()
         if internal_topic == TOPICS_TOPIC.name:
             self._follow(self._topics.commit(decision, now.wall_ms))
+        elif internal_topic == ACCESS_TOPIC.name:
+            self.access.commit(decision)
         else:
             assert internal_topic == GROUPS_TOPIC.name, "transactions are decided in their coordinator"
             self.coordinator.commit(decision)
@@ -240,6 +270,8 @@ class Broker:
         except BaseException:
             self.stop(clean=False)
             raise
+        if self.config.text("authorizer.class.name") or self._partitions.is_there(ACCESS_TOPIC, 0):
+            _ = self.access  # before the first client: a rule that is not known yet cannot refuse
         self.scheduler.call_later(LATER_S, self._begin_later)
         self.housekeeping.begin()
         self.status.begin()
@@ -308,6 +340,9 @@ class Broker:
         return True
 
     def internal_topics(self) -> list[InternalTopic]:
+        return self._folded() + ([self._access.internal] if self._access is not None else [])
+
+    def _folded(self) -> list[InternalTopic]:
         return [self._topics, *(one.internal for one in (self._coordinator, self._transactions) if one is not None)]
 
     def _lost(self, error: StorageError) -> None:
@@ -320,6 +355,8 @@ class Broker:
             self._on_fatal(error)
             return
         self._topics.refold()
+        if self._access is not None:
+            self._access.internal.refold()
         if self._coordinator is not None:
             self._coordinator.refold(self.config.values, self.topics)
         if self._transactions is not None:

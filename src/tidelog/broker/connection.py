@@ -68,11 +68,19 @@ class Server(Protocol):
 
     def receive_soon(self, connection: Connection) -> None: ...
 
+    def unmute_later(self, connection: Connection, delay_s: float) -> None: ...
+
     def wait_for_room(self, connection: Connection) -> None: ...
 
     def closed(self, connection: Connection, reason: str | None) -> None: ...
 
     def fault(self, error: BaseException) -> None: ...
+
+
+class Session(Protocol):
+    """Who the client is, where that matters: it handles frames in the connection's place (`access.session`)."""
+
+    def handle(self, frame: memoryview, buffer: Buffer) -> None: ...
 
 
 class Call:
@@ -170,8 +178,10 @@ class Connection:
         "flush_queued",
         "last_active",
         "listener",
+        "muted",
         "peer_host",
         "server",
+        "session",
         "transport",
         "unsent_bytes",
     )
@@ -185,6 +195,8 @@ class Connection:
         self.flush_queued = False
         self.last_active = 0.0  # when the socket last gave or took bytes
         self.unsent_bytes = 0
+        self.session: Session | None = None
+        self.muted = False
         self._inbound = Inbound(self, server.pool, server.frame_bytes_max)
         self._calls: deque[Call] = deque()
         self._unsent: deque[Any] = deque()
@@ -204,7 +216,7 @@ class Connection:
 
     @property
     def crowded(self) -> bool:
-        return len(self._calls) >= MAX_IN_FLIGHT or self.unsent_bytes > MAX_UNSENT_BYTES
+        return len(self._calls) >= MAX_IN_FLIGHT or self.unsent_bytes > MAX_UNSENT_BYTES or self.muted
 
     # Receiving ---------------------------------------------------------------------------------------------------
 
@@ -214,6 +226,8 @@ class Connection:
             for _ in range(RECEIVES_PER_EVENT):
                 if self.closed or self._paused or not self._inbound.receive(now_s):
                     return
+            if self.transport.pending():
+                self.server.receive_soon(self)
         except BlockingIOError:
             return
         except OSError as error:
@@ -225,6 +239,9 @@ class Connection:
     def handle(self, buffer: Buffer, start: int, end: int) -> None:
         """One frame, without its size."""
         frame = buffer.view[start:end]
+        if self.session is not None:
+            self.session.handle(frame, buffer)
+            return
         header = parse_request_header(frame)
         if end - start > MAX_OTHER_BYTES and header.api_key != PRODUCE:
             raise MalformedMessage(
@@ -247,6 +264,42 @@ class Connection:
             call.reply(response)
         if self.crowded:
             self.pause()
+
+    def take(self, call: Call, work: Callable[[], Any]) -> None:
+        """The same for a session, which looks at a request before it is handled."""
+        self._calls.append(call)
+        try:
+            response = work()
+        except MalformedMessage:
+            raise
+        except Exception as error:
+            call.fault(error)
+            return
+        if response is not None:
+            call.reply(response)
+        if self.crowded:
+            self.pause()
+
+    def limit_frames(self, frame_bytes_max: int | None) -> None:
+        """Before a login frames are small; None is the usual limit again."""
+        self._inbound.limit(self.server.frame_bytes_max if frame_bytes_max is None else frame_bytes_max)
+
+    def mute(self, seconds: float | None = None) -> None:
+        """Nothing more is handled for so long, or until `unmute`; replies still leave."""
+        self.muted = True
+        self.pause()
+        if seconds is not None:
+            self.server.unmute_later(self, seconds)
+
+    def unmute(self) -> None:
+        self.muted = False
+        self.resume()
+
+    def send_bare(self, chunk: bytes) -> None:
+        """Bytes that are no reply, as the tokens of old logins are; nothing else is under way then."""
+        self._unsent.append(chunk)
+        self.unsent_bytes += len(chunk)
+        self.server.flush_soon(self)
 
     def wait_for_room(self) -> None:
         self._wants_room = True
@@ -350,7 +403,7 @@ class Connection:
             return
         self._paused = False
         self.server.watch_readable(self, True)
-        if self._inbound.held:
+        if self._inbound.held or self.transport.pending():
             self.server.receive_soon(self)
 
     def close(self, reason: str | None) -> None:

@@ -42,6 +42,7 @@ APIS: dict[int, Entry] = {
     14: Entry("sync_group", 0, 5),
     15: Entry("describe_groups", 0, 6),
     16: Entry("list_groups", 0, 5),
+    17: Entry("sasl_handshake", 0, 1),
     18: Entry("api_versions", 0, 4),
     19: Entry("create_topics", 2, 7),
     20: Entry("delete_topics", 1, 6),
@@ -53,13 +54,21 @@ APIS: dict[int, Entry] = {
     26: Entry("end_txn", 0, 5),
     27: Entry("write_txn_markers", 1, 2),
     28: Entry("txn_offset_commit", 0, 5),
+    29: Entry("describe_acls", 1, 3),
+    30: Entry("create_acls", 1, 3),
+    31: Entry("delete_acls", 1, 3),
     32: Entry("describe_configs", 1, 4),
     33: Entry("alter_configs", 0, 2),
     35: Entry("describe_log_dirs", 1, 5),
+    36: Entry("sasl_authenticate", 0, 2),
     37: Entry("create_partitions", 0, 3),
     42: Entry("delete_groups", 0, 2),
     44: Entry("incremental_alter_configs", 0, 1),
     47: Entry("offset_delete", 0, 0),
+    48: Entry("describe_client_quotas", 0, 1),
+    49: Entry("alter_client_quotas", 0, 1),
+    50: Entry("describe_user_scram_credentials", 0, 0),
+    51: Entry("alter_user_scram_credentials", 0, 0),
     60: Entry("describe_cluster", 0, 2),
     61: Entry("describe_producers", 0, 0),
     65: Entry("describe_transactions", 0, 0),
@@ -89,6 +98,12 @@ class Dispatch:
         message, handler = ready
         request = None if message is None else decode(message, call.version, frame, body_position)[0]
         return handler(broker, request, call)
+
+    def prepared(self, frame: memoryview, body_position: int, call: Call) -> tuple[Any, Handler]:
+        """The request and its handler, for a session that looks at the one before it calls the other."""
+        message, handler = self._ready.get(call.api_key << 16 | call.version) or self._prepare(call)
+        request = None if message is None else decode(message, call.version, frame, body_position)[0]
+        return request, handler
 
     def _prepare(self, call: Call) -> tuple[Any, Handler]:
         entry = APIS.get(call.api_key)

@@ -78,6 +78,10 @@ class Inbound:
         self._largest = 0
         self._began_s = 0.0
 
+    def limit(self, frame_bytes_max: int) -> None:
+        """From now on; what has begun already is not looked at again."""
+        self._frame_bytes_max = frame_bytes_max
+
     @property
     def held(self) -> bool:
         return self._held is not None
@@ -133,6 +137,7 @@ class Inbound:
             raise MalformedMessage(
                 f"frame of {size} bytes from {self._receiver.peer_host} is outside"
                 f" {SMALLEST_FRAME}..{self._frame_bytes_max}; if it is a Kafka client, raise socket.request.max.bytes"
+                " (before a login tidelog.frame.bytes.before.authentication)"
             )
         return int(size) + _SIZE.size
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.broker.partition import Partition
+from tidelog.broker.topics import SECRET_TOPICS
 from tidelog.errors import StorageError
 from tidelog.log.log import Log
 from tidelog.wire.error_code import ErrorCode
@@ -25,6 +26,8 @@ AT_ONCE = 4  # threads that load the partitions of one request
 
 def find(broker: Broker, name: str | None, index: int) -> Partition | int:
     """The partition, or the error code that says why there is none."""
+    if name in SECRET_TOPICS:
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     try:
         partition = broker.partition(name, index)
     except StorageError:

@@ -54,6 +54,10 @@ class Partitions:
     def __iter__(self) -> Iterator[Partition]:
         return iter(list(self._open.values()))
 
+    def is_there(self, topic: Topic, index: int) -> bool:
+        """Whether it has a folder from before this start."""
+        return partition_name(topic.topic_id, index) in self._marks
+
     def leader_epoch(self, topic: Topic, index: int) -> int | None:
         """Without looking at the disk: of an open partition, by its mark, or of a new one. None: it must be loaded."""
         partition = self._open.get((topic.name, index))

@@ -30,14 +30,19 @@ from tidelog.broker.buffers import BufferPool
 from tidelog.broker.connection import Connection
 from tidelog.broker.dispatch import Dispatch
 from tidelog.broker.loop import Loop
-from tidelog.broker.transport import PlainTransport
-from tidelog.config import BrokerConfig
+from tidelog.broker.transport import PlainTransport, Transport
+from tidelog.config import BrokerConfig, Endpoint
 from tidelog.errors import DataFolderError, ListenError, UsageError
 from tidelog.log.files import Files, RealFiles
+from tidelog.log.pool import Pool
 from tidelog.logger import Logger
 
 if TYPE_CHECKING:
     from tidelog.broker.activation import Activation
+
+if TYPE_CHECKING:
+    from tidelog.broker.access.shell import Access
+    from tidelog.broker.tls import Handshakes, TlsTransport
 
 BACKLOG = 1024
 ACCEPTS_PER_EVENT = 64
@@ -46,7 +51,9 @@ STOP_WITHIN_S = 10.0
 STOP_LOOK_S = 0.02
 IDLE_SWEEP_S = 30.0
 SLOW_LOOK_S = 1.0
+LOGIN_THREADS = 2  # for the arithmetic of logins and handshakes, which takes milliseconds and no lock
 NEVER = -1
+ANONYMOUS = "ANONYMOUS"
 OWN_DESCRIPTORS = 16  # open from the start: standard streams, the loop, the first log files
 RETAINED_BUFFER_BYTES = 24 << 20
 GARBAGE_THRESHOLD = 20_000  # objects that come and stay before cycles are searched for
@@ -88,6 +95,9 @@ class Server:
         self._giving_room = False
         self._looking_for_slow = False
         self._sockets: list[socket.socket] = []
+        self._handshakes: Handshakes | None = None
+        self._logins: Pool | None = None
+        self.broker.on_access = self._access_began
         self._stopping = False
         self.failed: BaseException | None = None
         self.addresses: list[tuple[str, int]] = []
@@ -131,6 +141,8 @@ class Server:
             try:
                 self._loop.finish_work()
                 clean = self.broker.stop(clean=self.failed is None)
+                if self._logins is not None:
+                    self._logins.stop()
             finally:
                 self._loop.close()
         return clean
@@ -167,6 +179,8 @@ class Server:
         for listening in self._sockets:
             self._loop.remove_reader(listening.fileno())
             listening.close()
+        if self._handshakes is not None:
+            self._handshakes.end_all()
         for connection in self._connections:
             connection.end()
         self.broker.answer_waiting()
@@ -185,18 +199,26 @@ class Server:
     # Accepting -----------------------------------------------------------------------------------------------------
 
     def _bind(self) -> None:
-        for host, port in self._config.listeners():
-            self._listen(host, port)
+        endpoints = self._config.endpoints()
+        if any(endpoint.tls for endpoint in endpoints):
+            from tidelog.broker.tls import Handshakes, server_context
+
+            self._handshakes = Handshakes(
+                server_context(self._config), self._loop, self.beside, lambda: self.broker.config, self._logger
+            )
+        for endpoint in endpoints:
+            self._listen(endpoint)
         if not self._sockets:
             raise UsageError("no listener could be bound; give --listen HOST:PORT")
 
-    def _listen(self, host: str, port: int) -> None:
+    def _listen(self, endpoint: Endpoint) -> None:
         """Listens on one address, and on the other loopback too: many systems resolve localhost to ::1 first."""
-        bound = self._listen_on(host, port, required=True)
-        if host in ("127.0.0.1", "localhost"):
-            self._listen_on("::1", bound, required=False)
+        bound = self._listen_on(endpoint, required=True)
+        if endpoint.host in ("127.0.0.1", "localhost"):
+            self._listen_on(endpoint._replace(host="::1", port=bound), required=False)
 
-    def _listen_on(self, host: str, port: int, required: bool) -> int:
+    def _listen_on(self, endpoint: Endpoint, required: bool) -> int:
+        _, host, port, _ = endpoint
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -211,11 +233,11 @@ class Server:
         listening.setblocking(False)
         listening.listen(BACKLOG)
         self._sockets.append(listening)
-        self._loop.add_reader(listening.fileno(), partial(self._accept, listening))
+        self._loop.add_reader(listening.fileno(), partial(self._accept, listening, endpoint))
         self.addresses.append((host, listening.getsockname()[1]))
         return int(listening.getsockname()[1])
 
-    def _accept(self, listening: socket.socket) -> None:
+    def _accept(self, listening: socket.socket, endpoint: Endpoint) -> None:
         for _ in range(ACCEPTS_PER_EVENT):
             try:
                 connected, peer = listening.accept()
@@ -224,24 +246,29 @@ class Server:
             except OSError as error:
                 if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     raise
-                self._pause_accepting(listening, str(error))
+                self._pause_accepting(listening, endpoint, str(error))
                 return
-            self._connect(connected, peer[0])
-            if len(self._connections) >= self._connections_max:
-                self._pause_accepting(listening, "no descriptors to spare")
+            self._admit(connected, peer[0], endpoint)
+            if len(self._connections) + self._shaking >= self._connections_max:
+                self._pause_accepting(listening, endpoint, "no descriptors to spare")
                 return
 
-    def _pause_accepting(self, listening: socket.socket, why: str) -> None:
+    @property
+    def _shaking(self) -> int:
+        return len(self._handshakes) if self._handshakes is not None else 0
+
+    def _pause_accepting(self, listening: socket.socket, endpoint: Endpoint, why: str) -> None:
         self._logger.warning("accepting paused", why=why, connections=len(self._connections))
         self._loop.remove_reader(listening.fileno())
 
         def again() -> None:
             if not self._stopping:
-                self._loop.add_reader(listening.fileno(), partial(self._accept, listening))
+                self._loop.add_reader(listening.fileno(), partial(self._accept, listening, endpoint))
 
         self._loop.call_later(ACCEPT_PAUSE_S, again)
 
-    def _connect(self, connected: socket.socket, peer_host: str) -> None:
+    def _admit(self, connected: socket.socket, peer_host: str, endpoint: Endpoint) -> None:
+        """A connection begins, or with TLS a handshake that may become one."""
         by_host = self._by_host.get(peer_host, 0)
         config = self.broker.config  # the present one: these two may be altered while the broker runs
         if len(self._connections) >= config.int("max.connections") or by_host >= config.int("max.connections.per.ip"):
@@ -252,16 +279,67 @@ class Server:
             self.broker.counters.refused += 1
             return
         host, port = connected.getsockname()[:2]
+        local = str(host), int(port)
         send_bytes = self._config.int("socket.send.buffer.bytes")
         if send_bytes > 0:
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_bytes)
-        connection = Connection(self, PlainTransport(connected), peer_host, self._config.advertised(host, port))
+        if self._handshakes is not None and endpoint.tls:
+            self._handshakes.begin(connected, endpoint.sasl, partial(self._shaken, peer_host, endpoint, local))
+            return
+        self._connect(PlainTransport(connected), peer_host, endpoint, local)
+
+    def _shaken(self, peer_host: str, endpoint: Endpoint, local: tuple[str, int], tls: TlsTransport) -> None:
+        if self._stopping:
+            tls.close()
+            return
+        connection = self._connect(tls, peer_host, endpoint, local)
+        if tls.pending():
+            self.receive_soon(connection)
+
+    def _connect(self, transport: Transport, peer_host: str, endpoint: Endpoint, local: tuple[str, int]) -> Connection:
+        connection = Connection(self, transport, peer_host, self._config.advertised(*local, endpoint.name))
         connection.last_active = self._loop.time()
         self._connections[connection] = None
-        self._by_host[peer_host] = by_host + 1
+        self._by_host[peer_host] = self._by_host.get(peer_host, 0) + 1
+        if endpoint.sasl or endpoint.tls or self.broker.guards_everybody:
+            user = getattr(transport, "user", None) or ANONYMOUS
+            connection.session = self.broker.access.session(connection, sasl=endpoint.sasl, user=user)
         self.broker.counters.opened += 1
         self.broker.counters.connections += 1
         self.watch_readable(connection, True)
+        return connection
+
+    # What access asks for ------------------------------------------------------------------------------------------
+
+    def beside(self, work: Callable[[], object], done: Callable[[object, BaseException | None], None]) -> None:
+        """Arithmetic that takes milliseconds, in threads of its own: what reads from disk does not wait behind it."""
+        if self._logins is None:
+            self._logins = Pool(LOGIN_THREADS, "tidelog-login", self.fault)
+
+        def run() -> None:
+            result: object = None
+            failed: BaseException | None = None
+            try:
+                result = work()
+            except BaseException as error:
+                failed = error
+            self._loop.call_soon_threadsafe(lambda: done(result, failed))
+
+        self._logins.submit(run)
+
+    def _access_began(self, access: Access) -> None:
+        access.beside = self.beside
+        access.on_change = self._guard_everybody
+
+    def _guard_everybody(self) -> None:
+        """A quota came: it counts for those who are connected already."""
+        if self.broker.guards_everybody:
+            for connection in self._connections:
+                if connection.session is None:
+                    connection.session = self.broker.access.session(connection, sasl=False)
+
+    def unmute_later(self, connection: Connection, delay_s: float) -> None:
+        self._loop.call_later(delay_s, connection.unmute)
 
     def _sweep_idle(self) -> None:
         """Closes connections that have said nothing for long, or do not read what they asked for."""

@@ -1,6 +1,6 @@
 """The transport seam: how bytes enter and leave one connection, without blocking.
 
-`PlainTransport` is a non-blocking TCP socket. A transport of another kind (TLS) has the same five methods and the
+`PlainTransport` is a non-blocking TCP socket. `tls.TlsTransport` has the same six methods and the
 same rule: a call that would wait raises `BlockingIOError`, and the server calls it again when the socket is
 readable or writable. Nothing above this file knows which kind it has.
 """
@@ -28,6 +28,10 @@ class Transport(Protocol):
 
     def send_file(self, descriptor: int, position: int, count: int) -> int: ...
 
+    def pending(self) -> bool:
+        """Whether bytes have come that the socket's readiness does not tell of."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -54,6 +58,9 @@ class PlainTransport:
 
     def send_file(self, descriptor: int, position: int, count: int) -> int:
         return os.sendfile(self._descriptor, descriptor, position, count)
+
+    def pending(self) -> bool:
+        return False
 
     def close(self) -> None:
         self._socket.close()

@@ -241,12 +241,17 @@ def read_file(files: Files, path: str) -> bytes | None:
         files.close(fd)
 
 
-def replace_file(files: Files, path: str, data: Buffer, *, durable: bool = True) -> None:
-    """Puts a small file in place. If durable, a power cut leaves either the old one or the new one, whole."""
+def replace_file(files: Files, path: str, data: Buffer, *, durable: bool = True, mode: int | None = None) -> None:
+    """Puts a small file in place. If durable, a power cut leaves either the old one or the new one, whole.
+
+    `mode` is who may read and write it, before it has any content.
+    """
     temporary = path + TEMPORARY
     remove_files(files, [temporary])
     fd = files.open(temporary, create=True)
     try:
+        if mode is not None:
+            os.fchmod(fd, mode)
         write_fully(files, fd, data, 0)
         if durable:
             files.sync(fd)

@@ -6,6 +6,7 @@ By Kafka's names where Kafka has one, else `tidelog.*`. `dynamic` keys can be al
 
 from __future__ import annotations
 
+from tidelog.broker.settings.broker_access import ACCESS
 from tidelog.broker.settings.broker_groups import GROUPS
 from tidelog.broker.settings.broker_stored import STORED_BY_BROKER
 from tidelog.broker.settings.broker_transactions import TRANSACTIONS
@@ -43,7 +44,8 @@ LISTENING = [
         "listeners",
         LIST,
         "PLAINTEXT://127.0.0.1:9092",
-        "Where the broker listens, as PLAINTEXT://HOST:PORT; port 0 takes any free one.",
+        "Where the broker listens, as NAME://HOST:PORT with a name of listener.security.protocol.map; port 0 takes any"
+        " free one. Addresses that are not of this machine alone need a login (tidelog.allow.unauthenticated).",
         kafka="PLAINTEXT://:9092",
         because="without authentication, only programs of this machine reach the broker unless you say otherwise",
     ),
@@ -310,7 +312,7 @@ LOG = [
     ),
 ]
 
-BROKER: dict[str, Setting] = table([*LISTENING, *TOPICS, *LOG, *GROUPS, *TRANSACTIONS, *STORED_BY_BROKER])
+BROKER: dict[str, Setting] = table([*LISTENING, *ACCESS, *TOPICS, *LOG, *GROUPS, *TRANSACTIONS, *STORED_BY_BROKER])
 
 # Kafka's settings that Tidelog does not know, by how they begin: an error can then say more than "unknown".
 FOREIGN = {
@@ -320,10 +322,20 @@ FOREIGN = {
     "replica.": "nothing is replicated; Apache Kafka does that",
     "inter.broker.": "there are no other brokers",
     "remote.log.": "there is no remote storage",
-    "ssl.": "TLS comes with a later release",
-    "sasl.": "authentication comes with a later release",
-    "authorizer.": "access rules come with a later release",
-    "quota.": "quotas come with a later release",
+    "ssl.engine.": "TLS is OpenSSL's here, with PEM files",
+    "ssl.keymanager.": "TLS is OpenSSL's here, with PEM files",
+    "ssl.provider": "TLS is OpenSSL's here, with PEM files",
+    "ssl.secure.random.": "TLS is OpenSSL's here, with PEM files",
+    "ssl.trustmanager.": "TLS is OpenSSL's here, with PEM files",
+    "sasl.jaas.": "users are kept by the broker (tidelog users)",
+    "sasl.kerberos.": "logins are by SCRAM and PLAIN",
+    "sasl.login.": "there are no other brokers to log in at",
+    "sasl.mechanism.": "there are no other brokers to log in at",
+    "sasl.oauthbearer.": "logins are by SCRAM and PLAIN",
+    "sasl.server.": "tidelog.frame.bytes.before.authentication bounds logins, and users are kept by the broker",
+    "listener.name.": "settings of TLS and logins are for all listeners",
+    "security.": "there are no other brokers",
+    "principal.builder.": "principals come from logins and certificates (ssl.principal.mapping.rules)",
     "group.share.": "share groups come with a later release",
     "share.coordinator.": "share groups come with a later release",
     "group.streams.": "Kafka Streams groups have no place here yet",

@@ -72,13 +72,6 @@ STORED_BY_BROKER = [
     _stored("num.recovery.threads.per.data.dir", INT, "2", THREADS, at_least(1), True),
     _stored("num.replica.fetchers", INT, "1", THREADS, at_least(1), True),
     _stored(
-        "tidelog.frame.bytes.before.authentication",
-        INT,
-        "65536",
-        "the largest request before authentication, which comes with a later release",
-        at_least(1024),
-    ),
-    _stored(
         "socket.receive.buffer.bytes", INT, "102400", "SO_RCVBUF of Kafka's connections; ours leave it to the system"
     ),
     _stored(

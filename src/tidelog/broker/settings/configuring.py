@@ -9,8 +9,10 @@ from typing import Any
 from tidelog.broker.settings.broker import BROKER, FOREIGN
 from tidelog.broker.settings.describing import DURABILITY, FLUSH_EVERY_MESSAGE, FLUSHES, NO_VALUES, BrokerValues
 from tidelog.broker.settings.setting import Setting, default, normal, parse
-from tidelog.config import ADVERTISED, PLAINTEXT, BrokerConfig, Given, Value, address, find_file, gather
+from tidelog.config import ADVERTISED, BrokerConfig, Given, Value, address, find_file, gather
 from tidelog.errors import ConfigError
+
+ALLOW_UNAUTHENTICATED = "tidelog.allow.unauthenticated"
 
 # Settings of which the first may not be above the second.
 BOUNDS = (
@@ -51,10 +53,35 @@ def broker_config(given: Mapping[str, Given], altered: BrokerValues = NO_VALUES)
         values[key] = default(setting) if text is None else parse(setting, text)
     config = BrokerConfig(values, static)
     _check_bounds(config)
-    for listener in (*config.texts("listeners"), *config.texts(ADVERTISED)):
-        if address(listener)[0] != PLAINTEXT:
-            raise ConfigError(f"{listener} is not {PLAINTEXT}; TLS and authentication come with a later release")
+    _check_listeners(config)
     return config
+
+
+def _check_listeners(config: BrokerConfig) -> None:
+    endpoints = config.endpoints()
+    names = {endpoint.name for endpoint in endpoints}
+    for text in config.texts(ADVERTISED):
+        if address(text)[0] not in names:
+            raise ConfigError(f"{ADVERTISED} has {text}, and no listener is called so; name it as in listeners")
+    for endpoint in endpoints:
+        certified = endpoint.tls and config.text("ssl.client.auth") == "required"
+        if not (endpoint.sasl or certified or endpoint.loopback or config.flag(ALLOW_UNAUTHENTICATED)):
+            where = f"{endpoint.name}://{endpoint.host or '*'}:{endpoint.port}"
+            raise ConfigError(
+                f"{where} would let anybody who reaches this machine read and write everything; ask for a login"
+                " (SASL_SSL://HOST:PORT, and `tidelog users add`), listen on 127.0.0.1, or say"
+                f" {ALLOW_UNAUTHENTICATED}=true"
+            )
+        if endpoint.tls and not _has_certificate(config):
+            raise ConfigError(
+                f"the listener {endpoint.name} speaks TLS and has no certificate; set ssl.keystore.location to a PEM"
+                " file with the key and the certificates"
+            )
+
+
+def _has_certificate(config: BrokerConfig) -> bool:
+    inline = config.values["ssl.keystore.key"] and config.values["ssl.keystore.certificate.chain"]
+    return bool(config.values["ssl.keystore.location"] or inline)
 
 
 def check_topic(configs: Mapping[str, str]) -> None:

@@ -1,0 +1,176 @@
+"""Access as the broker has it: the fold of `__tidelog.access`, the settings that go with it, and what is remembered.
+
+What may be done is decided in `acls`, what is refused in `rules`, who somebody is in `session`; here their answers are
+kept for the next time (`allows` is asked for every topic of every request) until a rule or a setting changes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from tidelog.broker.access import acls
+from tidelog.broker.access import state as fold
+from tidelog.broker.access.acls import Asker
+from tidelog.broker.access.changes import REQUEST_PERCENTAGE
+from tidelog.broker.access.entities import applying
+from tidelog.broker.access.session import ANONYMOUS, Session
+from tidelog.broker.access.state import AccessState, secret_record
+from tidelog.broker.access.throttling import Meters
+from tidelog.broker.decision import Decision
+from tidelog.broker.internal import Fold, InternalTopic
+from tidelog.broker.topics import ACCESS_TOPIC
+from tidelog.broker.waiting import Scheduler
+from tidelog.config import BrokerConfig
+from tidelog.errors import StorageError
+from tidelog.log.files import Files
+from tidelog.log.log import Log
+from tidelog.logger import Logger
+
+if TYPE_CHECKING:
+    from tidelog.broker.connection import Connection
+
+SECRET_BYTES = 32
+REMEMBERED_MAX = 20_000
+SUPER_USERS_SEPARATOR = ";"
+
+Done = Callable[[object, BaseException | None], None]
+
+
+class Owner(Protocol):
+    """The broker, as access sees it."""
+
+    config: BrokerConfig
+    scheduler: Scheduler
+    logger: Logger
+
+
+class Access:
+    """Loop thread only."""
+
+    def __init__(self, owner: Owner, on_lost: Callable[[StorageError], None]) -> None:
+        self._owner = owner
+        self.internal = InternalTopic(
+            ACCESS_TOPIC.name, Fold(fold.fresh, fold.apply, fold.to_records), on_lost, private=True
+        )
+        self.beside: Callable[[Callable[[], object], Done], None] = owner.scheduler.in_thread
+        self.on_change: Callable[[], None] | None = None
+        self._remembered: dict[tuple[Asker, int, int, str], bool] = {}
+        self._remembered_at: tuple[int, BrokerConfig] = -1, owner.config
+        self._meters: Meters | None = None
+
+    @property
+    def state(self) -> AccessState:
+        state: AccessState = self.internal.state
+        return state
+
+    @property
+    def config(self) -> BrokerConfig:
+        return self._owner.config
+
+    @property
+    def logger(self) -> Logger:
+        return self._owner.logger
+
+    @property
+    def scheduler(self) -> Scheduler:
+        return self._owner.scheduler
+
+    def start(self, log: Log, data: str, files: Files) -> None:
+        self.internal.recover(log, data, files)
+
+    def commit(self, decision: Decision) -> None:
+        """StorageError when it could not be written; then nothing of it was applied."""
+        self.internal.commit(decision, time.time_ns() // 1_000_000)
+        if decision.records and self.on_change is not None:
+            self.on_change()
+
+    def ensure_secret(self) -> None:
+        """What decoys rest on; made once, before the first login."""
+        if not self.state.secret:
+            self.commit(Decision([secret_record(os.urandom(SECRET_BYTES))], []))
+
+    def session(self, connection: Connection, *, sasl: bool, user: str = ANONYMOUS) -> Session:
+        return Session(self, connection, sasl=sasl, user=user)
+
+    # Rules -------------------------------------------------------------------------------------------------------
+
+    @property
+    def authorises(self) -> bool:
+        return bool(self.config.text("authorizer.class.name"))
+
+    @property
+    def guards_everybody(self) -> bool:
+        """Whether clients of a listener without authentication need a session too."""
+        return self.authorises or bool(self.state.quotas)
+
+    def allows(self, asker: Asker, operation: int, resource: int, name: str) -> bool:
+        remembered = self._fresh()
+        key = asker, operation, resource, name
+        known = remembered.get(key)
+        if known is None:
+            known = self._is_super(asker) or acls.allows(
+                self.state.acls, asker, operation, resource, name, if_none=self._if_none
+            )
+            if len(remembered) >= REMEMBERED_MAX:
+                remembered.clear()
+            remembered[key] = known
+            if not known:
+                self.logger.debug(
+                    "denied", principal=asker.principal, operation=operation, resource=resource, name=name
+                )
+        return known
+
+    def allows_some(self, asker: Asker, operation: int, resource: int) -> bool:
+        if self._is_super(asker):
+            return True
+        return acls.allows_some(self.state.acls, asker, operation, resource, if_none=self._if_none)
+
+    def _fresh(self) -> dict[tuple[Asker, int, int, str], bool]:
+        revision, config = self._remembered_at
+        if revision != self.state.revision or config is not self.config:
+            self._remembered.clear()
+            self._remembered_at = self.state.revision, self.config
+        return self._remembered
+
+    @property
+    def _if_none(self) -> bool:
+        return self.config.flag("allow.everyone.if.no.acl.found")
+
+    def _is_super(self, asker: Asker) -> bool:
+        named = (self.config.optional_text("super.users") or "").split(SUPER_USERS_SEPARATOR)
+        return asker.principal in [one.strip() for one in named]
+
+    # Quotas ------------------------------------------------------------------------------------------------------
+
+    @property
+    def quota_span_s(self) -> float:
+        """The time in which a quota can be used up at once."""
+        return (self.config.int("quota.window.num") - 1) * self.config.int("quota.window.size.seconds") or 1
+
+    def charge(self, key: str, user: str, client: str | None, amount: float, *, unless_idle: bool = False) -> float:
+        """How long the client has to rest after this, in seconds.
+
+        With `unless_idle` what is above the quota is not counted, because it will not be sent; unless nothing was of
+        late: else what is above it at once could never be.
+        """
+        found = applying(self.state.quotas, key, user, client or "")
+        if found is None:
+            return 0.0
+        if self._meters is None:
+            window_s = self.config.int("quota.window.size.seconds")
+            self._meters = Meters(self.config.int("quota.window.num"), window_s)
+        now_s = time.monotonic()
+        meter = self._meters.meter(key, found.sharers)
+        used_before = meter.used(now_s)
+        meter.record(amount, now_s)
+        wait_s = meter.wait_s(found.limit, now_s)
+        if unless_idle and wait_s > 0:
+            if not used_before:
+                return 0.0
+            meter.record(-amount, now_s)
+        if key == REQUEST_PERCENTAGE:
+            wait_s = min(wait_s, self.config.int("quota.window.size.seconds"))
+        return wait_s

@@ -1,0 +1,136 @@
+"""Users, access rules and quotas: a fold over `__tidelog.access`.
+
+    key                                                              value (a tombstone: there is none any more)
+    {"v":1,"kind":"user","name":U,"mechanism":M}                     {"salt":B64,"iterations":N,"stored_key":B64,
+                                                                     "server_key":B64}    M as SCRAM-SHA-256
+    {"v":1,"kind":"acl","resource":R,"pattern":P,"name":N,           {}    numbers are Kafka's
+     "principal":U,"host":H,"operation":O,"permission":A}
+    {"v":1,"kind":"quota","user":U,"client-id":C}                    {"producer_byte_rate":N,...}    null is the default
+                                                                     entity; a field that is missing is not in it
+    {"v":1,"kind":"secret"}                                          {"secret":B64}    see `logins.decoy`
+
+Rules:
+- Keys are written in this order of fields, so that equal keys are equal bytes. What is newer or unknown is refused.
+- A password is in no record: what is kept of it checks a proof and cannot make one. It would still let somebody guess
+  at leisure, so no client can read this topic, whatever it may read else (`SECRET_TOPICS` in `topics`).
+- `revision` counts changes: what is derived from this state and remembered goes by it.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from json import dumps, loads
+from typing import Any
+
+from tidelog.broker.access.acls import Acl
+from tidelog.broker.access.entities import Entity
+from tidelog.broker.decision import NewRecord
+from tidelog.errors import DataFolderError
+from tidelog.wire.scram import Credential
+
+VERSION = 1
+KINDS = ("user", "acl", "quota", "secret")
+ACL_FIELDS = ("resource", "pattern", "name", "principal", "host", "operation", "permission")
+
+
+@dataclass(slots=True)
+class AccessState:
+    """Made by `fresh`, changed by `apply` alone."""
+
+    users: dict[tuple[str, str], Credential] = field(default_factory=dict)
+    acls: dict[Acl, None] = field(default_factory=dict)
+    quotas: dict[Entity, Mapping[str, float]] = field(default_factory=dict)
+    secret: bytes = b""
+    revision: int = field(default=0, compare=False)
+
+
+def fresh() -> AccessState:
+    return AccessState()
+
+
+def apply(state: AccessState, key: bytes, value: bytes | None) -> None:
+    parsed = _parse_key(loads(key))
+    content: dict[str, Any] | None = None if value is None else loads(value)
+    state.revision += 1
+    kind = parsed["kind"]
+    if kind == "user":
+        _put(state.users, (parsed["name"], parsed["mechanism"]), None if content is None else _credential(content))
+    elif kind == "acl":
+        acl = Acl(*(parsed[name] for name in ACL_FIELDS))
+        if content is None:
+            state.acls.pop(acl, None)
+        else:
+            state.acls[acl] = None
+    elif kind == "quota":
+        entity = Entity(tuple((name, parsed[name]) for name in ("user", "client-id") if name in parsed))
+        _put(state.quotas, entity, content)
+    else:
+        assert content is not None, "the secret is never taken back"
+        state.secret = b64decode(content["secret"])
+
+
+def to_records(state: AccessState) -> Iterator[NewRecord]:
+    """The records whose fold is this state again."""
+    if state.secret:
+        yield secret_record(state.secret)
+    for (name, mechanism), credential in state.users.items():
+        yield user_record(name, mechanism, credential)
+    for acl in state.acls:
+        yield acl_record(acl)
+    for entity, values in state.quotas.items():
+        yield quota_record(entity, values)
+
+
+def user_record(name: str, mechanism: str, kept: Credential | None) -> NewRecord:
+    key = _dump({"v": VERSION, "kind": "user", "name": name, "mechanism": mechanism})
+    if kept is None:
+        return NewRecord(key, None)
+    content = {
+        "salt": b64encode(kept.salt).decode(),
+        "iterations": kept.iterations,
+        "stored_key": b64encode(kept.stored_key).decode(),
+        "server_key": b64encode(kept.server_key).decode(),
+    }
+    return NewRecord(key, _dump(content))
+
+
+def acl_record(acl: Acl, *, gone: bool = False) -> NewRecord:
+    key = {"v": VERSION, "kind": "acl", **dict(zip(ACL_FIELDS, acl, strict=True))}
+    return NewRecord(_dump(key), None if gone else b"{}")
+
+
+def quota_record(entity: Entity, values: Mapping[str, float]) -> NewRecord:
+    """Without any values, a tombstone."""
+    key = {"v": VERSION, "kind": "quota", **dict(entity.parts)}
+    return NewRecord(_dump(key), _dump(dict(values)) if values else None)
+
+
+def secret_record(secret: bytes) -> NewRecord:
+    return NewRecord(_dump({"v": VERSION, "kind": "secret"}), _dump({"secret": b64encode(secret).decode()}))
+
+
+def _credential(content: dict[str, Any]) -> Credential:
+    salt, stored_key, server_key = (b64decode(content[name]) for name in ("salt", "stored_key", "server_key"))
+    return Credential(salt, content["iterations"], stored_key, server_key)
+
+
+def _put(table: dict[Any, Any], key: Any, value: Any) -> None:
+    if value is None:
+        table.pop(key, None)
+    else:
+        table[key] = value
+
+
+def _parse_key(key: dict[str, Any]) -> dict[str, Any]:
+    if key["v"] > VERSION or key["kind"] not in KINDS:
+        raise DataFolderError(
+            f"a record of kind {key['kind']!r}, version {key['v']}, in __tidelog.access is newer than this Tidelog,"
+            f" which knows version {VERSION} of {', '.join(KINDS)}; use the newer one"
+        )
+    return key
+
+
+def _dump(value: Mapping[str, Any]) -> bytes:
+    return dumps(value, separators=(",", ":")).encode()

@@ -1,0 +1,282 @@
+"""TLS: the other kind of transport, its handshakes, and the certificates behind them.
+
+Everything above the transport is as without TLS. `send_file` reads the file and sends what it read: bytes that are to
+be encrypted cannot go from page cache to socket by themselves.
+
+    states of a handshake    set by
+    waiting                  `begin`, and each step that needs more from the client; the socket is watched
+    working                  a step runs in a thread, for it takes a millisecond and no lock; the socket is not watched
+    done                     the transport is handed over, with the user whom the client's certificate names
+    ended                    the client broke off, spoke something else, or took too long; one line in the log
+
+Handshakes under way are bounded (`tidelog.max.handshakes`): when one more comes, the oldest is ended. So clients that
+connect and say nothing keep nobody out: those who speak are done long before they are the oldest.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from tidelog.broker.access.principals import Rule, distinguished_name, parse_rules, user_of
+from tidelog.config import BrokerConfig
+from tidelog.errors import ConfigError
+from tidelog.logger import Logger
+
+if TYPE_CHECKING:
+    from tidelog.broker.loop import Loop, TimerHandle
+
+RECORD_BYTES = 16 << 10  # the most that TLS encrypts at once
+SEND_BYTES = 16 * RECORD_BYTES  # read from a file, or put together from small pieces, for one send
+VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+
+Beside = Callable[[Callable[[], object], Callable[[object, BaseException | None], None]], None]
+
+
+class TlsTransport:
+    """A non-blocking TLS socket after its handshake; `user` is who its client's certificate says, if anybody."""
+
+    __slots__ = ("_descriptor", "_socket", "user")
+
+    def __init__(self, connected: ssl.SSLSocket, user: str | None) -> None:
+        self._socket = connected
+        self._descriptor = connected.fileno()
+        self.user = user
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def receive_into(self, view: memoryview) -> int:
+        """Record by record, until there is nothing left or no room: the socket may not become readable again."""
+        received = 0
+        while received < len(view):
+            try:
+                count = self._socket.recv_into(view[received:])
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
+                if received:
+                    break
+                raise BlockingIOError from error
+            if not count:
+                break
+            received += count
+        return received
+
+    def send(self, buffers: Sequence[bytes | bytearray | memoryview], more: bool) -> int:
+        whole: bytes | bytearray | memoryview = buffers[0]
+        if len(buffers) > 1 and len(whole) < SEND_BYTES:
+            whole = b"".join(buffers)[:SEND_BYTES]
+        return self._send(whole)
+
+    def send_file(self, descriptor: int, position: int, count: int) -> int:
+        data = os.pread(descriptor, min(count, SEND_BYTES), position)
+        return self._send(data) if data else 0
+
+    def _send(self, data: bytes | bytearray | memoryview) -> int:
+        try:
+            return self._socket.send(data)
+        except (ssl.SSLWantWriteError, ssl.SSLWantReadError) as error:
+            raise BlockingIOError from error
+
+    def pending(self) -> bool:
+        return self._socket.pending() > 0
+
+    def close(self) -> None:
+        with suppress(OSError, ValueError):
+            self._socket.unwrap()  # says goodbye, and does not wait for an answer
+        self._socket.close()
+
+
+# Handshakes -----------------------------------------------------------------------------------------------------------
+
+
+class _Handshake:
+    __slots__ = ("done", "peer", "socket", "timer", "working")
+
+    def __init__(self, connected: ssl.SSLSocket, peer: str, done: Callable[[TlsTransport], None]) -> None:
+        self.socket = connected
+        self.peer = peer
+        self.done = done
+        self.timer: TimerHandle | None = None
+        self.working = False
+
+
+class Handshakes:
+    """Those that are under way. Loop thread only, but for the steps themselves."""
+
+    def __init__(
+        self, context: ServerContext, loop: Loop, beside: Beside, config: Callable[[], BrokerConfig], logger: Logger
+    ) -> None:
+        self.context = context
+        self._loop = loop
+        self._beside = beside
+        self._config = config
+        self._logger = logger
+        self._under_way: dict[_Handshake, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._under_way)
+
+    def begin(self, connected: socket.socket, sasl: bool, done: Callable[[TlsTransport], None]) -> None:
+        """`done` gets the transport. With `sasl` the client logs in, and is asked for no certificate."""
+        peer = connected.getpeername()[0] if _is_connected(connected) else "?"
+        connected.setblocking(False)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        context = self.context.for_logins if sasl else self.context.for_certificates
+        try:
+            wrapped = context.wrap_socket(connected, server_side=True, do_handshake_on_connect=False)
+        except (OSError, ValueError):
+            connected.close()
+            return
+        while len(self._under_way) >= self._config().int("tidelog.max.handshakes"):
+            self._end(next(iter(self._under_way)), "others came, and it was the oldest handshake")
+        handshake = _Handshake(wrapped, peer, done)
+        self._under_way[handshake] = None
+        timeout_s = self._config().int("tidelog.handshake.timeout.ms") / 1000
+        handshake.timer = self._loop.call_later(timeout_s, lambda: self._end(handshake, "took too long"))
+        self._loop.add_reader(wrapped.fileno(), lambda: self._step(handshake))
+
+    def _step(self, handshake: _Handshake) -> None:
+        self._unwatch(handshake)
+        handshake.working = True
+        self._beside(handshake.socket.do_handshake, lambda _none, error: self._stepped(handshake, error))
+
+    def _stepped(self, handshake: _Handshake, error: BaseException | None) -> None:
+        handshake.working = False
+        if handshake not in self._under_way:  # ended meanwhile
+            handshake.socket.close()
+        elif isinstance(error, ssl.SSLWantReadError):
+            self._loop.add_reader(handshake.socket.fileno(), lambda: self._step(handshake))
+        elif isinstance(error, ssl.SSLWantWriteError):
+            self._loop.add_writer(handshake.socket.fileno(), lambda: self._step(handshake))
+        elif error is not None:
+            self._end(handshake, _reason(error))
+        else:
+            self._finish(handshake)
+
+    def _finish(self, handshake: _Handshake) -> None:
+        user, named = self.context.user(handshake.socket)
+        if named and user is None:
+            self._end(handshake, "no rule of ssl.principal.mapping.rules fits the name in its certificate")
+            return
+        self._forget(handshake)
+        handshake.done(TlsTransport(handshake.socket, user))
+
+    def _end(self, handshake: _Handshake, why: str) -> None:
+        self._logger.info("handshake failed", peer=handshake.peer, why=why)
+        self._forget(handshake)
+        if not handshake.working:  # else the thread has it, and it is closed when that is done
+            self._unwatch(handshake)
+            handshake.socket.close()
+
+    def end_all(self) -> None:
+        for handshake in list(self._under_way):
+            self._end(handshake, "the broker stops")
+
+    def _forget(self, handshake: _Handshake) -> None:
+        self._under_way.pop(handshake, None)
+        if handshake.timer is not None:
+            handshake.timer.cancel()
+
+    def _unwatch(self, handshake: _Handshake) -> None:
+        self._loop.remove_reader(handshake.socket.fileno())
+        self._loop.remove_writer(handshake.socket.fileno())
+
+
+def _is_connected(connected: socket.socket) -> bool:
+    try:
+        connected.getpeername()
+    except OSError:
+        return False
+    return True
+
+
+def _reason(error: BaseException) -> str:
+    reason = getattr(error, "reason", None)
+    return str(reason).lower().replace("_", " ") if reason else str(error) or type(error).__name__
+
+
+# Certificates ---------------------------------------------------------------------------------------------------------
+
+
+class ServerContext:
+    """What handshakes are made with; reading the certificates again makes a new one."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        """ConfigError when a file cannot be read or its content is not what it should be."""
+        client_auth = CLIENT_AUTH[config.text("ssl.client.auth")]
+        self.for_certificates = _context(config, client_auth)
+        self.for_logins = _context(config, ssl.CERT_NONE)
+        self._rules: list[Rule] = parse_rules(config.text("ssl.principal.mapping.rules"))
+
+    def user(self, connected: ssl.SSLSocket) -> tuple[str | None, bool]:
+        """The user whom a client's certificate names, and whether there is a certificate at all."""
+        certificate = connected.getpeercert()
+        if not certificate:
+            return None, False
+        subject = certificate.get("subject", ())
+        return user_of(distinguished_name(subject), self._rules), True  # type: ignore[arg-type]
+
+
+def server_context(config: BrokerConfig) -> ServerContext:
+    return ServerContext(config)
+
+
+def _context(config: BrokerConfig, client_auth: ssl.VerifyMode) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    versions = [VERSIONS[name] for name in config.texts("ssl.enabled.protocols")] or list(VERSIONS.values())
+    context.minimum_version, context.maximum_version = min(versions), max(versions)
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    suites = config.texts("ssl.cipher.suites")
+    try:
+        if suites:
+            context.set_ciphers(":".join(suites))
+        _load_certificate(context, config)
+        if client_auth != ssl.CERT_NONE:
+            _load_authorities(context, config)
+        context.verify_mode = client_auth
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or _reason(error)
+        raise ConfigError(
+            f"the certificates of the broker cannot be used: {reason.lower()}; see ssl.keystore.location"
+            " and ssl.truststore.location"
+        ) from error
+    return context
+
+
+def _load_certificate(context: ssl.SSLContext, config: BrokerConfig) -> None:
+    password = config.optional_text("ssl.key.password") or ""  # without one OpenSSL would ask on the terminal
+    location = config.optional_text("ssl.keystore.location")
+    if location is not None:
+        context.load_cert_chain(location, password=password)
+        return
+    key, chain = config.text("ssl.keystore.key"), config.text("ssl.keystore.certificate.chain")
+    # OpenSSL reads files only; this one is in memory and has no name.
+    descriptor = os.memfd_create("tidelog-key", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, f"{_pem(key)}\n{_pem(chain)}\n".encode())
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=password)
+    finally:
+        os.close(descriptor)
+
+
+def _load_authorities(context: ssl.SSLContext, config: BrokerConfig) -> None:
+    location, inline = config.optional_text("ssl.truststore.location"), config.values["ssl.truststore.certificates"]
+    if location is None and not inline:
+        raise ConfigError(
+            f"ssl.client.auth={config.text('ssl.client.auth')} needs to know whose certificates to take; set"
+            " ssl.truststore.location to a PEM file with the authorities"
+        )
+    if location is not None:
+        context.load_verify_locations(location)
+    else:
+        context.load_verify_locations(cadata=_pem(str(inline)))
+
+
+def _pem(text: str) -> str:
+    """PEM that came through a settings file in one line, as Kafka's users write it."""
+    return text.replace("\\n", "\n")

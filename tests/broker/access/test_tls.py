@@ -1,0 +1,180 @@
+"""TLS and mutual TLS: bytes come through whole, certificates are users, and who speaks something else harms nobody."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import threading
+import time
+
+import pytest
+from access import AUTHORIZER, PASSWORD, Refused
+from raw import batch_of, fetch, produce
+
+from proving import proves
+from tidelog.errors import ConfigError
+from tidelog.record.columns import decode
+from tidelog.wire.messages.api_versions import ApiVersionsRequest
+from tidelog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+
+HELLO = ApiVersionsRequest(client_software_name="raw", client_software_version="1")
+ALICE = "CN=alice,OU=payments,O=Example,C=DE"
+
+
+@pytest.fixture
+def tls(access_broker, certificates):
+    def start(listeners: str = "SSL://127.0.0.1:0", **settings):
+        return access_broker(
+            listeners,
+            **{
+                "ssl.keystore.location": certificates.broker,
+                "ssl.truststore.location": certificates.authority,
+                **settings,
+            },
+        )
+
+    return start
+
+
+def create(client, name: str = "t") -> int:
+    topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1)]
+    (result,) = client.call(CreateTopicsRequest(topics=topics), 7).topics
+    return result.error_code
+
+
+@proves("T10")
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+def test_records_of_any_size_come_through_tls_as_they_were_sent(tls, certificates, version):
+    broker = tls(**{"ssl.enabled.protocols": version})
+    values = [os.urandom(size) for size in (1, 100, 16_000, 16_384, 100_000, 700_000)]
+    with broker.client("SSL", certificates.client_context()) as client:
+        assert client.socket.version() == version
+        assert create(client) == 0
+        for value in values:
+            (topic,) = client.call(produce("t", batch_of(value)), 9).responses
+            assert topic.partition_responses[0].error_code == 0
+        got = []
+        while len(got) < len(values):
+            (topic,) = client.call(fetch("t", len(got), max_bytes=50 << 20), 12).responses
+            got += [row.value for row in decode(topic.partitions[0].records).rows()]
+    assert got == values
+
+
+@proves("T10")
+def test_requests_sent_in_one_go_are_all_answered_also_when_they_lie_in_one_record(tls, certificates):
+    broker = tls()
+    with broker.client("SSL", certificates.client_context()) as client:
+        for correlation_id in range(300):
+            client.send(HELLO, 3, correlation_id)
+        for _ in range(300):
+            assert client.receive(18, 3).error_code == 0
+
+
+@proves("T10")
+def test_the_name_in_a_certificate_is_the_user_and_rules_may_shorten_it(tls, certificates):
+    broker = tls(
+        **{
+            "ssl.client.auth": "required",
+            "authorizer.class.name": AUTHORIZER,
+            "super.users": f"User:{ALICE}",
+        }
+    )
+    with broker.client("SSL", certificates.client_context(certificates.client)) as client:
+        assert create(client) == 0
+    broker.stop()
+    broker.settings["ssl.principal.mapping.rules"] = "RULE:^CN=(.*?),OU=(.*?),.*$/$1@$2/U"
+    broker.settings["super.users"] = "User:ALICE@PAYMENTS"
+    broker.start()
+    with broker.client("SSL", certificates.client_context(certificates.client)) as client:
+        assert create(client, "another") == 0
+
+
+@proves("T10")
+def test_where_a_certificate_is_asked_for_none_and_a_strangers_are_refused(tls, certificates):
+    broker = tls(**{"ssl.client.auth": "required"})
+    for own in (None, certificates.stranger):
+        with (
+            pytest.raises((Refused, ssl.SSLError, ConnectionError)),
+            broker.client("SSL", certificates.client_context(own)) as client,
+        ):
+            client.call(HELLO, 3)
+
+
+@proves("T10")
+def test_a_login_inside_tls_needs_no_certificate(tls, certificates):
+    broker = tls(
+        "SASL_SSL://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
+        **{"ssl.client.auth": "required", "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512"},
+    )
+    with broker.client("PLAINTEXT") as admin:
+        broker.add_user("alice", PASSWORD, by=admin, mechanism="SCRAM-SHA-512")
+    for mechanism in ("PLAIN", "SCRAM-SHA-512"):
+        with broker.client("SASL_SSL", certificates.client_context()) as client:
+            assert client.login("alice", PASSWORD, mechanism).error_code == 0
+            assert client.call(HELLO, 3).error_code == 0
+
+
+@proves("T10")
+def test_who_says_nothing_or_something_else_is_ended_and_keeps_nobody_out(tls, certificates):
+    broker = tls(**{"tidelog.max.handshakes": 20, "tidelog.handshake.timeout.ms": 300})
+    silent = [socket.create_connection(("127.0.0.1", broker.port("SSL"))) for _ in range(60)]
+    for index, one in enumerate(silent):
+        if index % 3 == 0:
+            one.sendall(os.urandom(500))
+        elif index % 3 == 1:
+            one.sendall(b"\x16\x03\x01")
+    with broker.client("SSL", certificates.client_context()) as client:
+        assert client.call(HELLO, 3).error_code == 0
+    for one in silent:
+        one.settimeout(20)
+        try:
+            while one.recv(100):
+                continue
+        except ConnectionError:
+            pass
+        one.close()
+
+
+@proves("T10")
+def test_many_who_connect_and_leave_leave_nothing_behind(tls, certificates):
+    broker = tls()
+    context = certificates.client_context()
+
+    def reconnect() -> None:
+        for _ in range(50):
+            with broker.client("SSL", context) as client:
+                assert client.call(HELLO, 3).error_code == 0
+
+    threads = [threading.Thread(target=reconnect) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    deadline = time.monotonic() + 20
+    while broker.server._connections and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not broker.server._connections
+    assert not len(broker.server._handshakes)
+
+
+@proves("T10")
+def test_a_listener_with_tls_and_no_certificate_does_not_start(access_broker, tmp_path):
+    with pytest.raises(ConfigError, match=r"ssl\.keystore\.location"):
+        access_broker("SSL://127.0.0.1:0")
+    broken = tmp_path / "broken.pem"
+    broken.write_text("-----BEGIN PRIVATE KEY-----\nnonsense\n-----END PRIVATE KEY-----\n")
+    with pytest.raises(ConfigError, match="certificates of the broker cannot be used"):
+        access_broker("SSL://127.0.0.1:0", **{"ssl.keystore.location": broken})
+
+
+@proves("T10")
+def test_a_key_and_certificates_can_stand_in_the_settings_themselves(access_broker, certificates):
+    text = certificates.broker.read_text()
+    split = text.index("-----BEGIN CERTIFICATE")
+    broker = access_broker(
+        "SSL://127.0.0.1:0",
+        **{"ssl.keystore.key": text[:split], "ssl.keystore.certificate.chain": text[split:]},
+    )
+    with broker.client("SSL", certificates.client_context()) as client:
+        assert client.call(HELLO, 3).error_code == 0
