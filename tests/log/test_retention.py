@@ -232,6 +232,26 @@ def test_a_deleted_partition_leaves_nothing_and_tells_those_who_wait(tmp_path: P
 
 
 @proves("T1")
+def test_a_power_cut_while_a_partition_is_deleted_leaves_it_whole_or_not_at_all(tmp_path: Path) -> None:
+    for step in range(1, 30):
+        disk = SimulatedDisk(tmp_path / f"disk{step}")
+        partition = Partition(disk.folder / "p", disk, SETTINGS)
+        for number in range(8):
+            partition.put(b"%d" % number * 400)
+        before = partition.values()
+        disk.cut_power_at(step)
+        partition.log.destroy()
+        partition.commit()
+        for seed in range(4):
+            image = disk.crash(tmp_path / f"image{step}-{seed}", seed)
+            if (image / "p").exists():
+                assert Partition(image / "p", settings=SETTINGS).values() == before
+        if not disk.is_off:
+            return
+    raise AssertionError("the deletion has no end")
+
+
+@proves("T1")
 def test_producers_that_have_not_written_for_long_are_forgotten(tmp_path: Path) -> None:
     partition = Partition(tmp_path / "p", settings=replace(SETTINGS, producer_expiration_ms=500))
     partition.append(batch(b"a", producer=(1, 0, 0)), NOW)

@@ -82,6 +82,23 @@ def test_no_record_goes_with_a_topic_whose_end_could_not_be_written(served: Serv
 
 
 @proves("T1")
+def test_no_folder_is_taken_for_a_left_over_before_the_end_of_its_topic_is_written(
+    served: Served, disk: SimulatedDisk
+) -> None:
+    partition = served.broker.partition("there", 0)
+    assert partition is not None
+    refuse_next_decision(disk)
+    deleted = served.begin(DeleteTopicsRequest(topic_names=["there"]), 5)
+    deleted.may_be_dropped = True
+    served.broker._begin_later()  # looks for what a crash has left behind, a moment after the start
+    served.broker._committer.background.wait()
+    served.wait_for(deleted)
+    served.broker._committer.background.wait()
+    assert Path(partition.log.folder).is_dir()
+    assert code_of(served.ask(produce("there"), 9)) == 0
+
+
+@proves("T1")
 def test_a_topic_whose_end_could_not_be_synced_keeps_its_folder(served: Served, disk: SimulatedDisk) -> None:
     disk.fail("sync", OSError(ENOSPC, "no room"), name=TOPICS_FOLDER)
     topic_id = served.broker.topics.by_name["there"].topic_id
