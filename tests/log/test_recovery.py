@@ -226,7 +226,7 @@ def test_a_partition_of_a_newer_format_is_refused_by_name(tmp_path: Path) -> Non
     partition = filled(tmp_path / "p", 2)
     text = b"tidelog partition 9\n"
     (tmp_path / "p" / "partition").write_bytes(text + b"crc %08x\n" % crc32c(text))
-    with pytest.raises(DataFolderError, match="partition has format 9, newer than 1"):
+    with pytest.raises(DataFolderError, match="partition has format 9, newer than 2"):
         partition.reopen()
 
 

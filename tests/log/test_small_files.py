@@ -102,8 +102,8 @@ def test_damaged_facts_are_not_taken_for_good(written: Facts, data: st.DataObjec
 
 @proves("T6")
 def test_facts_of_a_newer_format_are_refused_by_name() -> None:
-    text = b"tidelog partition 2\nstart 5\n"
-    with pytest.raises(DataFolderError, match="here has format 2, newer than 1"):
+    text = b"tidelog partition 3\nstart 5\n"
+    with pytest.raises(DataFolderError, match="here has format 3, newer than 2"):
         facts.unpack(text + f"crc {crc32c(text):08x}\n".encode(), "here")
 
 

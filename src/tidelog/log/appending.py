@@ -157,6 +157,10 @@ class Appending:
                 return segment
         return self._plan_segment(now_ms)
 
+    def plan_snapshot(self) -> None:
+        """What is known has changed without an append."""
+        self._plans.append(self.plan_at_end(self._reading.segments[-1]))
+
     def roll(self, now_ms: int) -> None:
         """Begins a new segment without a batch, so that the old one can be deleted once the new one is there."""
         segment = self._plan_segment(now_ms)

@@ -51,14 +51,14 @@ def check_batches(
         position += found.end
         if found.end:
             window = CHECK_WINDOW
-        elif (larger := _size_of(data)) is not None and window < larger <= stop - position:
+        elif (larger := size_of(data)) is not None and window < larger <= stop - position:
             window = larger
         else:
             return Checked(Boundary(position, offset), found.error, headers)
     return Checked(Boundary(position, offset), None, headers)
 
 
-def _size_of(data: bytes) -> int | None:
+def size_of(data: bytes) -> int | None:
     """The size that the batch at the beginning says it has; None when it says nothing."""
     try:
         return peek(data).size if len(data) >= HEADER_SIZE else None

@@ -1,7 +1,8 @@
 """What a partition must remember beside its batches: the file `partition` in its folder, a few lines of text.
 
-    tidelog partition 1                             format version
+    tidelog partition 2                             format version
     start 1200                                      the first offset that may be read
+    dirty 2400                                      compaction has been over all records below; not in version 1
     volatile                                        acks did not wait for a sync: an unclean stop raises the epoch
     epoch 0 0                                       leader epoch 0 from offset 0 on
     epoch 1 3100
@@ -22,7 +23,8 @@ from tidelog.log.files import Files, read_file, replace_file
 from tidelog.record.codec import crc32c
 
 FACTS_NAME = "partition"
-VERSION = 1
+VERSION = 2
+_READ = ("1", "2")
 _TITLE = "tidelog partition"
 _OPEN, _PASSED = "open", "passed"
 
@@ -44,6 +46,7 @@ class Facts(NamedTuple):
     volatile: bool = False
     epochs: History = BEGINNING
     holes: tuple[Hole, ...] = ()
+    first_dirty: int = 0
 
 
 NO_FACTS = Facts()
@@ -51,6 +54,8 @@ NO_FACTS = Facts()
 
 def pack(facts: Facts) -> bytes:
     lines = [f"{_TITLE} {VERSION}", f"start {facts.start_offset}"]
+    if facts.first_dirty:
+        lines.append(f"dirty {facts.first_dirty}")
     if facts.volatile:
         lines.append("volatile")
     lines += [f"epoch {epoch} {start}" for epoch, start in facts.epochs]
@@ -71,7 +76,7 @@ def unpack(data: bytes, path: str) -> Facts | None:
     if crc.strip() != f"{crc32c(body):08x}".encode():
         return None
     version = lines[0].removeprefix(_TITLE).strip()
-    if version != str(VERSION):
+    if version not in _READ:
         raise DataFolderError(f"{path} has format {version}, newer than {VERSION}; open it with a newer Tidelog")
     facts = Facts(epochs=())
     for line in lines[1:]:
@@ -83,6 +88,8 @@ def unpack(data: bytes, path: str) -> Facts | None:
 def _read_line(facts: Facts, word: str, rest: str) -> Facts:
     if word == "start":
         return facts._replace(start_offset=int(rest))
+    if word == "dirty":
+        return facts._replace(first_dirty=int(rest))
     if word == "volatile":
         return facts._replace(volatile=True)
     if word == "epoch":

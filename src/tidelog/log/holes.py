@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 
 from tidelog.errors import HoleError
 from tidelog.log.facts import Hole
@@ -26,6 +27,11 @@ class Holes:
                 return False
             self.known = tuple(sorted([*self.known, hole]))
             return True
+
+    def forget(self, segments: Collection[int]) -> None:
+        """Of these segments, by their base offsets: other bytes have taken their place."""
+        with self._lock:
+            self.known = tuple(hole for hole in self.known if hole.segment not in segments)
 
     def pass_all(self) -> tuple[Hole, ...]:
         """Readers may pass all of them from now on; returns those that they could not pass before."""

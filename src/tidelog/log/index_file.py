@@ -113,9 +113,11 @@ def rebuild_index(segment: Segment, stop: Boundary, epochs: History, interval: i
         return index, []
 
     def note(position: int, header: BatchHeader) -> None:
-        index.note(header.base_offset, position, header.max_timestamp, interval)
+        index.note(header.base_offset, position, header.latest, interval)
 
     holes = walk_over(segment, index, start, stop, epochs, note)
+    if segment.end_offset is not None:  # it was replaced, and has no name any more
+        return index, holes
     with suppress(OSError):  # it is in memory; the file can be mended another time
         save_index(segment, index, len(index), index.covered(stop, complete=True))
     return index, holes

@@ -22,7 +22,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from time import monotonic
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.errors import OfflineError, OffsetOutOfRange, StorageError
 from tidelog.log.appending import Appended, Appending
@@ -30,6 +30,7 @@ from tidelog.log.commit import Committer, storage_error
 from tidelog.log.epochs import end_offset_for, epoch_at
 from tidelog.log.facts import NO_FACTS, Hole
 from tidelog.log.files import Buffer, Files
+from tidelog.log.header_block import HEADER_BLOCK
 from tidelog.log.index import Boundary
 from tidelog.log.pending import Done, Release, Waiters
 from tidelog.log.producers import Producer
@@ -44,9 +45,14 @@ from tidelog.log.transactions import Aborted
 from tidelog.log.upkeep import Upkeep, nobody_waits
 from tidelog.record.header import BatchHeader
 
+if TYPE_CHECKING:
+    from tidelog.log.compaction.cleaning import Beginning
+    from tidelog.log.compaction.compactor import Compactor, Told
+
 NO_POSITION = -1
 NOTHING_DONE = Report()
 LOAD_AGAIN_S = 5.0
+KEY_BYTES = 128 << 20
 
 
 class CleanMark(NamedTuple):
@@ -66,6 +72,7 @@ class Log:
         "_appending",
         "_clean",
         "_committer",
+        "_compactor",
         "_durability_pending",
         "_files",
         "_load_again",
@@ -117,6 +124,7 @@ class Log:
         self._reading = Reading(self.folder, self._committer.index_cache, self._found_hole)
         self._upkeep = Upkeep(self.folder, self._committer, self._reading, self._trouble)
         self._scrub = Scrub(self._reading)
+        self._compactor: Compactor | None = None
         self._waiters = Waiters()
         self._begin(nothing_found(NO_FACTS))
 
@@ -418,6 +426,49 @@ class Log:
         elif len(segments) == 1 and is_old(segments[0], self.settings, now_ms) and self._appending.idle:
             self._appending.roll(now_ms)
         return count
+
+    def compact(self, now_ms: int, max_bytes: int, told: Told, key_bytes: int = KEY_BYTES) -> None:
+        """Some compaction, in the background, if it is due; `told` is called here when it is done.
+
+        `key_bytes` bounds the memory for keys. A segment of that age, or with records as old as compaction may leave
+        them, is ended first: the one that grows is never compacted.
+        """
+        from tidelog.log.compaction.compactor import NOTHING_TO_DO, Compactor
+
+        compactor = self._compactor if self.loaded else None
+        if not self.loaded or self.offline is not None or not self.settings.compact:
+            if compactor is not None and compactor.under_way:
+                compactor.abandon()
+            told(NOTHING_TO_DO)
+            return
+        if compactor is None:
+            upkeep, trouble = self._upkeep, self._trouble
+            compactor = Compactor(self._committer, self._reading, upkeep, trouble, self._aborted_gone)
+            self._compactor = compactor
+        compactor.turn(lambda: self._begin_compaction(now_ms, key_bytes), max_bytes, told)
+
+    def _begin_compaction(self, now_ms: int, key_bytes: int) -> Beginning | None:
+        from tidelog.log.compaction.cleaning import Beginning
+
+        reading, visible, settings = self._reading, self._reading.visible, self.settings
+        if visible is None:
+            return None
+        last = reading.segments[-1]
+        if last.end > HEADER_BLOCK and now_ms - last.created_ms >= settings.segment_ms and self._appending.idle:
+            self._appending.roll(now_ms)
+        stop, start = visible.segment.base_offset, self.start_offset
+        complete = (segment for segment in reading.segments if segment.base_offset < stop)
+        segments = tuple(segment for segment in complete if reading.end_of(segment).offset > start)
+        if not segments or stop <= reading.facts.first_dirty <= self.high_watermark:
+            return None
+        stable, producers, aborted = self.last_stable_offset, dict(self.producers), self.aborted(start, stop)
+        first_dirty = reading.facts.first_dirty
+        return Beginning(segments, start, first_dirty, stable, producers, aborted, settings, now_ms, key_bytes)
+
+    def _aborted_gone(self, offset: int) -> None:
+        """No record of a transaction that was aborted below is left, and its marker may go some day."""
+        if self._appending.transactions.aborted.remove_below(offset):
+            self._appending.plan_snapshot()
 
     def delete_before(self, offset: int, done: Done = nobody_waits) -> None:
         """Moves the start offset up to `offset`, and deletes the segments below it; `done` when that is durable."""

@@ -5,13 +5,17 @@ above `visible` is ever looked at.
 
 A read inside a known hole raises HoleError, or goes on behind it when `repair` has passed it. A slice never contains
 one. A hole that is come upon is known at once, and told to `on_hole`, which sees to it that it is not forgotten.
+
+Compaction replaces segments (`replace`). A reader that found its place in an old one goes on there: the segment keeps
+its file, and knows where it ended. A hole in it is of no interest any more: what took its place was checked.
 """
 
 from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 
 from tidelog.errors import CorruptBatch, HoleError, MalformedBatch, OffsetOutOfRange, TruncatedBatch
 from tidelog.log.checking import check_batches
@@ -29,7 +33,17 @@ from tidelog.record.header import BatchHeader
 
 
 class Reading:
-    __slots__ = ("_index_cache", "_rebuilding", "facts", "holes", "interval", "on_hole", "segments", "visible")
+    __slots__ = (
+        "_index_cache",
+        "_rebuilding",
+        "_replacing",
+        "facts",
+        "holes",
+        "interval",
+        "on_hole",
+        "segments",
+        "visible",
+    )
 
     def __init__(self, folder: str, index_cache: IndexCache, on_hole: Callable[[Hole], None]) -> None:
         self.on_hole = on_hole
@@ -40,6 +54,7 @@ class Reading:
         self.holes = Holes(folder)
         self._index_cache = index_cache
         self._rebuilding = threading.Lock()
+        self._replacing = threading.Lock()
 
     # By offset --------------------------------------------------------------------------------------------------------
 
@@ -89,6 +104,8 @@ class Reading:
 
     def end_of(self, segment: Segment) -> Boundary:
         """Where the visible part of a segment ends."""
+        if segment.end_offset is not None:
+            return Boundary(segment.end, segment.end_offset)
         visible = self.visible
         assert visible is not None
         if segment is visible.segment:
@@ -176,7 +193,7 @@ class Reading:
                     index, holes = rebuild_index(segment, stop, self.facts.epochs, self.interval)
                     segment.index = index
                     for hole in holes:
-                        self.note_hole(hole)
+                        self.note_hole(segment, hole)
             self._index_cache.note(segment)
         return index
 
@@ -186,16 +203,31 @@ class Reading:
         """A bad batch begins there. The error is for whoever asked for it."""
         return self.holes.error(self._note_bad(segment, start, fault))
 
-    def note_hole(self, hole: Hole) -> None:
+    def note_hole(self, segment: Segment, hole: Hole) -> None:
         """Not in a segment that was deleted meanwhile: where it ends cannot be told without those that followed it."""
-        there = any(segment.base_offset == hole.segment for segment in self.segments)
-        if there and self.holes.add(hole):
+        with self._replacing:
+            new = segment in self.segments and self.holes.add(hole)
+        if new:
             self.on_hole(hole)
+
+    def replace(self, old: Sequence[Segment], new: Segment) -> bool:
+        """The loop's thread: one segment takes the place of some in a row. False when they are not all there."""
+        segments = self.segments
+        at = segments.index(old[0]) if old[0] in segments else 0
+        stop = at + len(old)
+        if segments[at:stop] != tuple(old) or stop == len(segments):
+            return False
+        with self._replacing:
+            for segment, following in pairwise(segments[at : stop + 1]):
+                segment.end_offset = following.base_offset
+            self.segments = (*segments[:at], new, *segments[stop:])
+            self.holes.forget({segment.base_offset for segment in old})
+        return True
 
     def _note_bad(self, segment: Segment, start: Boundary, fault: str | None) -> Hole:
         """Finds out how far it goes, and has it remembered."""
         hole = find_hole(segment, segment.index, start, fault, self.end_of(segment), self.facts.epochs)
-        self.note_hole(hole)
+        self.note_hole(segment, hole)
         return hole
 
     def _find_bad(self, segment: Segment, start: Boundary) -> Hole:
@@ -215,7 +247,7 @@ class Reading:
                 continue
             start = self.index_of(segment).before_time(timestamp_ms)
             for position, header in self._headers(segment, start):
-                if header.max_timestamp >= timestamp_ms and header.next_offset > start_offset:
+                if header.latest >= timestamp_ms and header.count and header.next_offset > start_offset:
                     try:
                         found = _first_row(segment, position, header, timestamp_ms, start_offset)
                     except (CorruptBatch, TruncatedBatch) as error:
@@ -269,7 +301,7 @@ class Reading:
         if at < 0:
             return NO_TIMESTAMP
         start = index.before_position(visible.position - 1)
-        behind = (header.max_timestamp for _, header in self._headers(visible.segment, start))
+        behind = (header.latest for _, header in self._headers(visible.segment, start))
         return max(index.times[at], max(behind, default=NO_TIMESTAMP))
 
     def _headers(self, segment: Segment, start: Boundary) -> Iterator[Step]:
@@ -295,7 +327,7 @@ def _first_row(
     segment: Segment, position: int, header: BatchHeader, timestamp_ms: int, start_offset: int
 ) -> tuple[int, int] | None:
     first = max(header.base_offset, start_offset)
-    if header.append_time:
+    if header.append_time and header.count == header.last_offset_delta + 1:
         return first, header.max_timestamp
     from tidelog.record.columns import decode
 

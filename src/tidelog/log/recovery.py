@@ -11,6 +11,9 @@ is known to have been synced: the newest of what its slots, its index file, a sn
 
 The folder is listed once, and only the end of the last segment is read, so the time does not depend on the size of the
 log. Every step may be interrupted by another power cut, and is then done again.
+
+Compaction writes segments anew beside the old ones, under names that say which offsets they have. Where both are there,
+the new ones count: they were wholly synced before they got their names. The old ones go.
 """
 
 from __future__ import annotations
@@ -26,13 +29,13 @@ from tidelog.log import snapshot
 from tidelog.log.checking import check_batches
 from tidelog.log.epochs import Epoch, raised
 from tidelog.log.facts import NO_FACTS, Facts, Hole
-from tidelog.log.files import TEMPORARY, Files, OpenFile, offset_of, read_fully, remove_files, write_fully
+from tidelog.log.files import TEMPORARY, Files, OpenFile, read_fully, remove_files, write_fully
 from tidelog.log.header_block import HEADER_BLOCK, SLOT_AT, Slot, pack_block, unpack_block, unpack_slots
 from tidelog.log.index import Boundary, Index
 from tidelog.log.index_file import load_index_up_to, walk_over
 from tidelog.log.open_files import OpenFiles
 from tidelog.log.producers import Producer, follow
-from tidelog.log.segment import DELETED_SUFFIX, LOG_SUFFIX, Segment, Step
+from tidelog.log.segment import CLEANED_SUFFIX, DELETED_SUFFIX, Name, Segment, Step, newest
 from tidelog.log.settings import LogSettings
 from tidelog.log.tail import FIRST_SLOT, Extent
 from tidelog.log.transactions import NO_TRANSACTIONS, Transactions
@@ -40,6 +43,7 @@ from tidelog.record.control import NO_TYPE, control_type
 from tidelog.record.header import TRANSACTION_BITS, BatchHeader
 
 CUT_SUFFIX = ".cut"
+LEFT_OVER = (TEMPORARY, DELETED_SUFFIX, CLEANED_SUFFIX)
 COPY_WINDOW = 1 << 20
 CUTS_KEPT = 8
 
@@ -146,9 +150,14 @@ class Recovery:
         except FileNotFoundError:
             return []
         self._names = [entry.name for entry in entries]
-        self._remove([name for name in self._names if name.endswith((TEMPORARY, DELETED_SUFFIX))])
-        logs = sorted((offset, size) for name, size in entries if (offset := offset_of(name, LOG_SUFFIX)) is not None)
-        return [Segment(self._files, self._open_files, self._folder, *one) for one in logs]
+        self._remove([name for name in self._names if name.endswith(LEFT_OVER)])
+        sizes = {name: entry.size for entry in entries if (name := Name.parse(entry.name)) is not None}
+        chosen = newest(sizes)
+        if len(chosen) < len(sizes):
+            self._files.sync_folder(self._folder)  # the new names must last before the old ones go
+            for name in sizes.keys() - set(chosen):
+                Segment(self._files, self._open_files, self._folder, name, 0).remove()
+        return [Segment(self._files, self._open_files, self._folder, name, sizes[name]) for name in chosen]
 
     def _remove(self, names: list[str]) -> None:
         remove_files(self._files, [f"{self._folder}/{name}" for name in names])
@@ -239,7 +248,7 @@ class Recovery:
 
         def note(position: int, header: BatchHeader) -> None:
             if position >= indexed.position:
-                index.note(header.base_offset, position, header.max_timestamp, interval)
+                index.note(header.base_offset, position, header.latest, interval)
             self._fold(last, position, header)
 
         self._holes += walk_over(last, index, min(indexed, folded), floor, facts.epochs, note)
@@ -273,7 +282,7 @@ class Recovery:
         checked = check_batches(self._files, file.fd, floor, size, facts.epochs, keep_headers=True)
         end = checked.end
         for position, header in checked.headers:
-            last.note(header.base_offset, header.size, header.max_timestamp, self._settings.index_interval_bytes)
+            last.note(header.base_offset, header.size, header.latest, self._settings.index_interval_bytes)
             self._fold(last, position, header)
         report = Report(scanned_bytes=size - floor.position)
         if checked.fault is not None:
@@ -333,7 +342,10 @@ def _floors(
 
 
 def _fold_start(segment: Segment, kept: snapshot.Snapshot | None) -> Boundary:
-    """Where the headers of a segment begin that a snapshot does not have in it."""
-    if kept is not None and kept.segment == segment.base_offset:
+    """Where the headers of a segment begin that a snapshot does not have in it, or before that.
+
+    Positions of a snapshot are of the segment as it was first written.
+    """
+    if kept is not None and kept.segment == segment.base_offset and not segment.generation:
         return Boundary(kept.position, kept.offset)
     return Boundary(HEADER_BLOCK, segment.base_offset)

@@ -50,12 +50,10 @@ class Scrub:
         """Goes on with the segment, or with the one after it; False when there is nothing more to check."""
         segments = self._reading.segments
         segment = self._segment
-        if segment is not None and segment in segments:
-            if self._at.position < self._reading.end_of(segment).position:
-                return True
-            later = [other for other in segments if other.base_offset > segment.base_offset]
-        else:
-            later = list(segments)
+        if segment is not None and segment in segments and self._at.position < self._reading.end_of(segment).position:
+            return True
+        before = segment.base_offset if segment is not None else -1
+        later = [other for other in segments if other.base_offset > before]
         for following in later:
             if self._reading.visible is not None and self._reading.end_of(following).position > HEADER_BLOCK:
                 self._segment, self._at = following, Boundary(HEADER_BLOCK, following.base_offset)
@@ -79,6 +77,6 @@ class Scrub:
         if checked.fault is None:
             return None
         hole = find_hole(segment, index, checked.end, checked.fault, end, epochs)
-        self._reading.note_hole(hole)
+        self._reading.note_hole(segment, hole)
         self._at = Boundary(hole.end_position, hole.end_offset)
         return hole

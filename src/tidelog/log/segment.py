@@ -3,7 +3,8 @@
 A segment is *planned* (the loop has given it a base offset), then *made* (the committer has created its file, durably),
 and while it is the last one of its partition it grows; when the next one is made it is *complete*, wholly synced and
 never written again. `end` is the loop's: where the next batch goes, also when the bytes before it are still on their
-way to the disk.
+way to the disk. Compaction writes one anew, or several into one: the new file has a name of its own, with the offset
+where it ends and a generation, and the old segments are *replaced*: whoever still reads one goes on with its file.
 
 The position of a batch is found in `recent` (the last batches one by one, in memory) or by the sparse index and a walk
 over headers in the file. Readers in other threads are safe without a lock: arrays grow at their end or are replaced
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from tidelog.errors import MalformedBatch
@@ -30,8 +31,49 @@ from tidelog.record.header import HEADER_SIZE, BatchHeader
 RECENT_BATCHES = 512  # kept one by one; up to twice as many before the older half is let go
 WALK_WINDOW = 8192  # read at a time when walking: about two index intervals
 LOG_SUFFIX = ".log"
+CLEANED_SUFFIX = ".cleaned"  # of a segment that compaction is writing
 INDEX_SUFFIX = ".index"
 DELETED_SUFFIX = ".deleted"
+
+
+class Name(NamedTuple):
+    """`<base offset>` as it was first written; `<base offset>-<end offset>-<generation>` as compaction has left it.
+
+    A higher generation is the newer one.
+    """
+
+    base_offset: int
+    end_offset: int = -1
+    generation: int = 0
+
+    def __str__(self) -> str:
+        if not self.generation:
+            return f"{self.base_offset:020d}"
+        return f"{self.base_offset:020d}-{self.end_offset:020d}-{self.generation}"
+
+    @classmethod
+    def parse(cls, name: str) -> Name | None:
+        """Of a segment's file; None when it is not one."""
+        stem = name.removesuffix(LOG_SUFFIX)
+        if not all(part.isdecimal() for part in stem.split("-")):
+            return None
+        found = cls(*(int(part) for part in stem.split("-")[:3]))
+        return found if str(found) + LOG_SUFFIX == name else None
+
+    def replaces(self, other: Name) -> bool:
+        return self.generation > other.generation and (
+            self.base_offset <= other.base_offset < self.end_offset
+            or other.base_offset <= self.base_offset < other.end_offset
+        )
+
+
+def newest(names: Iterable[Name]) -> list[Name]:
+    """Those that count, by offset: where two have the same records, the one of the higher generation."""
+    chosen: list[Name] = []
+    for name in sorted(names, key=lambda name: -name.generation):
+        if not any(other.replaces(name) for other in chosen):
+            chosen.append(name)
+    return sorted(chosen)
 
 
 class Place(NamedTuple):
@@ -60,14 +102,17 @@ class Recent(NamedTuple):
 
 class Segment:
     __slots__ = (
+        "_held",
         "_latest",
         "_open_files",
         "base_offset",
         "checked",
         "created_ms",
         "end",
+        "end_offset",
         "files",
         "folder",
+        "generation",
         "index",
         "index_entries_saved",
         "index_file_size",
@@ -75,13 +120,16 @@ class Segment:
         "recent",
     )
 
-    def __init__(self, files: Files, open_files: OpenFiles, folder: str, base_offset: int, end: int) -> None:
+    def __init__(self, files: Files, open_files: OpenFiles, folder: str, name: Name, end: int) -> None:
         self.files = files
         self._open_files = open_files
-        self.base_offset = base_offset
+        self.base_offset = name.base_offset
+        self.generation = name.generation
+        self.end_offset: int | None = None  # where it ended, when it was replaced
         self.folder = folder
-        self.path = f"{folder}/{base_offset:020d}"
+        self.path = f"{folder}/{name}"
         self.end = end
+        self._held: OpenFile | None = None
         self.created_ms = 0
         self.index: Index | None = None
         self.index_entries_saved = 0
@@ -92,7 +140,7 @@ class Segment:
 
     @classmethod
     def plan(cls, files: Files, open_files: OpenFiles, folder: str, base_offset: int, now_ms: int) -> Segment:
-        segment = cls(files, open_files, folder, base_offset, HEADER_BLOCK)
+        segment = cls(files, open_files, folder, Name(base_offset), HEADER_BLOCK)
         segment.created_ms = now_ms
         segment.index = Index(base_offset)
         return segment
@@ -108,16 +156,20 @@ class Segment:
         return self.path + INDEX_SUFFIX
 
     def file(self) -> OpenFile:
-        return self._open_files.get(self.log_path)
+        return self._held or self._open_files.get(self.log_path)
 
     @property
     def is_crowded_out(self) -> bool:
         """Whether its file is not open, and readers hold too many others."""
-        return self._open_files.is_crowded(self.log_path)
+        return self._held is None and self._open_files.is_crowded(self.log_path)
 
     def find_file(self) -> OpenFile | None:
         """The file if it is open: never touches the disk."""
-        return self._open_files.find(self.log_path)
+        return self._held or self._open_files.find(self.log_path)
+
+    def hold(self) -> None:
+        """It was replaced and its name is about to go: who still reads it needs the file for as long as it takes."""
+        self._held = self.file()
 
     def create(self) -> OpenFile:
         return self._open_files.create(self.log_path)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 DAY_MS = 86_400_000
 FOREVER = -1
+NO_LAG = (1 << 63) - 1  # max.compaction.lag.ms when nobody asks for one
 MAX_SEGMENT_BYTES = 0x7FFFFFFF  # positions are stored in 32 bits
 
 
@@ -25,3 +26,8 @@ class LogSettings:
     producer_expiration_ms: int = DAY_MS
     durable: bool = True
     append_time: bool = False
+    compact: bool = False
+    min_cleanable_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = NO_LAG
+    delete_retention_ms: int = DAY_MS

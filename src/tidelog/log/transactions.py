@@ -204,6 +204,19 @@ class AbortedColumns:
         if at:
             self.blocks = self.blocks[at:]
 
+    def remove_below(self, offset: int) -> bool:
+        """Lets go of those who ended below: compaction has left none of their records. False when there was none."""
+        if not self.blocks or self.blocks[0].last_offsets[0] >= offset:
+            return False
+        at = self._block_of(offset)
+        kept = self.blocks[at:]
+        if kept and (gone := bisect_left(kept[0].last_offsets, offset)):
+            rest = Block(*(column[gone:] for column in kept[0].columns))
+            rest.open_after = kept[0].open_after
+            kept = (rest, *kept[1:])
+        self.blocks = kept
+        return True
+
     def between(self, start: int, stop: int, high_watermark: int) -> list[Aborted]:
         """Those whose marker is visible and who overlap offsets start to stop, by their first offset."""
         found = []

@@ -79,7 +79,7 @@ class Upkeep:
 
     def change_facts(self, facts: Facts, done: Done) -> None:
         self._reading.facts = facts
-        self._submit(self._save_facts, done)
+        self.submit(self._save_facts, done)
 
     def remember(self, hole: Hole) -> None:
         """A hole was come upon."""
@@ -105,7 +105,7 @@ class Upkeep:
 
     def save(self, plan: Plan) -> None:
         self._newest_plan = plan
-        self._submit(lambda: self.write(plan), nobody_waits)
+        self.submit(lambda: self.write(plan), nobody_waits)
         if plan.covered.complete:
             self._committer.index_cache.note(plan.segment)
 
@@ -119,6 +119,12 @@ class Upkeep:
         if durable:
             self._snapshot_offset = plan.snapshot.offset
             snapshot.remove_older(self._files, self._folder, [entry.name for entry in self._files.list(self._folder)])
+
+    def make_sure_of_snapshot(self, offset: int) -> None:
+        """In this thread: headers below the offset are about to go, and the fold over them must last without them."""
+        plan = self._newest_plan
+        if self._snapshot_offset < offset and plan is not None:
+            self._write_snapshot(plan)
 
     def close(self, plan: Plan | None) -> None:
         """Leaves nothing undone, in this thread; the plan is for what has no snapshot yet."""
@@ -137,7 +143,7 @@ class Upkeep:
         for segment in gone:
             self._committer.index_cache.forget(segment)
             self._doomed.append((segment, reading.segments[0].base_offset))
-        self._submit(self._delete_doomed, done)
+        self.submit(self._delete_doomed, done)
 
     def _delete_doomed(self) -> None:
         """Segments may go, in any order, once nobody needs them: the fold over their headers is in a snapshot, and the
@@ -145,9 +151,8 @@ class Upkeep:
         """
         doomed = list(self._doomed)
         remove_files(self._files, [segment.index_path for segment, _ in doomed])
-        plan = self._newest_plan
-        if doomed and self._snapshot_offset < doomed[-1][1] and plan is not None:
-            self._write_snapshot(plan)
+        if doomed:
+            self.make_sure_of_snapshot(doomed[-1][1])
         self._save_facts()
         for segment, _ in doomed:
             segment.remove()
@@ -157,11 +162,12 @@ class Upkeep:
         """The whole folder: first it is gone for everyone who looks, then it goes file by file."""
         for segment in self._reading.segments:
             segment.close()
-        self._submit(lambda: remove_folder(self._files, self._folder), done)
+        self.submit(lambda: remove_folder(self._files, self._folder), done)
 
     # The background ---------------------------------------------------------------------------------------------------
 
-    def _submit(self, work: Callable[[], None], done: Done) -> None:
+    def submit(self, work: Callable[[], None], done: Done) -> None:
+        """In the background, after what is queued for this partition; `done` in the loop's thread."""
         with self._lock:
             self._jobs.append((work, done))
             if self._running:

@@ -87,6 +87,11 @@ class BatchHeader(NamedTuple):
         return self.attributes & CONTROL_BIT != 0
 
     @property
+    def latest(self) -> int:
+        """The latest timestamp of a record; -1 when there is none."""
+        return self.max_timestamp if self.count else -1
+
+    @property
     def last_offset(self) -> int:
         return self.base_offset + self.last_offset_delta
 
