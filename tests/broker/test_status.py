@@ -29,7 +29,7 @@ def records_of(served: Served) -> int:
     return partition.log.end_offset
 
 
-@proves("T6")
+@proves("metrics")
 def test_a_broker_tells_of_itself_only_when_there_is_news(tmp_path: Path) -> None:
     served = Served(tmp_path, {})
     served.broker.status.report()
@@ -42,7 +42,7 @@ def test_a_broker_tells_of_itself_only_when_there_is_news(tmp_path: Path) -> Non
     served.broker.stop()
 
 
-@proves("T6")
+@proves("metrics")
 def test_the_topic_stays_small(tmp_path: Path) -> None:
     served = Served(tmp_path, {})
     partition = served.broker.partition(STATUS_TOPIC.name, 0)
@@ -60,7 +60,7 @@ def test_the_topic_stays_small(tmp_path: Path) -> None:
     served.broker.stop()
 
 
-@proves("T6")
+@proves("metrics")
 def test_a_commit_is_counted_where_it_belongs() -> None:
     commits = Histogram()
     for seconds in (0.0, BOUNDS_S[0], 0.003, 99.0):
@@ -89,7 +89,7 @@ def last_told(cluster: Cluster) -> dict[str, Any]:
     return told
 
 
-@proves("T6")
+@proves("metrics")
 def test_figures_of_a_broker_that_is_used_are_true() -> None:
     with tidelog.Broker() as broker, Cluster(broker.bootstrap) as cluster:
         with Producer(cluster) as producer:

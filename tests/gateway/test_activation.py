@@ -76,7 +76,7 @@ def gone(process: psutil.Process) -> bool:
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
-@proves("T6", "start_up")
+@proves("http", "start_up")
 def test_nothing_runs_until_somebody_asks_and_all_ends_with_the_broker(tmp_path: Path) -> None:
     port = free_port()
     with up(tmp_path, f"tidelog.http.listener=127.0.0.1:{port}") as running:
@@ -88,7 +88,7 @@ def test_nothing_runs_until_somebody_asks_and_all_ends_with_the_broker(tmp_path:
         assert "http ended" not in running.said()
 
 
-@proves("T6")
+@proves("http")
 def test_it_is_killed_with_the_broker(tmp_path: Path) -> None:
     port = free_port()
     with up(tmp_path, f"tidelog.http.listener=127.0.0.1:{port}") as running:
@@ -98,7 +98,7 @@ def test_it_is_killed_with_the_broker(tmp_path: Path) -> None:
         wait_for(lambda: gone(child))
 
 
-@proves("T6")
+@proves("http")
 def test_after_a_crash_it_comes_back_and_the_broker_notices_nothing(tmp_path: Path) -> None:
     port = free_port()
     with up(tmp_path, f"tidelog.http.listener=127.0.0.1:{port}") as running:
@@ -120,14 +120,14 @@ def test_after_a_crash_it_comes_back_and_the_broker_notices_nothing(tmp_path: Pa
         assert running.end(signal.SIGTERM) == 0
 
 
-@proves("T6")
+@proves("http")
 def test_pauses_between_starts_grow_and_are_bounded() -> None:
     pauses = [pause_s(failures) for failures in range(100)]
     assert pauses == sorted(pauses)
     assert pauses[0] < 1 and pauses[-1] == PAUSE_MAX_S
 
 
-@proves("T6")
+@proves("http")
 def test_a_default_port_that_is_taken_is_a_warning_and_one_that_was_set_an_error(tmp_path: Path) -> None:
     (tmp_path / "default").mkdir()
     (tmp_path / "set").mkdir()
@@ -143,7 +143,7 @@ def test_a_default_port_that_is_taken_is_a_warning_and_one_that_was_set_an_error
             assert "address already in use; set tidelog.http.listener" in running.said()
 
 
-@proves("T6")
+@proves("http")
 def test_where_it_is_not_installed_the_answer_says_what_to_install(tmp_path: Path) -> None:
     port = free_port()
     missing = "sys.modules['uvicorn'] = None; "
@@ -156,7 +156,7 @@ def test_where_it_is_not_installed_the_answer_says_what_to_install(tmp_path: Pat
         assert running.children() == []
 
 
-@proves("T6")
+@proves("http")
 @pytest.mark.parametrize("in_process", [True, False])
 def test_a_broker_in_a_program_has_http_when_asked(in_process: bool) -> None:
     settings = {"tidelog.http.listener": "127.0.0.1:0"}
@@ -167,7 +167,7 @@ def test_a_broker_in_a_program_has_http_when_asked(in_process: bool) -> None:
             urllib.request.urlopen(f"{broker.http}/nothing", timeout=PATIENCE_S)
 
 
-@proves("T6")
+@proves("http")
 def test_a_broker_in_a_program_has_no_http_unless_asked() -> None:
     with tidelog.Broker() as broker, pytest.raises(UsageError, match=r"tidelog\.http\.listener"):
         _ = broker.http

@@ -29,7 +29,7 @@ def filled(route: Route) -> str:
 every_route = pytest.mark.parametrize("route", ROUTES, ids=name_of)
 
 
-@proves("T6")
+@proves("http")
 @every_route
 def test_a_row_is_whole(route: Route) -> None:
     assert route.method in METHODS
@@ -40,13 +40,13 @@ def test_a_row_is_whole(route: Route) -> None:
     assert not (route.open and route.writes), "who may write says the broker"
 
 
-@proves("T6")
+@proves("http")
 def test_no_route_is_there_twice() -> None:
     names = [name_of(route) for route in ROUTES]
     assert sorted(set(names)) == sorted(names)
 
 
-@proves("T6")
+@proves("http")
 def test_every_route_is_described(client: Client) -> None:
     described = client("GET", "/openapi.json").json
     assert described["openapi"].startswith("3.1")
@@ -55,14 +55,14 @@ def test_every_route_is_described(client: Client) -> None:
     assert described == document(ROUTES, described["info"]["version"])
 
 
-@proves("T6")
+@proves("http")
 @every_route
 def test_a_page_of_another_site_gets_nothing(client: Client, route: Route) -> None:
     for header in ({"Origin": "http://evil.example"}, {"Origin": "null"}, {"Sec_Fetch_Site": "cross-site"}):
         assert client(route.method, filled(route), **header).status == 403
 
 
-@proves("T6")
+@proves("http")
 @every_route
 def test_a_name_that_is_not_ours_gets_nothing(client: Client, route: Route) -> None:
     got = client(route.method, filled(route), Host="evil.example")
@@ -70,7 +70,7 @@ def test_a_name_that_is_not_ours_gets_nothing(client: Client, route: Route) -> N
     assert "tidelog.http.hosts" in got.message
 
 
-@proves("T6")
+@proves("http")
 @pytest.mark.parametrize("route", [route for route in ROUTES if route.writes] or [None], ids=str)
 def test_a_form_cannot_be_sent(client: Client, route: Route | None) -> None:
     if route is None:
@@ -81,7 +81,7 @@ def test_a_form_cannot_be_sent(client: Client, route: Route | None) -> None:
         assert route.takes[0] in got.message
 
 
-@proves("T6")
+@proves("http")
 @every_route
 def test_a_method_that_a_path_has_not_is_refused_with_those_it_has(client: Client, route: Route) -> None:
     there = {other.method for other in ROUTES if filled(other) == filled(route)}
@@ -91,7 +91,7 @@ def test_a_method_that_a_path_has_not_is_refused_with_those_it_has(client: Clien
         assert {one.strip() for one in got.headers["allow"].split(",")} <= there
 
 
-@proves("T6")
+@proves("http")
 @every_route
 def test_no_answer_lets_other_sites_read_it(client: Client, route: Route) -> None:
     got = client(route.method, filled(route))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidelog.gateway import probes
+from tidelog.gateway.metrics import serving as metrics
 from tidelog.gateway.route import Route
 
-ROUTES: tuple[Route, ...] = (*probes.ROUTES,)
+ROUTES: tuple[Route, ...] = (*probes.ROUTES, *metrics.ROUTES)

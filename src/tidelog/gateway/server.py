@@ -160,6 +160,7 @@ def _listen_on(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind(("127.0.0.1" if host == "localhost" else host, port))
+        listening.listen(BACKLOG)
     except OSError as error:
         listening.close()
         advice = LISTEN_ADVICE.get(error.errno or 0, "give an address of this machine with --listen HOST:PORT")

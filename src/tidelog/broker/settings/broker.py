@@ -135,7 +135,7 @@ LISTENING = [
         "tidelog.http.listener",
         STRING,
         "127.0.0.1:8642",
-        "Where HTTP is served (docs/guide/http.md), by a process that starts with the first request; - for nowhere.",
+        "Where HTTP is served, by a process that starts with the first request; - for nowhere.",
     ),
     Setting(
         "tidelog.http.hosts",

@@ -1,0 +1,152 @@
+"""Where each metric comes from: Kafka's own APIs for topics and groups, `__tidelog.status` for brokers.
+
+A part that the broker refuses (an authorizer, an API that it lacks) is left out and named in
+`tidelog_scrape_failed`; the others are told. Only a refused login, or no broker at all, is an error of the request.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tidelog.client.admin import brokers, groups
+from tidelog.client.cluster import Cluster
+from tidelog.client.metadata import NO_LEADER, Metadata, TopicPartition, by_topic
+from tidelog.client.offsets import EARLIEST, LATEST
+from tidelog.errors import BrokerError
+from tidelog.gateway.access import LOGIN_REFUSED
+from tidelog.gateway.metrics import table
+from tidelog.gateway.metrics.status import Report, read_status
+from tidelog.gateway.metrics.table import Buckets, Metric, Sample
+from tidelog.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+PARTITIONS_A_REQUEST = 2_000
+
+Found = dict[Metric, list[Sample]]
+Offsets = dict[TopicPartition, int]
+
+
+def collect(cluster: Cluster) -> Found:
+    started = time.monotonic()
+    found: Found = defaultdict(list)
+    failed = found[table.SCRAPE_FAILED]
+    metadata = cluster.retry(lambda: cluster.ask_metadata(None))
+    ends: Offsets = {}
+
+    def part(name: str, gather: Callable[[], object]) -> None:
+        try:
+            gather()
+            failed.append(((name,), 0))
+        except BrokerError as error:
+            if error.code in LOGIN_REFUSED:
+                raise
+            failed.append(((name,), 1))
+
+    part("topics", lambda: _topics(cluster, metadata, found, ends))
+    part("sizes", lambda: _sizes(cluster, found))
+    part("groups", lambda: _groups(cluster, found, ends))
+    part("brokers", lambda: _brokers(cluster, metadata, found))
+    found[table.SCRAPE_SECONDS].append(((), round(time.monotonic() - started, 6)))
+    return {metric: found[metric] for metric in table.METRICS if metric in found}
+
+
+def _topics(cluster: Cluster, metadata: Metadata, found: Found, ends: Offsets) -> None:
+    places = [TopicPartition(name, index) for name, topic in metadata.topics.items() for index in topic.partitions]
+    led = [at for at in places if metadata.topics[at.topic].partitions[at.partition].leader != NO_LEADER]
+    found[table.LEADERLESS].append(((), len(places) - len(led)))
+    for name, topic in sorted(metadata.topics.items()):
+        found[table.TOPIC_PARTITIONS].append(((name,), len(topic.partitions)))
+    ends.update(_offsets(cluster, metadata, led, LATEST))
+    found[table.END_OFFSET] += _by_partition(ends)
+    found[table.START_OFFSET] += _by_partition(_offsets(cluster, metadata, led, EARLIEST))
+
+
+def _offsets(cluster: Cluster, metadata: Metadata, places: Iterable[TopicPartition], which: int) -> Offsets:
+    """Without those that the broker does not tell: one partition in trouble must not hide all others."""
+    by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
+    for at in places:
+        by_leader[metadata.topics[at.topic].partitions[at.partition].leader].append(at)
+    offsets: Offsets = {}
+    for node_id, led in by_leader.items():
+        for start in range(0, len(led), PARTITIONS_A_REQUEST):
+            request = ListOffsetsRequest(replica_id=-1)
+            for topic, indexes in by_topic(led[start : start + PARTITIONS_A_REQUEST]).items():
+                wanted = [ListOffsetsPartition(partition_index=index, timestamp=which) for index in indexes]
+                request.topics.append(ListOffsetsTopic(name=topic, partitions=wanted))
+            for answered in cluster.node(node_id).call(request, ListOffsetsResponse).topics:
+                for place in answered.partitions:
+                    if not place.error_code:
+                        offsets[TopicPartition(answered.name, place.partition_index)] = place.offset
+    return offsets
+
+
+def _sizes(cluster: Cluster, found: Found) -> None:
+    sizes: Offsets = {}
+    for folder in brokers.log_dirs(cluster):
+        for at, size in folder.sizes.items():
+            sizes[at] = max(size, sizes.get(at, 0))
+    found[table.SIZE] += _by_partition(sizes)
+
+
+def _groups(cluster: Cluster, found: Found, ends: Offsets) -> None:
+    listed = groups.list_all(cluster)
+    states = Counter(one.state or "Unknown" for one in listed)
+    found[table.GROUPS] += [((state,), count) for state, count in sorted(states.items())]
+    for one in listed:
+        for at, committed in sorted(groups.committed(cluster, one.group).items()):
+            labels = one.group, at.topic, str(at.partition)
+            found[table.COMMITTED].append((labels, committed.offset))
+            if at in ends:
+                found[table.LAG].append((labels, max(0, ends[at] - committed.offset)))
+
+
+def _brokers(cluster: Cluster, metadata: Metadata, found: Found) -> None:
+    found[table.BROKERS].append(((), len(metadata.nodes)))
+    for report in read_status(cluster):
+        if report.kind == "broker":
+            _broker(report, found)
+
+
+def _broker(report: Report, found: Found) -> None:
+    told = report.figures
+    labels = (report.name,)
+    for metric, key in SIMPLE.items():
+        if isinstance(told.get(key), int):
+            found[metric].append((labels, told[key]))
+    for metric, key in TIMES.items():
+        found[metric].append((labels, told[key] / 1000))
+    for api, count in sorted(told["requests"].items()):
+        found[table.REQUESTS].append(((report.name, api), count))
+    commits, disk = told["commits"], told["disk"]
+    found[table.COMMITS].append((labels, Buckets(commits["le_s"], commits["counts"], commits["sum_s"])))
+    if disk["free_bytes"] is not None:
+        found[table.DISK_FREE].append((labels, disk["free_bytes"]))
+    if disk["hours_left"] is not None:
+        found[table.DISK_LEFT].append((labels, round(disk["hours_left"] * 3600)))
+
+
+SIMPLE: dict[Metric, str] = {
+    table.REQUEST_BYTES: "request_bytes",
+    table.SENT_BYTES: "sent_bytes",
+    table.MALFORMED: "malformed",
+    table.FAULTS: "faults",
+    table.CONNECTIONS: "connections",
+    table.OPENED: "connections_opened",
+    table.REFUSED: "connections_refused",
+    table.PARTITIONS: "partitions",
+    table.PARTITIONS_OPEN: "partitions_open",
+    table.OFFLINE: "partitions_offline",
+    table.HOLES: "holes",
+}
+TIMES: dict[Metric, str] = {table.STARTED: "started_ms", table.REPORTED: "at_ms"}
+
+
+def _by_partition(values: dict[TopicPartition, Any]) -> list[Sample]:
+    return [((at.topic, str(at.partition)), value) for at, value in sorted(values.items())]

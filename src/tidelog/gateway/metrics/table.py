@@ -1,0 +1,90 @@
+"""Every metric, in one table: what is served and what docs/reference/metrics.md lists are made from it.
+
+Rules for names: they begin with `tidelog_`, have base units (bytes, seconds), and counters end in `_total`. Counters of
+a broker begin at 0 with its process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
+
+
+class Metric(NamedTuple):
+    name: str
+    kind: str
+    what: str
+    labels: tuple[str, ...] = ()
+
+
+class Buckets(NamedTuple):
+    """The value of a histogram; `counts` has one more than `bounds`, for what is above all of them."""
+
+    bounds: Sequence[float]
+    counts: Sequence[int]
+    sum: float
+
+
+Value = int | float | Buckets
+Sample = tuple[tuple[str, ...], Value]
+"""The values of the labels, in the metric's order, and the value."""
+
+PARTITION = ("topic", "partition")
+GROUP = ("group", *PARTITION)
+BROKER = ("broker",)
+
+BROKERS = Metric("tidelog_brokers", GAUGE, "Brokers in the cluster's metadata.")
+SCRAPE_FAILED = Metric(
+    "tidelog_scrape_failed", GAUGE, "1 for each part of this answer that the broker refused to tell.", ("part",)
+)
+SCRAPE_SECONDS = Metric("tidelog_scrape_duration_seconds", GAUGE, "How long it took to gather this answer.")
+
+TOPIC_PARTITIONS = Metric("tidelog_topic_partitions", GAUGE, "Partitions of a topic.", ("topic",))
+START_OFFSET = Metric("tidelog_partition_start_offset", GAUGE, "Offset of the oldest record that is kept.", PARTITION)
+END_OFFSET = Metric("tidelog_partition_end_offset", GAUGE, "Offset that the next visible record gets.", PARTITION)
+SIZE = Metric("tidelog_partition_size_bytes", GAUGE, "Bytes of a partition on disk, of its largest replica.", PARTITION)
+LEADERLESS = Metric("tidelog_partitions_without_leader", GAUGE, "Partitions that nobody serves, in all topics.")
+
+GROUPS = Metric("tidelog_groups", GAUGE, "Consumer groups, by state.", ("state",))
+COMMITTED = Metric("tidelog_group_committed_offset", GAUGE, "Offset that a group has committed.", GROUP)
+LAG = Metric("tidelog_group_lag_records", GAUGE, "Records between a group's commit and the partition's end.", GROUP)
+
+STARTED = Metric("tidelog_broker_start_time_seconds", GAUGE, "When the broker started, as Unix time.", BROKER)
+REPORTED = Metric(
+    "tidelog_broker_report_time_seconds",
+    GAUGE,
+    "When the broker last had news of itself, as Unix time; an idle one has none.",
+    BROKER,
+)
+REQUESTS = Metric("tidelog_broker_requests_total", COUNTER, "Requests, by Kafka API.", ("broker", "api"))
+REQUEST_BYTES = Metric("tidelog_broker_request_bytes_total", COUNTER, "Bytes of requests.", BROKER)
+SENT_BYTES = Metric("tidelog_broker_sent_bytes_total", COUNTER, "Bytes of replies.", BROKER)
+MALFORMED = Metric(
+    "tidelog_broker_malformed_requests_total",
+    COUNTER,
+    "Connections ended because of bytes that are no request.",
+    BROKER,
+)
+FAULTS = Metric("tidelog_broker_faults_total", COUNTER, "Faults of the broker's own; each is in its log.", BROKER)
+CONNECTIONS = Metric("tidelog_broker_connections", GAUGE, "Connections that are open.", BROKER)
+OPENED = Metric("tidelog_broker_connections_opened_total", COUNTER, "Connections that were opened.", BROKER)
+REFUSED = Metric(
+    "tidelog_broker_connections_refused_total", COUNTER, "Connections that were one too many (max.connections).", BROKER
+)
+COMMITS = Metric(
+    "tidelog_broker_commit_duration_seconds", HISTOGRAM, "How long group commits took to be on disk.", BROKER
+)
+DISK_FREE = Metric("tidelog_broker_disk_free_bytes", GAUGE, "Free bytes on the disk of the data folder.", BROKER)
+DISK_LEFT = Metric(
+    "tidelog_broker_disk_left_seconds", GAUGE, "Time until the disk is full, while it is filling; else absent.", BROKER
+)
+PARTITIONS = Metric("tidelog_broker_partitions", GAUGE, "Partitions that the broker has, its own included.", BROKER)
+PARTITIONS_OPEN = Metric("tidelog_broker_partitions_open", GAUGE, "Partitions that are in use.", BROKER)
+OFFLINE = Metric(
+    "tidelog_broker_partitions_offline", GAUGE, "Partitions that take no records because a sync failed.", BROKER
+)
+HOLES = Metric("tidelog_broker_holes", GAUGE, "Damaged places that readers stop at (tidelog repair).", BROKER)
+
+METRICS = tuple(value for value in list(globals().values()) if isinstance(value, Metric))

@@ -1,0 +1,161 @@
+"""What /metrics tells is true, and can be read by who reads such: the parsers are those of Prometheus' own client."""
+
+from __future__ import annotations
+
+import runpy
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open_metrics
+from prometheus_client.parser import text_string_to_metric_families as parse_prometheus
+
+import tidelog
+from gateway.serving import Client, Got
+from proving import proves
+from tidelog.client.admin import groups, topics
+from tidelog.client.cluster import Cluster
+from tidelog.client.metadata import TopicPartition
+from tidelog.client.producer import Producer
+from tidelog.gateway.metrics.exposition import OPEN_METRICS, PROMETHEUS, text, wants_open_metrics
+from tidelog.gateway.metrics.table import COUNTER, HISTOGRAM, METRICS, Buckets, Metric
+
+ROOT = Path(__file__).parent.parent.parent
+PATIENCE_S = 20.0
+STRANGE_GROUP = 'a "group"\nof \\ strange {name}'
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def samples_of(got: Got) -> Samples:
+    assert got.status == 200, got
+    parse = parse_open_metrics if "openmetrics" in got.headers["content-type"] else parse_prometheus
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in parse(got.body.decode())
+        for sample in family.samples
+    }
+
+
+def value(samples: Samples, name: str, **labels: str) -> float:
+    return samples[name, tuple(sorted(labels.items()))]
+
+
+@pytest.fixture(scope="module")
+def used(broker: tidelog.Broker) -> Iterator[Cluster]:
+    """A broker with a topic of two partitions, ten records in the first, and a group that has read four of them."""
+    with Cluster(broker.bootstrap) as cluster:
+        topics.create(cluster, "orders", partitions=2)
+        with Producer(cluster) as producer:
+            for _ in range(10):
+                producer.send("orders", b"x" * 100, partition=0)
+        at = TopicPartition("orders", 0)
+        topics.delete_records(cluster, {at: 2})
+        groups.commit(cluster, "readers", {at: 4})
+        groups.commit(cluster, STRANGE_GROUP, {at: 10})
+        yield cluster
+
+
+@proves("metrics", "T8")
+@pytest.mark.parametrize("accept", ["", "application/openmetrics-text; version=1.0.0"])
+def test_topics_and_groups_are_as_they_are(used: Cluster, client: Client, accept: str) -> None:
+    got = client("GET", "/metrics", Accept=accept)
+    assert got.headers["content-type"] == (OPEN_METRICS if accept else PROMETHEUS)
+    samples = samples_of(got)
+    first = {"topic": "orders", "partition": "0"}
+    assert value(samples, "tidelog_topic_partitions", topic="orders") == 2
+    assert value(samples, "tidelog_partition_start_offset", **first) == 2
+    assert value(samples, "tidelog_partition_end_offset", **first) == 10
+    assert value(samples, "tidelog_partition_end_offset", topic="orders", partition="1") == 0
+    assert value(samples, "tidelog_partition_size_bytes", **first) > 1000
+    assert value(samples, "tidelog_group_committed_offset", group="readers", **first) == 4
+    assert value(samples, "tidelog_group_lag_records", group="readers", **first) == 6
+    assert value(samples, "tidelog_group_lag_records", group=STRANGE_GROUP, **first) == 0
+    assert value(samples, "tidelog_groups", state="Empty") == 2
+    assert value(samples, "tidelog_brokers") == 1
+    assert value(samples, "tidelog_partitions_without_leader") == 0
+    for part in ("topics", "sizes", "groups", "brokers"):
+        assert value(samples, "tidelog_scrape_failed", part=part) == 0
+
+
+@proves("metrics")
+def test_the_broker_tells_of_itself(used: Cluster, client: Client) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    counted = ("tidelog_broker_requests_total", (("api", "produce"), ("broker", "1")))
+    while counted not in (samples := samples_of(client("GET", "/metrics"))):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert samples[counted] >= 1
+    assert value(samples, "tidelog_broker_commit_duration_seconds_count", broker="1") >= 1
+    assert value(samples, "tidelog_broker_partitions_offline", broker="1") == 0
+    assert value(samples, "tidelog_broker_connections", broker="1") >= 1
+    assert abs(value(samples, "tidelog_broker_report_time_seconds", broker="1") - time.time()) < 60
+
+
+@proves("metrics")
+def test_every_name_that_is_served_is_in_the_table(used: Cluster, client: Client) -> None:
+    suffixes = {HISTOGRAM: ("_bucket", "_sum", "_count")}
+    known = {metric.name + end for metric in METRICS for end in suffixes.get(metric.kind, ("",))}
+    assert {name for name, _ in samples_of(client("GET", "/metrics"))} <= known
+
+
+@proves("metrics")
+def test_names_follow_the_rules() -> None:
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+    for metric in METRICS:
+        assert metric.name.startswith("tidelog_")
+        assert (metric.kind == COUNTER) == metric.name.endswith("_total")
+        assert metric.what.endswith(".")
+
+
+@proves("metrics")
+def test_the_page_of_metrics_is_up_to_date() -> None:
+    made: Any = runpy.run_path(str(ROOT / "scripts" / "metrics_page.py"))
+    assert (ROOT / "docs" / "reference" / "metrics.md").read_text() == made["page"]()
+
+
+@proves("metrics")
+@pytest.mark.parametrize(
+    ("accept", "wanted"),
+    [
+        ("", False),
+        ("*/*", False),
+        ("text/plain", False),
+        ("application/openmetrics-text", True),
+        ("application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1", True),
+        ("application/openmetrics-text;q=0.2,text/plain;q=0.5", False),
+        ("application/openmetrics-text;q=0", False),
+        ("application/openmetrics-text;q=nonsense", False),
+    ],
+)
+def test_who_asks_for_open_metrics_gets_it(accept: str, wanted: bool) -> None:
+    assert wants_open_metrics(accept) is wanted
+
+
+@proves("metrics")
+@given(st.lists(st.text(), unique=True, max_size=5), st.booleans())
+def test_whatever_a_label_says_is_read_back(values: list[str], open_metrics: bool) -> None:
+    metric = Metric("tidelog_any", "gauge", 'What "it" \\ says.', ("label",))
+    written = text({metric: [((one,), number) for number, one in enumerate(values)]}, open_metrics=open_metrics)
+    parse = parse_open_metrics if open_metrics else parse_prometheus
+    families = list(parse(written.decode()))
+    read = {sample.labels["label"]: sample.value for family in families for sample in family.samples}
+    assert read == {one: number for number, one in enumerate(values)}
+
+
+@proves("metrics")
+def test_a_histogram_counts_upwards() -> None:
+    metric = Metric("tidelog_took_seconds", HISTOGRAM, "How long.", ("broker",))
+    written = text({metric: [(("1",), Buckets((0.1, 1.0), (3, 2, 1), 4.5))]}, open_metrics=True)
+    [family] = parse_open_metrics(written.decode())
+    assert [(sample.name, sample.labels.get("le"), sample.value) for sample in family.samples] == [
+        ("tidelog_took_seconds_bucket", "0.1", 3),
+        ("tidelog_took_seconds_bucket", "1.0", 5),
+        ("tidelog_took_seconds_bucket", "+Inf", 6),
+        ("tidelog_took_seconds_sum", None, 4.5),
+        ("tidelog_took_seconds_count", None, 6),
+    ]
