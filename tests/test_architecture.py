@@ -30,6 +30,7 @@ ARROWS = """
     client -> testing
     broker -> testing
     client -> gateway -> cli
+    schema -> gateway
 """
 
 # Modules of no room. Errors are for everyone; record, wire and log get their settings as arguments, never by config.
@@ -55,6 +56,7 @@ OUTSIDE_WORLD = {
 }
 PURE = (
     "record/",
+    "schema/",
     "wire/",
     "broker/groups/",
     "broker/decision.py",
@@ -63,6 +65,7 @@ PURE = (
 )
 
 LATE_ONLY = {"numpy", "pyarrow", "pyspark"}
+OF_SCHEMAS = {"fastavro", "google", "jsonschema", "referencing"}
 HTTP = {"anyio", "asyncio", "h11", "starlette", "uvicorn"}
 KAFKA_CLIENTS = {"aiokafka", "confluent_kafka", "kafka"}
 
@@ -153,8 +156,9 @@ def test_the_picture_knows_what_is_left_and_right() -> None:
     assert allowed["log"] == {"record"}
     assert allowed["broker"] == {"record", "wire", "log"}
     assert allowed["client"] == {"record", "wire"}
-    assert allowed["gateway"] == {"record", "wire", "client"}
-    assert allowed["cli"] == {"record", "wire", "log", "broker", "client", "gateway"}
+    assert allowed["schema"] == set()
+    assert allowed["gateway"] == {"record", "schema", "wire", "client"}
+    assert allowed["cli"] == {"record", "schema", "wire", "log", "broker", "client", "gateway"}
     assert all(room not in lefts for room, lefts in allowed.items()), "the picture has a cycle"
 
 
@@ -195,6 +199,12 @@ def test_heavy_libraries_are_imported_late() -> None:
 
 
 @proves("architecture")
+def test_only_schemas_import_what_reads_schemas() -> None:
+    users = [found for found in all_imports() if found.module.split(".")[0] in OF_SCHEMAS]
+    assert [found for found in users if not found.file.startswith("schema/")] == []
+
+
+@proves("architecture")
 def test_no_room_imports_a_kafka_client() -> None:
     assert [found for found in all_imports() if found.module.split(".")[0] in KAFKA_CLIENTS] == []
 
@@ -203,7 +213,7 @@ def test_no_room_imports_a_kafka_client() -> None:
 def test_a_broker_that_has_served_has_loaded_nothing_heavy() -> None:
     loaded = {name.split(".")[0] for name in _modules_after(SERVE_ONCE)}
     assert "tidelog" in loaded
-    assert loaded & (LATE_ONLY | KAFKA_CLIENTS | HTTP | {"logging"}) == set()
+    assert loaded & (LATE_ONLY | OF_SCHEMAS | KAFKA_CLIENTS | HTTP | {"logging"}) == set()
 
 
 @proves("architecture")

@@ -3,6 +3,7 @@
     TidelogError
     ├── UsageError                 the caller's: a wrong option, name or value
     │   ├── ConfigError            a setting that is unknown, malformed or refused
+    │   ├── InvalidSchema          a text that is no schema, or one that is larger than a limit
     │   └── OffsetOutOfRange       an offset that a partition does not have (`start`, `end`)
     ├── PeerError                  the other side's: bytes or answers that break the protocol
     │   ├── MalformedBatch         bytes that are not a record batch
@@ -38,6 +39,10 @@ class UsageError(TidelogError):
 
 
 class ConfigError(UsageError):
+    pass
+
+
+class InvalidSchema(UsageError):
     pass
 
 
