@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proving import proves
 from tidelog.errors import DataFolderError
-from tidelog.log import facts, snapshot
+from tidelog.log import facts, snapshot, transactions
 from tidelog.log.epochs import BEGINNING, Epoch, end_offset_for, epoch_at, raised
 from tidelog.log.facts import Facts, Hole
 from tidelog.log.header_block import HEADER_BLOCK, SLOT_AT, Slot, pack_block, pack_slot, unpack_block, unpack_slots
 from tidelog.log.producers import Producer, RecentBatch
 from tidelog.log.snapshot import Snapshot
+from tidelog.log.transactions import Aborted, Fold
 from tidelog.record.codec import crc32c
 
 HISTORY = (Epoch(0, 0), Epoch(3, 100), Epoch(4, 250))
@@ -108,19 +111,39 @@ def test_facts_of_a_newer_format_are_refused_by_name() -> None:
 
 
 PRODUCERS = {5: Producer(1, 99, (RecentBatch(0, 4, 10, -1), RecentBatch(5, 5, 11, 77))), 6: Producer(0, 98, ())}
-SNAPSHOT = Snapshot(12, 8, 4196, PRODUCERS)
+ABORTED = transactions.AbortedColumns(())
+ABORTED.add(Aborted(5, 2, 7), 9)
+ABORTED.add(Aborted(6, 4, 9), 10)
+SNAPSHOT = Snapshot(12, 8, 4196, PRODUCERS, Fold({6: 10}, ABORTED.blocks, 2))
 
 
 @proves("T1")
 def test_a_snapshot_is_read_as_it_was_written_and_noticed_when_damaged() -> None:
     data = snapshot.pack(SNAPSHOT)
-    assert snapshot.unpack(data, "x") == SNAPSHOT
+    found = snapshot.unpack(data, "x")
+    assert found is not None
+    assert found[:4] == SNAPSHOT[:4]
+    assert (found.transactions.open, found.transactions.aborted) == ({6: 10}, 2)
+    (block,) = found.transactions.blocks
+    assert [list(column) for column in block.columns] == [[5, 6], [2, 4], [7, 9]]
     for byte in range(len(data)):
         damaged = bytearray(data)
         damaged[byte] ^= 4
         assert snapshot.unpack(bytes(damaged), "x") is None
     for size in range(len(data)):
         assert snapshot.unpack(data[:size], "x") is None
+
+
+@proves("T6")
+def test_a_snapshot_is_drawn_on_its_page_and_one_of_version_1_has_no_transactions() -> None:
+    data = snapshot.pack(SNAPSHOT)
+    assert struct.unpack_from(">8sH2xqqQ", data) == (b"TIDEPROD", 2, 12, 8, 4196)
+    assert struct.unpack_from(">II2q6q", data, 40) == (1, 2, 6, 10, 5, 6, 2, 4, 7, 9)
+    assert struct.unpack_from(">qh", data, 112) == (5, 1)
+    old = bytearray(data[:40] + data[112:])
+    old[8:10] = (1).to_bytes(2, "big")
+    old[36:40] = crc32c(bytes(old[40:]), crc32c(bytes(old[:36]))).to_bytes(4, "big")
+    assert snapshot.unpack(bytes(old), "x") == SNAPSHOT._replace(transactions=transactions.NO_TRANSACTIONS)
 
 
 @proves("T6")

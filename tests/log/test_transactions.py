@@ -9,7 +9,8 @@ import pytest
 from log.partition import NOW, Partition, batch
 from proving import proves
 from tidelog.errors import FencedProducer, OutsideTransaction
-from tidelog.log.transactions import Aborted
+from tidelog.log.settings import LogSettings
+from tidelog.log.transactions import ABORTED_SIZE, BLOCK, Aborted, AbortedColumns, Block, Fold, pack, unpack
 from tidelog.record import codec
 from tidelog.record.columns import decode
 
@@ -122,3 +123,65 @@ def test_a_producer_with_an_open_transaction_is_not_forgotten(partition: Partiti
     partition.commit()
     partition.log.apply_retention(NOW + partition.settings.producer_expiration_ms + 1)
     assert set(partition.log.producers) == {1}
+
+
+# Aborted transactions -------------------------------------------------------------------------------------------------
+
+
+def overlapping(all_of_them: list[Aborted], start: int, stop: int) -> list[Aborted]:
+    found = [one for one in all_of_them if one.first_offset < stop and one.last_offset >= start]
+    return sorted(found, key=lambda one: one.first_offset)
+
+
+@proves("T6")
+def test_among_very_many_aborted_transactions_those_of_a_range_are_found() -> None:
+    """One in ten stays open for long, so that what ends late may have begun early."""
+    aborted, listed = AbortedColumns(()), []
+    ends: dict[int, int] = {}
+    offset = 0
+    for number in range(4 * BLOCK):
+        ends[number] = offset
+        offset += 1
+        long_ones = [one for one in ends if one % 10 == 0 and number - one > 300]
+        for one in [number, *long_ones] if number % 10 else long_ones:
+            listed.append(Aborted(one, ends.pop(one), offset))
+            aborted.add(listed[-1], min(ends.values(), default=offset + 1))
+            offset += 1
+    for start in range(0, offset, 97):
+        for length in (1, 50, 3000):
+            assert aborted.between(start, start + length, offset) == overlapping(listed, start, start + length)
+    again, _ = unpack(pack(Fold({}, aborted.blocks, len(aborted))))
+    assert AbortedColumns(again.blocks).between(500, 600, offset) == overlapping(listed, 500, 600)
+
+
+@proves("T6")
+def test_a_short_read_looks_at_few_of_very_many_aborted_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    aborted = AbortedColumns(())
+    for number in range(100 * BLOCK):
+        aborted.add(Aborted(number, 2 * number, 2 * number + 1), 2 * number + 2)
+    looked: list[Block] = []
+    columns = Block.columns.fget
+    assert columns is not None
+    monkeypatch.setattr(Block, "columns", property(lambda block: (looked.append(block), columns(block))[1]))
+    assert len(aborted.between(2000, 2010, 200 * BLOCK)) == 5
+    assert len(looked) == 1
+
+
+@proves("T6")
+def test_aborted_transactions_are_let_go_with_their_records_and_take_24_bytes_each(tmp_path: Path) -> None:
+    partition = Partition(tmp_path / "p", settings=LogSettings(segment_bytes=40_000))
+    for number in range(4 * BLOCK):
+        write(partition, number, 0)
+        partition.mark(number, commit=False)
+        partition.commit()
+    log = partition.log
+    kept = log._appending.transactions.aborted
+    assert len(kept) == 4 * BLOCK
+    size = sum(array.itemsize * len(array) for block in kept.blocks for array in block.columns)
+    assert size == ABORTED_SIZE * len(kept)
+    log.delete_before(9 * BLOCK)
+    assert len(kept) == BLOCK
+    partition.commit()
+    again = partition.reopen()
+    assert again.log.aborted(9 * BLOCK, 9 * BLOCK + 6) == log.aborted(9 * BLOCK, 9 * BLOCK + 6) != []
+    assert len(again.log._appending.transactions.aborted) < 4 * BLOCK
