@@ -185,3 +185,17 @@ def test_aborted_transactions_are_let_go_with_their_records_and_take_24_bytes_ea
     again = partition.reopen()
     assert again.log.aborted(9 * BLOCK, 9 * BLOCK + 6) == log.aborted(9 * BLOCK, 9 * BLOCK + 6) != []
     assert len(again.log._appending.transactions.aborted) < 4 * BLOCK
+
+
+@proves("T6")
+def test_whoever_reads_what_is_deleted_meanwhile_still_knows_what_of_it_was_aborted(partition: Partition) -> None:
+    for number in range(2 * BLOCK):
+        write(partition, number, 0)
+        partition.mark(number, commit=False)
+    partition.commit()
+    log = partition.log
+    stable, piece = log.stable(), log.read(0, 1000)
+    assert piece is not None
+    log.delete_before(6 * BLOCK)
+    assert log.aborted(0, 3) == []
+    assert stable.aborted_between(0, 3) == [Aborted(0, 0, 2)]

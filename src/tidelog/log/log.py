@@ -41,7 +41,7 @@ from tidelog.log.scrub import Scrub, Scrubbed
 from tidelog.log.settings import FOREVER, LogSettings
 from tidelog.log.slice import Cold, Slice
 from tidelog.log.tail import Extent, Tail
-from tidelog.log.transactions import Aborted
+from tidelog.log.transactions import Aborted, AbortedColumns, Stable
 from tidelog.log.upkeep import Upkeep, nobody_waits
 from tidelog.record.header import BatchHeader
 
@@ -241,17 +241,20 @@ class Log:
     @property
     def last_stable_offset(self) -> int:
         """Below it every transaction has ended, visibly. Any thread; waits for the disk if it is not loaded."""
+        return self.stable().offset
+
+    def stable(self) -> Stable:
+        """How far committed records can be read, and what of that was aborted; to be asked for before reading."""
         if not self.loaded:
             self.load()
-        # In this order: a transaction that begins in between must not be passed over.
-        high_watermark = self.high_watermark
-        return max(min(high_watermark, self._appending.transactions.first_open), self.start_offset)
+        # In this order: a transaction that begins in between must not be passed over, nor one that is forgotten.
+        high_watermark, transactions = self.high_watermark, self._appending.transactions
+        offset = max(min(high_watermark, transactions.first_open), self.start_offset)
+        return Stable(offset, high_watermark, AbortedColumns(transactions.aborted.blocks))
 
     def aborted(self, start: int, stop: int) -> list[Aborted]:
         """The aborted transactions that overlap offsets start to stop, by their first offset. Any thread."""
-        if not self.loaded:
-            self.load()
-        return self._appending.transactions.aborted.between(start, stop, self.high_watermark)
+        return self.stable().aborted_between(start, stop)
 
     def when_visible(self, offset: int, done: Done) -> None:
         """Calls `done`: with None when the high watermark has reached `offset`, with the error if it will not."""

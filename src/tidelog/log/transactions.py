@@ -235,6 +235,17 @@ class AbortedColumns:
         return bisect_left(self.blocks, offset, key=_end_of)
 
 
+class Stable(NamedTuple):
+    """Below `offset` every transaction has ended, visibly. Which of them were aborted stays known here, come what may."""
+
+    offset: int
+    high_watermark: int
+    aborted: AbortedColumns
+
+    def aborted_between(self, start: int, stop: int) -> list[Aborted]:
+        return self.aborted.between(start, stop, self.high_watermark)
+
+
 def _first_of(aborted: Aborted) -> int:
     return aborted.first_offset
 

@@ -26,6 +26,7 @@ from tidelog.broker.waiting import WaitingFetch
 from tidelog.errors import HoleError, OffsetOutOfRange, StorageError
 from tidelog.log.log import Log
 from tidelog.log.slice import Cold, Slice
+from tidelog.log.transactions import Stable
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.fetch import (
     AbortedTransaction,
@@ -145,9 +146,11 @@ class _Fetch:
         reply.error_code = self._refused(part, partition)
         if reply.error_code or budget <= 0:
             return reply, None
-        piece = None
+        piece = stable = None
         try:
-            limit = self._limit(reply, log, wait) if self._committed else None
+            if self._committed:
+                stable = self._stable(reply, log, wait)
+            limit = stable.offset if stable is not None else None
             piece = log.read(part.fetch_offset, min(part.partition_max_bytes, budget), limit=limit, wait=wait)
             if wait and piece is not None and not piece.is_hot():
                 piece.warm()  # here, so that damage fails this partition and not the whole fetch
@@ -161,19 +164,19 @@ class _Fetch:
             reply.error_code = ErrorCode.OFFSET_OUT_OF_RANGE if gone else ErrorCode.KAFKA_STORAGE_ERROR
         if piece is not None and not reply.error_code:
             reply.records = piece
-            if self._committed:
-                reply.aborted_transactions = _aborted(log, part.fetch_offset, piece)
+            if stable is not None:
+                reply.aborted_transactions = _aborted(stable, part.fetch_offset, piece)
             return reply, piece
         return reply, None
 
-    def _limit(self, reply: PartitionData, log: Log, wait: bool) -> int:
-        if not log.loaded:
-            if not wait:
-                raise Cold
-            reply.last_stable_offset = log.last_stable_offset
-            reply.high_watermark = log.high_watermark
+    def _stable(self, reply: PartitionData, log: Log, wait: bool) -> Stable:
+        """Before anything is read: what was aborted in it must still be known afterwards."""
+        if not log.loaded and not wait:
+            raise Cold
+        stable = log.stable()
+        reply.last_stable_offset, reply.high_watermark = stable.offset, log.high_watermark
         reply.aborted_transactions = []
-        return reply.last_stable_offset
+        return stable
 
     def _why_none(self, partition: Partition | int) -> int:
         if partition == ErrorCode.KAFKA_STORAGE_ERROR:
@@ -182,8 +185,8 @@ class _Fetch:
         return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _aborted(log: Log, offset: int, piece: Slice) -> list[AbortedTransaction]:
+def _aborted(stable: Stable, offset: int, piece: Slice) -> list[AbortedTransaction]:
     return [
         AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
-        for aborted in log.aborted(offset, piece.stop_offset)
+        for aborted in stable.aborted_between(offset, piece.stop_offset)
     ]
