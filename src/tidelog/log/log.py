@@ -241,16 +241,16 @@ class Log:
     @property
     def last_stable_offset(self) -> int:
         """Below it every transaction has ended, visibly. Any thread; waits for the disk if it is not loaded."""
-        return self.stable().offset
+        if not self.loaded:
+            self.load()
+        # In this order: a transaction that begins in between must not be passed over.
+        high_watermark = self.high_watermark
+        return max(min(high_watermark, self._appending.transactions.first_open), self.start_offset)
 
     def stable(self) -> Stable:
         """How far committed records can be read, and what of that was aborted; to be asked for before reading."""
-        if not self.loaded:
-            self.load()
-        # In this order: a transaction that begins in between must not be passed over, nor one that is forgotten.
-        high_watermark, transactions = self.high_watermark, self._appending.transactions
-        offset = max(min(high_watermark, transactions.first_open), self.start_offset)
-        return Stable(offset, high_watermark, AbortedColumns(transactions.aborted.blocks))
+        offset = self.last_stable_offset
+        return Stable(offset, self.high_watermark, AbortedColumns(self._appending.transactions.aborted.blocks))
 
     def aborted(self, start: int, stop: int) -> list[Aborted]:
         """The aborted transactions that overlap offsets start to stop, by their first offset. Any thread."""

@@ -236,7 +236,7 @@ class AbortedColumns:
 
 
 class Stable(NamedTuple):
-    """Below `offset` every transaction has ended, visibly. Which of them were aborted stays known here, come what may."""
+    """Below `offset` every transaction has ended, visibly. Which of them were aborted stays known here."""
 
     offset: int
     high_watermark: int
