@@ -21,4 +21,5 @@ BROKER_SETTINGS = {
     "group.consumer.min.session.timeout.ms": "500",
     "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_MS),
     "group.consumer.min.heartbeat.interval.ms": "100",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
 }
