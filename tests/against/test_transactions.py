@@ -78,9 +78,7 @@ def test_offsets_count_only_with_the_transaction(broker: Broker, topic: str, gro
     for way, wanted in (("abort", -1001), ("commit", 3)):
         producer.begin_transaction()
         producer.produce(topic, way, partition=0)
-        producer.send_offsets_to_transaction(
-            [TopicPartition(topic, 0, 3)], consumer.consumer_group_metadata(), SECONDS
-        )
+        producer.send_offsets_to_transaction([TopicPartition(topic, 0, 3)], consumer.consumer_group_metadata(), SECONDS)
         getattr(producer, f"{way}_transaction")(SECONDS)
         [place] = consumer.committed([TopicPartition(topic, 0)], SECONDS)
         assert place.offset == wanted

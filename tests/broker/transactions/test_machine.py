@@ -203,6 +203,7 @@ def test_version_2_moves_the_epoch_with_every_end_and_answers_a_lost_reply_again
     assert ended == Outcome(0, holder.producer_id, holder.epoch + 1)
     assert machine.end(holder, commit, bump=True) is Later.SETTLED
     assert code(machine.end(holder, not commit, bump=True)) == E.INVALID_TXN_STATE
+    assert machine.end(writer("a", ended), False, bump=True) is Later.SETTLED, "the next one, already"
     assert machine.may_write(holder, HERE) == E.PRODUCER_FENCED
     machine.complete("a")
     assert machine.end(holder, commit, bump=True) == ended
@@ -243,6 +244,7 @@ def test_when_the_epochs_are_used_up_an_end_of_version_2_gives_a_new_producer_id
     after = writer("a", ended)
     assert machine["a"].producer_id == last.producer_id, "the markers are for who wrote"
     assert machine.add(after, THERE) is Later.SETTLED
+    assert machine.end(after, False, bump=True) is Later.SETTLED
     assert machine.end(last, True, bump=True) is Later.SETTLED
     machine.restart()
     machine.complete("a")

@@ -7,7 +7,8 @@
 
 A version that we do not know is answered in version 0 with UNSUPPORTED_VERSION and the list, so that the client can
 try again lower (KIP-511). The feature `tidelog.version` tells our own code that `tidelog.*` settings are understood
-here. `transaction.version` is not named until its whole meaning is there: clients would use it.
+here. `transaction.version` 2 (KIP-890) tells producers that Produce and TxnOffsetCommit name what they write to in the
+transaction by themselves, and that every end moves the epoch; who does not know it goes on as before.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
     from tidelog.broker.connection import Call
 
-FEATURE = "tidelog.version"
-FEATURE_LEVEL = 1
+# name -> level. Each is supported from 1 on: a minimum of 0 would have to be left out below v4.
+FEATURES = {"tidelog.version": 1, "transaction.version": 2}
 
 
 def handle(broker: Broker, request: ApiVersionsRequest | None, call: Call) -> ApiVersionsResponse:
@@ -46,7 +47,12 @@ def handle(broker: Broker, request: ApiVersionsRequest | None, call: Call) -> Ap
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=known)
     return ApiVersionsResponse(
         api_keys=known,
-        supported_features=[SupportedFeatureKey(name=FEATURE, min_version=1, max_version=FEATURE_LEVEL)],
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=1, max_version=level) for name, level in FEATURES.items()
+        ],
         finalized_features_epoch=0,
-        finalized_features=[FinalizedFeatureKey(name=FEATURE, max_version_level=FEATURE_LEVEL, min_version_level=1)],
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in FEATURES.items()
+        ],
     )

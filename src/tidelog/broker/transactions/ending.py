@@ -7,7 +7,7 @@ request whose reply was lost then comes with the epoch before (`last_epoch`):
 
                       abort again   abort, present epoch   commit again   commit, present epoch
     Empty             fenced        the epoch moves        fenced         INVALID_TXN_STATE
-    Prepare*          when settled, as Complete*           fenced (nobody has been given it)
+    Prepare*          when settled, as Complete*; the holder of the present epoch may be quick
     CompleteAbort     as before     the epoch moves        INVALID_TXN_STATE   INVALID_TXN_STATE
     CompleteCommit    INVALID_TXN_STATE   the epoch moves  as before      INVALID_TXN_STATE
 """
@@ -51,6 +51,8 @@ def decide_end(
     found = state.transactions.get(writer.transactional_id)
     if found is None:
         return refuse(ticket, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if bump and found.is_prepared and writer[1:] == _holder(found)[1:]:
+        return Later.SETTLED  # it has heard of the last end, and was quick
     again = bump and _is_again(found, writer)
     if found.producer_id != writer.producer_id and not again:
         return refuse(ticket, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -60,8 +62,6 @@ def decide_end(
         return _end(found, commit, ticket, now, bump=bump, fresh_id=fresh_id)
     if again or not bump:
         return _answer_again(found, commit, ticket)
-    if found.is_prepared:
-        return refuse(ticket, ErrorCode.PRODUCER_FENCED)
     if commit:
         return refuse(ticket, ErrorCode.INVALID_TXN_STATE)
     return _abort_nothing(found, ticket, now, fresh_id)
