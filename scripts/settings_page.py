@@ -56,9 +56,8 @@ it counts, and then the default. What is different from Apache Kafka:
 - `tidelog.durability` says what an ack means. `flush.messages=1` asks for `disk`; no other value of `flush.messages` or
   `flush.ms` changes anything, so only `tidelog.durability=memory` weakens the promise. Both at once are refused.
 - `compression.type` is `producer`: batches are kept as producers sent them. Anything else is refused.
-- `cleanup.policy=compact` is taken and shown, as Kafka Connect needs it. The cleaner comes with the next release: until
-  then nothing is removed from a topic whose policy has no `delete`, and every record stays. Records without a key
-  are refused in such a topic, as in Kafka.
+- `cleanup.policy=compact` keeps the last record of every key. Records without a key are refused in such a topic, as in
+  Kafka; those that were there before it was compacted are removed, as in Kafka.
 - One copy is kept: `min.insync.replicas` is 1, and a replication factor other than 1 (or -1, the default) is refused.
   Replication is Apache Kafka's job.
 - `remote.storage.enable` is `false`: there is no remote storage.

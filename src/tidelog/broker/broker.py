@@ -63,10 +63,6 @@ INTERNAL_CONFIG = TopicConfig(
 )
 ACKS = (-1, 0, 1)
 NO_ROOM = (ENOSPC, EDQUOT)
-NOT_COMPACTED = (
-    "cleanup.policy=compact is stored and compaction comes with the next release; until then no record is compacted"
-    " away, and records without a key are refused"
-)
 
 
 class Broker:
@@ -383,7 +379,8 @@ class Broker:
         topics = []
         for change in changes:
             if isinstance(change, TopicChange):
-                self._follow_topic(change.before, change.after)
+                if change.before is not None:
+                    self._reconfigure(change.before, change.after)
                 topics.append((change.after or change.before).name)  # type: ignore[union-attr]
             elif isinstance(change, ConfigsChange) and change.resource == BROKER_RESOURCE:
                 self._follow_settings()
@@ -391,13 +388,6 @@ class Broker:
         # Groups that are not folded yet will see topics as they are then, but not that one was made anew.
         if topics and (gone or self._coordinator is not None):
             self.coordinator.topics_changed(self.topics, topics)
-
-    def _follow_topic(self, before: Topic | None, after: Topic | None) -> None:
-        was_compact = before is not None and self._topic_config(before).compact
-        if before is not None:
-            self._reconfigure(before, after)
-        if after is not None and self._topic_config(after).compact and not was_compact:
-            self.logger.warning("not compacted yet", topic=after.name, why=NOT_COMPACTED)
 
     def _reconfigure(self, before: Topic, after: Topic | None) -> None:
         self._topic_configs.pop(before.name, None)

@@ -2,6 +2,7 @@
 
     snapshots    of internal topics that have grown                        at once
     retention    every partition, open or not, a few at each turn          every log.retention.check.interval.ms
+    compaction   partitions with cleanup.policy=compact (cleaner.py)       every log.cleaner.backoff.ms
     scrub        old bytes are checked before somebody needs them          SCRUB_BYTES a turn, round and round
     disk         free bytes, and hours until it is full at this rate       every DISK_LOOK_S; warns below DISK_WARNING_H
 
@@ -18,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog.broker.cleaner import Cleaner
 from tidelog.errors import StorageError
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ def _bytes_per_s(before: Sample, after: Sample) -> float:
 class Housekeeping:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._cleaner = Cleaner(broker)
         self._retention_walk: Iterator[tuple[str, int]] | None = None
         self._next_retention_s = 0.0
         self._scrub_walk: Iterator[tuple[str, int]] = iter(())
@@ -86,6 +89,7 @@ class Housekeeping:
         self._snapshots()
         self._retention(now.monotonic_ms / 1000, now.wall_ms)
         self._look_at_disk(now.monotonic_ms / 1000)
+        self._cleaner.turn(now.monotonic_ms / 1000)
         self._scrub()
 
     def _snapshots(self) -> None:

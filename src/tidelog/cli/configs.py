@@ -102,8 +102,6 @@ def alter(cluster: Cluster, name: str, options: Namespace) -> int:
     if not (options.set or options.unset):
         raise UsageError("configs alter: nothing to change; give --set or --unset")
     command.check_unset(cluster, options.kind, name, options.unset)
-    if options.kind == "topic":
-        command.hint_compaction(cluster, options.set)
     configs.alter(cluster, configs.KINDS[options.kind], name, set=dict(options.set), delete=options.unset)
     print(f"{options.kind} {name} is changed")
     return 0

@@ -192,7 +192,6 @@ def create(cluster: Cluster, options: Namespace) -> int:
     from tidelog.client.admin import topics
     from tidelog.wire.error_code import ErrorCode
 
-    command.hint_compaction(cluster, options.set)
     for name in options.names:
         try:
             topic = topics.create(
@@ -225,7 +224,6 @@ def alter(cluster: Cluster, options: Namespace) -> int:
 
     if not (options.set or options.unset or options.partitions):
         raise UsageError("topics alter: nothing to change; give --set, --unset or --partitions")
-    command.hint_compaction(cluster, options.set)
     for name in options.names:
         if options.set or options.unset:
             command.check_unset(cluster, "topic", name, options.unset)

@@ -430,6 +430,13 @@ class Log:
             self._appending.roll(now_ms)
         return count
 
+    @property
+    def may_be_dirty(self) -> bool:
+        """Whether there is anything to compact that has not been; it may still be too early for it."""
+        if not self.loaded or not self.settings.compact or self._reading.visible is None:
+            return False
+        return self._reading.facts.first_dirty != self.high_watermark
+
     def compact(self, now_ms: int, max_bytes: int, told: Told, key_bytes: int = KEY_BYTES) -> None:
         """Some compaction, in the background, if it is due; `told` is called here when it is done.
 

@@ -41,6 +41,7 @@ public final class Records {
             case "small_batches" -> many(bootstrap, topic, Map.of("batch.size", "100", "linger.ms", "0"), 1000);
             case "sizes" -> sizes(bootstrap, topic);
             case "places" -> places(bootstrap, topic);
+            case "from" -> from(bootstrap, topic, Long.parseLong(arguments[3]), Long.parseLong(arguments[4]), Integer.parseInt(arguments[5]));
             default -> throw new IllegalArgumentException(arguments[1]);
         };
         System.out.println(JSON.writeValueAsString(seen));
@@ -174,6 +175,25 @@ public final class Records {
             }
             seen.put("lag", consumer.currentLag(partition).isPresent());
             seen.put("partitions", consumer.partitionsFor(topic).size());
+        }
+        return seen;
+    }
+
+    private static Object from(String bootstrap, String topic, long start, long end, int fetchBytes) {
+        TopicPartition partition = new TopicPartition(topic, 0);
+        List<List<Object>> seen = new ArrayList<>();
+        try (KafkaConsumer<byte[], byte[]> consumer = consumer(bootstrap, Map.of("max.partition.fetch.bytes", fetchBytes))) {
+            consumer.assign(List.of(partition));
+            consumer.seek(partition, start);
+            long deadline = System.currentTimeMillis() + PATIENCE_MILLISECONDS;
+            while (consumer.position(partition) < end && System.currentTimeMillis() < deadline) {
+                for (ConsumerRecord<byte[], byte[]> record : consumer.poll(POLL)) {
+                    seen.add(Arrays.asList(record.offset(), text(record.key()), text(record.value())));
+                }
+            }
+            if (consumer.position(partition) < end) {
+                throw new IllegalStateException("stuck at " + consumer.position(partition) + " of " + end);
+            }
         }
         return seen;
     }

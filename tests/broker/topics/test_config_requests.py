@@ -14,7 +14,6 @@ from tidelog.broker.settings.broker import BROKER
 from tidelog.broker.settings.group import GROUP
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages import alter_configs, incremental_alter_configs
-from tidelog.wire.messages.create_topics import CreatableTopicConfig
 from tidelog.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from tidelog.wire.messages.list_config_resources import ListConfigResourcesRequest
 
@@ -43,21 +42,6 @@ def alter(served: Served, resource: int, name: str, *operations: tuple[str, int,
     (response,) = served.ask(request, version).responses
     assert (response.resource_type, response.resource_name) == (resource, name)
     return response
-
-
-@proves("T8")
-def test_a_topic_that_is_to_be_compacted_is_said_once_not_to_be_so_yet(served: Served) -> None:
-    served.ask(create("orders"), 7)
-    alter(served, TOPIC, "orders", ("retention.ms", SET, "1000"))
-    assert "not compacted yet" not in served.log_lines.getvalue()
-    alter(served, TOPIC, "orders", ("cleanup.policy", APPEND, "compact"))
-    alter(served, TOPIC, "orders", ("retention.ms", SET, "2000"))
-    request = create("tables")
-    request.topics[0].configs = [CreatableTopicConfig(name="cleanup.policy", value="compact")]
-    served.ask(request, 7)
-    said = [line for line in served.log_lines.getvalue().splitlines() if "not compacted yet" in line]
-    assert [line.split("topic=")[1].split()[0] for line in said] == ["orders", "tables"]
-    assert all("comes with the next release" in line and "without a key are refused" in line for line in said)
 
 
 @proves("T1", "T10")

@@ -7,6 +7,7 @@ By Kafka's names where Kafka has one, else `tidelog.*`. `dynamic` keys can be al
 from __future__ import annotations
 
 from tidelog.broker.settings.broker_access import ACCESS
+from tidelog.broker.settings.broker_cleaner import CLEANER
 from tidelog.broker.settings.broker_groups import GROUPS
 from tidelog.broker.settings.broker_stored import STORED_BY_BROKER
 from tidelog.broker.settings.broker_transactions import TRANSACTIONS
@@ -312,7 +313,9 @@ LOG = [
     ),
 ]
 
-BROKER: dict[str, Setting] = table([*LISTENING, *ACCESS, *TOPICS, *LOG, *GROUPS, *TRANSACTIONS, *STORED_BY_BROKER])
+BROKER: dict[str, Setting] = table(
+    [*LISTENING, *ACCESS, *TOPICS, *LOG, *CLEANER, *GROUPS, *TRANSACTIONS, *STORED_BY_BROKER]
+)
 
 # Kafka's settings that Tidelog does not know, by how they begin: an error can then say more than "unknown".
 FOREIGN = {

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from tidelog.broker.settings.setting import (
     BOOLEAN,
-    DOUBLE,
     INT,
     LIST,
     LONG,
@@ -22,7 +21,6 @@ from tidelog.broker.settings.setting import (
 )
 from tidelog.broker.settings.topic import GZIP_LEVELS, NEVER
 
-CLEANER = "for the cleaner that comes with the next release"
 THREADS = "Kafka's threads; Tidelog has one loop and a few threads of its own"
 LAYOUT = "the layout of Kafka's internal topics; ours are fixed"
 
@@ -41,10 +39,6 @@ STORED_BY_BROKER = [
     _of_topics("compression.gzip.level", INT, "-1", "compression.gzip.level", one_of(*GZIP_LEVELS)),
     _of_topics("compression.lz4.level", INT, "9", "compression.lz4.level", between(1, 17)),
     _of_topics("compression.zstd.level", INT, "3", "compression.zstd.level", between(-131072, 22)),
-    _of_topics("log.cleaner.delete.retention.ms", LONG, "86400000", "delete.retention.ms", at_least(0)),
-    _of_topics("log.cleaner.max.compaction.lag.ms", LONG, NEVER, "max.compaction.lag.ms", at_least(1)),
-    _of_topics("log.cleaner.min.compaction.lag.ms", LONG, "0", "min.compaction.lag.ms", at_least(0)),
-    _of_topics("log.cleaner.min.cleanable.ratio", DOUBLE, "0.5", "min.cleanable.dirty.ratio", between(0, 1)),
     _of_topics("log.flush.interval.ms", LONG, None, "flush.ms", at_least(0)),
     _of_topics("log.index.size.max.bytes", INT, "10485760", "segment.index.bytes", at_least(4)),
     _of_topics("log.local.retention.bytes", LONG, "-2", "local.retention.bytes", at_least(-2)),
@@ -62,10 +56,6 @@ STORED_BY_BROKER = [
         "how often Kafka writes down what it has flushed",
         at_least(0),
     ),
-    _stored("log.cleaner.enable", BOOLEAN, "true", f"whether compaction runs; {CLEANER}"),
-    _stored("log.cleaner.threads", INT, "1", f"how many threads compact; {CLEANER}", at_least(0), True),
-    _stored("log.cleaner.dedupe.buffer.size", LONG, "134217728", f"memory for keys; {CLEANER}", at_least(1), True),
-    _stored("log.cleaner.backoff.ms", LONG, "15000", f"the pause when nothing is dirty; {CLEANER}", at_least(0), True),
     _stored("background.threads", INT, "10", THREADS, at_least(1), True),
     _stored("num.io.threads", INT, "8", THREADS, at_least(1), True),
     _stored("num.network.threads", INT, "3", THREADS, at_least(1), True),

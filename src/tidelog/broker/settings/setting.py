@@ -114,6 +114,8 @@ def show(value: Value) -> str:
     """The text of a value, as Kafka writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, float):
+        return str(value).replace("e+", "E").replace("e", "E")
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 

@@ -36,8 +36,7 @@ TOPIC: dict[str, Setting] = table(
             LIST,
             "delete",
             "What becomes of old records: delete removes whole segments by retention, compact keeps the latest of each"
-            " key, empty keeps everything. The cleaner that compacts comes with the next release: until then nothing is"
-            " removed from a topic that is only compact.",
+            " key, empty keeps everything.",
             each_of("compact", "delete"),
             synonyms=("log.cleanup.policy",),
         ),
@@ -80,9 +79,8 @@ TOPIC: dict[str, Setting] = table(
             "delete.retention.ms",
             LONG,
             "86400000",
-            "How long a tombstone stays in a compacted topic; for the cleaner that comes with the next release.",
+            "How long a tombstone stays after compaction has come upon it, so that readers see it.",
             at_least(0),
-            STORED,
             synonyms=("log.cleaner.delete.retention.ms",),
         ),
         Setting(
@@ -163,9 +161,8 @@ TOPIC: dict[str, Setting] = table(
             "max.compaction.lag.ms",
             LONG,
             NEVER,
-            "The longest time that a record may wait for compaction; for the cleaner that comes with the next release.",
+            "The longest time that a record may wait for compaction, however little of the log is dirty.",
             at_least(1),
-            STORED,
             synonyms=("log.cleaner.max.compaction.lag.ms",),
         ),
         Setting(
@@ -204,18 +201,16 @@ TOPIC: dict[str, Setting] = table(
             "min.cleanable.dirty.ratio",
             DOUBLE,
             "0.5",
-            "How much of a log must be dirty before it is compacted; for the cleaner that comes with the next release.",
+            "A log is compacted when more than this part of its bytes, without the last segment, was not yet.",
             between(0, 1),
-            STORED,
             synonyms=("log.cleaner.min.cleanable.ratio",),
         ),
         Setting(
             "min.compaction.lag.ms",
             LONG,
             "0",
-            "The shortest time that a record stays uncompacted; for the cleaner that comes with the next release.",
+            "The shortest time that a record stays uncompacted.",
             at_least(0),
-            STORED,
             synonyms=("log.cleaner.min.compaction.lag.ms",),
         ),
         Setting(

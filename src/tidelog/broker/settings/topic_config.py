@@ -34,9 +34,12 @@ def topic_config(own: Mapping[str, str], broker: BrokerValues) -> TopicConfig:
     deletes = "delete" in policy
     expiration = describe_broker(BROKER[PRODUCER_EXPIRATION], broker).value
     max_message_bytes = _number("max.message.bytes", own, broker)
+    segment_ms, max_lag_ms = _number("segment.ms", own, broker), _number("max.compaction.lag.ms", own, broker)
+    compact = "compact" in policy
     log = LogSettings(
         segment_bytes=_segment_bytes(own, broker),
-        segment_ms=_number("segment.ms", own, broker),
+        # The segment that grows is not compacted, so none may grow for longer than its records may wait.
+        segment_ms=min(segment_ms, max_lag_ms) if compact else segment_ms,
         index_interval_bytes=_number("index.interval.bytes", own, broker),
         retention_ms=_number("retention.ms", own, broker) if deletes else FOREVER,
         retention_bytes=_number("retention.bytes", own, broker) if deletes else FOREVER,
@@ -44,13 +47,18 @@ def topic_config(own: Mapping[str, str], broker: BrokerValues) -> TopicConfig:
         producer_expiration_ms=int(expiration or 0),
         durable=_value(DURABILITY, own, broker) == "disk",
         append_time=_value("message.timestamp.type", own, broker) == "LogAppendTime",
+        compact=compact,
+        min_cleanable_ratio=_ratio("min.cleanable.dirty.ratio", own, broker),
+        min_compaction_lag_ms=_number("min.compaction.lag.ms", own, broker),
+        max_compaction_lag_ms=max_lag_ms,
+        delete_retention_ms=_number("delete.retention.ms", own, broker),
     )
     return TopicConfig(
         log=log,
         max_message_bytes=max_message_bytes,
         timestamp_after_max_ms=_number("message.timestamp.after.max.ms", own, broker),
         timestamp_before_max_ms=_number("message.timestamp.before.max.ms", own, broker),
-        compact="compact" in policy,
+        compact=compact,
         writers=str(_value("tidelog.writers", own, broker)),
     )
 
@@ -65,6 +73,12 @@ def _number(key: str, own: Mapping[str, str], broker: BrokerValues) -> int:
     value = _value(key, own, broker)
     assert isinstance(value, int), f"{key} is {value!r}"
     return value
+
+
+def _ratio(key: str, own: Mapping[str, str], broker: BrokerValues) -> float:
+    value = _value(key, own, broker)
+    assert isinstance(value, int | float), f"{key} is {value!r}"
+    return float(value)
 
 
 def _value(key: str, own: Mapping[str, str], broker: BrokerValues) -> Value:
