@@ -36,7 +36,16 @@ ALL_LISTED = "leave it out; with a broker up, `tidelog configs describe broker -
 
 # Variables that are ours and no setting: which file to read, whom commands talk to, tracebacks, and what tests go by.
 FILE_VARIABLE = "TIDELOG_CONFIG"
-OTHER_VARIABLES = frozenset({FILE_VARIABLE, "TIDELOG_BOOTSTRAP", "TIDELOG_DEBUG", "TIDELOG_SEED", "TIDELOG_KAFKA_LIB"})
+OTHER_VARIABLES = frozenset(
+    {
+        FILE_VARIABLE,
+        "TIDELOG_BOOTSTRAP",
+        "TIDELOG_COMMAND_CONFIG",
+        "TIDELOG_DEBUG",
+        "TIDELOG_SEED",
+        "TIDELOG_KAFKA_LIB",
+    }
+)
 
 
 Value = bool | int | float | str | tuple[str, ...]

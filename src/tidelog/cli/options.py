@@ -15,9 +15,11 @@ from tidelog.errors import UsageError
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster
+    from tidelog.client.security import Security
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 DEFAULT_TIMEOUT_S = 10.0
+COMMAND_CONFIG = "TIDELOG_COMMAND_CONFIG"
 
 
 class Parser(argparse.ArgumentParser):
@@ -55,6 +57,12 @@ def connection_options() -> Parser:
         type=seconds,
         help=f"how long to wait for an answer, tries included (default: {DEFAULT_TIMEOUT_S:g})",
     )
+    reach.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="TLS and login, as Kafka's tools take them: security.protocol=SASL_SSL and so on (default: the file that"
+        f" {COMMAND_CONFIG} names)",
+    )
     return parent
 
 
@@ -82,7 +90,7 @@ def parse(parser: Parser, arguments: Sequence[str], *, default: str | None = Non
     elif names and action is not None and action not in names:
         named = f"; if that is a name: `{parser.prog} describe {action}`" if default is not None else ""
         parser.error(f"{action!r} is not one of {', '.join(names)}{named}")
-    defaults = argparse.Namespace(bootstrap=None, timeout=DEFAULT_TIMEOUT_S, json=False)
+    defaults = argparse.Namespace(bootstrap=None, timeout=DEFAULT_TIMEOUT_S, json=False, command_config=None)
     options, unknown = parser.parse_known_args(given, defaults)
     if unknown:
         _refuse(names.get(getattr(options, "action", None) or "", parser), unknown)
@@ -92,7 +100,7 @@ def parse(parser: Parser, arguments: Sequence[str], *, default: str | None = Non
 def _action(words: Sequence[str]) -> str | None:
     """The first word that is neither an option nor its value; a pattern is none."""
     for before, word in zip(("", *words), words, strict=False):
-        if not word.startswith("-") and before not in ("--bootstrap", "--timeout"):
+        if not word.startswith("-") and before not in ("--bootstrap", "--timeout", "--command-config"):
             return None if any(letter in word for letter in "*?[") else word
     return None
 
@@ -118,7 +126,16 @@ def connect(options: argparse.Namespace) -> Cluster:
 
     warnings.showwarning = show_warning  # type: ignore[assignment]
     bootstrap = options.bootstrap or os.environ.get("TIDELOG_BOOTSTRAP") or DEFAULT_BOOTSTRAP
-    return Cluster(bootstrap, client_id="tidelog-cli", timeout_s=options.timeout)
+    return Cluster(bootstrap, client_id="tidelog-cli", timeout_s=options.timeout, security=security(options))
+
+
+def security(options: argparse.Namespace) -> Security | None:
+    file = options.command_config or os.environ.get(COMMAND_CONFIG)
+    if not file:
+        return None
+    from tidelog.client.security import Security
+
+    return Security.from_file(file)
 
 
 def check_unset(cluster: Cluster, kind: str, name: str, keys: list[str]) -> None:

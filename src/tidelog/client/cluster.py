@@ -21,6 +21,7 @@ from tidelog.client.backoff import waits
 from tidelog.client.connection import REQUEST_TIMEOUT_S, Connection
 from tidelog.client.metadata import NO_LEADER, Metadata, Node, Topic, TopicPartition, read_metadata
 from tidelog.client.refusal import check, may_pass, refused
+from tidelog.client.security import Security
 from tidelog.client.transport import Dial, plain
 from tidelog.errors import BrokerError, Disconnected
 from tidelog.wire.error_code import ErrorCode
@@ -45,13 +46,16 @@ class Cluster:
         client_id: str = "tidelog",
         timeout_s: float = REQUEST_TIMEOUT_S,
         dial: Dial = plain,
+        security: Security | None = None,
     ) -> None:
+        """`security` is how to reach brokers that ask for TLS or a login; `dial` is for tests."""
         self.bootstrap = parse_addresses(bootstrap)
         self.client_id = client_id
         self.timeout_s = timeout_s
         self.cluster_id: str | None = None
         self.nodes: dict[int, Node] = {}
-        self._dial = dial
+        self._security = security
+        self._dial = dial if security is None else security.dial()
         self._reached = False
         self._connections: dict[Address, Connection] = {}
         self._topics: dict[str, Topic] = {}
@@ -214,7 +218,13 @@ class Cluster:
     def _connection(self, address: Address) -> Connection:
         known = self._connections.get(address)
         if known is None or known.closed:
-            known = Connection.open(address, client_id=self.client_id, timeout_s=self.timeout_s, dial=self._dial)
+            known = Connection.open(
+                address,
+                client_id=self.client_id,
+                timeout_s=self.timeout_s,
+                dial=self._dial,
+                security=self._security,
+            )
             self._connections[address] = known
             self._reached = True
         return known

@@ -1,6 +1,7 @@
 """One socket to one broker: requests go out numbered, answers come back in the same order.
 
-    opening   dial, then ApiVersions: what the broker offers, and so the highest version of each API in common
+    opening   dial, then ApiVersions: what the broker offers, and so the highest version of each API in common; then a
+              login, where the broker asks for one (`login`)
     open      `send` any number of requests, `receive` their answers; `call` is one of each
     closed    by `close`, or by the first fault: after a late or malformed answer nobody knows where the next starts
 
@@ -16,6 +17,7 @@ from typing import Generic, NamedTuple, TypeVar, cast
 
 from tidelog.client.address import Address
 from tidelog.client.refusal import check, refused
+from tidelog.client.security import Security
 from tidelog.client.transport import Buffer, Dial, Transport, plain
 from tidelog.errors import Disconnected, MalformedMessage
 from tidelog.wire.api import APIS, ApiKey
@@ -55,6 +57,8 @@ class Connection:
         self._correlation_id = 0
         self._awaited: deque[Sent[Struct]] = deque()
         self._kept: dict[int, Struct] = {}
+        self._security: Security | None = None
+        self._log_in_at: float | None = None
 
     @classmethod
     def open(
@@ -64,15 +68,34 @@ class Connection:
         client_id: str = CLIENT_SOFTWARE,
         timeout_s: float = REQUEST_TIMEOUT_S,
         dial: Dial = plain,
+        security: Security | None = None,
     ) -> Connection:
+        """`dial` is how to connect; with `security` it is `security.dial()`, made once for many connections."""
         try:
             transport = dial(address, min(timeout_s, CONNECT_TIMEOUT_S))
         except OSError as error:
             reason = error.strerror or str(error) or "timed out"
             raise Disconnected(f"no connection to {address}: {reason.lower()}") from error
         connection = cls(address, transport, client_id=client_id, timeout_s=timeout_s)
-        connection._negotiate()
+        try:
+            connection._negotiate()
+            if security is not None and security.sasl:
+                connection._security = security
+                connection._log_in()
+        except BaseException:
+            connection.close()
+            raise
         return connection
+
+    def _log_in(self) -> None:
+        """Also again, before the session ends. What is awaited is received first: then nothing is under way."""
+        from tidelog.client.login import log_in
+
+        assert self._security is not None, "only a connection that has logged in logs in again"
+        self._log_in_at = None
+        while self._awaited:
+            self._receive_next()
+        self._log_in_at = log_in(self, self._security)
 
     def __enter__(self) -> Connection:
         return self
@@ -134,6 +157,8 @@ class Connection:
     def _write(self, request: Struct, answer: type[Answer], version: int | None, patience_s: float) -> Sent[Answer]:
         if self.closed:
             raise Disconnected(f"the connection to {self.address} is closed; open another")
+        if self._log_in_at is not None and time.monotonic() > self._log_in_at:
+            self._log_in()
         if version is None:
             version = self.version_of(type(request))
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
@@ -184,7 +209,8 @@ class Connection:
             )
         reason = f" ({error.strerror.lower()})" if isinstance(error, OSError) and error.strerror else ""
         return Disconnected(
-            f"the connection to {self.address} ended {when}{reason}; is a broker there, without TLS or login?"
+            f"the connection to {self.address} ended {when}{reason}; is a broker there, and does it ask for TLS or a"
+            " login (--command-config)?"
         )
 
     def _negotiate(self) -> None:

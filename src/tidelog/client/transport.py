@@ -1,6 +1,6 @@
 """The seam between a connection and the network: bytes go out, bytes come in, nothing is known of Kafka.
 
-`plain` dials TCP. TLS will be another `Dial` that returns another `Transport`; nothing above this file changes for it.
+`plain` dials TCP. `tls.tls` is another `Dial` that returns another `Transport`; nothing above this file knows which.
 Rules: `receive_into` fills the whole view or raises; a transport that has raised is closed by its owner, never used on.
 """
 
@@ -42,7 +42,7 @@ class PlainTransport:
     def send(self, chunks: Sequence[Buffer], deadline: float) -> None:
         views = [memoryview(chunk).cast("B") for chunk in chunks if len(chunk)]
         while views:
-            self._socket.settimeout(_left(deadline))
+            self._socket.settimeout(left(deadline))
             sent = self._socket.sendmsg(views[:PIECES_PER_SEND])
             while views and sent >= len(views[0]):
                 sent -= len(views.pop(0))
@@ -51,7 +51,7 @@ class PlainTransport:
 
     def receive_into(self, view: memoryview, deadline: float) -> None:
         while view:
-            self._socket.settimeout(_left(deadline))
+            self._socket.settimeout(left(deadline))
             received = self._socket.recv_into(view)
             if not received:
                 raise EOFError
@@ -74,8 +74,9 @@ def plain(address: Address, timeout_s: float) -> Transport:
     return PlainTransport(connected)
 
 
-def _left(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
+def left(deadline: float) -> float:
+    """Seconds until then; TimeoutError when there are none."""
+    seconds = deadline - time.monotonic()
+    if seconds <= 0:
         raise TimeoutError
-    return left
+    return seconds

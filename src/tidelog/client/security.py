@@ -1,0 +1,173 @@
+"""How a client reaches a broker that asks who it is: TLS, a certificate, a login. Kafka's names for all of it.
+
+    security.protocol         PLAINTEXT, SSL (TLS), SASL_PLAINTEXT (a login), SASL_SSL (both)
+    sasl.mechanism            SCRAM-SHA-256, SCRAM-SHA-512, PLAIN
+    sasl.jaas.config          ... required username="alice" password="...";   or sasl.username and sasl.password
+    ssl.truststore.location   a PEM file with the authorities to trust; without it, the system's
+    ssl.keystore.location     a PEM file with this client's own key and certificates, for mutual TLS
+    ssl.key.password          of that key, if it is encrypted
+    ssl.endpoint.identification.algorithm   empty: the name in the broker's certificate is not looked at
+
+`Security.from_file` reads a properties file with them, as Kafka's tools take it by --command-config. Secrets are in no
+repr and no message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.errors import ConfigError
+
+if TYPE_CHECKING:
+    import ssl
+
+    from tidelog.client.transport import Dial
+
+PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+PLAIN = "PLAIN"
+MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", PLAIN)
+PEM = "PEM"
+
+# What librdkafka calls them.
+ALIASES = {
+    "sasl.mechanisms": "sasl.mechanism",
+    "ssl.ca.location": "ssl.truststore.location",
+}
+KNOWN = (
+    "security.protocol",
+    "sasl.mechanism",
+    "sasl.jaas.config",
+    "sasl.username",
+    "sasl.password",
+    "ssl.truststore.type",
+    "ssl.truststore.location",
+    "ssl.keystore.type",
+    "ssl.keystore.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.key.password",
+    "ssl.endpoint.identification.algorithm",
+)
+OURS = ("security.", "sasl.", "ssl.")
+
+
+class Security(NamedTuple):
+    protocol: str = PLAINTEXT
+    mechanism: str = MECHANISMS[0]
+    user: str = ""
+    password: str = ""
+    authorities: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    key_password: str = ""
+    checks_name: bool = True
+
+    def __repr__(self) -> str:
+        return f"Security({self.protocol}, {self.mechanism}, user={self.user!r})"
+
+    @property
+    def tls(self) -> bool:
+        return self.protocol in (SSL, SASL_SSL)
+
+    @property
+    def sasl(self) -> bool:
+        return self.protocol in (SASL_PLAINTEXT, SASL_SSL)
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Security:
+        try:
+            text = Path(path).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        return cls.from_properties(parse_properties(text), str(path))
+
+    @classmethod
+    def from_properties(cls, given: Mapping[str, str], where: str = "the client's settings") -> Security:
+        """Settings of other matters are passed over; a security setting that nobody knows is refused."""
+        properties = {ALIASES.get(key, key): value for key, value in given.items()}
+        _check(properties, where)
+        user, password = properties.get("sasl.username", ""), properties.get("sasl.password", "")
+        if "sasl.jaas.config" in properties:
+            user, password = _jaas(properties["sasl.jaas.config"], where)
+        made = cls(
+            protocol=properties.get("security.protocol", PLAINTEXT).upper(),
+            mechanism=properties.get("sasl.mechanism", MECHANISMS[0]).upper(),
+            user=user,
+            password=password,
+            authorities=properties.get("ssl.truststore.location"),
+            certificate=properties.get("ssl.keystore.location") or properties.get("ssl.certificate.location"),
+            key=properties.get("ssl.key.location"),
+            key_password=properties.get("ssl.key.password", ""),
+            checks_name=properties.get("ssl.endpoint.identification.algorithm", "https") != "",
+        )
+        if made.sasl and not (made.user and made.password):
+            raise ConfigError(f"{where}: {made.protocol} needs sasl.username and sasl.password, or sasl.jaas.config")
+        return made
+
+    def dial(self) -> Dial:
+        from tidelog.client.transport import plain
+
+        if not self.tls:
+            return plain
+        from tidelog.client.tls import tls
+
+        return tls(self.context(), checks_name=self.checks_name)
+
+    def context(self) -> ssl.SSLContext:
+        """ConfigError names the file that cannot be used."""
+        import ssl
+
+        where = self.authorities
+        try:
+            context = ssl.create_default_context(cafile=self.authorities)
+            context.check_hostname = self.checks_name
+            if self.certificate is not None:
+                where = self.certificate
+                context.load_cert_chain(self.certificate, self.key, password=self.key_password)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or "it is not PEM"
+            raise ConfigError(
+                f"{where} cannot be used for TLS: {str(reason).lower()}; it is to be a PEM file"
+            ) from error
+        return context
+
+
+def _check(properties: Mapping[str, str], where: str) -> None:
+    from tidelog.config import nearest
+
+    for key in properties:
+        if key.startswith(OURS) and key not in KNOWN:
+            advice = nearest(key, KNOWN, "leave it out")
+            raise ConfigError(f"{where}: {key} is not a setting that this client knows; {advice}")
+    for key in ("ssl.truststore.type", "ssl.keystore.type"):
+        if properties.get(key, PEM).upper() != PEM:
+            raise ConfigError(f"{where}: {key}={properties[key]}; this client reads PEM files only")
+    for key, known in (("security.protocol", PROTOCOLS), ("sasl.mechanism", MECHANISMS)):
+        if properties.get(key, known[0]).upper() not in known:
+            raise ConfigError(f"{where}: {key}={properties[key]} is none of {', '.join(known)}")
+
+
+def _jaas(text: str, where: str) -> tuple[str, str]:
+    import re
+
+    found = dict(re.findall(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"', text))
+    if set(found) != {"username", "password"}:
+        raise ConfigError(f'{where}: sasl.jaas.config needs username="..." and password="..."')
+    return tuple(re.sub(r"\\(.)", r"\1", found[name]) for name in ("username", "password"))  # type: ignore[return-value]
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """A Java properties file, as people write them: KEY=VALUE, # and ! comments, lines that go on after a backslash."""
+    properties: dict[str, str] = {}
+    lines = iter(text.splitlines())
+    for line in lines:
+        whole = line.strip()
+        if not whole or whole[0] in "#!":
+            continue
+        while whole.endswith("\\"):
+            whole = whole[:-1] + next(lines, "").strip()
+        at = min((whole.index(sign) for sign in "=:" if sign in whole), default=len(whole))
+        properties[whole[:at].strip()] = whole[at + 1 :].strip()
+    return properties
