@@ -38,7 +38,7 @@ from tidelog.record.control import ABORT, COMMIT
 from tidelog.record.header import BatchHeader
 
 NOTHING_OPEN = 1 << 62
-BLOCK = 512  # aborted transactions that are looked at, or let go, together
+BLOCK = 256  # aborted transactions that are looked at, or let go, together
 ABORTED_SIZE = 24
 NOT_KNOWN = -1
 
