@@ -199,3 +199,15 @@ def test_whoever_reads_what_is_deleted_meanwhile_still_knows_what_of_it_was_abor
     log.delete_before(6 * BLOCK)
     assert log.aborted(0, 3) == []
     assert stable.aborted_between(0, 3) == [Aborted(0, 0, 2)]
+
+
+@proves("T8")
+def test_an_aborted_transaction_that_compaction_left_nothing_of_is_not_known_again(partition: Partition) -> None:
+    write(partition, 1, 0)
+    partition.mark(1, commit=False)
+    write(partition, 1, 2)
+    partition.mark(1, commit=True)
+    partition.commit()
+    partition.log._aborted_gone(3)
+    partition.commit()
+    assert partition.reopen().log.aborted(0, 6) == []

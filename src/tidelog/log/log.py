@@ -479,6 +479,9 @@ class Log:
         """No record of a transaction that was aborted below is left, and its marker may go some day."""
         if self._appending.transactions.aborted.remove_below(offset):
             self._appending.plan_snapshot()
+            # At once, if nothing is under way: were it known again after a crash, and its marker gone, clients would
+            # take what its producer wrote later for aborted.
+            self._appending.save_plans(self._upkeep)
 
     def delete_before(self, offset: int, done: Done = nobody_waits) -> None:
         """Moves the start offset up to `offset`, and deletes the segments below it; `done` when that is durable."""
