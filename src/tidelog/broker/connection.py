@@ -33,6 +33,7 @@ from tidelog.errors import MalformedMessage
 from tidelog.wire.frame import encode_response, parse_request_header
 
 MAX_IN_FLIGHT = 512
+NONE_IN_FLIGHT = 0  # of a connection that rests
 MAX_UNSENT_BYTES = 1 << 20
 MAX_OTHER_BYTES = 8 << 20
 RECEIVES_PER_EVENT = 4
@@ -169,6 +170,7 @@ class Connection:
     __slots__ = (
         "_calls",
         "_ending",
+        "_in_flight_max",
         "_inbound",
         "_paused",
         "_unsent",
@@ -178,7 +180,6 @@ class Connection:
         "flush_queued",
         "last_active",
         "listener",
-        "muted",
         "peer_host",
         "server",
         "session",
@@ -196,7 +197,7 @@ class Connection:
         self.last_active = 0.0  # when the socket last gave or took bytes
         self.unsent_bytes = 0
         self.session: Session | None = None
-        self.muted = False
+        self._in_flight_max = MAX_IN_FLIGHT
         self._inbound = Inbound(self, server.pool, server.frame_bytes_max)
         self._calls: deque[Call] = deque()
         self._unsent: deque[Any] = deque()
@@ -216,7 +217,7 @@ class Connection:
 
     @property
     def crowded(self) -> bool:
-        return len(self._calls) >= MAX_IN_FLIGHT or self.unsent_bytes > MAX_UNSENT_BYTES or self.muted
+        return len(self._calls) >= self._in_flight_max or self.unsent_bytes > MAX_UNSENT_BYTES
 
     # Receiving ---------------------------------------------------------------------------------------------------
 
@@ -286,13 +287,13 @@ class Connection:
 
     def mute(self, seconds: float | None = None) -> None:
         """Nothing more is handled for so long, or until `unmute`; replies still leave."""
-        self.muted = True
+        self._in_flight_max = NONE_IN_FLIGHT
         self.pause()
         if seconds is not None:
             self.server.unmute_later(self, seconds)
 
     def unmute(self) -> None:
-        self.muted = False
+        self._in_flight_max = MAX_IN_FLIGHT
         self.resume()
 
     def send_bare(self, chunk: bytes) -> None:
