@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,7 +68,8 @@ class Client:
     def raw(self, request: bytes) -> bytes:
         """Everything that is answered to these bytes, until the gateway ends the connection."""
         with self.connect() as connected:
-            connected.sendall(request)
+            with suppress(ConnectionError):  # it may have heard enough
+                connected.sendall(request)
             return read_all(connected)
 
 

@@ -35,6 +35,7 @@ from tidelog.logger import Logger
 
 Serve = Callable[[Route, Request], Awaitable[Response]]
 
+VERSIONS = ("1.0", "1.1")
 CLOSE = (("Connection", "close"),)
 EVERY_ANSWER = (("X-Content-Type-Options", "nosniff"), ("Cache-Control", "no-store"))
 
@@ -55,6 +56,8 @@ class App:
         told, heard = _Told(send), _Heard(receive)
         began = time.monotonic()
         try:
+            if scope["http_version"] not in VERSIONS:
+                raise Refusal(505, f"HTTP {scope['http_version']} is not spoken here; use 1.1", headers=CLOSE)
             checked = guard.check(scope["raw_path"], scope["query_string"], scope["headers"], self._hosts)
             # Starlette routes by `path`; it gets the undecoded one, so that an encoded slash divides nothing.
             scope = {**scope, "path": checked.path, "tidelog.headers": checked.headers}
