@@ -34,6 +34,9 @@ class Logger:
     def from_config(cls, config: BrokerConfig) -> Logger:
         return cls(level=config.text("tidelog.log.level"), json=config.text("tidelog.log.format") == "json")
 
+    def set_level(self, level: str) -> None:
+        self._level = LEVELS.index(level)
+
     def debug(self, event: str, **fields: object) -> None:
         self._line(0, event, fields)
 

@@ -11,7 +11,7 @@ The way of a produced batch: handlers/produce -> Log.append (offset assigned, by
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from errno import EDQUOT, ENOSPC
 from typing import TYPE_CHECKING
 
@@ -39,7 +39,7 @@ from tidelog.broker.topics import (
     Topics,
 )
 from tidelog.broker.waiting import Scheduler
-from tidelog.config import BrokerConfig
+from tidelog.config import BrokerConfig, Given
 from tidelog.errors import OfflineError, StorageError
 from tidelog.log.commit import Committer
 from tidelog.log.files import Files
@@ -286,6 +286,14 @@ class Broker:
         self.scheduler.in_thread(
             look, lambda _result, _error: self._partitions.remove_orphans(found, self.topics, self._topics.log)
         )
+
+    def with_given(self, given: Mapping[str, Given]) -> BrokerConfig:
+        """The settings as they would be; ConfigError says what is wrong with them."""
+        return broker_config(given, broker_values(self.topics, self.config))
+
+    def reload(self, given: Mapping[str, Given]) -> None:
+        self.config = self.with_given(given)
+        self._follow_settings()
 
     def drain(self) -> None:
         """Takes over what the committer has finished: partitions grow, replies leave, fetches wake.

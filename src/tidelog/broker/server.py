@@ -157,6 +157,15 @@ class Server:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.handle_signal(number, partial(self._stop, signal.Signals(number).name))
 
+    def reload_on_hangup(self, read: Callable[[], BrokerConfig]) -> None:
+        """SIGHUP reads settings and certificates again (`reloading`)."""
+        self._loop.handle_signal(signal.SIGHUP, partial(self.reload, read))
+
+    def reload(self, read: Callable[[], BrokerConfig]) -> None:
+        from tidelog.broker.reloading import reload
+
+        self._config = reload(self.broker, self._handshakes, self._logger, read)
+
     def end_with_parent(self, descriptor: int) -> None:
         """Stops when the other end of this pipe closes: a broker that was started by a program does not outlive it."""
         self._loop.add_reader(descriptor, partial(self._parent_gone, descriptor))
@@ -457,15 +466,24 @@ class Server:
         self._flush()
 
 
-def serve(config: BrokerConfig, *, ready: Callable[[Server], Any] | None = None, logger: Logger | None = None) -> bool:
+def serve(
+    config: BrokerConfig,
+    *,
+    ready: Callable[[Server], Any] | None = None,
+    logger: Logger | None = None,
+    read: Callable[[], BrokerConfig] | None = None,
+) -> bool:
     """Runs a broker in this thread until SIGTERM or SIGINT. `ready` is called when produce works.
 
+    `read` reads the settings again, on SIGHUP.
     False when it has stopped and the folder could not be marked clean: the log has said so, and why.
     """
     raise_open_files_limit()
     server = Server(config, logger if logger is not None else Logger.from_config(config), http=True)
     server.start()
     server.handle_signals()
+    if read is not None:
+        server.reload_on_hangup(read)
     _collect_garbage_seldom()
     if ready is None:
         host, port = server.addresses[0]

@@ -1,4 +1,4 @@
-"""`tidelog up`: a broker in this process, until SIGTERM or Ctrl-C.
+"""`tidelog up`: a broker in this process, until SIGTERM or Ctrl-C. SIGHUP reads settings and certificates again.
 
 It must answer a tenth of a second after it is typed, and argparse alone takes a tenth of that. So the plain forms of
 the three options are read by hand (`quick`); whatever else is written (help, `--data=DIR`, a mistake) goes to
@@ -12,10 +12,11 @@ from tidelog.cli.main import FAILED, OK
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tidelog.cli.options import Parser
+    from tidelog.config import BrokerConfig
 
 EXAMPLES = """\
   tidelog up
-  tidelog up --data /var/lib/tidelog --listen 0.0.0.0:9092
+  tidelog up --data /var/lib/tidelog --listen SASL_SSL://0.0.0.0:9092 --set ssl.keystore.location=broker.pem
   tidelog up --set num.partitions=3 --set log.retention.hours=24
   tidelog up --listen 127.0.0.1:0          any free port; the ready line says which
 
@@ -93,5 +94,8 @@ def serve(choice: Choice) -> int:
         settings.append(("log.dirs", choice.data))
     if choice.listen is not None:
         settings.append(("listeners", choice.listen))
-    clean = server.serve(load_broker_config(command_line=settings, environment=os.environ, folder=Path()))
-    return OK if clean else FAILED
+
+    def read() -> BrokerConfig:
+        return load_broker_config(command_line=settings, environment=os.environ, folder=Path())
+
+    return OK if server.serve(read(), read=read) else FAILED
