@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tidelog.gateway import probes
 from tidelog.gateway.metrics import serving as metrics
+from tidelog.gateway.registry import routes as registry
 from tidelog.gateway.route import Route
 
-ROUTES: tuple[Route, ...] = (*probes.ROUTES, *metrics.ROUTES)
+ROUTES: tuple[Route, ...] = (*probes.ROUTES, *metrics.ROUTES, *registry.ROUTES)
