@@ -169,7 +169,7 @@ def test_stable_offsets_are_waited_for(broker: Broker, topic: str, group: str) -
 def test_a_topic_with_writers_takes_records_only_from_transactions_of_that_name(
     tidelog_process: Broker, topic: str
 ) -> None:
-    create(tidelog_process.bootstrap, topic, 1, **{"tidelog_writers": "payments-"})
+    create(tidelog_process.bootstrap, topic, 1, tidelog_writers="payments-")
     commit(transactional(tidelog_process, "payments-1"), topic, "taken")
     outcomes: list[object] = []
     plain = producer_of(tidelog_process)

@@ -66,11 +66,10 @@ def test_kafka_python_commits_and_aborts(broker: Broker, topic: str, group: str)
 @proves("F3")
 def test_kafka_python_is_fenced_by_the_next_of_its_id(broker: Broker, topic: str) -> None:
     create(broker.bootstrap, topic, 1)
-    with transactional(broker, topic) as first, transactional(broker, topic):
-        with pytest.raises(KafkaError):
-            first.begin_transaction()
-            first.send(topic, b"late", partition=0).get(SECONDS)
-            first.commit_transaction()
+    with transactional(broker, topic) as first, transactional(broker, topic), pytest.raises(KafkaError):
+        first.begin_transaction()
+        first.send(topic, b"late", partition=0).get(SECONDS)
+        first.commit_transaction()
 
 
 # aiokafka --------------------------------------------------------------------------------------------------------
@@ -110,10 +109,10 @@ def test_aiokafka_is_fenced_by_the_next_of_its_id(broker: Broker, topic: str) ->
     create(broker.bootstrap, topic, 1)
 
     async def fence() -> None:
-        async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=topic) as first:
-            async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=topic):
-                await first.begin_transaction()
-                await first.send_and_wait(topic, b"late", partition=0)
+        same = {"bootstrap_servers": broker.bootstrap, "transactional_id": topic}
+        async with AIOKafkaProducer(**same) as first, AIOKafkaProducer(**same):
+            await first.begin_transaction()
+            await first.send_and_wait(topic, b"late", partition=0)
 
     with pytest.raises(ProducerFenced):
         asyncio.run(asyncio.wait_for(fence(), SECONDS))

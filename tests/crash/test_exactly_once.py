@@ -1,0 +1,100 @@
+"""Exactly once: a client transforms records in transactions, dies at any request, comes back as a zombie, and the power
+goes at any operation of the disk. Whoever reads committed records finds every input once, in its order.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from crash.power_cut import quick_folder
+from crash.powered_broker import PoweredBroker
+from crash.seeds import run_seeds
+from crash.transforming import INPUT, OUTPUT, OUTPUTS, Died, Instance, Zombie, read_committed
+from proving import proves
+from tidelog.client.admin import topics
+from tidelog.client.cluster import Cluster
+from tidelog.client.producer import Producer
+
+SEEDS = 40
+SOAK_SEEDS = 1000
+RECORDS = 60
+LIVES_MAX = 400
+CUTS = (5, 12, 25, 50, 100, 100_000)
+NEVER = 1 << 40
+RECOVERY_CUTS = range(1, 40)
+SETTINGS: dict[str, object] = {"tidelog.log.level": "ERROR"}
+
+
+@proves("F2", "F3", "T6")
+def test_every_input_is_transformed_once_whoever_dies_and_whenever() -> None:
+    with quick_folder() as folder:
+        run_seeds(folder, SEEDS, story)
+
+
+@pytest.mark.soak
+@proves("F2", "F3", "T6")
+def test_every_input_is_transformed_once_over_many_seeds() -> None:
+    with quick_folder() as folder:
+        run_seeds(folder, SOAK_SEEDS, story, first=SEEDS + 1)
+
+
+def story(folder: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    broker = PoweredBroker(folder, SETTINGS)
+    assert broker.start()
+    try:
+        fill(broker)
+        live(broker, rng, version_2=bool(seed % 2))
+        check(broker)
+    finally:
+        broker.end()
+
+
+def fill(broker: PoweredBroker) -> None:
+    with Cluster(broker.bootstrap) as cluster:
+        topics.create(cluster, INPUT, partitions=1)
+        topics.create(cluster, OUTPUT, partitions=OUTPUTS)
+        with Producer(cluster) as producer:
+            for number in range(RECORDS):
+                producer.send(INPUT, b"%d" % number, partition=0)
+            producer.flush()
+
+
+def live(broker: PoweredBroker, rng: random.Random, *, version_2: bool) -> None:
+    broker.disk.cut_power_at(rng.choice(CUTS))
+    dead: list[Instance] = []
+    for _ in range(LIVES_MAX):
+        dies_at, dies_after = rng.randint(1, 40), rng.random() < 0.5
+        instance = Instance(broker.bootstrap, version_2, rng, dies_at, dies_after, lambda: broker.disk.is_off)
+        try:
+            instance.run()
+            return
+        except Died:
+            dead.append(instance)
+        if broker.disk.is_off or not broker.running:
+            come_back(broker, rng)
+        elif rng.random() < 0.3 and len(dead) > 1 and dead[-2].producer_id >= 0 and dead[-1].producer_id >= 0:
+            Zombie(dead[-2]).haunt()
+    raise AssertionError(f"{LIVES_MAX} lives were not enough\n{broker.said()}")
+
+
+def come_back(broker: PoweredBroker, rng: random.Random) -> None:
+    while True:
+        broker.crash(rng)
+        if rng.random() < 0.3:
+            broker.disk.cut_power_at(rng.choice(RECOVERY_CUTS))
+        if broker.start():
+            break
+    broker.disk.cut_power_at(rng.choice(CUTS))
+
+
+def check(broker: PoweredBroker) -> None:
+    broker.disk.cut_power_at(NEVER)
+    reader = Instance(broker.bootstrap, False, random.Random(0), NEVER, False, lambda: False)
+    found = [[int(value) for value in read_committed(reader, OUTPUT, index)] for index in range(OUTPUTS)]
+    for values in found:
+        assert values == sorted(values), "out of order"
+    assert sorted(value for values in found for value in values) == list(range(RECORDS)), broker.said()
