@@ -33,6 +33,7 @@ class Cleaner:
         self._next_walk_s = 0.0
         self._compacting: Partition | None = None
         self._left = 0
+        self._begun_ms = 0  # when the pass that is under way began
 
     def turn(self, now_s: float) -> None:
         """Once a second."""
@@ -58,7 +59,7 @@ class Cleaner:
                 return
             partition = self._broker.open_partition(*at)
             if partition is not None and partition.log.may_be_dirty:
-                self._compacting = partition
+                self._compacting, self._begun_ms = partition, self._broker.now().monotonic_ms
                 self._compact(partition)
                 return
 
@@ -87,6 +88,7 @@ class Cleaner:
 
     def _tell(self, partition: Partition, over: Pass) -> None:
         tally = over.tally
+        begun_ms, self._begun_ms = self._begun_ms, self._broker.now().monotonic_ms
         self._broker.logger.info(
             "compacted",
             topic=partition.topic,
@@ -94,6 +96,7 @@ class Cleaner:
             offsets=f"{over.start} to {over.end}",
             records=f"{tally.records_before} to {tally.records_after}",
             bytes=f"{tally.bytes_before} to {tally.bytes_after}",
+            seconds=(self._begun_ms - begun_ms) / 1000,
         )
         said = (
             (tally.keyless, "records without a key were removed: nothing could ever follow on them"),
