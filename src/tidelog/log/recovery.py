@@ -139,8 +139,9 @@ class Recovery:
         saved = Boundary(HEADER_BLOCK, -1)
         if kept is not None:
             saved = Boundary(kept.position if kept.segment == last.base_offset else HEADER_BLOCK, kept.offset)
-        self._transactions.prune(facts.start_offset)
-        return Recovered(tuple(segments), extent, self._producers, self._transactions, facts, sequence, saved, report)
+        transactions = Transactions(self._transactions.fold())
+        transactions.prune(facts.start_offset)
+        return Recovered(tuple(segments), extent, self._producers, transactions, facts, sequence, saved, report)
 
     # The folder -------------------------------------------------------------------------------------------------------
 
@@ -269,8 +270,7 @@ class Recovery:
         kind = NO_TYPE
         if header.is_control:
             kind = control_type(read_fully(self._files, segment.file().fd, header.size, position))
-        self._transactions.follow(header, header.base_offset, kind)
-        self._transactions.visible(header.next_offset)
+        self._transactions.apply(header, header.base_offset, kind)
 
     def _check_rest(self, last: Segment, floor: Boundary, facts: Facts) -> tuple[Boundary, Report]:
         """Above the floor: what is good stays and is synced, the rest is cut."""

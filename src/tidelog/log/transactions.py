@@ -78,21 +78,28 @@ class Transactions:
         self._find_first()
 
     def follow(self, header: BatchHeader, offset: int, control: int) -> None:
+        """A batch that is not visible yet."""
+        change = self.apply(header, offset, control)
+        if change is not None:
+            self._changes.append(change)
+            if change.began and self.first_open == NOTHING_OPEN:
+                self.first_open = offset
+
+    def apply(self, header: BatchHeader, offset: int, control: int) -> Change | None:
         """A transactional batch, or a control batch of type `control`, with its first record at `offset`."""
         producer_id, next_offset = header.producer_id, offset + header.last_offset_delta + 1
         first = self.open.get(producer_id)
         if not header.is_control:
             if first is None and header.count:
                 self.open[producer_id] = offset
-                self._changes.append(Change(next_offset, producer_id, offset, True, False))
-                if self.first_open == NOTHING_OPEN:
-                    self.first_open = offset
+                return Change(next_offset, producer_id, offset, True, False)
         elif first is not None and control in (ABORT, COMMIT):
             del self.open[producer_id]
             aborted = control == ABORT
             if aborted:
                 self.aborted.add(Aborted(producer_id, first, offset), next(iter(self.open.values()), next_offset))
-            self._changes.append(Change(next_offset, producer_id, first, False, aborted))
+            return Change(next_offset, producer_id, first, False, aborted)
+        return None
 
     def visible(self, high_watermark: int) -> None:
         """Everything below is there to stay."""
