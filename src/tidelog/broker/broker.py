@@ -32,6 +32,7 @@ from tidelog.broker.topics import (
     STATUS_TOPIC,
     TOPICS_TOPIC,
     TRANSACTIONS_TOPIC,
+    WARNINGS_TOPIC,
     Change,
     ConfigsChange,
     Topic,
@@ -61,6 +62,10 @@ LATER_S = 0.2
 INTERNAL_CONFIG = TopicConfig(
     LogSettings(segment_bytes=64 << 20, retention_ms=FOREVER), 1 << 30, FOREVER, FOREVER, compact=False
 )
+WARNINGS_CONFIG = TopicConfig(
+    LogSettings(segment_bytes=1 << 20, retention_ms=FOREVER, compact=True), 1 << 20, FOREVER, FOREVER, compact=True
+)
+OWN_CONFIGS = {STATUS_TOPIC.name: STATUS_CONFIG, WARNINGS_TOPIC.name: WARNINGS_CONFIG}
 ACKS = (-1, 0, 1)
 NO_ROOM = (ENOSPC, EDQUOT)
 
@@ -375,7 +380,7 @@ class Broker:
 
     def _topic_config(self, topic: Topic) -> TopicConfig:
         if topic.internal:
-            return STATUS_CONFIG if topic.name == STATUS_TOPIC.name else INTERNAL_CONFIG
+            return OWN_CONFIGS.get(topic.name, INTERNAL_CONFIG)
         config = self._topic_configs.get(topic.name)
         if config is None:
             config = topic_config(topic.configs, broker_values(self.topics, self.config))

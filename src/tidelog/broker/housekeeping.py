@@ -3,6 +3,7 @@
     snapshots    of internal topics that have grown                        at once
     retention    every partition, open or not, a few at each turn          every log.retention.check.interval.ms
     compaction   partitions with cleanup.policy=compact (cleaner.py)       every log.cleaner.backoff.ms
+    watch        groups that retention is about to overtake (watch.py)     every WALK_EVERY_S
     scrub        old bytes are checked before somebody needs them          SCRUB_BYTES a turn, round and round
     disk         free bytes, and hours until it is full at this rate       every DISK_LOOK_S; warns below DISK_WARNING_H
 
@@ -20,11 +21,13 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.broker.cleaner import Cleaner
+from tidelog.broker.decision import Instant
 from tidelog.errors import StorageError
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
     from tidelog.broker.partition import Partition
+    from tidelog.broker.watch import Watch
     from tidelog.log.scrub import Scrubbed
 
 TURN_S = 1.0
@@ -62,6 +65,7 @@ class Housekeeping:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._cleaner = Cleaner(broker)
+        self._watch: Watch | None = None
         self._retention_walk: Iterator[tuple[str, int]] | None = None
         self._next_retention_s = 0.0
         self._scrub_walk: Iterator[tuple[str, int]] = iter(())
@@ -90,7 +94,14 @@ class Housekeeping:
         self._retention(now.monotonic_ms / 1000, now.wall_ms)
         self._look_at_disk(now.monotonic_ms / 1000)
         self._cleaner.turn(now.monotonic_ms / 1000)
+        self._watch_groups(now)
         self._scrub()
+
+    def _watch_groups(self, now: Instant) -> None:
+        from tidelog.broker.watch import Watch
+
+        self._watch = self._watch or Watch(self._broker)
+        self._watch.turn(now)
 
     def _snapshots(self) -> None:
         for internal in self._broker.internal_topics():

@@ -55,10 +55,11 @@ class Topic(NamedTuple):
 # An id has sixteen bytes: so the first sixteen characters of their names are their ids.
 TOPICS_TOPIC = Topic("__tidelog.topics", b"__tidelog.topics", 1, {"cleanup.policy": "compact"}, 0)
 GROUPS_TOPIC = Topic("__tidelog.groups", b"__tidelog.groups", 1, {"cleanup.policy": "compact"}, 0)
-ACCESS_TOPIC = Topic("__tidelog.access", b"__tidelog.access", 1, {"cleanup.policy": "compact"}, 0)
 STATUS_TOPIC = Topic("__tidelog.status", b"__tidelog.status", 1, {"cleanup.policy": "compact"}, 0)
+ACCESS_TOPIC = Topic("__tidelog.access", b"__tidelog.access", 1, {"cleanup.policy": "compact"}, 0)
 TRANSACTIONS_TOPIC = Topic("__tidelog.transactions", b"__tidelog.transa", 1, {"cleanup.policy": "compact"}, 0)
-INTERNAL_TOPICS = (TOPICS_TOPIC, GROUPS_TOPIC, ACCESS_TOPIC, STATUS_TOPIC, TRANSACTIONS_TOPIC)
+WARNINGS_TOPIC = Topic("__tidelog.warnings", b"__tidelog.warnin", 1, {"cleanup.policy": "compact"}, 0)
+INTERNAL_TOPICS = (TOPICS_TOPIC, GROUPS_TOPIC, ACCESS_TOPIC, STATUS_TOPIC, TRANSACTIONS_TOPIC, WARNINGS_TOPIC)
 
 SECRET_TOPICS = (ACCESS_TOPIC.name,)  # no client reads them, whatever it may read else
 

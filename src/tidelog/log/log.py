@@ -48,6 +48,7 @@ from tidelog.record.header import BatchHeader
 if TYPE_CHECKING:
     from tidelog.log.compaction.cleaning import Beginning
     from tidelog.log.compaction.compactor import Compactor, Told
+    from tidelog.log.unread import Unread
 
 NO_POSITION = -1
 NOTHING_DONE = Report()
@@ -365,6 +366,13 @@ class Log:
         if not self.loaded:
             return min(stop - start, 1) * self.size_bytes
         return self._reading.bytes_between(start, stop)
+
+    def unread(self, offset: int, now_ms: int) -> Unread:
+        """What there is from an offset on, and how old. Any thread; waits for the disk."""
+        from tidelog.log.unread import find_unread
+
+        self.load()
+        return find_unread(self._reading, self.start_offset, offset, now_ms)
 
     def epoch_at(self, offset: int) -> int:
         self.load()

@@ -85,6 +85,15 @@ LISTENING = [
         at_least(1),
     ),
     Setting(
+        "tidelog.retention.warning.ms",
+        LONG,
+        None,
+        "How long before retention deletes what a group has not read a warning is given (__tidelog.warnings); 0 gives"
+        " none before. Not set: an hour, or a tenth of retention.ms if that is less.",
+        at_least(0),
+        dynamic=True,
+    ),
+    Setting(
         "queued.max.request.bytes",
         LONG,
         str(64 * MIB),
