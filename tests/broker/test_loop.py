@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import threading
 
 import pytest
@@ -144,10 +145,40 @@ def test_watching_a_descriptor_is_the_sum_of_what_was_asked_for(steps):
             getattr(loop, f"add_{kind}")(writer, lambda: None)
         else:
             getattr(loop, f"remove_{kind}")(writer)
-    key = loop._selector.get_map().get(writer)
-    assert (key is not None) == any(wanted.values())
-    if key is not None:
-        assert [action is not None for action in key.data] == [wanted["reader"], wanted["writer"]]
+    watched = loop._watched.get(writer)
+    assert (watched is not None) == any(wanted.values())
+    if watched is not None:
+        assert [action is not None for action in watched] == [wanted["reader"], wanted["writer"]]
     loop.close()
     os.close(reader)
     os.close(writer)
+
+
+@proves("T2")
+@pytest.mark.parametrize("kind", ["epoll", "poll"])
+def test_a_pipe_is_read_and_written_when_it_can_be_and_its_end_is_seen(monkeypatch, kind):
+    if kind == "poll":
+        monkeypatch.delattr(select, "epoll", raising=False)
+    loop = Loop(lambda error: pytest.fail(str(error)))
+    reader, writer = os.pipe()
+    seen = []
+
+    def write() -> None:
+        seen.append("written")
+        os.write(writer, b"x")
+        loop.remove_writer(writer)
+        os.close(writer)
+
+    def read() -> None:
+        seen.append(os.read(reader, 10))
+        if seen[-1] == b"":
+            loop.remove_reader(reader)
+            loop.stop()
+
+    loop.add_reader(reader, read)
+    loop.add_writer(writer, write)
+    loop.call_later(5.0, loop.stop)
+    loop.run()
+    assert seen == ["written", b"x", b""]
+    loop.close()
+    os.close(reader)
