@@ -69,7 +69,8 @@ def data_of(call: Request) -> PartitionData:
 
 
 def offsets_of(data: PartitionData) -> list[int]:
-    return list(decode(data.records.read()).offsets) if isinstance(data.records, Slice) else []
+    records = data.records.read() if isinstance(data.records, Slice) else data.records
+    return list(decode(records).offsets) if records else []
 
 
 def aborted_of(data: PartitionData) -> list[tuple[int, int]] | None:

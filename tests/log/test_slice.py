@@ -43,8 +43,10 @@ def test_what_this_process_wrote_and_is_cached_may_be_sent_at_once(disk: Simulat
     piece = partition.log.read(3, 5000, wait=False)
     assert piece is not None
     assert piece.is_hot()
+    assert piece.read_hot() == piece.read()
     disk.cached = False
     assert not piece.is_hot()
+    assert piece.read_hot() is None
 
 
 @proves("T1")
@@ -53,6 +55,7 @@ def test_after_a_restart_bytes_are_checked_before_they_are_sent_and_then_not_aga
     piece = partition.log.read(3, 5000)
     assert piece is not None
     assert not piece.is_hot(), "cached or not: nobody has checked them"
+    assert piece.read_hot() is None
     piece.warm()
     assert piece.is_hot()
     again = partition.log.read(4, 2000)
@@ -174,8 +177,11 @@ def test_the_real_disk_says_what_is_cached(tmp_path: Path) -> None:
     assert files.is_cached(fd, 0, 1_000_000)
     files.forget(fd, 0, 1_000_000)
     cold = not files.is_cached(fd, 0, 1_000_000)
+    assert not cold or files.read_cached(fd, 1_000_000, 0) is None
     files.read(fd, 1_000_000, 0)
     assert files.is_cached(fd, 0, 1_000_000)
+    assert files.read_cached(fd, 5, 999_995) == b"xxxxx"
+    assert files.read_cached(fd, 5, 999_996) is None, "the file ends before"
     files.close(fd)
     if not cold:
         pytest.skip("this file system keeps its pages or cannot tell")

@@ -59,6 +59,7 @@ class Files(Protocol):
     def rename(self, source: str, target: str) -> None: ...
     def remove(self, path: str) -> None: ...
     def is_cached(self, fd: int, position: int, size: int) -> bool: ...
+    def read_cached(self, fd: int, size: int, position: int) -> bytes | bytearray | None: ...
     def forget(self, fd: int, position: int, size: int) -> None: ...
     def free_bytes(self, path: str) -> int: ...
 
@@ -180,6 +181,21 @@ class RealFiles:
             if error.errno != EOPNOTSUPP:
                 raise
         return True
+
+    def read_cached(self, fd: int, size: int, position: int) -> bytes | bytearray | None:
+        """All of the bytes, if they can be had without waiting."""
+        if not hasattr(os, "RWF_NOWAIT"):
+            return os.pread(fd, size, position)
+        data = bytearray(size)
+        try:
+            got = os.preadv(fd, (data,), position, os.RWF_NOWAIT)
+        except OSError as error:
+            if error.errno == EAGAIN:
+                return None
+            if error.errno != EOPNOTSUPP:
+                raise
+            return os.pread(fd, size, position)
+        return data if got == size else None
 
     def forget(self, fd: int, position: int, size: int) -> None:
         if hasattr(os, "posix_fadvise"):

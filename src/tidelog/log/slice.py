@@ -76,6 +76,12 @@ class Slice:
             return False
         return self._files.is_cached(self._held().fd, self.position, self.size)
 
+    def read_hot(self) -> bytes | bytearray | None:
+        """The bytes, if they may be sent at once."""
+        if not self._segment.checked.covers(self.position, self.position + self.size):
+            return None
+        return self._files.read_cached(self._held().fd, self.size, self.position)
+
     def warm(self) -> None:
         """Reads and checks. A bad batch ends the slice before it; HoleError when the offset asked for is in it."""
         while True:

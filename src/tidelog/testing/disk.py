@@ -263,6 +263,10 @@ class SimulatedDisk:
     def is_cached(self, fd: int, position: int, size: int) -> bool:
         return self.cached
 
+    def read_cached(self, fd: int, size: int, position: int) -> bytes | None:
+        data = self.read(fd, size, position) if self.cached else None
+        return data if data is not None and len(data) == size else None
+
     def forget(self, fd: int, position: int, size: int) -> None:
         """The page cache is not simulated: what was read can be read again."""
 
