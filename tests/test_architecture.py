@@ -62,6 +62,16 @@ PURE = (
     "broker/decision.py",
     "broker/topic_changes.py",
     "broker/config_changes.py",
+    "broker/access/acls.py",
+    "broker/access/changes.py",
+    "broker/access/checks.py",
+    "broker/access/entities.py",
+    "broker/access/logins.py",
+    "broker/access/principals.py",
+    "broker/access/refusing.py",
+    "broker/access/rules.py",
+    "broker/access/state.py",
+    "broker/access/throttling.py",
 )
 
 LATE_ONLY = {"numpy", "pyarrow", "pyspark"}

@@ -20,6 +20,7 @@ EXPECTED = {
     "consumer_group.py": ["after one left: 4 partitions", "workers and audit have each seen 40 jobs, none twice: True"],
     "replay_from_time.py": ["read 10, last: reading 9", "offset 7: reading 7, reading 8, reading 9"],
     "memory_topic.py": ["payments: an ack means disk", "clicks: an ack means memory"],
+    "secured_broker.py": ["orders: written", "salaries: TOPIC_AUTHORIZATION_FAILED"],
     "test_orders.py": ["2 passed"],
     "waiting_consumer.py": ["woken 20 times, "],
 }
@@ -29,6 +30,7 @@ ROWS = {
     "consumer_group.py": ("T3", "T7"),
     "replay_from_time.py": ("T7",),
     "memory_topic.py": ("T6",),
+    "secured_broker.py": ("T10", "T5"),
     "test_orders.py": ("T1",),
     "waiting_consumer.py": ("T2",),
 }

@@ -18,6 +18,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 ROWS = {
     "throughput": "throughput:run",
+    "tls": "tls:run",
     "latency": "latency:run_latency",
     "startup": "startup:run_startup",
     "memory": "startup:run_memory",

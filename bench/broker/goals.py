@@ -44,6 +44,7 @@ GOALS = (
     Goal("produce", "16 KB batches", "MB/s", KAFKA, 2),
     Goal("produce", "large batches", "MB/s", KAFKA, 1),
     Goal("consume", "", "MB/s", KAFKA, 1),
+    Goal("TLS", "", "MB/s", KAFKA, 1),
     Goal("latency at", "", "end to end p50 ms", KAFKA_DISK, 1),
     Goal("launch to first ack", "", "ms", KAFKA, 15),
     Goal("memory", "", "idle MB", KAFKA, 10),

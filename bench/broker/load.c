@@ -43,6 +43,11 @@ static void set(rd_kafka_conf_t *conf, const char *name, const char *value) {
 
 static rd_kafka_t *start(int type, rd_kafka_conf_t *conf) {
     char why[512];
+    const char *authority = getenv("LOAD_SSL_CA");
+    if (authority) {
+        set(conf, "security.protocol", "ssl");
+        set(conf, "ssl.ca.location", authority);
+    }
     rd_kafka_t *handle = rd_kafka_new(type, conf, why, sizeof why);
     if (!handle) fail("start", why);
     return handle;

@@ -35,21 +35,21 @@ def run(bench: Bench) -> None:
             topic = bench.new_topic(side)
             messages = bench.amount(shape.messages, least=2_000)
             bench.touch_memory(messages * shape.size)
-            produced = _measured(side, "produce", side.bootstrap, topic, messages, shape.size, shape.batch_bytes)
-            _add(bench, f"produce {shape.name}", side, produced, counts)
+            produced = measured(side, "produce", side.bootstrap, topic, messages, shape.size, shape.batch_bytes)
+            add(bench, f"produce {shape.name}", side, produced, counts)
             if not side.is_mock:
-                consumed = _measured(side, "consume", side.bootstrap, topic, messages)
-                _add(bench, f"consume {shape.name}", side, consumed, counts)
+                consumed = measured(side, "consume", side.bootstrap, topic, messages)
+                add(bench, f"consume {shape.name}", side, consumed, counts)
             bench.delete_topic(side, topic)
 
 
-def _measured(side: Side, *arguments: str | float) -> dict[str, float]:
+def measured(side: Side, *arguments: str | float) -> dict[str, float]:
     before = cpu_seconds(side.pid)
     figures = run_load(*arguments)
     return {**figures, "cpu": cpu_seconds(side.pid) - before}
 
 
-def _add(bench: Bench, row: str, side: Side, figures: dict[str, float], counts: bool) -> None:
+def add(bench: Bench, row: str, side: Side, figures: dict[str, float], counts: bool) -> None:
     if counts:
         bench.figures.add(row, "MB/s", side.name, figures["bytes"] / figures["seconds"] / 1e6)
         bench.figures.add(row, "CPU s/GB", side.name, figures["cpu"] / (figures["bytes"] / GB))

@@ -143,8 +143,10 @@ class BrokerConfig(NamedTuple):
         """
         advertised = {name: (to_host, to_port) for name, to_host, to_port in map(address, self.texts(ADVERTISED))}
         names = [name for name, _, at_port in map(address, self.texts("listeners")) if at_port in (0, port)]
-        if listener is not None:
-            names.insert(0, listener)
+        if listener is not None and (listener in advertised or len(self.texts("listeners")) > 1):
+            # Another listener's address would speak another protocol.
+            to_host, to_port = advertised.get(listener, (host, port))
+            return to_host or host, to_port or port
         for name in (*names, *advertised):
             if name in advertised:
                 to_host, to_port = advertised[name]

@@ -31,7 +31,7 @@ SINGLE_NODE = {
     "process.roles": "broker,controller",
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_SSL:SASL_SSL,SSL:SSL",
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.replication.factor": "1",
@@ -84,11 +84,18 @@ class ApacheKafka:
     name = "apache_kafka"
 
     def __init__(
-        self, folder: Path, settings: Mapping[str, str] | None = None, *, jvm: tuple[str, ...] = QUICK_JVM
+        self,
+        folder: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        jvm: tuple[str, ...] = QUICK_JVM,
+        further_listeners: str = "",
     ) -> None:
+        """`further_listeners`, as NAME://HOST:PORT,..., are bound beside the plain one."""
         self.folder = folder
         self.port = free_port()
         self.bootstrap = f"127.0.0.1:{self.port}"
+        self.further_listeners = further_listeners
         self.jvm = jvm
         self.jars = kafka_jars()
         self.process: subprocess.Popen[bytes] | None = None
@@ -129,9 +136,11 @@ class ApacheKafka:
     def _write_properties(self, settings: dict[str, str]) -> None:
         controller = free_port()
         self.folder.mkdir(parents=True, exist_ok=True)
+        plain, quorum = f"PLAINTEXT://127.0.0.1:{self.port}", f"CONTROLLER://127.0.0.1:{controller}"
+        listeners = (plain, self.further_listeners, quorum)
         own = {
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
+            "listeners": ",".join(filter(None, listeners)),
             "log.dirs": str(self.folder / "data"),
         }
         lines = [f"{key}={value}" for key, value in {**SINGLE_NODE, **own, **settings}.items()]

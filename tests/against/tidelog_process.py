@@ -26,11 +26,20 @@ class TidelogProcess:
 
     name = "tidelog"
 
-    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None, *, port: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        port: int | None = None,
+        further_listeners: str = "",
+    ) -> None:
+        """`further_listeners`, as NAME://HOST:PORT,..., are bound beside the plain one."""
         self.folder = folder
         self.folder.mkdir(parents=True, exist_ok=True)
         self.port = port or free_port()
         self.bootstrap = f"127.0.0.1:{self.port}"
+        self.listeners = ",".join(filter(None, (self.bootstrap, further_listeners)))
         self.settings = dict(settings or {})
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -44,7 +53,7 @@ class TidelogProcess:
         return self.folder / "data"
 
     def start(self, *, wait: bool = True) -> TidelogProcess:
-        command = [sys.executable, "-m", "tidelog", "up", "--data", str(self.data), "--listen", self.bootstrap]
+        command = [sys.executable, "-m", "tidelog", "up", "--data", str(self.data), "--listen", self.listeners]
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
         (self.folder / "server.log").touch()

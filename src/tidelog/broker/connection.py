@@ -14,7 +14,8 @@ Rules:
 
     states       set by
     open         the constructor
-    paused       crowded, or no room in the buffer pool; the reader is off until `resume`
+    paused       crowded, muted, or no room in the buffer pool; the reader is off until `resume`
+    muted        `mute`: a password is being checked, or a quota makes the client rest; nothing is handled
     ending       the server is stopping: what has come is answered, and nothing more is read
     closed       end of stream, an error, or the server stopping; nothing is sent or handled any more
 """
@@ -82,6 +83,8 @@ class Session(Protocol):
     """Who the client is, where that matters: it handles frames in the connection's place (`access.session`)."""
 
     def handle(self, frame: memoryview, buffer: Buffer) -> None: ...
+
+    def why_over(self) -> str | None: ...
 
 
 class Call:
@@ -172,6 +175,7 @@ class Connection:
         "_ending",
         "_in_flight_max",
         "_inbound",
+        "_mutes",
         "_paused",
         "_unsent",
         "_wants_room",
@@ -198,6 +202,7 @@ class Connection:
         self.unsent_bytes = 0
         self.session: Session | None = None
         self._in_flight_max = MAX_IN_FLIGHT
+        self._mutes = 0
         self._inbound = Inbound(self, server.pool, server.frame_bytes_max)
         self._calls: deque[Call] = deque()
         self._unsent: deque[Any] = deque()
@@ -266,7 +271,7 @@ class Connection:
         if self.crowded:
             self.pause()
 
-    def take(self, call: Call, work: Callable[[], Any]) -> None:
+    def take(self, call: Call, size: int, work: Callable[[], Any]) -> None:
         """The same for a session, which looks at a request before it is handled."""
         self._calls.append(call)
         try:
@@ -276,6 +281,9 @@ class Connection:
         except Exception as error:
             call.fault(error)
             return
+        counters = self.server.broker.counters
+        counters.requests[call.api_key] += 1
+        counters.request_bytes += size
         if response is not None:
             call.reply(response)
         if self.crowded:
@@ -286,15 +294,18 @@ class Connection:
         self._inbound.limit(self.server.frame_bytes_max if frame_bytes_max is None else frame_bytes_max)
 
     def mute(self, seconds: float | None = None) -> None:
-        """Nothing more is handled for so long, or until `unmute`; replies still leave."""
+        """Nothing more is handled for so long, or until `unmute`; replies still leave. Of several, the longest."""
+        self._mutes += 1
         self._in_flight_max = NONE_IN_FLIGHT
         self.pause()
         if seconds is not None:
             self.server.unmute_later(self, seconds)
 
     def unmute(self) -> None:
-        self._in_flight_max = MAX_IN_FLIGHT
-        self.resume()
+        self._mutes -= 1
+        if not self._mutes:
+            self._in_flight_max = MAX_IN_FLIGHT
+            self.resume()
 
     def send_bare(self, chunk: bytes) -> None:
         """Bytes that are no reply, as the tokens of old logins are; nothing else is under way then."""

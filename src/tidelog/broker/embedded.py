@@ -33,7 +33,7 @@ class Broker:
     """A broker of one's own.
 
     `data` is the folder to keep the log in; without it, a temporary folder that is removed at the end. `listen` is
-    HOST:PORT, port 0 for a free one.
+    HOST:PORT or NAME://HOST:PORT, or several with commas between; port 0 for a free one.
     `settings` are broker settings by Kafka's names, such as {"num.partitions": 4}.
     """
 
@@ -94,8 +94,6 @@ class Broker:
             raise UsageError(f"the broker is running already, on {self.bootstrap}")
         settings = {**self._settings, "listeners": self._listen, "log.dirs": str(self.data)}
         self._address = self._start_thread(settings) if self._in_process else self._start_child(settings)
-        # A restart keeps the port, so that clients find the broker again.
-        self._listen = self.bootstrap
         return self
 
     def stop(self) -> None:
@@ -140,7 +138,7 @@ class Broker:
         assert self._child.stdin is not None and self._child.stdout is not None
         # A program that ends without stop() still waits for the child: its temporary folder is removed only then.
         weakref.finalize(self, _end, self._child)
-        self._child.stdin.write(dumps({"settings": settings}) + "\n")
+        self._child.stdin.write(dumps({"settings": settings}, default=str) + "\n")
         self._child.stdin.flush()
         line = self._child.stdout.readline()
         answer: dict[str, Any] = (
@@ -153,8 +151,7 @@ class Broker:
             raise TidelogError(answer["error"])
         if answer.get("http"):
             self._http = answer["http"][0][0], answer["http"][0][1]
-        host, port = answer["ready"][0]
-        return host, port
+        return self._keep_ports([(host, port) for host, port in answer["ready"]])
 
     def _start_thread(self, settings: dict[str, object]) -> tuple[str, int]:
         from threading import Thread
@@ -171,7 +168,22 @@ class Broker:
         self._server = server
         self._thread = Thread(target=server.run, name="tidelog-broker", daemon=True)
         self._thread.start()
-        return server.addresses[0]
+        return self._keep_ports(server.addresses)
+
+    def _keep_ports(self, bound: list[tuple[str, int]]) -> tuple[str, int]:
+        """A restart keeps the ports, so that clients find the broker again, and what is spoken there."""
+        from tidelog.config import address
+
+        left = list(bound)
+        kept = []
+        for text in self._listen.split(","):
+            name, host, _ = address(text.strip())
+            _, port = left.pop(0)
+            if left and left[0] == ("::1", port) and host != "::1":
+                left.pop(0)
+            kept.append(f"{name}://[{host}]:{port}" if ":" in host else f"{name}://{host}:{port}")
+        self._listen = ",".join(kept)
+        return bound[0]
 
 
 def _end(child: subprocess.Popen[str]) -> None:

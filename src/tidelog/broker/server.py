@@ -25,6 +25,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tidelog.broker.beside import Beside
 from tidelog.broker.broker import Broker
 from tidelog.broker.buffers import BufferPool
 from tidelog.broker.connection import Connection
@@ -34,7 +35,6 @@ from tidelog.broker.transport import PlainTransport, Transport
 from tidelog.config import BrokerConfig, Endpoint
 from tidelog.errors import DataFolderError, ListenError, UsageError
 from tidelog.log.files import Files, RealFiles
-from tidelog.log.pool import Pool
 from tidelog.logger import Logger
 
 if TYPE_CHECKING:
@@ -51,9 +51,11 @@ STOP_WITHIN_S = 10.0
 STOP_LOOK_S = 0.02
 IDLE_SWEEP_S = 30.0
 SLOW_LOOK_S = 1.0
-LOGIN_THREADS = 2  # for the arithmetic of logins and handshakes, which takes milliseconds and no lock
+REVOKED_WITHIN_S = 1.0
 NEVER = -1
 ANONYMOUS = "ANONYMOUS"
+PLAIN = "PLAIN"
+PLAIN_IN_THE_OPEN = "PLAIN sends passwords as they are and this listener encrypts nothing; use SASL_SSL, or SCRAM alone"
 OWN_DESCRIPTORS = 16  # open from the start: standard streams, the loop, the first log files
 RETAINED_BUFFER_BYTES = 24 << 20
 GARBAGE_THRESHOLD = 20_000  # objects that come and stay before cycles are searched for
@@ -96,7 +98,8 @@ class Server:
         self._looking_for_slow = False
         self._sockets: list[socket.socket] = []
         self._handshakes: Handshakes | None = None
-        self._logins: Pool | None = None
+        self._shaking = Beside("tidelog-handshake", self._loop, self.fault)
+        self._logins = Beside("tidelog-login", self._loop, self.fault)
         self.broker.on_access = self._access_began
         self._stopping = False
         self.failed: BaseException | None = None
@@ -141,8 +144,8 @@ class Server:
             try:
                 self._loop.finish_work()
                 clean = self.broker.stop(clean=self.failed is None)
-                if self._logins is not None:
-                    self._logins.stop()
+                self._shaking.stop()
+                self._logins.stop()
             finally:
                 self._loop.close()
         return clean
@@ -209,16 +212,23 @@ class Server:
 
     def _bind(self) -> None:
         endpoints = self._config.endpoints()
+        if any(endpoint.sasl or endpoint.tls for endpoint in endpoints):
+            _ = self.broker.access  # what the first client would wait for
         if any(endpoint.tls for endpoint in endpoints):
             from tidelog.broker.tls import Handshakes, server_context
 
             self._handshakes = Handshakes(
-                server_context(self._config), self._loop, self.beside, lambda: self.broker.config, self._logger
+                server_context(self._config), self._loop, self._shaking, lambda: self.broker.config, self._logger
             )
         for endpoint in endpoints:
             self._listen(endpoint)
+            if endpoint.sasl and not endpoint.tls and not endpoint.loopback and PLAIN in self._mechanisms():
+                self._logger.warning("passwords unprotected", listener=endpoint.name, why=PLAIN_IN_THE_OPEN)
         if not self._sockets:
             raise UsageError("no listener could be bound; give --listen HOST:PORT")
+
+    def _mechanisms(self) -> tuple[str, ...]:
+        return self._config.texts("sasl.enabled.mechanisms")
 
     def _listen(self, endpoint: Endpoint) -> None:
         """Listens on one address, and on the other loopback too: many systems resolve localhost to ::1 first."""
@@ -258,12 +268,12 @@ class Server:
                 self._pause_accepting(listening, endpoint, str(error))
                 return
             self._admit(connected, peer[0], endpoint)
-            if len(self._connections) + self._shaking >= self._connections_max:
+            if len(self._connections) + self._under_way >= self._connections_max:
                 self._pause_accepting(listening, endpoint, "no descriptors to spare")
                 return
 
     @property
-    def _shaking(self) -> int:
+    def _under_way(self) -> int:
         return len(self._handshakes) if self._handshakes is not None else 0
 
     def _pause_accepting(self, listening: socket.socket, endpoint: Endpoint, why: str) -> None:
@@ -301,7 +311,7 @@ class Server:
         if self._stopping:
             tls.close()
             return
-        connection = self._connect(tls, peer_host, endpoint, local)
+        connection = self._connect(tls, peer_host, endpoint, (tls.asked_for or local[0], local[1]))
         if tls.pending():
             self.receive_soon(connection)
 
@@ -320,28 +330,13 @@ class Server:
 
     # What access asks for ------------------------------------------------------------------------------------------
 
-    def beside(self, work: Callable[[], object], done: Callable[[object, BaseException | None], None]) -> None:
-        """Arithmetic that takes milliseconds, in threads of its own: what reads from disk does not wait behind it."""
-        if self._logins is None:
-            self._logins = Pool(LOGIN_THREADS, "tidelog-login", self.fault)
-
-        def run() -> None:
-            result: object = None
-            failed: BaseException | None = None
-            try:
-                result = work()
-            except BaseException as error:
-                failed = error
-            self._loop.call_soon_threadsafe(lambda: done(result, failed))
-
-        self._logins.submit(run)
-
     def _access_began(self, access: Access) -> None:
-        access.beside = self.beside
-        access.on_change = self._guard_everybody
+        access.beside = self._logins
+        access.on_change = self._access_changed
 
-    def _guard_everybody(self) -> None:
-        """A quota came: it counts for those who are connected already."""
+    def _access_changed(self) -> None:
+        """A quota counts for those who are connected already; who is no user any more gets a last answer and goes."""
+        self._loop.call_later(REVOKED_WITHIN_S, self._sweep_sessions)
         if self.broker.guards_everybody:
             for connection in self._connections:
                 if connection.session is None:
@@ -357,7 +352,14 @@ class Server:
         for connection in list(self._connections) if idle_ms != NEVER else ():
             if connection.last_active < oldest and not connection.waits_for_us:
                 connection.close("idle")
+        self._sweep_sessions()
         self._loop.call_later(IDLE_SWEEP_S, self._sweep_idle)
+
+    def _sweep_sessions(self) -> None:
+        for connection in list(self._connections):
+            over = connection.session.why_over() if connection.session is not None else None
+            if over is not None:
+                connection.close(over)
 
     # What a connection asks for (see connection.Server) ---------------------------------------------------------------
 

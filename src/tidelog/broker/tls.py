@@ -28,6 +28,7 @@ from tidelog.errors import ConfigError
 from tidelog.logger import Logger
 
 if TYPE_CHECKING:
+    from tidelog.broker.beside import Beside
     from tidelog.broker.loop import Loop, TimerHandle
 
 RECORD_BYTES = 16 << 10  # the most that TLS encrypts at once
@@ -35,18 +36,21 @@ SEND_BYTES = 16 * RECORD_BYTES  # read from a file, or put together from small p
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
-Beside = Callable[[Callable[[], object], Callable[[object, BaseException | None], None]], None]
-
 
 class TlsTransport:
-    """A non-blocking TLS socket after its handshake; `user` is who its client's certificate says, if anybody."""
+    """A non-blocking TLS socket after its handshake; `user` is who its client's certificate says, if anybody.
 
-    __slots__ = ("_descriptor", "_socket", "user")
+    `asked_for` is the name that the client looks for in our certificate (SNI), if it has told: what it is told to
+    connect to must be that name, or its next look fails.
+    """
+
+    __slots__ = ("_descriptor", "_socket", "asked_for", "user")
 
     def __init__(self, connected: ssl.SSLSocket, user: str | None) -> None:
         self._socket = connected
         self._descriptor = connected.fileno()
         self.user = user
+        self.asked_for: str | None = getattr(connected, "asked_for", None)
 
     def fileno(self) -> int:
         return self._descriptor
@@ -231,6 +235,7 @@ def _context(config: BrokerConfig, client_auth: ssl.VerifyMode) -> ssl.SSLContex
     versions = [VERSIONS[name] for name in config.texts("ssl.enabled.protocols")] or list(VERSIONS.values())
     context.minimum_version, context.maximum_version = min(versions), max(versions)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    context.sni_callback = _remember_name
     suites = config.texts("ssl.cipher.suites")
     try:
         if suites:
@@ -246,6 +251,10 @@ def _context(config: BrokerConfig, client_auth: ssl.VerifyMode) -> ssl.SSLContex
             " and ssl.truststore.location"
         ) from error
     return context
+
+
+def _remember_name(connected: ssl.SSLObject | ssl.SSLSocket, name: str, _context: ssl.SSLContext) -> None:
+    connected.asked_for = name  # type: ignore[union-attr]
 
 
 def _load_certificate(context: ssl.SSLContext, config: BrokerConfig) -> None:

@@ -1,4 +1,4 @@
-"""`tidelog users [list|add|password|delete]`: who may log in.
+"""`tidelog users [list|add|password|token|delete]`: who may log in.
 
 Passwords come from a prompt or standard input, never from the command line: everybody on the machine can read that.
 """
@@ -20,11 +20,13 @@ EXAMPLES = """\
   tidelog users add admin --data /var/lib/tidelog     the first user, in the folder of a broker that does not run
   tidelog users add alice                             in a running broker; asks for a password
   tidelog users password alice < password.txt         a new password, the first line of standard input
+  tidelog users token scraper                         a user for a program that asks by HTTP; prints its token
   tidelog users delete alice
 """
 
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 PASSWORD_LENGTH_MIN = 8
+TOKEN_SECRET_BYTES = 24
 
 
 def parser() -> command.Parser:
@@ -45,6 +47,13 @@ def parser() -> command.Parser:
         each.add_argument(
             "--data", metavar="DIR", help="the folder of a broker that does not run, in place of a broker"
         )
+    issued = actions.add_parser(
+        "token",
+        parents=[reach],
+        help="make a user whose password is a token",
+        description="Make a user for a program that asks by HTTP; prints its token, once: Authorization: Bearer TOKEN.",
+    )
+    issued.add_argument("name", metavar="NAME")
     delete = actions.add_parser("delete", parents=[reach], help="a user can log in no more")
     delete.add_argument("name", metavar="NAME")
     delete.add_argument("--yes", action="store_true", help="do not ask")
@@ -56,7 +65,7 @@ def run(arguments: list[str]) -> int:
     if options.action in ("add", "password"):
         return change(options)
     with command.connect(options) as cluster:
-        return (remove if options.action == "delete" else show)(cluster, options)
+        return {"delete": remove, "token": issue, "list": show}[options.action](cluster, options)
 
 
 def show(cluster: Cluster, options: Namespace) -> int:
@@ -116,6 +125,20 @@ def change_offline(options: Namespace, mechanisms: tuple[str, ...]) -> int:
     return 0
 
 
+def issue(cluster: Cluster, options: Namespace) -> int:
+    from secrets import token_urlsafe
+
+    from tidelog.client.admin import access
+    from tidelog.gateway.access import Credentials, token
+
+    if access.users(cluster, [options.name]):
+        raise UsageError(f"there is a user {options.name} already; give the token's user a name of its own")
+    made = Credentials(options.name, token_urlsafe(TOKEN_SECRET_BYTES))
+    access.set_password(cluster, made.user, made.secret, MECHANISMS)
+    print(token(made))
+    return 0
+
+
 def remove(cluster: Cluster, options: Namespace) -> int:
     from tidelog.client.admin import access
 
@@ -125,7 +148,7 @@ def remove(cluster: Cluster, options: Namespace) -> int:
     if not options.yes and not confirm(f"user {options.name} can log in no more; delete it?"):
         raise UsageError("nothing is deleted; say --yes to delete without being asked")
     access.delete_user(cluster, known[0])
-    print(f"user {options.name} is deleted; connections that it has stay until they end")
+    print(f"user {options.name} is deleted, and what it has open ends in a moment")
     return 0
 
 

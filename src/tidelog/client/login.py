@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from tidelog.client.refusal import check, refused
-from tidelog.client.security import PLAIN, Security
+from tidelog.client.security import SCRAM, Security
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -31,7 +31,7 @@ def log_in(connection: Connection, security: Security) -> float | None:
     offered = f"the broker offers {', '.join(shaken.mechanisms) or 'none'}"
     check(shaken.error_code, what, offered if shaken.error_code else None)
     began = time.monotonic()
-    if security.mechanism == PLAIN:
+    if security.mechanism not in SCRAM:
         answer = _say(connection, f"\0{security.user}\0{security.password}".encode(), what)
     else:
         nonce = os.urandom(NONCE_BYTES).hex()

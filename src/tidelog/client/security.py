@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 PLAIN = "PLAIN"
-MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", PLAIN)
+SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS = (*SCRAM, PLAIN)
 PEM = "PEM"
 
 # What librdkafka calls them.
@@ -113,7 +114,7 @@ class Security(NamedTuple):
             return plain
         from tidelog.client.tls import tls
 
-        return tls(self.context(), checks_name=self.checks_name)
+        return tls(self.context())
 
     def context(self) -> ssl.SSLContext:
         """ConfigError names the file that cannot be used."""
@@ -155,7 +156,8 @@ def _jaas(text: str, where: str) -> tuple[str, str]:
     found = dict(re.findall(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"', text))
     if set(found) != {"username", "password"}:
         raise ConfigError(f'{where}: sasl.jaas.config needs username="..." and password="..."')
-    return tuple(re.sub(r"\\(.)", r"\1", found[name]) for name in ("username", "password"))  # type: ignore[return-value]
+    user, password = (re.sub(r"\\(.)", r"\1", found[name]) for name in ("username", "password"))
+    return user, password
 
 
 def parse_properties(text: str) -> dict[str, str]:

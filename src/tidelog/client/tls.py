@@ -53,7 +53,7 @@ class TlsTransport:
         self._socket.close()
 
 
-def tls(context: ssl.SSLContext, *, checks_name: bool) -> Dial:
+def tls(context: ssl.SSLContext) -> Dial:
     def dial(address: Address, timeout_s: float) -> Transport:
         connected = socket.create_connection((address.host, address.port), timeout=timeout_s)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

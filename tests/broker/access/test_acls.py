@@ -97,6 +97,14 @@ def test_one_more_rule_that_denies_allows_nobody_more(present, name):
                         if_none=False) <= before  # fmt: skip
 
 
+@proves("T10")
+@given(some_acls, st.sampled_from(["", "*", "a", "ab", "abc", "abcd", "b", "c"]))
+def test_the_index_finds_the_rules_that_are_about_a_name_and_no_others(present, name):
+    expected = [one for one in present if rules.covers(one, name)]
+    assert sorted(rules.Index(present).about(TOPIC, name)) == sorted(expected)
+    assert rules.Index(present).about(rules.GROUP, name) == []
+
+
 # By the APIs ----------------------------------------------------------------------------------------------------------
 
 

@@ -227,3 +227,38 @@ def test_guessing_costs_time(access_broker):
     with broker.client(SASL) as client:
         assert client.login("alice", "wrong").error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
     assert time.monotonic() - began >= 0.2
+
+
+@proves("T10")
+def test_a_user_that_is_deleted_loses_its_connections(broker):
+    from tidelog.wire.messages.alter_user_scram_credentials import (
+        AlterUserScramCredentialsRequest,
+        ScramCredentialDeletion,
+    )
+
+    with broker.client("PLAINTEXT") as admin, broker.client(SASL) as gone, broker.client(SASL) as stays:
+        broker.add_user("bob", PASSWORD, by=admin)
+        assert gone.login("bob", PASSWORD).error_code == 0
+        assert stays.login("alice", PASSWORD).error_code == 0
+        deletion = ScramCredentialDeletion(name="bob", mechanism=1)
+        (result,) = admin.call(AlterUserScramCredentialsRequest(deletions=[deletion]), 0).results
+        assert result.error_code == 0
+        with pytest.raises(Refused):
+            gone.exactly(1)
+        assert stays.call(HELLO, 3).error_code == 0
+
+
+@proves("T10")
+def test_who_does_not_log_in_is_not_waited_for(broker, monkeypatch):
+    from tidelog.broker.access import session
+
+    monkeypatch.setattr(session, "LOGIN_WITHIN_S", 0.01)
+    with broker.client(SASL) as silent, broker.client(SASL) as client:
+        assert client.login("alice", PASSWORD).error_code == 0
+        silent.call(HELLO, 3)
+        time.sleep(0.02)
+        broker.server._loop.call_soon_threadsafe(broker.server._sweep_sessions)
+        with pytest.raises(Refused):
+            silent.exactly(1)
+        assert client.call(HELLO, 3).error_code == 0
+    monkeypatch.undo()

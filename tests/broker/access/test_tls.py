@@ -12,14 +12,15 @@ import pytest
 from access import AUTHORIZER, PASSWORD, Refused
 from raw import batch_of, fetch, produce
 
+from certificates import CLIENTS_NAME
 from proving import proves
 from tidelog.errors import ConfigError
 from tidelog.record.columns import decode
 from tidelog.wire.messages.api_versions import ApiVersionsRequest
 from tidelog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from tidelog.wire.messages.metadata import MetadataRequest
 
 HELLO = ApiVersionsRequest(client_software_name="raw", client_software_version="1")
-ALICE = "CN=alice,OU=payments,O=Example,C=DE"
 
 
 @pytest.fixture
@@ -77,7 +78,7 @@ def test_the_name_in_a_certificate_is_the_user_and_rules_may_shorten_it(tls, cer
         **{
             "ssl.client.auth": "required",
             "authorizer.class.name": AUTHORIZER,
-            "super.users": f"User:{ALICE}",
+            "super.users": f"User:{CLIENTS_NAME}",
         }
     )
     with broker.client("SSL", certificates.client_context(certificates.client)) as client:
@@ -178,3 +179,22 @@ def test_a_key_and_certificates_can_stand_in_the_settings_themselves(access_brok
     )
     with broker.client("SSL", certificates.client_context()) as client:
         assert client.call(HELLO, 3).error_code == 0
+
+
+@proves("T10")
+def test_a_client_is_told_the_name_that_it_looks_for_in_the_certificate(tls, certificates):
+    broker = tls()
+    with broker.client("SSL", certificates.client_context()) as client:  # it asks for localhost
+        (node,) = client.call(MetadataRequest(topics=[]), 9).brokers
+        assert (node.host, node.port) == ("localhost", broker.port("SSL"))
+
+
+@proves("T10")
+def test_each_listener_tells_of_itself_or_of_what_is_advertised_for_it(tls, certificates):
+    broker = tls("SSL://127.0.0.1:0,PLAINTEXT://127.0.0.1:0", **{"advertised.listeners": "SSL://broker.example:9999"})
+    with broker.client("SSL", certificates.client_context()) as client:
+        (node,) = client.call(MetadataRequest(topics=[]), 9).brokers
+        assert (node.host, node.port) == ("broker.example", 9999)
+    with broker.client("PLAINTEXT") as client:
+        (node,) = client.call(MetadataRequest(topics=[]), 9).brokers
+        assert (node.host, node.port) == ("127.0.0.1", broker.port("PLAINTEXT"))

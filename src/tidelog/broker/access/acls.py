@@ -117,6 +117,24 @@ def covers(acl: Acl, name: str) -> bool:
     return acl.name in (name, WILDCARD)
 
 
+class Index:
+    """Rules by what they are about: to find those of one name does not take longer the more rules there are."""
+
+    def __init__(self, acls: Iterable[Acl]) -> None:
+        self._found: dict[tuple[int, int, str], list[Acl]] = {}
+        lengths: dict[int, set[int]] = {}
+        for acl in acls:
+            self._found.setdefault((acl.resource, acl.pattern, acl.name), []).append(acl)
+            if acl.pattern == PREFIXED:
+                lengths.setdefault(acl.resource, set()).add(len(acl.name))
+        self._lengths = {resource: sorted(found) for resource, found in lengths.items()}
+
+    def about(self, resource: int, name: str) -> list[Acl]:
+        places = {(resource, LITERAL, name), (resource, LITERAL, WILDCARD)}
+        places |= {(resource, PREFIXED, name[:size]) for size in self._lengths.get(resource, ()) if size <= len(name)}
+        return [acl for place in places for acl in self._found.get(place, ())]
+
+
 def _concerns(acl: Acl, asker: Asker, operation: int) -> bool:
     if acl.principal not in (asker.principal, EVERYBODY) or acl.host not in (asker.host, WILDCARD):
         return False

@@ -83,7 +83,7 @@ def parse_rules(text: str) -> list[Rule]:
                 raise ConfigError(
                     f"ssl.principal.mapping.rules has {rest!r}; write RULE:PATTERN/REPLACEMENT/[LU] or {DEFAULT}"
                 )
-            rules.append(Rule(_pattern(found[1]), found[2], found[3]))
+            rules.append(Rule(_pattern(found[1]), found[2].replace("\\/", "/"), found[3]))
             rest = rest[found.end() :]
         rest = rest.lstrip().removeprefix(",").lstrip()
     return rules or [Rule(None)]

@@ -12,7 +12,8 @@ Anything else ends the connection. A listener without SASL begins as open: as th
 as ANONYMOUS. A session has an end when `connections.max.reauth.ms` is set: a client that has not logged in again by
 then (KIP-368, as the same user and by the same mechanism) loses its connection at its next request.
 
-Before it is open, a request may have `tidelog.frame.bytes.before.authentication` bytes. Quotas are looked at when a
+Before it is open, a request may have `tidelog.frame.bytes.before.authentication` bytes, and all of it LOGIN_WITHIN_S.
+A session whose user is deleted ends soon after (`why_over`). Quotas are looked at when a
 reply is ready: it leaves at once, says how long to wait, and the connection is not read for so long.
 """
 
@@ -26,8 +27,10 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.access.acls import Asker
 from tidelog.broker.access.changes import CONSUMER_BYTES, PRODUCER_BYTES, REQUEST_PERCENTAGE
+from tidelog.broker.access.delegation import MECHANISM as DELEGATED
+from tidelog.broker.access.delegation import DelegatedLogin, Delegation
 from tidelog.broker.access.entities import applying
-from tidelog.broker.access.logins import Answer, Login, LoginRefused, Unverified
+from tidelog.broker.access.logins import MECHANISMS, Answer, Login, LoginRefused, Unverified
 from tidelog.broker.access.rules import guard
 from tidelog.broker.buffers import Buffer
 from tidelog.broker.connection import MAX_OTHER_BYTES, Call, Connection
@@ -47,7 +50,9 @@ FETCH, SASL_HANDSHAKE, SASL_AUTHENTICATE = 1, 17, 36
 HEADERS_SINCE = 1  # of SaslHandshake: tokens come in SaslAuthenticate requests, before they came bare
 FRESH, EXCHANGING, VERIFYING, OPEN, FAILED = "fresh", "exchanging", "verifying", "open", "failed"
 NONCE_BYTES = 24
+NAME_SHOWN = 40  # letters of what a stranger says, in a log line
 REAUTHENTICATION_PAUSE_S = 1.0
+LOGIN_WITHIN_S = 30.0
 ANONYMOUS = "ANONYMOUS"
 
 
@@ -102,7 +107,9 @@ class Session:
     __slots__ = (
         "_access",
         "_asker",
+        "_began_s",
         "_connection",
+        "_delegation",
         "_expires_s",
         "_login",
         "_mechanism",
@@ -113,16 +120,27 @@ class Session:
         "user",
     )
 
-    def __init__(self, access: Access, connection: Connection, *, sasl: bool, user: str = ANONYMOUS) -> None:
+    def __init__(
+        self,
+        access: Access,
+        connection: Connection,
+        *,
+        sasl: bool,
+        user: str = ANONYMOUS,
+        delegation: Delegation | None = None,
+    ) -> None:
+        """`delegation` is for the listener of the broker's own HTTP server alone."""
         self._access = access
+        self._delegation = delegation
         self._connection = connection
         self.sasl = sasl
         self.state = FRESH if sasl else OPEN
-        self._login: Login | None = None
+        self._login: Login | DelegatedLogin | None = None
         self._mechanism = ""
         self._tokens_bare = False
         self._expires_s: float | None = None
         self._reauthenticated_s = 0.0
+        self._began_s = time.monotonic()
         self.become(user)
         if sasl:
             connection.limit_frames(access.config.int("tidelog.frame.bytes.before.authentication"))
@@ -130,6 +148,15 @@ class Session:
     def become(self, user: str) -> None:
         self.user = user
         self._asker = Asker(f"User:{user}", self._connection.peer_host)
+
+    def why_over(self) -> str | None:
+        """Why the connection should end, looked at now and then: nobody logged in, or who did is no user any more."""
+        if self.state in (FRESH, EXCHANGING) and not self._mechanism:
+            late = time.monotonic() - self._began_s > LOGIN_WITHIN_S
+            return f"no login within {LOGIN_WITHIN_S:g} s" if late else None
+        if self.state == OPEN and self._mechanism in MECHANISMS and not self._access.is_user(self.user):
+            return f"user {self.user} was deleted"
+        return None
 
     # Requests ----------------------------------------------------------------------------------------------------
 
@@ -152,7 +179,7 @@ class Session:
             finally:
                 call.handled()
 
-        self._connection.take(call, serve)
+        self._connection.take(call, len(frame), serve)
 
     def _serve(self, frame: memoryview, position: int, call: GuardedCall) -> Any:
         if self.state != OPEN or call.api_key in (SASL_HANDSHAKE, SASL_AUTHENTICATE):
@@ -198,14 +225,17 @@ class Session:
         too_soon = time.monotonic() - self._reauthenticated_s < REAUTHENTICATION_PAUSE_S
         if not self.sasl or self.state not in (FRESH, OPEN) or (self.state == OPEN and too_soon):
             return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=enabled)
-        if request.mechanism not in enabled or (self.state == OPEN and request.mechanism != self._mechanism):
+        delegated = self._delegation is not None and request.mechanism == DELEGATED
+        known = request.mechanism in enabled or delegated
+        if not known or (self.state == OPEN and request.mechanism != self._mechanism):
             code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
-            self._fail(
-                call, SaslHandshakeResponse(error_code=code, mechanisms=enabled), f"mechanism {request.mechanism!r}"
-            )
+            why = f"mechanism {request.mechanism[:NAME_SHOWN]!r}"
+            self._fail(call, SaslHandshakeResponse(error_code=code, mechanisms=enabled), why)
             return None
         self._access.ensure_secret()
         self._login = Login(request.mechanism, os.urandom(NONCE_BYTES).hex())
+        if delegated and self._delegation is not None:
+            self._login = DelegatedLogin(self._delegation)
         self._tokens_bare = call.version < HEADERS_SINCE
         self.state = EXCHANGING
         return SaslHandshakeResponse(mechanisms=enabled)
@@ -252,7 +282,9 @@ class Session:
         def verified(right: object, error: BaseException | None) -> None:
             if self._connection.closed:
                 return
-            if error is None and right:
+            # Who was deleted, or got another password, while it was checked is not let in by the old one.
+            kept = self._access.state.users.get((unverified.user, unverified.mechanism))
+            if error is None and right and kept == unverified.kept:
                 self._proceed(Answer(b"", unverified.user), answer, refuse)
             else:
                 refuse(str(error) if error is not None else "wrong name or password")
@@ -303,6 +335,8 @@ class Session:
 
     def _bound_fetch(self, request: Any, call: GuardedCall) -> None:
         """No more than a quota gives in all of its windows: what is above it could never be sent."""
+        if not self._access.state.quotas:
+            return
         found = applying(self._access.state.quotas, CONSUMER_BYTES, self.user, call.client_id or "")
         if found is not None:
             request.max_bytes = max(1, min(request.max_bytes, int(found.limit * self._access.quota_span_s)))

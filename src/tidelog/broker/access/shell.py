@@ -28,8 +28,10 @@ from tidelog.errors import StorageError
 from tidelog.log.files import Files
 from tidelog.log.log import Log
 from tidelog.logger import Logger
+from tidelog.wire.scram import HASHES
 
 if TYPE_CHECKING:
+    from tidelog.broker.access.delegation import Delegation
     from tidelog.broker.connection import Connection
 
 SECRET_BYTES = 32
@@ -37,6 +39,7 @@ REMEMBERED_MAX = 20_000
 SUPER_USERS_SEPARATOR = ";"
 
 Done = Callable[[object, BaseException | None], None]
+Question = tuple[Asker, int, int, str | None]  # operation, resource, name; None is a resource of any name
 
 
 class Owner(Protocol):
@@ -57,8 +60,9 @@ class Access:
         )
         self.beside: Callable[[Callable[[], object], Done], None] = owner.scheduler.in_thread
         self.on_change: Callable[[], None] | None = None
-        self._remembered: dict[tuple[Asker, int, int, str], bool] = {}
-        self._remembered_at: tuple[int, BrokerConfig] = -1, owner.config
+        self._remembered: dict[Question, bool] = {}
+        self._remembered_at: tuple[object, int, BrokerConfig] = None, 0, owner.config
+        self._index = acls.Index(())
         self._meters: Meters | None = None
 
     @property
@@ -88,12 +92,26 @@ class Access:
             self.on_change()
 
     def ensure_secret(self) -> None:
-        """What decoys rest on; made once, before the first login."""
+        """What decoys rest on; made once, before the first login. Where it cannot be written, it is for this run."""
         if not self.state.secret:
-            self.commit(Decision([secret_record(os.urandom(SECRET_BYTES))], []))
+            secret = os.urandom(SECRET_BYTES)
+            try:
+                self.commit(Decision([secret_record(secret)], []))
+            except StorageError:
+                self.state.secret = secret
 
-    def session(self, connection: Connection, *, sasl: bool, user: str = ANONYMOUS) -> Session:
-        return Session(self, connection, sasl=sasl, user=user)
+    def is_user(self, name: str) -> bool:
+        return any((name, mechanism) in self.state.users for mechanism in HASHES)
+
+    def session(
+        self,
+        connection: Connection,
+        *,
+        sasl: bool,
+        user: str = ANONYMOUS,
+        delegation: Delegation | None = None,
+    ) -> Session:
+        return Session(self, connection, sasl=sasl, user=user, delegation=delegation)
 
     # Rules -------------------------------------------------------------------------------------------------------
 
@@ -107,32 +125,40 @@ class Access:
         return self.authorises or bool(self.state.quotas)
 
     def allows(self, asker: Asker, operation: int, resource: int, name: str) -> bool:
+        def look() -> bool:
+            about = self._index.about(resource, name)
+            return acls.allows(about, asker, operation, resource, name, if_none=self._if_none)
+
+        return self._remember((asker, operation, resource, name), look)
+
+    def allows_some(self, asker: Asker, operation: int, resource: int) -> bool:
+        def look() -> bool:
+            return acls.allows_some(self.state.acls, asker, operation, resource, if_none=self._if_none)
+
+        return self._remember((asker, operation, resource, None), look)
+
+    def _remember(self, key: Question, look: Callable[[], bool]) -> bool:
         remembered = self._fresh()
-        key = asker, operation, resource, name
         known = remembered.get(key)
         if known is None:
-            known = self._is_super(asker) or acls.allows(
-                self.state.acls, asker, operation, resource, name, if_none=self._if_none
-            )
+            known = self._is_super(key[0]) or look()
             if len(remembered) >= REMEMBERED_MAX:
                 remembered.clear()
             remembered[key] = known
             if not known:
+                asker, operation, resource, name = key
                 self.logger.debug(
                     "denied", principal=asker.principal, operation=operation, resource=resource, name=name
                 )
         return known
 
-    def allows_some(self, asker: Asker, operation: int, resource: int) -> bool:
-        if self._is_super(asker):
-            return True
-        return acls.allows_some(self.state.acls, asker, operation, resource, if_none=self._if_none)
-
-    def _fresh(self) -> dict[tuple[Asker, int, int, str], bool]:
-        revision, config = self._remembered_at
-        if revision != self.state.revision or config is not self.config:
+    def _fresh(self) -> dict[Question, bool]:
+        of_state, revision, config = self._remembered_at
+        state = self.state  # another object after a refold
+        if of_state is not state or revision != state.revision or config is not self.config:
             self._remembered.clear()
-            self._remembered_at = self.state.revision, self.config
+            self._index = acls.Index(state.acls)
+            self._remembered_at = state, state.revision, self.config
         return self._remembered
 
     @property
