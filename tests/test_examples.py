@@ -16,6 +16,7 @@ SECONDS = 100
 
 EXPECTED = {
     "any_broker.py": ["and 1", "comes 1", "goes 1", "the 2", "tide 2"],
+    "exactly_once.py": ["fenced: True", "38 invoices were written for 30 orders", "committed: 30, each once: True"],
     "hello_broker.py": ["offset 0: hello", "offset 1: durable", "offset 2: world"],
     "consumer_group.py": ["after one left: 4 partitions", "workers and audit have each seen 40 jobs, none twice: True"],
     "replay_from_time.py": ["read 10, last: reading 9", "offset 7: reading 7, reading 8, reading 9"],
@@ -26,6 +27,7 @@ EXPECTED = {
 }
 ROWS = {
     "any_broker.py": ("T10",),
+    "exactly_once.py": ("F2", "F3"),
     "hello_broker.py": ("T1",),
     "consumer_group.py": ("T3", "T7"),
     "replay_from_time.py": ("T7",),

@@ -21,7 +21,8 @@ NEEDED = """
     DescribeGroups ListGroups ApiVersions CreateTopics DeleteTopics DeleteRecords InitProducerId OffsetForLeaderEpoch
     DescribeConfigs AlterConfigs IncrementalAlterConfigs DescribeLogDirs CreatePartitions DeleteGroups OffsetDelete
     DescribeCluster DescribeProducers ConsumerGroupHeartbeat ConsumerGroupDescribe ListConfigResources
-    DescribeTopicPartitions
+    DescribeTopicPartitions AddPartitionsToTxn AddOffsetsToTxn EndTxn WriteTxnMarkers TxnOffsetCommit
+    DescribeTransactions ListTransactions
 """
 
 

@@ -5,6 +5,7 @@ goes at any operation of the disk. Whoever reads committed records finds every i
 from __future__ import annotations
 
 import random
+from errno import ENOSPC
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ from tidelog.client.producer import Producer
 
 SEEDS = 40
 SOAK_SEEDS = 1000
+FULL_SEEDS = 6
+FULL = 0.2
 RECORDS = 60
 LIVES_MAX = 400
 CUTS = (5, 12, 25, 50, 100, 100_000)
@@ -34,6 +37,12 @@ def test_every_input_is_transformed_once_whoever_dies_and_whenever() -> None:
         run_seeds(folder, SEEDS, story)
 
 
+@proves("F2", "F3", "T6", "T8")
+def test_every_input_is_transformed_once_though_the_disk_is_full_now_and_then() -> None:
+    with quick_folder() as folder:
+        run_seeds(folder, FULL_SEEDS, lambda place, seed: story(place, seed, FULL))
+
+
 @pytest.mark.soak
 @proves("F2", "F3", "T6")
 def test_every_input_is_transformed_once_over_many_seeds() -> None:
@@ -41,13 +50,13 @@ def test_every_input_is_transformed_once_over_many_seeds() -> None:
         run_seeds(folder, SOAK_SEEDS, story, first=SEEDS + 1)
 
 
-def story(folder: Path, seed: int) -> None:
+def story(folder: Path, seed: int, full: float = 0.0) -> None:
     rng = random.Random(seed)
     broker = PoweredBroker(folder, SETTINGS)
     assert broker.start()
     try:
         fill(broker)
-        live(broker, rng, version_2=bool(seed % 2))
+        live(broker, rng, full, version_2=bool(seed % 2))
         check(broker)
     finally:
         broker.end()
@@ -63,10 +72,13 @@ def fill(broker: PoweredBroker) -> None:
             producer.flush()
 
 
-def live(broker: PoweredBroker, rng: random.Random, *, version_2: bool) -> None:
+def live(broker: PoweredBroker, rng: random.Random, full: float, *, version_2: bool) -> None:
+    """`full`: how often some writes find no room in a life."""
     broker.disk.cut_power_at(rng.choice(CUTS))
     dead: list[Instance] = []
     for _ in range(LIVES_MAX):
+        if rng.random() < full:
+            broker.disk.fail("write", OSError(ENOSPC, "no space left on device"), times=rng.randint(1, 3))
         dies_at, dies_after = rng.randint(1, 40), rng.random() < 0.5
         instance = Instance(broker.bootstrap, version_2, rng, dies_at, dies_after, lambda: broker.disk.is_off)
         try:
@@ -93,6 +105,7 @@ def come_back(broker: PoweredBroker, rng: random.Random) -> None:
 
 def check(broker: PoweredBroker) -> None:
     broker.disk.cut_power_at(NEVER)
+    broker.disk.mend()
     reader = Instance(broker.bootstrap, False, random.Random(0), NEVER, False, lambda: False)
     found = [[int(value) for value in read_committed(reader, OUTPUT, index)] for index in range(OUTPUTS)]
     for values in found:

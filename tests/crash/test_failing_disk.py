@@ -15,8 +15,8 @@ from crash.clients import PATIENCE_S, Load, write, write_confluent
 from crash.ledger import Ledger, read_all, value_of
 from crash.powered_broker import PoweredBroker
 from proving import proves
-from tidelog.broker.topics import GROUPS_TOPIC, TOPICS_TOPIC, Topic
-from tidelog.client.admin import groups, topics
+from tidelog.broker.topics import GROUPS_TOPIC, TOPICS_TOPIC, TRANSACTIONS_TOPIC, Topic
+from tidelog.client.admin import groups, topics, transactions
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import NO_LEADER, TopicPartition
 from tidelog.client.producer import Producer
@@ -124,7 +124,9 @@ def test_after_a_failed_sync_and_a_restart_the_disk_has_what_readers_see(
 
 
 @proves("T6")
-@pytest.mark.parametrize("internal", [TOPICS_TOPIC, GROUPS_TOPIC], ids=["topics", "groups"])
+@pytest.mark.parametrize(
+    "internal", [TOPICS_TOPIC, GROUPS_TOPIC, TRANSACTIONS_TOPIC], ids=["topics", "groups", "transactions"]
+)
 def test_a_failed_sync_of_the_brokers_own_topics_ends_the_broker(
     broker: PoweredBroker, cluster: Cluster, internal: Topic
 ) -> None:
@@ -135,6 +137,8 @@ def test_a_failed_sync_of_the_brokers_own_topics_ends_the_broker(
     with Cluster(broker.bootstrap, timeout_s=0.5) as hasty, pytest.raises(TidelogError):
         if internal is TOPICS_TOPIC:
             topics.create(hasty, "in-doubt")
+        elif internal is TRANSACTIONS_TOPIC:
+            transactions.abort(hasty, "in-doubt")
         else:
             groups.commit(hasty, "group", {at: 2})
     broker.join()
@@ -142,7 +146,7 @@ def test_a_failed_sync_of_the_brokers_own_topics_ends_the_broker(
     assert broker.start()
     reconnect(cluster)
     assert "kept" in topics.names(cluster)
-    assert groups.committed(cluster, "group")[at].offset in ((1,) if internal is TOPICS_TOPIC else (1, 2))
+    assert groups.committed(cluster, "group")[at].offset in ((1, 2) if internal is GROUPS_TOPIC else (1,))
 
 
 # Reads ----------------------------------------------------------------------------------------------------------------

@@ -20,9 +20,9 @@ import pytest
 from crash.seeds import run_seeds
 from proving import proves
 from tidelog.broker.embedded import Broker
-from tidelog.broker.topics import GROUPS_TOPIC, TOPICS_TOPIC, Topic
+from tidelog.broker.topics import GROUPS_TOPIC, TOPICS_TOPIC, TRANSACTIONS_TOPIC, Topic
 from tidelog.cli.main import main
-from tidelog.client.admin import groups, topics
+from tidelog.client.admin import groups, topics, transactions
 from tidelog.client.cluster import Cluster
 from tidelog.client.consumer import Consumer
 from tidelog.client.metadata import TopicPartition
@@ -143,7 +143,9 @@ def test_no_bit_of_a_data_folder_flips_in_silence_however_many(written: Written,
 
 
 @proves("T6")
-@pytest.mark.parametrize("topic", [TOPICS_TOPIC, GROUPS_TOPIC], ids=["topics", "groups"])
+@pytest.mark.parametrize(
+    "topic", [TOPICS_TOPIC, GROUPS_TOPIC, TRANSACTIONS_TOPIC], ids=["topics", "groups", "transactions"]
+)
 def test_damage_in_the_brokers_own_topics_stops_the_start_and_names_the_command_that_mends_it(
     tmp_path: Path, topic: Topic
 ) -> None:
@@ -153,9 +155,11 @@ def test_damage_in_the_brokers_own_topics_stops_the_start_and_names_the_command_
         for number in range(4):
             topics.create(cluster, f"topic-{number}")
             groups.commit(cluster, f"group-{number}", {TopicPartition(f"topic-{number}", 0): number})
+            transactions.abort(cluster, f"id-{number}")  # which takes it, and so it is known
     broker.kill()
     (log,) = (data / f"{topic.topic_id.hex()}-0").glob("*.log")
-    flip_bit(log, log.read_bytes().index(b"group-1" if topic is GROUPS_TOPIC else b"topic-1"))
+    needles = {TOPICS_TOPIC.name: b"topic-1", GROUPS_TOPIC.name: b"group-1", TRANSACTIONS_TOPIC.name: b"id-1"}
+    flip_bit(log, log.read_bytes().index(needles[topic.name]))
     command = rf"tidelog (repair --data {data} {topic.name} 0 --skip)"
     for _ in range(2):
         with pytest.raises(TidelogError, match=command) as refused:
@@ -164,9 +168,12 @@ def test_damage_in_the_brokers_own_topics_stops_the_start_and_names_the_command_
     assert found is not None and main([*found[1].split(), "--yes"]) == 0
     broker.start()
     with Cluster(broker.bootstrap) as cluster:
-        listed = {*topics.names(cluster), *(one.group for one in groups.list_all(cluster))}
-        everything = {f"{kind}-{number}" for kind in ("topic", "group") for number in range(4)}
-        forgotten = {"group-1"} if topic is GROUPS_TOPIC else {"topic-1", "group-1"}  # offsets of a topic go with it
+        ids = {one.transactional_id for one in transactions.list_all(cluster)}
+        listed = {*topics.names(cluster), *(one.group for one in groups.list_all(cluster)), *ids}
+        everything = {f"{kind}-{number}" for kind in ("topic", "group", "id") for number in range(4)}
+        forgotten = {needles[topic.name].decode()}
+        if topic is TOPICS_TOPIC:
+            forgotten.add("group-1")  # offsets of a topic go with it
         assert everything - forgotten <= listed and everything - listed, listed
         topics.create(cluster, "after")
     broker.stop()

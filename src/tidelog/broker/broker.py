@@ -89,6 +89,7 @@ class Broker:
         self._on_fatal = on_fatal
         self._committer = Committer(self._files, commit_ready)
         self._partitions = Partitions(self._folder, files, self._committer, logger)
+        self._partitions.on_unfinished = lambda partition: self.transactions.end_hanging(partition)
         self._topic_configs: dict[str, TopicConfig] = {}
         fold = Fold(topics_fold.fresh, topics_fold.apply, topics_fold.to_records)
         self._topics = InternalTopic(TOPICS_TOPIC.name, fold, self._lost)

@@ -8,7 +8,7 @@ topic's end is on disk; folders that a crash left behind are removed at the next
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 
 from tidelog.broker.partition import Partition
@@ -36,6 +36,7 @@ class Partitions:
         self._logger = logger
         self._open: dict[tuple[str, int], Partition] = {}
         self._marks: dict[str, CleanMark | None] = {}  # of those that are not open; None: it must be recovered
+        self.on_unfinished: Callable[[Partition], None] | None = None  # called with one that has open transactions
 
     def begin(self) -> None:
         self._marks = self._folder.take_marks()
@@ -90,6 +91,8 @@ class Partitions:
     def _tell_recovery(self, partition: Partition, report: Report) -> None:
         for line in report.lines():
             self._tell("recovered", partition, line)
+        if self.on_unfinished is not None and partition.log.open_transactions():
+            self.on_unfinished(partition)
 
     def _tell_deletion(self, partition: Partition, segments: int) -> None:
         topic, index, start = partition.topic, partition.index, partition.log.start_offset

@@ -38,6 +38,7 @@ from tidelog.wire.error_code import ErrorCode
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
     from tidelog.broker.connection import Call
+    from tidelog.broker.partition import Partition
 
 SETTLE_S = 5.0
 
@@ -85,6 +86,7 @@ class TransactionCoordinator:
         self._broker = broker
         self._marking = Marking(broker, self._marked)
         self._waiting: dict[str, list[_Waiting]] = {}
+        self._decided: dict[str, int] = {}  # where the last record of an id ends, until that is synced
         self._abort_timer: Timer | None = None
         self._expire_timer: Timer | None = None
 
@@ -162,9 +164,35 @@ class TransactionCoordinator:
         else:
             ticket.reply(Outcome())
 
-    def when_synced(self, ticket: Ticket) -> None:
-        """Answers when everything that was decided is on disk; at once if it is."""
-        self.commit(Decision([], [(ticket, Outcome())]))
+    def end_hanging(self, partition: Partition) -> None:
+        """Aborts what is open in a partition that was just loaded, and is in no transaction that anybody will end.
+
+        A topic that acks from memory can lose a marker to a power cut; whoever reads committed records would wait for
+        it for ever.
+        """
+        log, place = partition.log, (partition.topic, partition.index)
+        for producer_id in list(log.open_transactions()):
+            known = self.state.of_producer(producer_id)
+            if known is not None and place in known.partitions:
+                continue
+            where = {"topic": partition.topic, "partition": partition.index, "producer": producer_id}
+            try:
+                epoch, now_ms = log.producers[producer_id].epoch, self._broker.now().wall_ms
+                log.append_marker(producer_id, epoch, False, self.internal.log.leader_epoch, now_ms)
+                self._broker.logger.warning("transaction ended", **where, why="no transactional id has it open")
+            except StorageError as error:
+                self._broker.logger.warning("transaction not ended", **where, error=error)
+
+    def when_synced(self, transactional_id: str, ticket: Ticket) -> None:
+        """Answers when everything that was decided about the id is on disk; at once if it is."""
+
+        def synced(error: StorageError | None) -> None:
+            if error is None:
+                ticket.reply(Outcome())
+            else:
+                ticket.drop()
+
+        self.internal.log.when_visible(self._decided.get(transactional_id, 0), synced)
 
     def _go_on(
         self, transactional_id: str, found: Decision | Later, again: Callable[[int], None], ticket: Ticket
@@ -204,9 +232,20 @@ class TransactionCoordinator:
             return False
         for transaction in changes:
             if transaction is not None:
+                self._note(transaction.transactional_id)
                 self._follow(transaction)
         self._watch_clock()
         return True
+
+    def _note(self, transactional_id: str) -> None:
+        end = self.internal.log.end_offset
+        self._decided[transactional_id] = end
+
+        def forget(_: StorageError | None) -> None:
+            if self._decided.get(transactional_id) == end:
+                del self._decided[transactional_id]
+
+        self.internal.log.when_visible(end, forget)
 
     def _follow(self, transaction: Transaction) -> None:
         followed(self.state, transaction, self._broker.now())

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tidelog.broker.transaction_coordinator import Answer
 from tidelog.broker.transactions.adding import Writer, may_write
 from tidelog.broker.transactions.outcome import Outcome
 from tidelog.broker.transactions.state import Place
@@ -38,24 +37,41 @@ SENTENCES = {
 
 def when_named(broker: Broker, request: ProduceRequest, call: Call, then: Callable[[int], None]) -> None:
     """Calls `then`, with the error if the partitions could not be named. The request's buffer stays until then."""
-    call.buffer.pin()
-
-    def go_on(outcome: Outcome) -> None:
-        try:
-            then(outcome.error_code)
-        finally:
-            call.buffer.unpin()
-
-    transactions = broker.transactions
-    named = _named(broker, request) if call.version >= JOINS_SINCE else None
-    if named is None:
-        transactions.when_synced(Answer(call, go_on))
+    ticket = _Pinned(call, then)
+    joins = _joins(broker, request) if call.version >= JOINS_SINCE else None
+    if joins is None:
+        broker.transactions.when_synced(request.transactional_id or "", ticket)
     else:
-        transactions.add(*named, [], Answer(call, go_on))
+        broker.transactions.add(*joins, [], ticket)
 
 
-def _named(broker: Broker, request: ProduceRequest) -> tuple[Writer, list[Place]] | None:
-    """Who writes in a transaction, and where; None if nobody does. What is malformed is refused further on."""
+class _Pinned:
+    """The ticket of a request whose batches lie in its buffer."""
+
+    __slots__ = ("_call", "_then")
+
+    def __init__(self, call: Call, then: Callable[[int], None]) -> None:
+        call.buffer.pin()
+        self._call = call
+        self._then = then
+
+    def reply(self, outcome: Outcome) -> None:
+        try:
+            self._then(outcome.error_code)
+        except Exception as error:
+            self._call.fault(error)
+        finally:
+            self._call.buffer.unpin()
+
+    def drop(self) -> None:
+        self._call.buffer.unpin()
+        self._call.drop()
+
+
+def _joins(broker: Broker, request: ProduceRequest) -> tuple[Writer, list[Place]] | None:
+    """Who writes where its transaction does not say so yet; None if nobody does. What is malformed is refused further
+    on.
+    """
     writer, places = None, []
     for topic in request.topic_data:
         name = broker.topics.name_of(topic.name, topic.topic_id)
@@ -63,8 +79,10 @@ def _named(broker: Broker, request: ProduceRequest) -> tuple[Writer, list[Place]
             header = _peek(part.records)
             if header is None or not header.is_transactional or broker.find_partition(name, part.index) is None:
                 continue
-            writer = Writer(request.transactional_id or "", header.producer_id, header.producer_epoch)
-            places.append((name or "", part.index))
+            who = Writer(request.transactional_id or "", header.producer_id, header.producer_epoch)
+            if may_write(broker.transactions.state, who, (name or "", part.index)) != ErrorCode.NONE:
+                writer = who
+                places.append((name or "", part.index))
     return None if writer is None else (writer, places)
 
 

@@ -17,6 +17,7 @@ COMMANDS = {
     "topics": "list, create, delete, alter, describe and truncate topics",
     "groups": "list, describe and delete consumer groups, with their lag",
     "reset": "move a group's offsets to an offset, a time, the start or the end",
+    "transactions": "list, describe and abort transactions, also such as hang",
     "tail": "show the records of a topic",
     "produce": "write records from standard input to a topic",
     "configs": "show and change the settings of topics, brokers and groups",
@@ -55,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     command = arguments[0] if arguments else "help"
     if command in ("help", "--help", "-h"):
-        print(HELP.format(commands="\n".join(f"  {name:<12}{what}" for name, what in COMMANDS.items())), end="")
+        print(HELP.format(commands="\n".join(f"  {name:<14}{what}" for name, what in COMMANDS.items())), end="")
         return OK if arguments else USAGE
     if command in ("version", "--version", "-V"):
         from tidelog import __version__

@@ -122,7 +122,7 @@ class Served:
 
     def wait_for(self, call: Request) -> None:
         while not call.done:
-            self._wait()
+            self.turn()
 
     def produce(self, topic: str, partition: int, *values: bytes, producer_id: int = -1, sequence: int = -1) -> None:
         """Appends one batch and waits until it is synced."""
@@ -134,9 +134,10 @@ class Served:
         )
         appended = found.log.append(memoryview(batch), check(batch), self.broker.now().wall_ms)
         while found.log.high_watermark <= appended.last_offset:
-            self._wait()
+            self.turn()
 
-    def _wait(self) -> None:
+    def turn(self) -> None:
+        """Waits until the committer has something to tell, and lets it."""
         assert self._ready.wait(PATIENCE_S), "the committer has nothing to tell"
         self._ready.clear()
         self.broker.drain()

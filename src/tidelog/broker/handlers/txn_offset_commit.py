@@ -38,7 +38,7 @@ def handle(broker: Broker, request: TxnOffsetCommitRequest, call: Call) -> None:
     if call.version >= JOINS_SINCE:
         broker.transactions.add(writer, [], [request.group_id], Answer(call, write))
     else:
-        broker.transactions.when_synced(Answer(call, write))
+        broker.transactions.when_synced(request.transactional_id, Answer(call, write))
 
 
 def _known(error_code: int, version: int) -> int:
