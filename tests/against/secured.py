@@ -40,10 +40,7 @@ class Secured(NamedTuple):
     login_port: int
     certificate_port: int
     certificates: Certificates
-
-    @property
-    def admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.broker.bootstrap})
+    admin: AdminClient
 
     def librdkafka(self, mechanism: str, password: str = PASSWORD) -> dict[str, Any]:
         return {
@@ -127,7 +124,7 @@ def start_tidelog(folder: Path, certificates: Certificates) -> Secured:
     ports = free_port(), free_port()
     settings = settings_of(certificates)
     process = TidelogProcess(folder, settings, further_listeners=further(*ports)).start()
-    return with_users(Secured(process, *ports, certificates))
+    return with_users(process, ports, certificates)
 
 
 def start_kafka(folder: Path, certificates: Certificates) -> Secured:
@@ -139,10 +136,11 @@ def start_kafka(folder: Path, certificates: Certificates) -> Secured:
         for mechanism in SCRAM:
             name = f"listener.name.sasl_ssl.{mechanism.lower()}.sasl.jaas.config"
             properties.write(f"{name}={SCRAM_LOGIN} required;\n")
-    return with_users(Secured(kafka.start(), *ports, certificates))
+    return with_users(kafka.start(), ports, certificates)
 
 
-def with_users(secured: Secured) -> Secured:
+def with_users(broker: Broker, ports: tuple[int, int], certificates: Certificates) -> Secured:
+    secured = Secured(broker, *ports, certificates, AdminClient({"bootstrap.servers": broker.bootstrap}))
     for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
         info = ScramCredentialInfo(mechanism, ITERATIONS)
         made = UserScramCredentialUpsertion(USER, info, PASSWORD.encode())
