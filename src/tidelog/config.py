@@ -164,6 +164,42 @@ def address(text: str) -> tuple[str, str, int]:
     return name.upper() if separator else PLAINTEXT, bare, int(port)
 
 
+class HttpListener(NamedTuple):
+    """Where HTTP is served: HOST:PORT, https://HOST:PORT, or http://HOST:PORT where a proxy in front speaks TLS."""
+
+    host: str
+    port: int
+    scheme: str  # http, https, or nothing where none was written
+
+    @property
+    def tls(self) -> bool:
+        return self.scheme == "https"
+
+    def check(self, login: bool) -> None:
+        """ConfigError where others would be let in, or could listen. `login`: whether the broker demands one."""
+        if self.host == "localhost" or self.host.startswith("127.") or self.host == "::1":
+            return
+        where = f"{self.host or '*'}:{self.port}"
+        if not login:
+            raise ConfigError(
+                f"HTTP at {where} would let anybody who reaches this machine do everything, for the broker demands no"
+                " login; serve it at 127.0.0.1, or have all listeners of the broker demand one"
+            )
+        if not self.scheme:
+            raise ConfigError(
+                f"HTTP at {where} would send passwords in the clear; write https://{where}, or http://{where} where a"
+                " proxy in front of it speaks TLS"
+            )
+
+
+def http_listener(text: str) -> HttpListener:
+    scheme, separator, rest = text.rpartition("://")
+    if separator and scheme.lower() not in ("http", "https"):
+        raise ConfigError(f"{text} is not an address for HTTP; write HOST:PORT, https://HOST:PORT or http://HOST:PORT")
+    _, host, port = address(rest)
+    return HttpListener(host, port, scheme.lower())
+
+
 def attribute(key: str) -> str:
     """The name of a key in code: `num.partitions` -> `num_partitions`, `tidelog.max.groups` -> `max_groups`."""
     return key.removeprefix("tidelog.").replace(".", "_").replace("-", "_")

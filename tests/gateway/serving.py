@@ -15,7 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tidelog.client.address import Address
+from tidelog.client.security import Security
+from tidelog.config import HttpListener
 from tidelog.gateway.gateway import Gateway
 from tidelog.gateway.route import Route
 from tidelog.gateway.server import Settings, listen, serve
@@ -93,6 +94,9 @@ class GatewayProcess:
             self.process = subprocess.Popen(
                 [*command, "--with-parent", *words], stdin=subprocess.PIPE, stdout=said, stderr=said
             )
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"{}\n")
+        self.process.stdin.flush()
         self.client = Client(self._port())
 
     def said(self) -> str:
@@ -114,11 +118,13 @@ class GatewayProcess:
 
 
 @contextmanager
-def served(routes: tuple[Route, ...], bootstrap: str = "127.0.0.1:1", **settings: Any) -> Iterator[Client]:
+def served(
+    routes: tuple[Route, ...], bootstrap: str = "127.0.0.1:1", security: Security | None = None, **settings: Any
+) -> Iterator[Client]:
     """A gateway with a table of its own, in a thread of this process."""
-    sockets = listen(Address("127.0.0.1", 0))
+    sockets = listen(HttpListener("127.0.0.1", 0, ""))
     ours, theirs = os.pipe()
-    arguments = Gateway(bootstrap, routes), sockets, Logger(level="ERROR"), Settings(parent=ours, **settings)
+    arguments = Gateway(bootstrap, routes, security), sockets, Logger(level="ERROR"), Settings(parent=ours, **settings)
     thread = threading.Thread(target=serve, args=arguments, daemon=True)
     thread.start()
     try:

@@ -5,75 +5,20 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import subprocess
-import sys
-import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from urllib.error import HTTPError
 
-import psutil
 import pytest
 
 import tidelog
 from against.apache_kafka import free_port
+from gateway.running import PATIENCE_S, gone, up, wait_for
 from gateway.serving import Client
 from proving import proves
 from tidelog.broker.activation import PAUSE_MAX_S, pause_s
 from tidelog.errors import UsageError
-
-PATIENCE_S = 20.0
-UP = "from tidelog.cli.main import main; sys.exit(main(sys.argv[1:]))"
-
-
-class Up:
-    """`tidelog up` with HTTP on a port of its own; `before` is run first, in its interpreter."""
-
-    def __init__(self, folder: Path, *settings: str, before: str = "") -> None:
-        self.log = folder / "log"
-        words = ["up", "--listen", "127.0.0.1:0", "--data", str(folder / "data")]
-        for setting in settings:
-            words += ["--set", setting]
-        with self.log.open("wb") as said:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", f"import sys; {before}{UP}", *words], stdout=said, stderr=said
-            )
-        wait_for(lambda: "ready on" in self.said() or self.process.poll() is not None)
-
-    def said(self) -> str:
-        return self.log.read_text()
-
-    def children(self) -> list[psutil.Process]:
-        return psutil.Process(self.process.pid).children()
-
-    def end(self, how: int) -> int:
-        self.process.send_signal(how)
-        return self.process.wait(PATIENCE_S)
-
-
-def wait_for(true: object) -> None:
-    assert callable(true)
-    deadline = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < deadline, "it did not come"
-        time.sleep(0.02)
-
-
-@contextmanager
-def up(folder: Path, *settings: str, before: str = "") -> Iterator[Up]:
-    running = Up(folder, *settings, before=before)
-    try:
-        yield running
-    finally:
-        if running.process.poll() is None:
-            running.process.kill()
-            running.process.wait()
-
-
-def gone(process: psutil.Process) -> bool:
-    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
 @proves("http", "start_up")

@@ -71,10 +71,8 @@ def test_a_name_that_is_not_ours_gets_nothing(client: Client, route: Route) -> N
 
 
 @proves("http")
-@pytest.mark.parametrize("route", [route for route in ROUTES if route.writes] or [None], ids=str)
-def test_a_form_cannot_be_sent(client: Client, route: Route | None) -> None:
-    if route is None:
-        return
+@pytest.mark.parametrize("route", [route for route in ROUTES if route.writes], ids=name_of)
+def test_a_form_cannot_be_sent(client: Client, route: Route) -> None:
     for content_type in FORM_TYPES:
         got = client(route.method, filled(route), b"a=1", Content_Type=content_type)
         assert got.status == 415, got

@@ -11,6 +11,12 @@ So HTTP costs no time at the start and no memory until somebody asks, and a faul
 
 The child dies with this process, however it ends, because its standard input ends then. When it ends by itself it is
 started again by the next connection, after a pause that grows while it keeps ending soon (`pause_s`).
+
+Where the broker's listeners demand a login, so does HTTP: each request's user logs in, at a loopback listener that the
+server has for the child alone (`Reach`). The child gets no secret of anybody's; one that the broker made lets it say
+whose certificate it has seen.
+
+    broker -> child    one line of JSON on its standard input, {"delegation": SECRET or null}; its end is the child's
 """
 
 from __future__ import annotations
@@ -21,10 +27,10 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.config import BrokerConfig, address
-from tidelog.errors import ListenError
+from tidelog.config import BrokerConfig, HttpListener, http_listener
+from tidelog.errors import ConfigError, ListenError
 from tidelog.logger import Logger
 
 if TYPE_CHECKING:
@@ -49,6 +55,9 @@ LINGERING_MAX = 64
 LINGER_S = 1.0
 DRAIN_BYTES = 65536
 
+# What the commands go by that reach a broker; the child is told by its arguments.
+NOT_FOR_THE_CHILD = ("TIDELOG_BOOTSTRAP", "TIDELOG_COMMAND_CONFIG")
+KEYSTORE, TRUSTSTORE = "ssl.keystore.location", "ssl.truststore.location"
 ADVICE = f"set {LISTENER} to another address, or to {NONE} for none"
 
 
@@ -56,15 +65,27 @@ def pause_s(failures: int) -> float:
     return float(min(PAUSE_MAX_S, PAUSE_FIRST_S * 2 ** min(failures, 10)))
 
 
+class Reach(NamedTuple):
+    """How the child reaches the broker: where, and by which mechanism its users log in; None where they need not."""
+
+    bootstrap: str
+    mechanism: str | None
+    delegation: str | None = None  # the secret for which the broker believes whose certificate was shown
+
+    def __repr__(self) -> str:
+        return f"Reach({self.bootstrap!r}, {self.mechanism!r})"
+
+
 class Activation:
     """Loop thread only, except `_start` and what waits for the child."""
 
-    def __init__(self, config: BrokerConfig, loop: Loop, logger: Logger, bootstrap: Callable[[], str]) -> None:
-        """`bootstrap` says where the broker itself is reached, once it listens."""
+    def __init__(self, config: BrokerConfig, loop: Loop, logger: Logger, reach: Callable[[], Reach]) -> None:
+        """`reach` says how the broker itself is reached, once it listens."""
         self._config = config
         self._loop = loop
         self._logger = logger
-        self._bootstrap = bootstrap
+        self._reach = reach
+        self._tls = False
         self._sockets: list[socket.socket] = []
         self._child: Popen[bytes] | None = None
         self._started_at = 0.0
@@ -79,17 +100,21 @@ class Activation:
         return [one.getsockname()[:2] for one in self._sockets]
 
     @property
+    def asks_for_certificates(self) -> bool:
+        """Whether clients of HTTPS may, or must, show who they are by a certificate."""
+        asked = self._config.text("ssl.client.auth") != "none"
+        return self._tls and asked and self._config.values[TRUSTSTORE] is not None
+
+    @property
     def pid(self) -> int | None:
         return self._child.pid if self._child is not None else None
 
     # Its life --------------------------------------------------------------------------------------------------------
 
-    def bind(self) -> None:
+    def bind(self, login: bool) -> None:
         """A taken port is a warning where nobody asked for this one, and an error where somebody did."""
-        text = self._config.text(LISTENER)
-        if text == NONE:
-            return
-        _, host, port = address(text)
+        where = self._where(login)
+        host, port = where.host, where.port
         try:
             self._sockets.append(_listen(host, port))
         except OSError as error:
@@ -102,6 +127,14 @@ class Activation:
             with suppress(OSError):
                 self._sockets.append(_listen("::1", self._sockets[0].getsockname()[1]))
         self._watch(self._wanted)
+
+    def _where(self, login: bool) -> HttpListener:
+        where = http_listener(self._config.text(LISTENER))
+        where.check(login)
+        self._tls = where.tls
+        if where.tls and (self._config.values[KEYSTORE] is None or self._config.values["ssl.key.password"] is not None):
+            raise ConfigError(f"{LISTENER} is https and needs a PEM file with a key in the clear; set {KEYSTORE}")
+        return where
 
     def stop(self) -> None:
         """No more connections; the child answers what it has."""
@@ -139,20 +172,34 @@ class Activation:
     def _start(self) -> Popen[bytes] | None:
         """In a worker thread. None when what it needs is not installed."""
         from importlib.util import find_spec
+        from json import dumps
         from subprocess import PIPE, Popen
 
         if any(find_spec(name) is None for name in NEEDED):
             return None
         descriptors = [one.fileno() for one in self._sockets]
-        words = [sys.executable, "-m", "tidelog", "gateway", "--bootstrap", self._bootstrap(), "--with-parent"]
+        reach = self._reach()
+        words = [sys.executable, "-m", "tidelog", "gateway", "--bootstrap", reach.bootstrap, "--with-parent"]
+        if reach.mechanism is not None:
+            words += ["--login", reach.mechanism]
+        if self._tls:
+            words += ["--certificate", self._config.text(KEYSTORE)]
+        if reach.delegation is not None:
+            words += ["--authorities", self._config.text(TRUSTSTORE)]
+            words += ["--demand-certificates"] if self._config.text("ssl.client.auth") == "required" else []
         words += ["--log-level", self._config.text("tidelog.log.level")]
         words += ["--log-format", self._config.text("tidelog.log.format")]
         for descriptor in descriptors:
             words += ["--fd", str(descriptor)]
         for name in self._config.texts(HOSTS):
             words += ["--host", name]
+        environment = {name: value for name, value in os.environ.items() if name not in NOT_FOR_THE_CHILD}
         # A session of its own: Ctrl-C is for the broker, which then ends the child.
-        return Popen(words, stdin=PIPE, stdout=PIPE, pass_fds=descriptors, start_new_session=True)
+        child = Popen(words, stdin=PIPE, stdout=PIPE, pass_fds=descriptors, start_new_session=True, env=environment)
+        assert child.stdin is not None
+        child.stdin.write(dumps({"delegation": reach.delegation}).encode() + b"\n")
+        child.stdin.flush()
+        return child
 
     def _started(self, child: object, error: BaseException | None) -> None:
         if error is not None:

@@ -32,16 +32,15 @@ from tidelog.broker.connection import Connection
 from tidelog.broker.dispatch import Dispatch
 from tidelog.broker.loop import Loop
 from tidelog.broker.transport import PlainTransport, Transport
-from tidelog.config import BrokerConfig, Endpoint
+from tidelog.config import SASL_PLAINTEXT, BrokerConfig, Endpoint
 from tidelog.errors import DataFolderError, ListenError, UsageError
 from tidelog.log.files import Files, RealFiles
 from tidelog.logger import Logger
 
 if TYPE_CHECKING:
-    from tidelog.broker.activation import Activation
-
-if TYPE_CHECKING:
+    from tidelog.broker.access.delegation import Delegation
     from tidelog.broker.access.shell import Access
+    from tidelog.broker.activation import Activation, Reach
     from tidelog.broker.tls import Handshakes, TlsTransport
 
 BACKLOG = 1024
@@ -54,6 +53,7 @@ SLOW_LOOK_S = 1.0
 REVOKED_WITHIN_S = 1.0
 NEVER = -1
 ANONYMOUS = "ANONYMOUS"
+GATEWAY = "TIDELOG_GATEWAY"  # the listener that the broker has for its own HTTP server, where a login is demanded
 PLAIN = "PLAIN"
 PLAIN_IN_THE_OPEN = "PLAIN sends passwords as they are and this listener encrypts nothing; use SASL_SSL, or SCRAM alone"
 OWN_DESCRIPTORS = 16  # open from the start: standard streams, the loop, the first log files
@@ -108,7 +108,10 @@ class Server:
         if http and config.text("tidelog.http.listener") != "-":
             from tidelog.broker.activation import Activation
 
-            self.http = Activation(config, self._loop, logger, self._own_bootstrap)
+            self.http = Activation(config, self._loop, logger, self._reach)
+        self._login = False
+        self._gateway_port = 0
+        self._delegation: Delegation | None = None
 
     # The life of the server ----------------------------------------------------------------------------------------
 
@@ -121,8 +124,7 @@ class Server:
             raise DataFolderError(f"{why}; {advice}" if advice else why) from error
         try:
             self._bind()
-            if self.http is not None:
-                self.http.bind()
+            self._bind_http()
         except BaseException:
             for listening in self._sockets:
                 listening.close()
@@ -150,11 +152,32 @@ class Server:
                 self._loop.close()
         return clean
 
-    def _own_bootstrap(self) -> str:
+    def _bind_http(self) -> None:
+        if self.http is None:
+            return
+        self._login = any(endpoint.sasl or endpoint.tls for endpoint in self._config.endpoints())
+        self.http.bind(self._login)
+        if self._login and self.http.addresses:
+            # Where others must log in, so must those who come by HTTP. Nothing of it leaves the machine: no TLS.
+            self._gateway_port = self._listen_on(Endpoint(GATEWAY, "127.0.0.1", 0, SASL_PLAINTEXT), required=True)
+            self.addresses.pop()
+            if self.http.asks_for_certificates:
+                from tidelog.broker.access.delegation import make_delegation
+
+                self._delegation = make_delegation(self._config.text("ssl.principal.mapping.rules"))
+
+    def _reach(self) -> Reach:
+        from tidelog.broker.activation import Reach
+
+        if self._login:
+            mechanisms = self._config.texts("sasl.enabled.mechanisms")
+            mechanism = next((name for name in mechanisms if name != "PLAIN"), "PLAIN")
+            secret = self._delegation.secret if self._delegation is not None else None
+            return Reach(f"127.0.0.1:{self._gateway_port}", mechanism, secret)
         host, port = self.addresses[0]
         if host in ("", "0.0.0.0", "::"):
             host = "127.0.0.1"
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return Reach(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", None)
 
     def handle_signals(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -316,13 +339,17 @@ class Server:
             self.receive_soon(connection)
 
     def _connect(self, transport: Transport, peer_host: str, endpoint: Endpoint, local: tuple[str, int]) -> Connection:
-        connection = Connection(self, transport, peer_host, self._config.advertised(*local, endpoint.name))
+        listener = local if endpoint.name == GATEWAY else self._config.advertised(*local, endpoint.name)
+        connection = Connection(self, transport, peer_host, listener)
         connection.last_active = self._loop.time()
         self._connections[connection] = None
         self._by_host[peer_host] = self._by_host.get(peer_host, 0) + 1
         if endpoint.sasl or endpoint.tls or self.broker.guards_everybody:
             user = getattr(transport, "user", None) or ANONYMOUS
-            connection.session = self.broker.access.session(connection, sasl=endpoint.sasl, user=user)
+            delegation = self._delegation if endpoint.name == GATEWAY else None
+            connection.session = self.broker.access.session(
+                connection, sasl=endpoint.sasl, user=user, delegation=delegation
+            )
         self.broker.counters.opened += 1
         self.broker.counters.connections += 1
         self.watch_readable(connection, True)

@@ -8,8 +8,8 @@ Other long-running parts report there too, under kinds of their own.
 
 Rules:
 - Counting costs an addition. What must be looked at (holes, offline partitions, the disk) is looked at when it is told.
-- A record at most every `REPORT_S`, and only when it says something new. It is whole, so older ones are of no use: the
-  topic is cut when it has `KEPT_BYTES`. Nobody waits for its sync (`durable` False): a crash loses the last seconds.
+- A record at most every `REPORT_S`, and only when it says something new. It is whole, so older ones are of no use, and
+  compaction removes them. Nobody waits for its sync (`durable` False): a crash loses the last seconds.
 - Counters begin at 0 with the process; `started_ms` tells who computes rates that they did.
 """
 
@@ -29,12 +29,16 @@ if TYPE_CHECKING:
 
 FIRST_S = 2.0
 REPORT_S = 5.0
-KEPT_BYTES = 1 << 20
+SEGMENT_BYTES = 1 << 20
 API_KEYS = 128
 FREE_BYTES_STEP = 64 << 20  # a change of free space that is news
 
 STATUS_CONFIG = TopicConfig(
-    LogSettings(segment_bytes=KEPT_BYTES, retention_ms=FOREVER, durable=False), 1 << 20, FOREVER, FOREVER, compact=False
+    LogSettings(segment_bytes=SEGMENT_BYTES, retention_ms=FOREVER, durable=False, compact=True),
+    SEGMENT_BYTES,
+    FOREVER,
+    FOREVER,
+    compact=True,
 )
 
 
@@ -120,11 +124,7 @@ class Status:
         key = dumps({"v": 1, "kind": "broker", "name": name}, separators=(",", ":"))
         value = dumps({"at_ms": wall_ms, **figures}, separators=(",", ":"))
         batch = encode([(key.encode(), value.encode(), (), wall_ms)])
-        # What was visible before is older than this record, and so says nothing that is still of use.
-        older = log.high_watermark
         log.append(memoryview(batch), check(batch), wall_ms)
-        if log.size_bytes > KEPT_BYTES and older > log.start_offset:
-            log.delete_before(older)
 
 
 def _steps(disk: dict[str, Any]) -> dict[str, Any]:

@@ -8,16 +8,20 @@ from __future__ import annotations
 import os
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.cli import options as command
 from tidelog.cli.main import OK
-from tidelog.errors import UsageError
+from tidelog.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
+    from tidelog.client.security import Security
+
 DEFAULT_LISTEN = "127.0.0.1:8642"
+MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
 INSTALL = "pip install 'tidelog[http]'"
 EXAMPLES = """\
   tidelog gateway
@@ -40,8 +44,22 @@ def parser() -> command.Parser:
     )
     made.add_argument("--certificate", metavar="FILE", help="serve HTTPS with this certificate (PEM)")
     made.add_argument("--key", metavar="FILE", help="the certificate's private key (PEM), if it is not in there too")
+    made.add_argument(
+        "--authorities",
+        metavar="FILE",
+        help="ask clients for certificates of these (PEM), as tidelog up does",
+    )
+    made.add_argument("--demand-certificates", action="store_true", help="refuse clients that have none")
+    made.add_argument(
+        "--login",
+        metavar="MECHANISM",
+        choices=MECHANISMS,
+        help="the broker demands a login: each request's user logs in by this; see --command-config for TLS",
+    )
     made.add_argument("--fd", metavar="N", type=int, action="append", default=[], help="a socket that listens already")
-    made.add_argument("--with-parent", action="store_true", help="end when standard input ends")
+    made.add_argument(
+        "--with-parent", action="store_true", help="read a line of JSON from standard input, end when it ends"
+    )
     made.add_argument("--log-format", choices=("text", "json"), default="text", help="of its log (default: text)")
     made.add_argument("--log-level", choices=("DEBUG", "INFO", "WARNING", "ERROR"), default="INFO")
     return made
@@ -64,16 +82,52 @@ def run(arguments: list[str]) -> int:
 
 
 def _serve(options: Namespace) -> None:
-    from tidelog.client.address import Address
-    from tidelog.config import address
+    from json import loads
+
+    from tidelog.config import http_listener
     from tidelog.gateway.gateway import Gateway
     from tidelog.gateway.routes import ROUTES
     from tidelog.gateway.server import Settings, inherited, listen, serve
     from tidelog.logger import Logger
 
-    sockets = inherited(options.fd) if options.fd else listen(Address(*address(options.listen or DEFAULT_LISTEN)[1:]))
-    parent = sys.stdin.fileno() if options.with_parent else None
     bootstrap = options.bootstrap or os.environ.get("TIDELOG_BOOTSTRAP") or command.DEFAULT_BOOTSTRAP
+    security = _security(options)
+    told = loads(sys.stdin.readline() or "{}") if options.with_parent else {}
+    gateway = Gateway(bootstrap, ROUTES, security, delegation=told.get("delegation"))
+    where = http_listener(options.listen or DEFAULT_LISTEN)
+    if where.tls and not options.certificate:
+        raise UsageError(f"gateway: {options.listen} needs a certificate; give --certificate FILE")
+    if options.certificate:
+        where = where._replace(scheme="https")
+    if not options.fd:
+        where.check(gateway.login)
+    sockets = inherited(options.fd) if options.fd else listen(where)
+    parent = sys.stdin.fileno() if options.with_parent else None
     logger = Logger(level=options.log_level, json=options.log_format == "json")
-    settings = Settings(tuple(options.host), parent, options.certificate, options.key)
-    serve(Gateway(bootstrap, ROUTES), sockets, logger, settings)
+    settings = Settings(
+        tuple(options.host),
+        parent,
+        options.certificate,
+        options.key,
+        options.authorities,
+        options.demand_certificates,
+    )
+    serve(gateway, sockets, logger, settings)
+
+
+def _security(options: Namespace) -> Security:
+    """How the broker is reached. Who logs in there says each request, so a user in the file is left out."""
+    from tidelog.client.security import SASL_PLAINTEXT, Security, parse_properties
+
+    file = options.command_config or os.environ.get(command.COMMAND_CONFIG)
+    if file:
+        try:
+            properties = parse_properties(Path(file).read_text())
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        properties.pop("sasl.jaas.config", None)
+        somebody = {"sasl.username": "-", "sasl.password": "-"}
+        security = Security.from_properties({**properties, **somebody}, file)._replace(user="", password="")
+    else:
+        security = Security(SASL_PLAINTEXT) if options.login else Security()
+    return security._replace(mechanism=options.login) if options.login else security

@@ -1,8 +1,13 @@
 """Who a request is, and the connections to the broker that are opened as that user.
 
 The gateway knows no users: `Authorization: Basic` opens a SASL connection with that name and password, and whether they
-are right is the broker's to say. So a connection that is open is the proof, and it is kept, a few for each user, for
-the next request with the same credentials.
+are right is the broker's to say. So a connection that is open is the proof, and it is kept for the next request with
+the same credentials. A bearer token is the same in one word, for programs that have a place for no more:
+
+    tidelog_ + URL-safe base64 of USER:PASSWORD, without padding          made by `token`
+
+A client's certificate opens a connection only beside the broker that started this gateway: that one gave it a secret to
+say by which user a certificate was shown (`certified`), and names the user itself.
 
     idle        in `_idle`, logged in; taken by the next lease of the same credentials, closed after CLUSTER_IDLE_S
     leased      belongs to one thread until the end of `with`
@@ -16,9 +21,10 @@ Rules:
 from __future__ import annotations
 
 import time
-from base64 import b64decode
+from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from json import dumps
 from threading import Lock
 from typing import NamedTuple
 
@@ -29,15 +35,17 @@ from tidelog.gateway.route import Refusal
 from tidelog.wire.error_code import ErrorCode
 
 LOGIN_REFUSED = (ErrorCode.SASL_AUTHENTICATION_FAILED, ErrorCode.ILLEGAL_SASL_STATE)
+TOKEN_PREFIX = "tidelog_"
+CERTIFICATE = "TIDELOG-CERTIFICATE"
 CHALLENGE = (("WWW-Authenticate", 'Basic realm="tidelog", charset="UTF-8"'),)
 
 
 class Credentials(NamedTuple):
-    """`user` is empty for a bearer token: the broker knows whose it is."""
+    """`mechanism` None is the one that users of this broker log in by."""
 
     user: str
     secret: str
-    bearer: bool = False
+    mechanism: str | None = None
 
     def __repr__(self) -> str:
         return f"Credentials({self.user!r}, ...)"
@@ -48,21 +56,41 @@ def read_credentials(authorization: str | None) -> Credentials | None:
     if authorization is None:
         return None
     scheme, _, rest = authorization.strip().partition(" ")
-    if scheme.lower() == "bearer" and rest.strip():
-        return Credentials("", rest.strip(), bearer=True)
+    word = rest.strip()
+    found = None
     if scheme.lower() == "basic":
-        try:
-            user, colon, secret = b64decode(rest.strip(), validate=True).decode().partition(":")
-        except ValueError:
-            user = colon = secret = ""
-        if colon and user:
-            return Credentials(user, secret)
-    raise Refusal(
-        401,
-        "the Authorization header is neither Basic with a user and a password nor Bearer with a token;"
-        " send a user of the broker's",
-        headers=CHALLENGE,
-    )
+        found = _decoded(word)
+    elif scheme.lower() == "bearer" and word.startswith(TOKEN_PREFIX):
+        encoded = word.removeprefix(TOKEN_PREFIX).replace("-", "+").replace("_", "/")
+        found = _decoded(encoded + "=" * (-len(encoded) % 4))
+    if found is None:
+        raise Refusal(
+            401,
+            "the Authorization header is neither Basic with a user and a password nor Bearer with a token of this"
+            " broker's; send a user of the broker's",
+            headers=CHALLENGE,
+        )
+    return found
+
+
+def certified(subject: object, delegation: str) -> Credentials:
+    """Whoever showed a certificate with this subject; `delegation` is the secret of the broker that believes it."""
+    return Credentials(dumps(subject, separators=(",", ":")), delegation, CERTIFICATE)
+
+
+def token(credentials: Credentials) -> str:
+    encoded = urlsafe_b64encode(f"{credentials.user}:{credentials.secret}".encode()).decode()
+    return TOKEN_PREFIX + encoded.rstrip("=")
+
+
+def _decoded(word: str) -> Credentials | None:
+    try:
+        user, colon, secret = b64decode(word, validate=True).decode().partition(":")
+    except ValueError:
+        return None
+    if not (colon and user and secret) or not f"{user}{secret}".isprintable():
+        return None
+    return Credentials(user, secret)
 
 
 class _Kept(NamedTuple):

@@ -25,9 +25,10 @@ from starlette.routing import Router
 from starlette.types import Message, Receive, Scope, Send
 
 from tidelog.gateway import guard
-from tidelog.gateway.access import CHALLENGE, Credentials, read_credentials
+from tidelog.gateway.access import CHALLENGE, Credentials, certified, read_credentials
 from tidelog.gateway.gateway import Gateway
 from tidelog.gateway.limits import BODIES_MAX_BYTES, BODY_WITHIN_S, LINGER_BYTES, LINGER_S
+from tidelog.gateway.protocol import SUBJECT
 from tidelog.gateway.refusal import answer_of, refusal_of
 from tidelog.gateway.route import JSON, Answer, Call, Refusal, Route, Stream
 from tidelog.gateway.workers import BUSY, Workers
@@ -77,7 +78,7 @@ class App:
     async def _serve(self, route: Route, request: Request) -> Response:
         request.scope["tidelog.route"] = route
         headers = request.scope["tidelog.headers"]
-        credentials = read_credentials(headers.get("authorization"))
+        credentials = self._credentials(request.scope)
         request.scope["tidelog.user"] = _user(credentials)
         if credentials is None and self._gateway.login and not route.open:
             raise Refusal(401, "the broker wants a login; send a user of its own by Basic", headers=CHALLENGE)
@@ -93,6 +94,14 @@ class App:
         if isinstance(answer, Stream):
             return StreamingResponse(answer.chunks, answer.status, _headers(answer), answer.content_type)
         return _response(answer)
+
+    def _credentials(self, scope: Scope) -> Credentials | None:
+        """The header's; without one, the client's certificate."""
+        found = read_credentials(scope["tidelog.headers"].get("authorization"))
+        subject = scope.get("state", {}).get(SUBJECT)
+        if found is None and subject and self._gateway.delegation is not None:
+            return certified(subject, self._gateway.delegation)
+        return found
 
     async def _work(self, route: Route, call: Call) -> Answer | Stream:
         if route.inline:
@@ -236,9 +245,7 @@ def _check_content_type(route: Route, headers: Mapping[str, str]) -> None:
 
 
 def _user(credentials: Credentials | None) -> str:
-    if credentials is None:
-        return ""
-    return "bearer" if credentials.bearer else credentials.user
+    return "" if credentials is None else credentials.user
 
 
 def _headers(answer: Answer | Stream) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar, cast
 from tidelog.client.address import parse_addresses
 from tidelog.client.cluster import Cluster
 from tidelog.client.connection import Connection
+from tidelog.client.security import Security
 from tidelog.errors import Disconnected
 from tidelog.gateway.access import CHALLENGE, Clusters, Credentials
 from tidelog.gateway.limits import BROKER_TIMEOUT_S
@@ -28,14 +29,30 @@ Kept = TypeVar("Kept", bound=Closable)
 class Gateway:
     """Safe from any thread."""
 
-    def __init__(self, bootstrap: str, routes: tuple[Route, ...], *, login: bool = False) -> None:
-        """`login` is whether the broker demands authentication: then a request without credentials is a 401."""
+    def __init__(
+        self,
+        bootstrap: str,
+        routes: tuple[Route, ...],
+        security: Security | None = None,
+        *,
+        delegation: str | None = None,
+    ) -> None:
+        """`security` is how to reach the broker; with a login in it, whose user each request brings. `delegation` is
+        the secret for which the broker believes whose certificate was shown.
+        """
         self.bootstrap = bootstrap
         self.routes = routes
-        self.login = login
+        self.delegation = delegation
+        self._security = Security() if security is None else security
+        self._dial = self._security.dial()
         self._clusters = Clusters(self._connect)
         self._kept: dict[str, Closable] = {}
         self._lock = Lock()
+
+    @property
+    def login(self) -> bool:
+        """Whether the broker demands a login: then a request without credentials is a 401."""
+        return self._security.sasl
 
     def cluster(self, credentials: Credentials | None) -> AbstractContextManager[Cluster]:
         """A client of the broker, logged in with these credentials; for one thread, until the end of `with`."""
@@ -49,7 +66,7 @@ class Gateway:
         tried = []
         for address in parse_addresses(self.bootstrap):
             try:
-                connection = Connection.open(address, client_id=CLIENT_ID, timeout_s=BROKER_TIMEOUT_S)
+                connection = Connection.open(address, client_id=CLIENT_ID, timeout_s=BROKER_TIMEOUT_S, dial=self._dial)
             except Disconnected as error:
                 tried.append(str(error))
                 continue
@@ -73,4 +90,8 @@ class Gateway:
         self._clusters.close()
 
     def _connect(self, credentials: Credentials | None) -> Cluster:
-        return Cluster(self.bootstrap, client_id=CLIENT_ID, timeout_s=BROKER_TIMEOUT_S)
+        security = self._security
+        if credentials is not None:
+            mechanism = credentials.mechanism or security.mechanism
+            security = security._replace(user=credentials.user, password=credentials.secret, mechanism=mechanism)
+        return Cluster(self.bootstrap, client_id=CLIENT_ID, timeout_s=BROKER_TIMEOUT_S, security=security)

@@ -31,6 +31,10 @@ PHRASES = {
 }
 
 
+SUBJECT = "tidelog.subject"
+"""In the state of a request: the subject of the certificate that its client has shown, if any."""
+
+
 class Connection(H11Protocol):
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -40,6 +44,9 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        certificate = transport.get_extra_info("peercert")
+        if certificate:
+            self.app_state = {**self.app_state, SUBJECT: certificate["subject"]}
         if len(self.connections) > CONNECTIONS_MAX:
             self._end(503, f"{CONNECTIONS_MAX} connections are open; close some, or try again")
 

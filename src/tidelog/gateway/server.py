@@ -17,25 +17,29 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import uvicorn
 
 from tidelog.client.address import Address
-from tidelog.errors import ConfigError, ListenError
+from tidelog.config import HttpListener
+from tidelog.errors import ListenError
 from tidelog.gateway.app import App
 from tidelog.gateway.gateway import Gateway
 from tidelog.gateway.guard import LOOPBACK_NAMES
-from tidelog.gateway.limits import CONNECTIONS_MAX, HEAD_MAX_BYTES, KEEP_ALIVE_S, STOP_WITHIN_S
+from tidelog.gateway.limits import CONNECTIONS_MAX, HEAD_MAX_BYTES, HEAD_WITHIN_S, KEEP_ALIVE_S, STOP_WITHIN_S
 from tidelog.gateway.protocol import Connection
 from tidelog.logger import Logger
 
 BACKLOG = 1024
 SWEEP_S = 1.0
 OWN_DESCRIPTORS = 256  # beside connections: the broker's, modules, pipes
+EVERY_ADDRESS = {"0.0.0.0", "::"}
 LISTEN_ADVICE = {
     errno.EADDRINUSE: "stop what uses the port, or give another with --listen HOST:PORT",
     errno.EACCES: "a port below 1024 needs root; give another with --listen HOST:PORT",
@@ -45,14 +49,16 @@ LISTEN_ADVICE = {
 class Settings(NamedTuple):
     hosts: tuple[str, ...] = ()  # names that the gateway goes by, beside the loopback ones and what it listens on
     parent: int | None = None  # a descriptor whose end is the parent's
-    certificate: str | None = None
-    key: str | None = None
+    certificate: str | None = None  # a PEM file; with it, HTTPS
+    key: str | None = None  # a PEM file, where the certificate's has no key in it
+    authorities: str | None = None  # a PEM file; clients' certificates of these are asked for
+    demands_certificate: bool = False
 
 
-def listen(address: Address) -> list[socket.socket]:
+def listen(where: HttpListener) -> list[socket.socket]:
     """On one address, and on the other loopback too: many systems resolve localhost to ::1 first."""
-    sockets = [_listen_on(address.host, address.port)]
-    if address.host in ("127.0.0.1", "localhost"):
+    sockets = [_listen_on(where.host, where.port)]
+    if where.host in ("127.0.0.1", "localhost"):
         with suppress(ListenError):
             sockets.append(_listen_on("::1", sockets[0].getsockname()[1]))
     return sockets
@@ -64,25 +70,15 @@ def inherited(descriptors: Sequence[int]) -> list[socket.socket]:
 
 def serve(gateway: Gateway, sockets: list[socket.socket], logger: Logger, settings: Settings) -> None:
     """Returns when the last request is answered or its time is up."""
-    check_reach(sockets, gateway.login)
+    for one in sockets:
+        # What was written has been checked; these may have been handed over by anybody.
+        host, port = one.getsockname()[:2]
+        HttpListener(host, port, "http").check(gateway.login)
     _raise_open_files_limit()
     _log_by(logger)
-    names = {name.lower() for name in (*settings.hosts, *(one.getsockname()[0] for one in sockets))}
-    asyncio.run(_serve(gateway, sockets, logger, settings, LOOPBACK_NAMES | names))
-
-
-def check_reach(sockets: Sequence[socket.socket], login: bool) -> None:
-    for one in sockets:
-        host = one.getsockname()[0]
-        if not login and not is_loopback(host):
-            raise ConfigError(
-                f"{host} is reached from other machines and the broker has no authentication; listen on 127.0.0.1, or"
-                " have the broker demand a login"
-            )
-
-
-def is_loopback(host: str) -> bool:
-    return host.startswith("127.") or host in ("::1", "::ffff:127.0.0.1")
+    own = {one.getsockname()[0] for one in sockets} - EVERY_ADDRESS
+    names = LOOPBACK_NAMES | own | {name.lower() for name in settings.hosts}
+    asyncio.run(_serve(gateway, sockets, logger, settings, names))
 
 
 async def _serve(
@@ -124,6 +120,18 @@ class _Server(uvicorn.Server):
         """Signals are ours: uvicorn would raise them once more at the end, and a stop would look like a crash."""
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, with an end to TLS handshakes that do not come on: it leaves them a minute."""
+        config, loop = self.config, asyncio.get_running_loop()
+        await self.lifespan.startup()
+        made = partial(Connection, config=config, server_state=self.server_state, app_state=self.lifespan.state)
+        patience_s = HEAD_WITHIN_S if config.ssl is not None else None
+        self.servers = [
+            await loop.create_server(made, sock=one, ssl=config.ssl, backlog=BACKLOG, ssl_handshake_timeout=patience_s)
+            for one in sockets or ()
+        ]
+        self.started = True
+
 
 def _config(app: App, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
@@ -143,7 +151,15 @@ def _config(app: App, settings: Settings) -> uvicorn.Config:
         h11_max_incomplete_event_size=HEAD_MAX_BYTES,
         ssl_certfile=settings.certificate,
         ssl_keyfile=settings.key,
+        ssl_ca_certs=settings.authorities,
+        ssl_cert_reqs=_certificates_wanted(settings),
     )
+
+
+def _certificates_wanted(settings: Settings) -> int:
+    if settings.authorities is None:
+        return ssl.CERT_NONE
+    return ssl.CERT_REQUIRED if settings.demands_certificate else ssl.CERT_OPTIONAL
 
 
 async def _sweep(server: uvicorn.Server) -> None:

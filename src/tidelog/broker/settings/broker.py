@@ -145,7 +145,8 @@ LISTENING = [
         "tidelog.http.listener",
         STRING,
         "127.0.0.1:8642",
-        "Where HTTP is served, by a process that starts with the first request; - for nowhere.",
+        "Where HTTP is served, by a process that starts with the first request: HOST:PORT, https://HOST:PORT with"
+        " ssl.keystore.location, http://HOST:PORT for other machines behind a proxy with TLS, or - for nowhere.",
     ),
     Setting(
         "tidelog.http.hosts",
