@@ -90,6 +90,28 @@ def test_references_that_go_in_a_circle_are_refused_or_end() -> None:
 
 
 @proves("schemas", "hostile")
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [
+        ("AVRO", r'{"type":"int","doc":"\ud800"}'),
+        ("AVRO", '{"type":"record","name":"R","fields":[{"name":"a","type":"double","default":1e999}]}'),
+        ("JSON", r'{"title":"\ud800"}'),
+        ("JSON", '{"$schema":[]}'),
+        ("JSON", '{"$ref":"http://["}'),
+        ("JSON", '{"maximum":1e999}'),
+        ("JSON", '{"$ref":"#no such anchor"}'),
+        ("PROTOBUF", 'message A { optional string a = 1 [default = "\ud800"]; }'),
+        ("PROTOBUF", 'option java_package = "\\xff";'),
+        ("PROTOBUF", "message A { optional int32 a = 08; }"),
+        ("PROTOBUF", 'message A { optional string a = 1 [default = "\\UFFFFFFFF"]; }'),
+    ],
+)
+def test_what_breaks_a_library_or_the_topic_is_refused(format: str, text: str) -> None:
+    with pytest.raises(InvalidSchema):
+        parse(format, text, {})
+
+
+@proves("schemas", "hostile")
 def test_nothing_is_fetched_from_elsewhere() -> None:
     with pytest.raises(InvalidSchema, match="add it to the references"):
         parse("JSON", '{"$ref":"http://169.254.169.254/latest/meta-data"}', {})

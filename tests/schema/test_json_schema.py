@@ -6,6 +6,9 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft7Validator
 
 from proving import proves
 from tidelog.errors import InvalidSchema
@@ -158,3 +161,52 @@ def test_references_are_found_by_name() -> None:
 def test_what_breaks_the_rules_of_its_draft_is_refused(text: str) -> None:
     with pytest.raises(InvalidSchema):
         parse("JSON", text, {})
+
+
+# Against jsonschema: what the old schema lets through, the new one does.
+
+SCALARS = st.one_of(
+    st.just({"type": "boolean"}),
+    st.just({"type": "null"}),
+    st.builds(
+        lambda low, size: {"type": "integer", "minimum": low, "maximum": low + size},
+        st.integers(-3, 3),
+        st.integers(0, 3),
+    ),
+    st.builds(lambda limit: {"type": "number", "maximum": limit}, st.integers(-3, 3)),
+    st.builds(lambda limit: {"type": "string", "maxLength": limit}, st.integers(0, 3)),
+    st.builds(lambda values: {"enum": sorted(values)}, st.sets(st.integers(0, 4), min_size=1)),
+    st.just({"type": ["string", "null"]}),
+    st.booleans(),
+)
+
+
+def _larger(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    def objects(properties: dict[str, Any], rest: Any, required: set[str]) -> dict[str, Any]:
+        made = {"type": "object", "properties": properties, "additionalProperties": rest}
+        return {**made, "required": sorted(required & properties.keys())}
+
+    named = st.dictionaries(st.sampled_from("abc"), inner, max_size=3)
+    return st.one_of(
+        st.builds(objects, named, st.one_of(st.booleans(), inner), st.sets(st.sampled_from("abc"))),
+        st.builds(lambda items, least: {"type": "array", "items": items, "minItems": least}, inner, st.integers(0, 1)),
+        st.builds(lambda ways: {"anyOf": ways}, st.lists(inner, min_size=1, max_size=2)),
+    )
+
+
+SCHEMAS = st.recursive(SCALARS, _larger, max_leaves=4)
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-5, 5), st.just(0.5), st.text("xy", max_size=4)),
+    lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(st.sampled_from("abcd"), inner, max_size=3)),
+    max_leaves=4,
+)
+
+
+@proves("schemas")
+@settings(max_examples=400, deadline=None)
+@given(SCHEMAS, SCHEMAS, st.lists(VALUES, min_size=20, max_size=20))
+def test_what_the_old_schema_lets_through_the_new_one_does(old: Any, new: Any, values: list[Any]) -> None:
+    if kinds(old, new):
+        return
+    before, after = Draft7Validator(old), Draft7Validator(new)
+    assert [value for value in values if before.is_valid(value) and not after.is_valid(value)] == []

@@ -52,7 +52,7 @@ def load_json(text: str) -> Any:
 
     check_size(text)
     try:
-        value = loads(text, parse_constant=_no_constant)
+        value = loads(text, parse_constant=_no_constant, parse_float=_finite)
     except RecursionError:
         raise InvalidSchema(f"the schema is nested more than {DEPTH_MAX} deep; split it up") from None
     except ValueError as error:
@@ -63,6 +63,13 @@ def load_json(text: str) -> Any:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON value")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise ValueError(f"{text[:50]} is too large a number")
+    return number
 
 
 def _measure(value: Any) -> None:

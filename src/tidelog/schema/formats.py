@@ -22,11 +22,13 @@ def parse(format: str, text: str, references: Mapping[str, str], *, normalize: b
         raise InvalidSchema(f"{format[:100]!r} is no format; use {', '.join(FORMATS)}")
     if not text.strip():
         raise InvalidSchema("the schema is empty; write one")
+    _check_letters(text)
     if len(references) > REFERENCES_MAX or len(text) + sum(map(len, references.values())) > TEXT_MAX:
         raise InvalidSchema(f"the schema and what it refers to have more than {TEXT_MAX} characters; split it up")
     with bounded():
         schema = _module(format, "parse").parse(text, references, normalize=normalize)
         assert isinstance(schema, Schema)
+        _check_letters(schema.text)
         return schema
 
 
@@ -41,6 +43,14 @@ def compatible(reader: Schema, writer: Schema) -> list[Reason]:
         reasons = _module(reader.format, "compatibility").compatible(reader.model, writer.model)
         assert isinstance(reasons, list)
         return reasons
+
+
+def _check_letters(text: str) -> None:
+    """Halves of letters, which JSON can escape, are no text that could be kept."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidSchema(f"the schema has {text[error.start]!r}, which is no letter; leave it out") from None
 
 
 def _module(format: str, part: str):  # type: ignore[no-untyped-def]

@@ -13,12 +13,14 @@ from tidelog.schema.bounds import REFERENCES_MAX
 from tidelog.schema.schema import Schema
 
 KEPT = 128  # parsed schemas
+KEPT_MAX = 64 << 10  # characters of one that is kept
 
 
 def parse(state: State, content: Content, *, normalize: bool = False) -> Schema:
     texts = tuple(gather(state, content.references).items())
     try:
-        return _parse(content.format, content.text, texts, normalize)
+        small = len(content.text) + sum(len(text) for _, text in texts) <= KEPT_MAX
+        return (_parse if small else _parse.__wrapped__)(content.format, content.text, texts, normalize)
     except InvalidSchema as error:
         raise invalid_schema(str(error)) from error
 

@@ -82,4 +82,7 @@ def _record(key: dict[str, Any], value: dict[str, Any] | None) -> Record:
 
 
 def _bytes(value: dict[str, Any]) -> bytes:
-    return dumps(value, separators=(",", ":"), ensure_ascii=False).encode(errors="surrogatepass")
+    try:
+        return dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    except UnicodeEncodeError:  # half a letter in metadata or rules, which only an escape can say
+        return dumps(value, separators=(",", ":")).encode()

@@ -19,6 +19,7 @@ from tidelog.gateway.registry.state import (
     State,
     Version,
     content_of,
+    content_with,
     level_of,
     mode_of,
     normalizes,
@@ -163,7 +164,7 @@ def _next_version(state: State, subject: str, proposal: Proposal) -> int:
 
 def _identity(state: State, content: Content, proposal: Proposal) -> int:
     if proposal.id is not None:
-        if state.ids.get(proposal.id, content) != content:
+        if content_with(state, proposal.id) not in (None, content):
             raise refusals.not_permitted(f"id {proposal.id} stands for another schema; ids do not change")
         return proposal.id
     known = state.contents.get(content)

@@ -1,11 +1,12 @@
 """The shell: reads the topic up to its end, decides, appends, and answers when what it appended has come back.
 
 Rules:
-- Every answer rests on all that was committed when its request came: reads begin with a fetch at the end of the topic,
-  which costs one round trip and is where the broker says whether this user may read it.
+- Every answer rests on all that was committed when its request came. So it begins by asking for the end of the topic
+  and reading up to it, as the request's user: that is where the broker says whether this user may.
 - A write is decided in a turn of this gateway's own (`writer.py`), after reading what lies before it. If another
   gateway has begun meanwhile, nothing was written, and it is decided anew.
-- One lock: threads of a gateway take turns. The fold belongs to whoever holds it.
+- Two locks: `_writing` for a whole turn, `_lock` for the fold, which is never held while a broker is waited for. So
+  one user's slow connection holds up other writers at most.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from threading import RLock
+from threading import Lock
 from typing import TypeVar
 
 from tidelog.client.admin import topics
-from tidelog.client.cluster import Cluster
+from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.consumer import Consumer
 from tidelog.client.metadata import TopicPartition
-from tidelog.client.offsets import EARLIEST, list_offsets
+from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
 from tidelog.errors import BrokerError, UsageError
 from tidelog.gateway.registry import refusals
 from tidelog.gateway.registry.records import TOPIC
@@ -35,8 +36,8 @@ SETTINGS = {"cleanup.policy": "compact"}
 TURNS = 30  # that are tried for when other gateways take them away
 TURN_WAIT_S = 0.02  # before the second try; then more
 TURN_WAIT_MAX_S = 0.5
-BACK_WITHIN_S = 10.0  # what was appended must have come back
-BACK_WAIT_MS = 200
+READ_WITHIN_S = 10.0  # up to where the topic ended when it was asked for
+FETCH_WAIT_MS = 200
 
 Answer = TypeVar("Answer")
 
@@ -46,54 +47,68 @@ class Registry:
 
     def __init__(self) -> None:
         self._state = State()
-        self._position: int | None = None
+        self._position: int | None = None  # None before anything was read
         self._topic_id = b""
         self._exists = False
+        self._lock = Lock()
         self._writer = Writer(PLACE)
-        self._lock = RLock()
+        self._writing = Lock()
 
     def close(self) -> None:
         """Holds nothing of its own."""
 
     def read(self, call: Call, question: Callable[[State], Answer]) -> Answer:
-        with call.cluster() as cluster, self._lock:
-            if self._is_there(cluster):
-                self._catch_up(cluster)
-            return question(self._state)
+        with call.cluster() as cluster:
+            try:
+                if self._is_there(cluster):
+                    self._catch_up(cluster)
+            except BrokerError as error:
+                self._check_gone(error)
+            with self._lock:
+                return question(self._state)
 
     def write(self, call: Call, decide: Callable[[State], Decision]) -> Decision:
         """`decide` may be called more than once. What it raises is the answer, and nothing is written."""
-        with call.cluster() as cluster, self._lock:
-            self._make_sure_it_is_there(cluster)
+        with call.cluster() as cluster, self._writing:
             for turn in range(TURNS):
-                self._writer.begin(cluster)
-                self._catch_up(cluster)
-                decision = decide(self._state)
-                if not decision.records:
-                    return decision
                 try:
-                    last = self._writer.append(cluster, decision.records, int(time.time() * 1000))
-                except Fenced:
-                    # Not in step with whoever took it, or both would go on for ever.
-                    time.sleep(random.uniform(0, min(TURN_WAIT_S * 2**turn, TURN_WAIT_MAX_S)))
+                    decision = self._turn(cluster, decide)
+                except BrokerError as error:
+                    self._check_gone(error)
                     continue
-                self._wait_for(cluster, last)
-                return decision
+                if decision is not None:
+                    return decision
+                # Not in step with whoever took the turn, or both would go on for ever.
+                time.sleep(random.uniform(0, min(TURN_WAIT_S * 2**turn, TURN_WAIT_MAX_S)))
             raise refusals.timed_out()
+
+    def _turn(self, cluster: Cluster, decide: Callable[[State], Decision]) -> Decision | None:
+        """None when another gateway took it away."""
+        if not self._is_there(cluster):
+            self._make(cluster)
+        self._writer.begin(cluster)
+        self._catch_up(cluster)
+        with self._lock:
+            decision = decide(self._state)
+        if decision.records:
+            try:
+                last = self._writer.append(cluster, decision.records, int(time.time() * 1000))
+            except Fenced:
+                return None
+            self._read_to(cluster, last + 1)
+        return decision
 
     # The topic
 
     def _is_there(self, cluster: Cluster) -> bool:
         if not self._exists:
             found = cluster.ask_metadata([TOPIC]).topics.get(TOPIC)
-            if found is None or found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            if found is None or found.error_code in UNKNOWN_TOPIC:
                 return False
             self._check(cluster)
         return True
 
-    def _make_sure_it_is_there(self, cluster: Cluster) -> None:
-        if self._is_there(cluster):
-            return
+    def _make(self, cluster: Cluster) -> None:
         try:
             topics.create(cluster, TOPIC, partitions=1, configs=SETTINGS)
         except BrokerError as error:
@@ -107,43 +122,56 @@ class Registry:
             raise UsageError(f"topic {TOPIC!r} has {count} partitions, and a registry's has one; move it away")
         self._exists = True
 
+    def _check_gone(self, error: BrokerError) -> None:
+        """A topic that was deleted is an empty registry; other errors are raised again."""
+        if error.code not in UNKNOWN_TOPIC:
+            raise error
+        self._exists = False
+        with self._lock:
+            self._start_over()
+
     # The fold
 
     def _catch_up(self, cluster: Cluster) -> None:
-        """Until nothing more comes: then all that was committed before is in."""
-        while self._fetch(cluster, wait_ms=0):
-            pass
+        self._read_to(cluster, list_offsets(cluster, {PLACE: LATEST}, isolation=READ_COMMITTED)[PLACE].offset)
 
-    def _wait_for(self, cluster: Cluster, offset: int) -> None:
-        deadline = time.monotonic() + BACK_WITHIN_S
-        while self._position is None or self._position <= offset:
-            self._fetch(cluster, wait_ms=BACK_WAIT_MS)
+    def _read_to(self, cluster: Cluster, end: int) -> None:
+        """At least one fetch, whoever has read it already: it is also the question whether this user may read."""
+        deadline = time.monotonic() + READ_WITHIN_S
+        wait_ms = 0
+        while self._fetch(cluster, wait_ms) < end:
             if time.monotonic() > deadline:
                 raise refusals.timed_out()
+            wait_ms = FETCH_WAIT_MS
 
-    def _fetch(self, cluster: Cluster, *, wait_ms: int) -> bool:
-        if self._position is None:
-            self._position = list_offsets(cluster, {PLACE: EARLIEST})[PLACE].offset
+    def _fetch(self, cluster: Cluster, wait_ms: int) -> int:
+        """The position after it. Of two threads that fetched the same, one applies it."""
+        expected = position = self._position
+        if position is None:
+            position = list_offsets(cluster, {PLACE: EARLIEST})[PLACE].offset
         consumer = Consumer(cluster, max_wait_ms=wait_ms, read_committed=True)
-        consumer.assign({PLACE: self._position})
+        consumer.assign({PLACE: position})
         try:
             fetched = consumer.fetch()
         except BrokerError as error:
-            self._exists = self._exists and error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if error.code not in (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
-            self._start_over()
-            return self._exists
+            with self._lock:
+                self._start_over()
+            return -1
         topic_id = cluster.topic(TOPIC).topic_id
-        if self._topic_id not in (b"", topic_id):
-            self._start_over()
-            return True
-        self._topic_id = topic_id
-        for one in fetched:
-            for row in one.rows():
-                apply(self._state, row.key, row.value)
-            self._position = one.next_offset
-        return bool(fetched)
+        with self._lock:
+            if self._topic_id not in (b"", topic_id):
+                self._start_over()
+                return -1
+            if self._position == expected:
+                self._topic_id = topic_id
+                for one in fetched:
+                    for row in one.rows():
+                        apply(self._state, row.key, row.value)
+                    position = one.next_offset
+                self._position = position
+            return -1 if self._position is None else self._position
 
     def _start_over(self) -> None:
         """The topic is not the one that was read: it was deleted, made anew or cut."""

@@ -40,7 +40,7 @@ def asks(question: Question) -> Handle:
 def shows_text(question: Callable[[State, Call], str]) -> Handle:
     def handle(call: Call) -> Answer:
         text = _registry(call).read(call, lambda state: question(state, call))
-        return Answer(text.encode(errors="surrogatepass"), V1)
+        return Answer(text.encode(errors="replace"), V1)
 
     return handle
 
@@ -110,9 +110,8 @@ def register(state: State, call: Call) -> registering.Decision:
 
 
 def registered(version: Version) -> dict[str, Any]:
-    told = answers.schema_of(State(), version)
-    del told["subject"]
-    return told
+    """Without the schema: clients keep what they sent then, in the form in which they sent it."""
+    return {"id": version.id, "version": version.version, "guid": version.content.guid}
 
 
 def delete_subject(state: State, call: Call) -> registering.Decision:

@@ -2,11 +2,13 @@
 
     live       registered; seen by everyone
     deleted    softly: kept for whoever asks for it by name, and its id still gives its schema
-    gone       for good: its record was taken away; its version may come again, its id does not while this fold lasts
+    gone       for good: its record was taken away, and with the last version that had it its id
 
 Rules:
 - An id stands for one content (text, format, references, metadata, rules), and the same content has the same id in all
   subjects.
+- An id that is gone is not given to another schema, as long as the topic remembers that it was there.
+- The fold of a compacted topic is the fold of the whole one: nothing but the last record of each key counts.
 - What does not look like a record of a registry's is passed over and counted.
 """
 
@@ -62,7 +64,7 @@ class Version(NamedTuple):
 @dataclass(slots=True)
 class State:
     subjects: dict[str, dict[int, Version]] = field(default_factory=dict)
-    ids: dict[int, Content] = field(default_factory=dict)
+    ids: dict[int, set[tuple[str, int]]] = field(default_factory=dict)  # the versions that have it, by subject
     contents: dict[Content, int] = field(default_factory=dict)
     configs: dict[str | None, dict[str, Any]] = field(default_factory=dict)
     modes: dict[str | None, str] = field(default_factory=dict)
@@ -86,30 +88,40 @@ def apply(state: State, key: bytes | None, value: bytes | None) -> None:
 
 def _apply_schema(state: State, found: Read) -> None:
     assert found.subject is not None
-    if found.value is None:
-        state.subjects.get(found.subject, {}).pop(found.version, None)
-        if not state.subjects.get(found.subject, True):
-            del state.subjects[found.subject]
-        return
     version = _version(found.subject, found.version, found.value)
-    if version is None:
+    if found.value is not None and version is None:
         state.passed_over += 1
         return
-    state.subjects.setdefault(found.subject, {})[found.version] = version
-    state.ids.setdefault(version.id, version.content)
-    state.contents.setdefault(version.content, version.id)
-    state.last_id = max(state.last_id, version.id)
+    _take_away(state, found.subject, found.version)
+    if version is not None:
+        state.subjects.setdefault(found.subject, {})[found.version] = version
+        state.ids.setdefault(version.id, set()).add((found.subject, found.version))
+        state.contents.setdefault(version.content, version.id)
+        state.last_id = max(state.last_id, version.id)
+
+
+def _take_away(state: State, subject: str, number: int) -> None:
+    old = version_at(state, subject, number)
+    if old is None:
+        return
+    del state.subjects[subject][number]
+    if not state.subjects[subject]:
+        del state.subjects[subject]
+    state.ids[old.id].discard((subject, number))
+    if not state.ids[old.id]:
+        del state.ids[old.id]
+        if state.contents.get(old.content) == old.id:
+            del state.contents[old.content]
 
 
 def _apply_deletion(state: State, kind: str, subject: str, value: dict[str, Any]) -> None:
-    versions = state.subjects.get(subject, {})
-    for number, version in list(versions.items()):
-        if kind == DELETE_SUBJECT and number <= int(value.get("version", 0)):
-            versions[number] = version._replace(deleted=True, value={**version.value, "deleted": True})
+    last = value.get("version", 0)
+    for number, version in list(state.subjects.get(subject, {}).items()):
+        if kind == DELETE_SUBJECT and isinstance(last, int) and number <= last:
+            deleted = version._replace(deleted=True, value={**version.value, "deleted": True})
+            state.subjects[subject][number] = deleted
         elif kind == CLEAR_SUBJECT and version.deleted:
-            del versions[number]
-    if not versions:
-        state.subjects.pop(subject, None)
+            _take_away(state, subject, number)
 
 
 def _put(held: dict[str | None, Any], subject: str | None, value: Any) -> None:
@@ -119,18 +131,20 @@ def _put(held: dict[str | None, Any], subject: str | None, value: Any) -> None:
         held[subject] = value
 
 
-def _version(subject: str, number: int, value: dict[str, Any]) -> Version | None:
-    identity, text = value.get("id"), value.get("schema")
-    if not isinstance(identity, int) or not isinstance(text, str):
+def _version(subject: str, number: int, value: dict[str, Any] | None) -> Version | None:
+    if value is None or not isinstance(value.get("id"), int) or not isinstance(value.get("schema"), str):
         return None
+    identity, text = value["id"], value["schema"]
     content = content_of(value.get("schemaType") or AVRO, text, value)
     return Version(subject, number, identity, content, bool(value.get("deleted")), value)
 
 
 def content_of(format: str, text: str, value: dict[str, Any]) -> Content:
+    listed = value.get("references")
     references = tuple(
-        Reference(str(one.get("name")), str(one.get("subject")), int(one.get("version", 0)))
-        for one in value.get("references") or ()
+        Reference(str(one.get("name")), str(one.get("subject")), one["version"])
+        for one in (listed if isinstance(listed, list) else ())
+        if isinstance(one, dict) and isinstance(one.get("version"), int)
     )
     return Content(format, text, references, _json(value.get("metadata")), _json(value.get("ruleSet")))
 
@@ -155,6 +169,11 @@ def all_versions(state: State, *, deleted: bool = False) -> Iterator[Version]:
 
 def version_at(state: State, subject: str, number: int) -> Version | None:
     return state.subjects.get(subject, {}).get(number)
+
+
+def content_with(state: State, identity: int) -> Content | None:
+    at = next(iter(state.ids.get(identity, ())), None)
+    return None if at is None else state.subjects[at[0]][at[1]].content
 
 
 def referrers(state: State, subject: str, number: int, *, deleted: bool) -> list[Version]:

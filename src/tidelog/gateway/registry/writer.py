@@ -45,11 +45,14 @@ PRODUCE_MAX = 11  # from 12 on, a partition is added by producing to it
 ADD_MAX = 3  # from 4 on, the request is for brokers
 END_MAX = 4  # from 5 on, every end changes the epoch
 
+# Those after the first three mean that what the broker remembers of the turn is not what we do: it is over too.
 FENCED = (
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.PRODUCER_FENCED,
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.UNKNOWN_PRODUCER_ID,
 )
 
 Record = tuple[bytes, bytes | None]

@@ -23,17 +23,26 @@ NO_FORMATS = FormatChecker(formats=())  # "format": "regex" would compile what c
 def parse(text: str, references: Mapping[str, str], *, normalize: bool = False) -> Schema:
     value = load_json(text)
     _check(value)
-    resources = {name: resource(load_json(reference)) for name, reference in references.items()}
-    root = resource(value)
-    registry: Registry[Any] = Registry().with_resources(resources.items()).with_resource(root.id() or "", root)
-    model = Model(Place(value, registry.resolver_with_root(root)))
-    _check_references(model)
+    try:
+        model = _model(value, {name: load_json(reference) for name, reference in references.items()})
+        _check_references(model)
+    except ValueError as error:  # of names that are no addresses
+        raise InvalidSchema(f"the schema refers to what is no address: {error}") from error
     whole = dumps([value, *(dict(sorted(references.items()))).items()], separators=(",", ":"), sort_keys=True)
     canonical = dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=normalize)
     return Schema(FORMAT, canonical, whole, model)
 
 
+def _model(value: Any, references: Mapping[str, Any]) -> Model:
+    resources = {name: resource(one) for name, one in references.items()}
+    root = resource(value)
+    registry: Registry[Any] = Registry().with_resources(resources.items()).with_resource(root.id() or "", root)
+    return Model(Place(value, registry.resolver_with_root(root)))
+
+
 def _check(value: Any) -> None:
+    if isinstance(value, dict) and not isinstance(value.get("$schema", ""), str):
+        raise InvalidSchema("$schema is no string; name a draft, or leave it out")
     if not isinstance(value, dict | bool):
         raise InvalidSchema(f"a JSON Schema is an object or a boolean, not {dumps(value)[:100]}; write one")
     validator = validator_for(value, default=Draft7Validator)

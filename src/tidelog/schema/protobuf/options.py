@@ -106,7 +106,10 @@ def _keep_number(kept: pb.UninterpretedOption, text: str, minus: bool) -> None:
     elif whole is not None and minus and -whole >= INT64_MIN:
         kept.negative_int_value = -whole
     else:
-        kept.double_value = float(text.rstrip("fF")) * (-1 if minus else 1)
+        try:
+            kept.double_value = float(text.rstrip("fF")) * (-1 if minus else 1)
+        except ValueError:
+            raise InvalidSchema(f"the number {text[:50]} is too large; write a smaller one") from None
 
 
 def _aggregate(at: _Grammar) -> str:

@@ -56,9 +56,12 @@ def read_any(text: str) -> pb.FileDescriptorProto:
     except ValueError:
         return read(text)
     try:
-        return pb.FileDescriptorProto.FromString(data)
+        file = pb.FileDescriptorProto.FromString(data)
     except DecodeError as error:
         raise InvalidSchema("the schema is neither the text of a .proto file nor a descriptor in base64") from error
+    if not (file.message_type or file.enum_type or file.extension or file.service or file.dependency):
+        raise InvalidSchema("the descriptor describes nothing; send that of a .proto file")
+    return file
 
 
 def bare(file: pb.FileDescriptorProto) -> pb.FileDescriptorProto:
