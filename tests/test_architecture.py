@@ -62,6 +62,7 @@ PURE = (
     "broker/decision.py",
     "broker/topic_changes.py",
     "broker/config_changes.py",
+    "broker/slow_consumers.py",
     "broker/access/acls.py",
     "broker/access/changes.py",
     "broker/access/checks.py",

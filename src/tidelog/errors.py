@@ -19,6 +19,7 @@
     ├── ListenError                the machine's: an address that is taken, or not its own
     └── StorageError               the disk's
         ├── DataFolderError        a folder that is locked, newer than this version, or not ours
+        ├── BackupError            a backup that is damaged, unfinished or not ours, or cannot be taken now
         ├── HoleError              a bad batch at or below the synced offset
         ├── DiskFullError          no room for an append
         └── OfflineError           a partition whose sync failed; it is offline until recovery
@@ -112,6 +113,10 @@ class StorageError(TidelogError):
 
 
 class DataFolderError(StorageError):
+    pass
+
+
+class BackupError(StorageError):
     pass
 
 

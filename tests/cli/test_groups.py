@@ -103,10 +103,33 @@ def test_groups_are_listed_with_their_lag(tidelog: Command, topic: str, group: s
     assert line.split() == [group, "classic", "Empty", "1", "2", "14"]
     assert tidelog.ok("groups", f"{group[:6]}*", "--quiet").lines == [group]
     described = tidelog.ok("groups", "describe", group).out
-    assert [line.split() for line in described.splitlines() if line.startswith(topic)] == [
-        [topic, "0", "3", "10", "7", "-"],
-        [topic, "1", "3", "10", "7", "-"],
+    assert [line.split()[:5] for line in described.splitlines() if line.startswith(topic)] == [
+        [topic, "0", "3", "10", "7"],
+        [topic, "1", "3", "10", "7"],
     ]
+
+
+@proves("T8", "T10")
+def test_a_group_is_described_with_its_lag_in_bytes_and_time_and_the_time_left(
+    tidelog: Command, topic: str, group: str
+) -> None:
+    tidelog.ok("topics", "create", topic, "--set", "retention.ms=86400000")
+    tidelog.ok("produce", topic, stdin="\n".join("x" * 100 for _ in range(10)))
+    tidelog.ok("reset", group, topic, "--to", "4", "--yes")
+    (described,) = tidelog.ok("groups", "describe", group, "--json").json
+    (one,) = described["partitions"]
+    assert (one["committed"], one["end"], one["lag"], one["lost"]) == (4, 10, 6, 0)
+    assert one["bytes"] > 0
+    assert 0 <= one["age_ms"] < 600_000
+    assert 86_400_000 - 600_000 < one["left_ms"] <= 86_400_000
+    header, line = (
+        line for line in tidelog.ok("groups", "describe", group).lines if line.split()[-1:] in (["CLIENT"], ["-"])
+    )
+    assert header.split() == ["TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "BYTES", "AGE", "TIME", "LEFT", "CLIENT"]
+    assert "23h 5" in line or " 1d " in line
+    tidelog.ok("topics", "alter", topic, "--set", "retention.ms=-1")
+    (described,) = tidelog.ok("groups", "describe", group, "--json").json
+    assert described["partitions"][0]["left_ms"] is None
 
 
 @proves("T7", "T10")

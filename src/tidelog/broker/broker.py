@@ -45,7 +45,7 @@ from tidelog.errors import OfflineError, StorageError
 from tidelog.log.commit import Committer
 from tidelog.log.files import Files
 from tidelog.log.folder import DataFolder
-from tidelog.log.log import Log
+from tidelog.log.log import CleanMark, Log
 from tidelog.log.settings import FOREVER, LogSettings
 from tidelog.logger import Logger
 from tidelog.wire.error_code import ErrorCode
@@ -219,6 +219,14 @@ class Broker:
         """Every partition of every topic that there is now, open or not."""
         for topic in list(self.topics.by_name.values()):
             yield from ((topic.name, index) for index in range(topic.partitions))
+
+    def partition_marks(self) -> Mapping[str, CleanMark | None]:
+        """Where each partition ends now, by the name of its folder; None: it must be loaded to know."""
+        return self._partitions.marks()
+
+    @property
+    def files(self) -> Files:
+        return self._files
 
     @property
     def cluster_id(self) -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tidelog.log.compaction.compactor import Pass, Turn
 
 CHECKED_A_TURN = 200
+REST_S = 1.0
 TURN_BYTES = 4 << 20  # read between two looks at whether somebody else needs the thread
 
 
@@ -33,11 +34,12 @@ class Cleaner:
         self._next_walk_s = 0.0
         self._compacting: Partition | None = None
         self._left = 0
+        self.rests = False  # set by whoever needs segments as they are (cutting.py): what is begun goes no further
         self._begun_ms = 0  # when the pass that is under way began
 
     def turn(self, now_s: float) -> None:
         """Once a second."""
-        if self._compacting is not None or not self._broker.config.flag("log.cleaner.enable"):
+        if self.rests or self._compacting is not None or not self._broker.config.flag("log.cleaner.enable"):
             return
         if self._walk is None:
             if now_s < self._next_walk_s:
@@ -66,6 +68,9 @@ class Cleaner:
     def _compact(self, partition: Partition) -> None:
         if partition.dropped:
             self._compacting = None
+            return
+        if self.rests:
+            self._broker.scheduler.call_later(REST_S, partial(self._compact, partition))
             return
         key_bytes = self._broker.config.int("log.cleaner.dedupe.buffer.size")
         partition.log.compact(self._broker.now().wall_ms, TURN_BYTES, partial(self._told, partition), key_bytes)

@@ -4,6 +4,7 @@
     retention    every partition, open or not, a few at each turn          every log.retention.check.interval.ms
     compaction   partitions with cleanup.policy=compact (cleaner.py)       every log.cleaner.backoff.ms
     watch        groups that retention is about to overtake (watch.py)     every WALK_EVERY_S
+    cut          for a backup that asks where partitions end (cutting.py)  at once
     scrub        old bytes are checked before somebody needs them          SCRUB_BYTES a turn, round and round
     disk         free bytes, and hours until it is full at this rate       every DISK_LOOK_S; warns below DISK_WARNING_H
 
@@ -21,6 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.broker.cleaner import Cleaner
+from tidelog.broker.cutting import Cutting
 from tidelog.broker.decision import Instant
 from tidelog.errors import StorageError
 
@@ -66,6 +68,7 @@ class Housekeeping:
         self._broker = broker
         self._cleaner = Cleaner(broker)
         self._watch: Watch | None = None
+        self._cutting = Cutting(broker, self._cleaner)
         self._retention_walk: Iterator[tuple[str, int]] | None = None
         self._next_retention_s = 0.0
         self._scrub_walk: Iterator[tuple[str, int]] = iter(())
@@ -95,6 +98,7 @@ class Housekeeping:
         self._look_at_disk(now.monotonic_ms / 1000)
         self._cleaner.turn(now.monotonic_ms / 1000)
         self._watch_groups(now)
+        self._cutting.turn()
         self._scrub()
 
     def _watch_groups(self, now: Instant) -> None:

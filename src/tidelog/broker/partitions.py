@@ -153,6 +153,14 @@ class Partitions:
         except OSError as error:
             self._logger.error("folder not removed", path=path, error=error)
 
+    def marks(self) -> dict[str, CleanMark | None]:
+        """Where each one ends now, by the name of its folder; None: it must be loaded to know."""
+        marks = dict(self._marks)
+        for partition in self:
+            name = partition_name(partition.topic_id, partition.index)
+            marks[name] = partition.log.mark() if partition.log.known else None
+        return marks
+
     def leave(self) -> None:
         """After the committer has stopped: marks how each partition was left, also those that were never opened."""
         marks = dict(self._marks)

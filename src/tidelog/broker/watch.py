@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.broker.decision import Instant
+from tidelog.broker.names import is_internal
 from tidelog.broker.slow_consumers import (
     LOST,
     Episode,
@@ -124,7 +125,8 @@ class Watch:
         offsets = self._broker.groups.offsets
         for group in list(offsets):
             for (topic, index), committed in list(offsets.get(group, {}).items()):
-                yield Place(group, topic, index), committed.offset
+                if not is_internal(topic):  # the broker cuts its own as it likes
+                    yield Place(group, topic, index), committed.offset
 
     def _gather(self, now: Instant) -> list[Look]:
         """The next ones that may be in trouble, without looking at the disk."""
@@ -185,7 +187,10 @@ class Watch:
         before = self._episodes.get(place)
         threshold = threshold_ms(self._broker.config.values["tidelog.retention.warning.ms"], settings)  # type: ignore[arg-type]
         after = judge(before, Found(unread.lost, left), threshold, now.wall_ms)
-        if after == before or (before is None and len(self._episodes) >= EPISODES_MAX):
+        if before is None and after is not None and len(self._episodes) >= EPISODES_MAX:
+            self._broker.logger.seldom("more groups lag than are remembered", episodes=EPISODES_MAX)
+            return None
+        if after == before:
             return None
         return place, after, None if after is None else _told(after, look, unread, left, now.wall_ms)
 

@@ -7,16 +7,17 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from tidelog.cli import options as command
-from tidelog.cli.terminal import confirm, paint, show_json, show_table
+from tidelog.cli.terminal import confirm, paint, show_json, show_table, size_text, span_text
 from tidelog.errors import UsageError
 
 if TYPE_CHECKING:
     from tidelog.client.admin.groups import Group, Lag
     from tidelog.client.cluster import Cluster
+    from tidelog.client.lag import Unread
 
 EXAMPLES = """\
   tidelog groups                        every group, its state and its lag
-  tidelog groups describe billing       members, and lag by partition
+  tidelog groups describe billing       members, lag by partition, and the time left until retention takes it
   tidelog groups delete billing --yes
   tidelog reset billing orders --to earliest      (see `tidelog reset --help`)
 """
@@ -82,12 +83,13 @@ def totals(lags: list[Lag]) -> dict[str, int | None]:
 
 
 def describe(cluster: Cluster, options: Namespace) -> int:
+    from tidelog.client import lag
     from tidelog.client.admin import groups
 
     described = []
     for name in options.names:
         group = groups.describe(cluster, name)
-        described.append(description(group, groups.lag(cluster, name)))
+        described.append(description(group, lag.of_group(cluster, name)))
     if options.json:
         show_json(described)
         return 0
@@ -98,14 +100,24 @@ def describe(cluster: Cluster, options: Namespace) -> int:
     return 0
 
 
-def description(group: Group, lags: list[Lag]) -> dict[str, Any]:
+def description(group: Group, unread: list[Unread]) -> dict[str, Any]:
     reader = {at: member.client_id for member in group.members for at in member.assigned}
     partitions = {
-        lag.at: {"committed": lag.committed, "end": lag.end, "lag": lag.records, "client": reader.get(lag.at)}
-        for lag in lags
+        one.at: {
+            "committed": one.committed,
+            "end": one.end,
+            "lag": one.records,
+            "bytes": one.bytes,
+            "age_ms": one.age_ms,
+            "left_ms": one.left_ms,
+            "lost": one.lost,
+            "client": reader.get(one.at),
+        }
+        for one in unread
     }
     for at, client in reader.items():
-        partitions.setdefault(at, {"committed": None, "end": None, "lag": None, "client": client})
+        nothing = dict.fromkeys(("committed", "end", "lag", "bytes", "age_ms", "left_ms"))
+        partitions.setdefault(at, {**nothing, "lost": 0, "client": client})
     return {
         "group": group.group,
         "kind": group.kind,
@@ -131,12 +143,29 @@ def show_description(one: dict[str, Any]) -> None:
     print(f"coordinator  {one['coordinator']}" + (f"    assignor  {one['assignor']}" if one["assignor"] else ""))
     if one["partitions"]:
         print()
-        columns = ("topic", "partition", "committed", "end", "lag", "client")
-        show_table(columns, [tuple(line[name] for name in columns) for line in one["partitions"]])
+        show_partitions(one["partitions"])
     if one["members"]:
         print()
         rows = [(m["client"], m["host"], m["member"], m["instance"], len(m["partitions"])) for m in one["members"]]
         show_table(("client", "host", "member", "instance", "partitions"), rows)
+
+
+def show_partitions(partitions: list[dict[str, Any]]) -> None:
+    """What was lost has a column only where something was."""
+    plain = ("topic", "partition", "committed", "end", "lag")
+    lost = ("lost",) if any(line["lost"] for line in partitions) else ()
+    rows = [
+        (
+            *(line[name] for name in plain),
+            size_text(line["bytes"]) if line["bytes"] is not None else None,
+            span_text(line["age_ms"]) if line["age_ms"] is not None else None,
+            span_text(line["left_ms"]) if line["left_ms"] is not None else None,
+            *(line[name] for name in lost),
+            line["client"],
+        )
+        for line in partitions
+    ]
+    show_table((*plain, "bytes", "age", "time left", *lost, "client"), rows)
 
 
 def delete(cluster: Cluster, options: Namespace) -> int:

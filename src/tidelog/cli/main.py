@@ -26,6 +26,9 @@ COMMANDS = {
     "quotas": "how much users and client ids may use",
     "gateway": "serve HTTP beside a broker: health, metrics, and every other route",
     "doctor": "check this machine: ports, disk, limits, clock, codec, Java",
+    "backup": "copy a broker's data folder as it is at one instant, while the broker runs",
+    "restore": "make a new data folder from a backup",
+    "verify": "check every file and every batch of a backup",
     "repair": "show, and skip, what was lost in a stopped broker's partition",
     "completion": "print a completion script for bash, zsh or fish",
 }

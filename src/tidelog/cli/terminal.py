@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
 CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 COLUMN_GAP = "  "
 SIZE_UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
+PROGRESS_EVERY_S = 0.2
+PROGRESS_LINE_EVERY_S = 10.0  # where nobody watches
+SPAN_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 
 def colours(stream: TextIO | None = None) -> bool:
@@ -80,3 +84,49 @@ def size_text(size: int) -> str:
             break
         amount /= 1000
     return f"{size} B" if unit == "B" else f"{amount:.1f} {unit}"
+
+
+def span_text(ms: int) -> str:
+    """A length of time in its two largest units: 6d 4h, 12m 5s."""
+    left, parts = max(0, ms) // 1000, []
+    for unit, seconds in SPAN_UNITS:
+        if left >= seconds or unit == "s":
+            parts.append((left // seconds, unit))
+            left %= seconds
+        elif parts:
+            break
+    shown = [f"{amount}{unit}" for number, (amount, unit) in enumerate(parts[:2]) if amount or not number]
+    return " ".join(shown)
+
+
+def time_text(ms: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(ms / 1000)) + " UTC"
+
+
+class Progress:
+    """How far a long piece of work is, on standard error: one line that changes, or now and then one in a log."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._watched = sys.stderr.isatty()
+        self._next = time.monotonic() + (0 if self._watched else PROGRESS_LINE_EVERY_S)
+        self._shown = False
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown and self._watched:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + (PROGRESS_EVERY_S if self._watched else PROGRESS_LINE_EVERY_S)
+        self._shown = True
+        percent = 100 * done // total if total else 100
+        line = f"{self._what}: {size_text(done)} of {size_text(total)}, {percent} %"
+        print(
+            f"\r\x1b[K{line}" if self._watched else line, end="" if self._watched else "\n", file=sys.stderr, flush=True
+        )

@@ -7,6 +7,7 @@
                                   "crc 8a3fe1c0", the CRC-32C of the first line in hex
     DIR/ID-INDEX/                 one partition, by its topic's id in hex: a topic made anew has a folder of its own
     DIR/TOPIC.OFFSET.fold         a snapshot of an internal topic (written by the broker)
+    DIR/backup.deleted/           second names of files, while a backup is taken, which locks it
 
 States of `clean`, and who sets them: `leave` writes it after everything is synced; `take_marks` removes it,
 durably, before anything else is written. So a mark that is there is true, and after an unclean stop there is none:
@@ -30,6 +31,7 @@ from tidelog.record.codec import crc32c
 
 VERSION = 1
 LOCK, FORMAT, CLEAN = "lock", "format", "clean"
+BACKUP = "backup" + DELETED_SUFFIX
 ID_HEX_DIGITS = 32
 EXPECTED = (LOCK, FORMAT + TEMPORARY, "lost+found")  # in a folder that was never begun
 
@@ -74,10 +76,14 @@ class DataFolder:
         self._lock = lock
 
     def _check_format(self) -> None:
+        if not self.read_format():
+            self._begin()
+
+    def read_format(self) -> bool:
+        """False when there is none yet; raises when it is not ours to read."""
         content = read_file(self._files, f"{self.path}/{FORMAT}")
         if content is None:
-            self._begin()
-            return
+            return False
         found = _parse(content, f"{self.path}/{FORMAT}")
         if found["v"] > VERSION:
             raise DataFolderError(
@@ -86,6 +92,7 @@ class DataFolder:
         if not isinstance(found.get("cluster_id"), str):
             raise DataFolderError(f"{self.path}/{FORMAT} is damaged; restore the data folder from a backup")
         self.cluster_id = found["cluster_id"]
+        return True
 
     def _begin(self) -> None:
         foreign = [name for name, _ in self._files.list(self.path) if name not in EXPECTED]
@@ -115,6 +122,12 @@ class DataFolder:
         self._files.sync_folder(self.path)
         return marks
 
+    def read_marks(self) -> dict[str, CleanMark | None]:
+        """The same, and they stay."""
+        path = f"{self.path}/{CLEAN}"
+        content = read_file(self._files, path)
+        return _parse_marks(content, path) if content is not None else {}
+
     def leave(self, marks: Mapping[str, CleanMark | None]) -> None:
         """After the last write: the next start need not look at these partitions before they are used."""
         self._files.sync_all(self.path)
@@ -137,7 +150,7 @@ class DataFolder:
     def remove_left_overs(self) -> None:
         """Folders of deleted partitions that a crash left half removed. Whoever else removes one does not matter."""
         for name, _ in self._files.list(self.path):
-            if name.endswith(DELETED_SUFFIX):
+            if name.endswith(DELETED_SUFFIX) and not (name == BACKUP and _is_locked(f"{self.path}/{name}")):
                 gone = f"{self.path}/{name}"
                 with suppress(FileNotFoundError):
                     remove_files(self._files, [f"{gone}/{entry.name}" for entry in self._files.list(gone)])
@@ -166,6 +179,18 @@ def _parse_marks(content: bytes, path: str) -> dict[str, CleanMark | None]:
         return {name: CleanMark(*mark) if mark is not None else None for name, mark in found["partitions"].items()}
     except (KeyError, TypeError, AttributeError):
         return {}
+
+
+def _is_locked(folder: str) -> bool:
+    """Whether a backup is under way, which holds files there by second names."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 def _checksum(line: bytes) -> bytes:

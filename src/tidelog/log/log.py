@@ -565,6 +565,15 @@ class Log:
             return self._upkeep.pass_holes()
         return tuple(hole for hole in self.holes if not hole.passed)
 
+    def mark(self) -> CleanMark:
+        """Where it ends now, also what is still on its way to the disk. It must be known."""
+        if not self.loaded:
+            assert self._clean is not None, "it must be loaded to know"
+            return self._clean
+        segments = self._reading.segments
+        position = segments[-1].end if segments else NO_POSITION
+        return CleanMark(self.start_offset, self.end_offset, self.leader_epoch, self.size_bytes, position)
+
     def close(self) -> CleanMark | None:
         """After the committer has stopped: leaves the folder so that the next start need not look at it.
 

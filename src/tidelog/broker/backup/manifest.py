@@ -1,0 +1,130 @@
+"""What a backup says of itself: the file `manifest` in its folder.
+
+    DIR/manifest          one line of JSON, as below, then "crc 8a3fe1c0", the CRC-32C of that line in hex
+    DIR/tree-N/           a data folder without `lock`, `format` and `clean`, as a clean stop would have left it
+    DIR/tree-N.tmp/       one that is being made, or that was when a backup was killed; the next backup removes it
+
+    {"v":1,"kind":"tidelog backup","tidelog":VERSION,"cluster_id":ID,"at_ms":MS,"tree":"tree-N",
+     "partitions":[{"folder":"ID-INDEX","topic":T,"partition":P,"start":N,"end":N,"epoch":N,"size":BYTES,"position":N,
+                    "files":[[NAME,BYTES,CRC],...],"holes":[[FIRST,END,SEGMENT,POSITION,END POSITION,PASSED,WHY],...]},
+                   ...],
+     "folds":[[NAME,BYTES,CRC],...]}
+
+Rules:
+- The manifest is written last, durably, when all that it lists is. So a folder with a manifest has a whole backup, and
+  a backup that fails or is killed leaves the one before as it was.
+- `at_ms` is the instant of the cut. A partition has every record from `start` up to and without `end`, but for those in
+  its holes, which were damaged where they came from.
+- CRC is the CRC-32C of a file's bytes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tidelog.broker.backup.cut import with_checksum, without_checksum
+from tidelog.errors import BackupError
+from tidelog.log.facts import Hole
+from tidelog.log.files import Files, replace_file
+from tidelog.log.log import CleanMark
+
+VERSION = 1
+KIND = "tidelog backup"
+MANIFEST = "manifest"
+TREE, TEMPORARY = "tree-", ".tmp"
+
+
+class Kept(NamedTuple):
+    """A file of a backup."""
+
+    name: str
+    size: int
+    crc: int
+
+
+class Partition(NamedTuple):
+    folder: str
+    topic: str
+    partition: int
+    mark: CleanMark
+    files: tuple[Kept, ...]
+    holes: tuple[Hole, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(kept.size for kept in self.files)
+
+
+class Manifest(NamedTuple):
+    tidelog: str
+    cluster_id: str
+    at_ms: int
+    tree: str
+    partitions: tuple[Partition, ...]
+    folds: tuple[Kept, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(one.bytes for one in self.partitions) + sum(kept.size for kept in self.folds)
+
+    @property
+    def holes(self) -> list[tuple[Partition, Hole]]:
+        return [(one, hole) for one in self.partitions for hole in one.holes]
+
+
+def write(files: Files, folder: str, manifest: Manifest) -> None:
+    content = {
+        "v": VERSION,
+        "kind": KIND,
+        **manifest._asdict(),
+        "partitions": [_partition_json(one) for one in manifest.partitions],
+    }
+    replace_file(files, f"{folder}/{MANIFEST}", with_checksum(content), mode=0o600)
+
+
+def read(folder: str) -> Manifest:
+    """Of a whole backup; what is none is refused by name."""
+    path = Path(folder, MANIFEST)
+    if not path.is_file():
+        raise BackupError(_why_none(folder))
+    content = path.read_bytes()
+    found = without_checksum(content)
+    if not isinstance(found, dict):
+        raise BackupError(f"{folder}/{MANIFEST} is damaged; take the backup anew, or use another one")
+    if found.get("kind") != KIND:
+        raise BackupError(f"{folder}/{MANIFEST} is not of a Tidelog backup; name the folder of one")
+    if found["v"] > VERSION:
+        raise BackupError(f"{folder} is a backup of format {found['v']}, newer than {VERSION}; use the newer Tidelog")
+    partitions = tuple(_parse_partition(one) for one in found["partitions"])
+    folds = tuple(Kept(*kept) for kept in found["folds"])
+    return Manifest(found["tidelog"], found["cluster_id"], found["at_ms"], found["tree"], partitions, folds)
+
+
+def _why_none(folder: str) -> str:
+    if not Path(folder).is_dir():
+        return f"there is no folder {folder}; name that of a backup"
+    if any(path.name.startswith(TREE) for path in Path(folder).iterdir()):
+        return f"{folder} is a backup that was never finished; take it again"
+    return f"{folder} is not a backup: it has no file {MANIFEST!r}"
+
+
+def _partition_json(one: Partition) -> dict[str, Any]:
+    return {
+        "folder": one.folder,
+        "topic": one.topic,
+        "partition": one.partition,
+        "start": one.mark.start_offset,
+        "end": one.mark.end_offset,
+        "epoch": one.mark.leader_epoch,
+        "size": one.mark.size_bytes,
+        "position": one.mark.position,
+        "files": one.files,
+        "holes": one.holes,
+    }
+
+
+def _parse_partition(one: dict[str, Any]) -> Partition:
+    mark = CleanMark(one["start"], one["end"], one["epoch"], one["size"], one["position"])
+    files = tuple(Kept(*kept) for kept in one["files"])
+    return Partition(one["folder"], one["topic"], one["partition"], mark, files, tuple(Hole(*h) for h in one["holes"]))

@@ -1,0 +1,88 @@
+"""A backup becomes a data folder again: a new one, which a broker then opens as after a clean stop.
+
+Every file is copied, with its checksum computed on the way; the first one that is not what the manifest says ends it,
+and what was made is removed. The file `format` comes last, when all else is synced: a broker refuses a folder without
+it, so a restore that was killed half-way is never taken for data.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from json import dumps
+from pathlib import Path
+
+from tidelog.broker.backup import manifest as manifest_file
+from tidelog.broker.backup.manifest import Kept, Manifest
+from tidelog.errors import BackupError, DataFolderError
+from tidelog.log.files import Files, replace_file, write_fully
+from tidelog.log.folder import FORMAT, VERSION, DataFolder
+from tidelog.record.codec import crc32c
+
+COPY_WINDOW = 4 << 20
+
+Progress = Callable[[int, int], None]
+
+
+def restore(backup: str, data: str, files: Files, progress: Progress) -> Manifest:
+    backup, data = backup.rstrip("/") or "/", data.rstrip("/") or "/"
+    found = manifest_file.read(backup)
+    if Path(data).exists() and (not Path(data).is_dir() or any(Path(data).iterdir())):
+        raise DataFolderError(
+            f"{data} is there and not empty; restore to a new folder (one that a restore left half-way can be removed)"
+        )
+    made = not Path(data).exists()
+    try:
+        Path(data).mkdir(mode=0o700, exist_ok=True)
+        _Restoring(backup, data, files, progress, found).run()
+    except BaseException:
+        shutil.rmtree(data, ignore_errors=True)
+        if not made:
+            Path(data).mkdir(exist_ok=True)
+        raise
+    return found
+
+
+class _Restoring:
+    def __init__(self, backup: str, data: str, files: Files, progress: Progress, manifest: Manifest) -> None:
+        self._tree = f"{backup}/{manifest.tree}"
+        self._data = data
+        self._files = files
+        self._progress = progress
+        self._manifest = manifest
+        self._done = 0
+
+    def run(self) -> None:
+        for one in self._manifest.partitions:
+            self._files.make_folder(f"{self._data}/{one.folder}")
+            for kept in one.files:
+                self._copy(one.folder, kept)
+        for kept in self._manifest.folds:
+            self._copy(".", kept)
+        marks = {one.folder: one.mark for one in self._manifest.partitions}
+        DataFolder(self._data, self._files).leave(marks)
+        content = dumps({"v": VERSION, "cluster_id": self._manifest.cluster_id}) + "\n"
+        replace_file(self._files, f"{self._data}/{FORMAT}", content.encode())
+        self._files.sync_folder(str(Path(self._data).resolve().parent))
+
+    def _copy(self, folder: str, kept: Kept) -> None:
+        name = f"{folder}/{kept.name}"
+        try:
+            source = os.open(f"{self._tree}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise BackupError(f"{self._tree}/{name} is missing; the backup is damaged, use another one") from None
+        target = self._files.open(f"{self._data}/{name}", create=True)
+        try:
+            crc = position = 0
+            while data := os.pread(source, COPY_WINDOW, position):
+                write_fully(self._files, target, data, position)
+                crc = crc32c(data, crc)
+                position += len(data)
+                self._done += len(data)
+                self._progress(self._done, self._manifest.bytes)
+        finally:
+            os.close(source)
+            self._files.close(target)
+        if (position, crc) != (kept.size, kept.crc):
+            raise BackupError(f"{self._tree}/{name} is not what was backed up; the backup is damaged, use another one")

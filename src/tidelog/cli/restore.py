@@ -1,0 +1,38 @@
+"""`tidelog restore DIR --data NEW`: a data folder from a backup, for a broker to be started on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tidelog.cli import options as command
+from tidelog.cli.backup import show_partitions, summary, warn_of_holes
+from tidelog.cli.terminal import Progress, show_json, time_text
+
+EXAMPLES = """\
+  tidelog restore /backups/today --data /var/lib/tidelog-new
+  tidelog up --data /var/lib/tidelog-new
+"""
+
+
+def parser() -> command.Parser:
+    made = command.command_parser("restore", "Make a new data folder from a backup, checking every file.", EXAMPLES)
+    made.add_argument("folder", metavar="DIR", type=Path, help="the backup")
+    made.add_argument("--data", metavar="DIR", type=Path, required=True, help="the new data folder")
+    command.add_json(made)
+    return made
+
+
+def run(arguments: list[str]) -> int:
+    from tidelog.broker.backup.restoring import restore
+    from tidelog.log.files import RealFiles
+
+    options = command.parse(parser(), arguments)
+    with Progress("restore") as progress:
+        found = restore(str(options.folder), str(options.data), RealFiles(), progress)
+    if options.json:
+        show_json(summary(found))
+    else:
+        show_partitions(found)
+        print(f"{options.data} has what there was at {time_text(found.at_ms)}; tidelog up --data {options.data}")
+    warn_of_holes(found)
+    return 0

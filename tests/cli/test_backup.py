@@ -1,0 +1,85 @@
+"""`tidelog backup`, `verify` and `restore` as an operator runs them, beside a broker that goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cli.command import Command
+from proving import proves
+from tidelog.broker.embedded import Broker
+
+if TYPE_CHECKING:
+    from tidelog.testing.broker import TestBroker
+
+
+@proves("T6")
+def test_a_running_broker_is_backed_up_and_comes_back_elsewhere(
+    tidelog_broker: TestBroker, nowhere: Command, tmp_path: Path
+) -> None:
+    data, saved, new = str(tidelog_broker.data), str(tmp_path / "saved"), str(tmp_path / "new")
+    tidelog_broker.create_topic("orders", partitions=2)
+    tidelog_broker.produce("orders", ["a", "b", "c"], partition=1)
+    taken = nowhere.ok("backup", saved, "--data", data)
+    assert [line.split()[:5] for line in taken.lines if line.startswith("orders")] == [["orders", "1", "0", "3", "1"]]
+    assert re.fullmatch(rf"{saved} is a backup as of [-0-9]+ [:0-9]+ UTC: .* in \d+\.\d s", taken.lines[-1]), taken.out
+    assert "is whole: " in nowhere.ok("verify", saved).out
+    tidelog_broker.produce("orders", ["d"], partition=1)
+    restored = nowhere.ok("restore", saved, "--data", new)
+    assert restored.lines[-1].endswith(f"; tidelog up --data {new}")
+    with Broker(new) as again:
+        tailed = Command(again.bootstrap).ok("tail", "orders", "--from", "earliest", "--values")
+        assert tailed.lines == ["a", "b", "c"]
+    assert len(tidelog_broker.records("orders")) == 4
+
+
+@proves("T6")
+def test_json_states_the_offsets_of_every_partition(
+    tidelog_broker: TestBroker, nowhere: Command, tmp_path: Path
+) -> None:
+    data, saved = str(tidelog_broker.data), str(tmp_path / "saved")
+    tidelog_broker.produce("orders", ["a", "b", "c"])
+    taken = nowhere.ok("backup", saved, "--data", data, "--json").json
+    (orders,) = [one for one in taken["partitions"] if one["topic"] == "orders"]
+    assert (orders["partition"], orders["start"], orders["end"], orders["holes"]) == (0, 0, 3, [])
+    assert taken["taken_over"] == 0 and taken["bytes"] > 0
+    verified = nowhere.ok("verify", saved, "--json").json
+    assert verified["faults"] == [] and verified["partitions"] == taken["partitions"]
+    assert nowhere.ok("restore", saved, "--data", str(tmp_path / "new"), "--json").json["at_ms"] == taken["at_ms"]
+
+
+@proves("T6")
+def test_damage_is_exit_code_1_and_a_wrong_folder_is_said(
+    tidelog_broker: TestBroker, nowhere: Command, tmp_path: Path
+) -> None:
+    data, saved = str(tidelog_broker.data), str(tmp_path / "saved")
+    tidelog_broker.produce("orders", ["a", "b", "c"])
+    nowhere.ok("backup", saved, "--data", data)
+    manifest = json.loads(Path(saved, "manifest").read_bytes().splitlines()[0])
+    (folder,) = [one["folder"] for one in manifest["partitions"] if one["topic"] == "orders"]
+    (log,) = Path(saved, manifest["tree"], folder).glob("*.log")
+    log.write_bytes(log.read_bytes()[:-1])
+    damaged = nowhere("verify", saved)
+    assert damaged.code == 1 and "is damaged; use another one" in damaged.out and log.name in damaged.out
+    refused = nowhere("restore", saved, "--data", str(tmp_path / "new"))
+    assert refused.code == 1 and "the backup is damaged" in refused.err
+    assert nowhere("restore", saved).code == 2
+    assert "is not a broker's data folder" in nowhere("backup", str(tmp_path / "x"), "--data", str(tmp_path)).err
+
+
+@proves("T6")
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
+def test_only_who_may_write_the_data_folder_may_ask_for_a_cut(
+    tidelog_broker: TestBroker, nowhere: Command, tmp_path: Path
+) -> None:
+    tidelog_broker.data.chmod(0o500)
+    try:
+        refused = nowhere("backup", str(tmp_path / "saved"), "--data", str(tidelog_broker.data))
+    finally:
+        tidelog_broker.data.chmod(0o755)
+    assert refused.code == 1 and "permission denied" in refused.err
