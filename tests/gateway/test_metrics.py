@@ -57,6 +57,7 @@ def used(broker: tidelog.Broker) -> Iterator[Cluster]:
         topics.delete_records(cluster, {at: 2})
         groups.commit(cluster, "readers", {at: 4})
         groups.commit(cluster, STRANGE_GROUP, {at: 10})
+        groups.commit(cluster, "early", {at: 0})
         yield cluster
 
 
@@ -75,7 +76,11 @@ def test_topics_and_groups_are_as_they_are(used: Cluster, client: Client, accept
     assert value(samples, "tidelog_group_committed_offset", group="readers", **first) == 4
     assert value(samples, "tidelog_group_lag_records", group="readers", **first) == 6
     assert value(samples, "tidelog_group_lag_records", group=STRANGE_GROUP, **first) == 0
-    assert value(samples, "tidelog_groups", state="Empty") == 2
+    assert value(samples, "tidelog_group_lag_bytes", group="readers", **first) > 600
+    assert 0 <= value(samples, "tidelog_group_lag_seconds", group="readers", **first) < 600
+    assert value(samples, "tidelog_group_retention_left_seconds", group="readers", **first) > 600_000
+    assert value(samples, "tidelog_group_lost_records", group="early", **first) == 2
+    assert value(samples, "tidelog_groups", state="Empty") == 3
     assert value(samples, "tidelog_brokers") == 1
     assert value(samples, "tidelog_partitions_without_leader") == 0
     for part in ("topics", "sizes", "groups", "brokers"):

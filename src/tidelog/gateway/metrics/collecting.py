@@ -11,8 +11,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tidelog.client import lag
 from tidelog.client.admin import brokers, groups
 from tidelog.client.cluster import Cluster
+from tidelog.client.lag import Unread
 from tidelog.client.metadata import NO_LEADER, Metadata, TopicPartition, by_topic
 from tidelog.client.offsets import EARLIEST, LATEST
 from tidelog.errors import BrokerError
@@ -38,7 +40,6 @@ def collect(cluster: Cluster) -> Found:
     found: Found = defaultdict(list)
     failed = found[table.SCRAPE_FAILED]
     metadata = cluster.retry(lambda: cluster.ask_metadata(None))
-    ends: Offsets = {}
 
     def part(name: str, gather: Callable[[], object]) -> None:
         try:
@@ -49,22 +50,21 @@ def collect(cluster: Cluster) -> Found:
                 raise
             failed.append(((name,), 1))
 
-    part("topics", lambda: _topics(cluster, metadata, found, ends))
+    part("topics", lambda: _topics(cluster, metadata, found))
     part("sizes", lambda: _sizes(cluster, found))
-    part("groups", lambda: _groups(cluster, found, ends))
+    part("groups", lambda: _groups(cluster, found))
     part("brokers", lambda: _brokers(cluster, metadata, found))
     found[table.SCRAPE_SECONDS].append(((), round(time.monotonic() - started, 6)))
     return {metric: found[metric] for metric in table.METRICS if metric in found}
 
 
-def _topics(cluster: Cluster, metadata: Metadata, found: Found, ends: Offsets) -> None:
+def _topics(cluster: Cluster, metadata: Metadata, found: Found) -> None:
     places = [TopicPartition(name, index) for name, topic in metadata.topics.items() for index in topic.partitions]
     led = [at for at in places if metadata.topics[at.topic].partitions[at.partition].leader != NO_LEADER]
     found[table.LEADERLESS].append(((), len(places) - len(led)))
     for name, topic in sorted(metadata.topics.items()):
         found[table.TOPIC_PARTITIONS].append(((name,), len(topic.partitions)))
-    ends.update(_offsets(cluster, metadata, led, LATEST))
-    found[table.END_OFFSET] += _by_partition(ends)
+    found[table.END_OFFSET] += _by_partition(_offsets(cluster, metadata, led, LATEST))
     found[table.START_OFFSET] += _by_partition(_offsets(cluster, metadata, led, EARLIEST))
 
 
@@ -95,16 +95,29 @@ def _sizes(cluster: Cluster, found: Found) -> None:
     found[table.SIZE] += _by_partition(sizes)
 
 
-def _groups(cluster: Cluster, found: Found, ends: Offsets) -> None:
+def _groups(cluster: Cluster, found: Found) -> None:
     listed = groups.list_all(cluster)
     states = Counter(one.state or "Unknown" for one in listed)
     found[table.GROUPS] += [((state,), count) for state, count in sorted(states.items())]
-    for one in listed:
-        for at, committed in sorted(groups.committed(cluster, one.group).items()):
-            labels = one.group, at.topic, str(at.partition)
-            found[table.COMMITTED].append((labels, committed.offset))
-            if at in ends:
-                found[table.LAG].append((labels, max(0, ends[at] - committed.offset)))
+    held = {one.group: groups.committed(cluster, one.group) for one in listed}
+    offsets = {group: {at: one.offset for at, one in committed.items()} for group, committed in held.items()}
+    for group, behind in lag.of_groups(cluster, offsets).items():
+        for unread in behind:
+            _unread((group, unread.at.topic, str(unread.at.partition)), unread, found)
+
+
+def _unread(labels: tuple[str, ...], unread: Unread, found: Found) -> None:
+    """What cannot be told, because the partition is gone or the user may not look, is left out."""
+    found[table.COMMITTED].append((labels, unread.committed))
+    for metric, told, scale in (
+        (table.LAG, unread.records, 1),
+        (table.LAG_BYTES, unread.bytes, 1),
+        (table.LAG_SECONDS, unread.age_ms, 1000),
+        (table.RETENTION_LEFT, unread.left_ms, 1000),
+        (table.LOST, unread.lost, 1),
+    ):
+        if told is not None:
+            found[metric].append((labels, told if scale == 1 else told / scale))
 
 
 def _brokers(cluster: Cluster, metadata: Metadata, found: Found) -> None:

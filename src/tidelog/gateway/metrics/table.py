@@ -49,7 +49,22 @@ LEADERLESS = Metric("tidelog_partitions_without_leader", GAUGE, "Partitions that
 
 GROUPS = Metric("tidelog_groups", GAUGE, "Consumer groups, by state.", ("state",))
 COMMITTED = Metric("tidelog_group_committed_offset", GAUGE, "Offset that a group has committed.", GROUP)
-LAG = Metric("tidelog_group_lag_records", GAUGE, "Records between a group's commit and the partition's end.", GROUP)
+LAG = Metric("tidelog_group_lag_records", GAUGE, "Records that a group has not read.", GROUP)
+LAG_BYTES = Metric(
+    "tidelog_group_lag_bytes", GAUGE, "Bytes that a group has not read, in proportion to records.", GROUP
+)
+LAG_SECONDS = Metric(
+    "tidelog_group_lag_seconds", GAUGE, "How long ago the first record was written that a group has not read.", GROUP
+)
+RETENTION_LEFT = Metric(
+    "tidelog_group_retention_left_seconds",
+    GAUGE,
+    "Time until retention takes what a group has not read; absent where it never does.",
+    GROUP,
+)
+LOST = Metric(
+    "tidelog_group_lost_records", GAUGE, "Records behind a group's commit that were deleted before it read them.", GROUP
+)
 
 STARTED = Metric("tidelog_broker_start_time_seconds", GAUGE, "When the broker started, as Unix time.", BROKER)
 REPORTED = Metric(
