@@ -78,6 +78,20 @@ def test_a_comparison_that_would_not_end_is_given_up() -> None:
 
 
 @proves("schemas", "hostile")
+def test_what_is_listed_counts_as_steps() -> None:
+    """Few pairs, but each with very much in it."""
+    many = [f"s{number}" for number in range(20_000)]
+    enums = [{"enum": many[: 19_000 + n]} for n in range(5)]
+    with pytest.raises(InvalidSchema, match=str(STEPS_MAX)):
+        compatible(
+            parse("JSON", json.dumps({"oneOf": enums[1:]}), {}), parse("JSON", json.dumps({"oneOf": enums[:-1]}), {})
+        )
+    optional = "".join(f"optional int32 f{number} = {number};" for number in range(1, 5_000))
+    wide = f'syntax = "proto3"; message A {{ {optional} map<string, A> m = 9999; }}'
+    assert compatible(parse("PROTOBUF", wide.replace("f1 ", "g1 "), {}), parse("PROTOBUF", wide, {})) == []
+
+
+@proves("schemas", "hostile")
 def test_references_that_go_in_a_circle_are_refused_or_end() -> None:
     circle = '{"$ref":"#/definitions/a","definitions":{"a":{"$ref":"#/definitions/b"},"b":{"$ref":"#/definitions/a"}}}'
     with pytest.raises(InvalidSchema, match="circle"):

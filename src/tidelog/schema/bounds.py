@@ -18,7 +18,7 @@ from tidelog.errors import InvalidSchema
 TEXT_MAX = 1 << 20  # characters, those of the references included
 DEPTH_MAX = 128  # of nested JSON values, or of nested blocks
 NODES_MAX = 100_000  # JSON values, or tokens
-STEPS_MAX = 100_000  # pairs of types that one comparison looks at
+STEPS_MAX = 50_000  # that one comparison takes: pairs of types, and what is listed in them
 REFERENCES_MAX = 1_000  # schemas that one schema refers to, directly or not
 
 
@@ -28,8 +28,8 @@ class Budget:
     def __init__(self, steps: int = STEPS_MAX) -> None:
         self._steps = steps
 
-    def spend(self) -> None:
-        self._steps -= 1
+    def spend(self, steps: int = 1) -> None:
+        self._steps -= steps
         if self._steps < 0:
             raise InvalidSchema(f"the schema takes more than {STEPS_MAX} steps to compare; split it up")
 

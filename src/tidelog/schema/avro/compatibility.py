@@ -23,6 +23,7 @@ from tidelog.schema.avro.model import (
 from tidelog.schema.bounds import Budget
 from tidelog.schema.schema import Reason
 
+NAMED_MAX = 10  # symbols that a sentence names
 PROMOTED = {
     "long": ("int",),
     "float": ("int", "long"),
@@ -57,6 +58,7 @@ class _Walk:
         if isinstance(reader, Record) and isinstance(writer, Record):
             return _names(reader, writer, path) + self._record(reader, writer, path)
         if isinstance(reader, Enum) and isinstance(writer, Enum):
+            self._budget.spend(len(reader.symbols) + len(writer.symbols))
             return _names(reader, writer, path) + _symbols(reader, writer, path)
         if isinstance(reader, Fixed) and isinstance(writer, Fixed):
             return _names(reader, writer, path) + _sizes(reader, writer, path)
@@ -85,6 +87,7 @@ class _Walk:
         return [_no_branch(writer, path or "/")]
 
     def _record(self, reader: Record, writer: Record, path: str) -> list[Reason]:
+        self._budget.spend(len(reader.fields) + len(writer.fields))
         reasons: list[Reason] = []
         by_name = {field.name: field for field in writer.fields}
         for index, field in enumerate(reader.fields):
@@ -115,10 +118,11 @@ def _names(reader: Named, writer: Named, path: str) -> list[Reason]:
 
 
 def _symbols(reader: Enum, writer: Enum, path: str) -> list[Reason]:
-    missing = [symbol for symbol in writer.symbols if symbol not in set(reader.symbols)]
+    known = set(reader.symbols)
+    missing = [symbol for symbol in writer.symbols if symbol not in known]
     if not missing or reader.default is not None:
         return []
-    sentence = f"the reader has no symbol {', '.join(missing)}, and no default"
+    sentence = f"the reader has no symbol {', '.join(missing[:NAMED_MAX])}, and no default"
     return [Reason("MISSING_ENUM_SYMBOLS", f"{path}/symbols", sentence)]
 
 

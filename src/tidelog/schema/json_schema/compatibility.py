@@ -98,7 +98,8 @@ class _Walk:
     def _combined(self, old: Shape, new: Shape, path: str) -> list[Reason]:
         if _criterion_changed(old, new):
             return [_reason("COMBINED_TYPE_CHANGED", path, f"{old.kind} has become {new.kind}")]
-        before, after = self._distinct(self.old, old), self._distinct(self.new, new)
+        self._budget.spend(len(old.parts) + len(new.parts))
+        before, after = self.old.distinct(old), self.new.distinct(new)
         reasons = []
         if len(before) < len(after) and new.kind == "allOf":
             reasons.append(_reason("PRODUCT_TYPE_EXTENDED", path, "allOf demands more"))
@@ -113,12 +114,10 @@ class _Walk:
             reasons.append(_reason("COMBINED_TYPE_SUBSCHEMAS_CHANGED", path, sentence))
         return reasons
 
-    def _distinct(self, model: Model, shape: Shape) -> list[Side]:
-        return list({model.shape(part).key(): part for part in shape.parts}.values())
-
     # Kinds
 
     def object(self, old: Shape, new: Shape, path: str) -> list[Reason]:
+        self._budget.spend(sum(map(_listed, (old, new))))
         reasons = self._required(old, new, path)
         before, after = _named(old, "properties"), _named(new, "properties")
         for name in {**before, **after}:
@@ -233,6 +232,7 @@ class _Walk:
     def array(self, old: Shape, new: Shape, path: str) -> list[Reason]:
         reasons = self.compare(_all_items(old), _all_items(new), f"{path}/items")
         before, after = _items(old), _items(new)
+        self._budget.spend(len(before) + len(after))
         for index in range(max(len(before), len(after))):
             at = f"{path}/items/{index}"
             if index >= len(after):
@@ -292,15 +292,15 @@ class _Walk:
         return reasons
 
     def enum(self, old: Shape, new: Shape, path: str) -> list[Reason]:
-        before, after = old.value[ENUM], new.value[ENUM]
-        if all(any(_equal(one, other) for other in after) for one in before):
+        before, after = self.old.values(old), self.new.values(new)
+        self._budget.spend(len(before) + len(after))
+        if before <= after:
             return []
-        narrowed = all(any(_equal(one, other) for other in before) for one in after)
-        kind = "ENUM_ARRAY_NARROWED" if narrowed else "ENUM_ARRAY_CHANGED"
+        kind = "ENUM_ARRAY_NARROWED" if after <= before else "ENUM_ARRAY_CHANGED"
         return [_reason(kind, f"{path}/enum", "values that were allowed are not any more")]
 
     def const(self, old: Shape, new: Shape, path: str) -> list[Reason]:
-        if _equal(old.value[CONST], new.value[CONST]):
+        if self.old.values(old) == self.new.values(new):
             return []
         return [_reason("ENUM_ARRAY_CHANGED", f"{path}/const", "the one value that is allowed is another")]
 
@@ -362,6 +362,11 @@ def _matched(fits: list[list[int]], size: int) -> int:
 
 def _named(shape: Shape, keyword: str) -> dict[str, Place]:
     return {name: Place(value, shape.place.resolver) for name, value in shape.value.get(keyword, {}).items()}
+
+
+def _listed(shape: Shape) -> int:
+    lists = ("properties", "required", "patternProperties", "dependencies", "dependentRequired", "dependentSchemas")
+    return sum(len(shape.value.get(keyword, ())) for keyword in lists)
 
 
 def _has_default(place: Place) -> bool:
@@ -434,7 +439,3 @@ def _dependent_names(shape: Shape) -> dict[str, set[str]]:
 def _dependent_schemas(shape: Shape) -> dict[str, Place]:
     both: Mapping[str, Any] = {**shape.value.get("dependencies", {}), **shape.value.get("dependentSchemas", {})}
     return {name: Place(one, shape.place.resolver) for name, one in both.items() if not isinstance(one, list)}
-
-
-def _equal(one: Any, other: Any) -> bool:
-    return one == other and isinstance(one, bool) == isinstance(other, bool)

@@ -74,14 +74,13 @@ class Shape:
     def combined(self) -> bool:
         return self.kind in COMBINED
 
-    def key(self) -> str:
-        return f"{self.kind} {dumps(self.place.value, sort_keys=True)}"
-
 
 class Model:
     def __init__(self, root: Place) -> None:
         self.root = root
         self._shapes: dict[int, Shape] = {}
+        self._distinct: dict[int, list[Place | Shape]] = {}
+        self._values: dict[int, frozenset[str]] = {}
 
     def shape(self, one: Place | Shape) -> Shape:
         if isinstance(one, Shape):
@@ -96,6 +95,23 @@ class Model:
         if isinstance(value, dict) and isinstance(value.get("$id", value.get("id")), str):
             return Place(value, parent.resolver.in_subresource(resource(value)))
         return Place(value, parent.resolver)
+
+    def distinct(self, shape: Shape) -> list[Place | Shape]:
+        """The parts of a combination, those that say the same once."""
+        found = self._distinct.get(id(shape))
+        if found is None:
+            shapes = ((self.shape(part), part) for part in shape.parts)
+            by_text = {f"{one.kind} {dumps(one.place.value, sort_keys=True)}": part for one, part in shapes}
+            found = self._distinct[id(shape)] = list(by_text.values())
+        return found
+
+    def values(self, shape: Shape) -> frozenset[str]:
+        """What an enum or a const allows, as text: in JSON 1 and true are two."""
+        found = self._values.get(id(shape))
+        if found is None:
+            listed = shape.value[ENUM] if shape.kind == ENUM else [shape.value[CONST]]
+            found = self._values[id(shape)] = frozenset(_text(one) for one in listed)
+        return found
 
     def inner(self, place: Place) -> list[Place]:
         """All schemas that stand in this one, and the one that it refers to."""
@@ -143,6 +159,13 @@ def resource(value: Any) -> Resource[Any]:
     name = value.get("$schema") if isinstance(value, dict) else None
     specification = specification_with(name.rstrip("#"), default=DRAFT7) if isinstance(name, str) else DRAFT7
     return specification.create_resource(value)
+
+
+def _text(value: Any) -> str:
+    """Numbers that are equal have one text."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return dumps(value, sort_keys=True)
 
 
 def _parts(place: Place, value: Mapping[str, Any]) -> Iterator[Shape]:

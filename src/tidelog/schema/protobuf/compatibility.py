@@ -93,6 +93,7 @@ class _Walk:
         if (id(old), id(new)) in self._seen:
             return
         self._seen.add((id(old), id(new)))
+        self._budget.spend(len(old.field) + len(new.field))
         before = {field.number: field for field in old.field}
         after = {field.number: field for field in new.field}
         yield from _oneofs(old, new, path)
@@ -188,11 +189,14 @@ def _deleted_oneofs(old: pb.DescriptorProto, new: pb.DescriptorProto) -> set[str
 def _oneofs(old: pb.DescriptorProto, new: pb.DescriptorProto, path: str) -> Iterator[Reason]:
     """Fields that could be set together, and now cannot."""
     before = {field.number: _oneof_of(old, field) for field in old.field}
-    for oneof in new.oneof_decl:
-        numbers = [field.number for field in new.field if _oneof_of(new, field) == oneof.name]
-        known = [number for number in numbers if number in before]
+    members: dict[str, list[int]] = {}
+    for field in new.field:
+        oneof = _oneof_of(new, field)
+        if oneof is not None and field.number in before:
+            members.setdefault(oneof, []).append(field.number)
+    for oneof, known in members.items():
         free = [number for number in known if before[number] is None]
         together = len({before[number] for number in known} - {None}) + len(free)
         if together > 1:
             kind = "MULTIPLE_FIELDS_MOVED_TO_ONEOF" if len(free) > 1 else "FIELD_MOVED_TO_EXISTING_ONEOF"
-            yield Reason(kind, f"{path}/{oneof.name}", f"fields that could be set together are in {oneof.name!r}")
+            yield Reason(kind, f"{path}/{oneof}", f"fields that could be set together are in {oneof!r}")

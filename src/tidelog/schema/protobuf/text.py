@@ -48,54 +48,56 @@ class _Writer:
         if options:
             yield ""
         yield from (f"option {option};" for option in options)
-        yield from self._types(file.message_type, file.enum_type, file.extension, "")
+        yield from self._types(file.message_type, file.enum_type, file.extension, "", self._prefix)
         for service in file.service:
             yield ""
             yield from self._service(service)
 
-    def _types(self, messages: Any, enums: Any, extensions: Any, indent: str) -> Iterator[str]:
+    def _types(self, messages: Any, enums: Any, extensions: Any, indent: str, scope: str) -> Iterator[str]:
         blank = None if indent else ""
         for message in messages:
             if not message.options.map_entry:
                 yield from () if blank is None else (blank,)
-                yield from self._message(message, indent)
+                yield from self._message(message, indent, scope)
         for enum in enums:
             yield from () if blank is None else (blank,)
             yield from self._enum(enum, indent)
-        for extendee in dict.fromkeys(field.extendee for field in extensions):
+        by_extendee: dict[str, list[Field]] = {}
+        for field in extensions:
+            by_extendee.setdefault(field.extendee, []).append(field)
+        for extendee, fields in by_extendee.items():
             yield from () if blank is None else (blank,)
             yield f"{indent}extend {self._name(extendee)} {{"
-            for field in extensions:
-                if field.extendee == extendee:
-                    yield f"{indent}  {self._field(field, {}, in_oneof=False)}"
+            yield from (f"{indent}  {self._field(field, {}, in_oneof=False)}" for field in fields)
             yield f"{indent}}}"
 
-    def _message(self, message: pb.DescriptorProto, indent: str) -> Iterator[str]:
+    def _message(self, message: pb.DescriptorProto, indent: str, scope: str) -> Iterator[str]:
+        """`scope` is the name of what it stands in, with a dot at both ends."""
         yield f"{indent}message {message.name} {{"
-        inner = indent + "  "
+        inner, inside = indent + "  ", f"{scope}{message.name}."
         yield from (f"{inner}option {option};" for option in _options(message.options))
         yield from _reserved(message, inner)
-        maps = {f".{nested.name}": nested for nested in message.nested_type if nested.options.map_entry}
-        done: set[int] = set()
+        maps = {f"{inside}{nested.name}": nested for nested in message.nested_type if nested.options.map_entry}
+        in_oneofs: dict[int, list[Field]] = {}
+        for field in message.field:
+            if field.HasField("oneof_index") and not field.proto3_optional:
+                in_oneofs.setdefault(field.oneof_index, []).append(field)
         for field in message.field:
             if not field.HasField("oneof_index") or field.proto3_optional:
                 yield inner + self._field(field, maps, in_oneof=False)
-            elif field.oneof_index not in done:
-                done.add(field.oneof_index)
-                yield from self._oneof(message, field.oneof_index, inner)
-        yield from self._types(message.nested_type, message.enum_type, message.extension, inner)
+            elif in_oneofs[field.oneof_index][0] is field:
+                yield from self._oneof(message.oneof_decl[field.oneof_index], in_oneofs[field.oneof_index], inner)
+        yield from self._types(message.nested_type, message.enum_type, message.extension, inner, inside)
         yield f"{indent}}}"
 
-    def _oneof(self, message: pb.DescriptorProto, index: int, indent: str) -> Iterator[str]:
-        yield f"{indent}oneof {message.oneof_decl[index].name} {{"
-        yield from (f"{indent}  option {option};" for option in _options(message.oneof_decl[index].options))
-        for field in message.field:
-            if field.HasField("oneof_index") and field.oneof_index == index:
-                yield f"{indent}  {self._field(field, {}, in_oneof=True)}"
+    def _oneof(self, oneof: pb.OneofDescriptorProto, fields: list[Field], indent: str) -> Iterator[str]:
+        yield f"{indent}oneof {oneof.name} {{"
+        yield from (f"{indent}  option {option};" for option in _options(oneof.options))
+        yield from (f"{indent}  {self._field(field, {}, in_oneof=True)}" for field in fields)
         yield f"{indent}}}"
 
     def _field(self, field: Field, maps: dict[str, pb.DescriptorProto], *, in_oneof: bool) -> str:
-        entry = next((maps[name] for name in maps if field.type_name.endswith(name)), None)
+        entry = maps.get(field.type_name)
         if entry is not None:
             kind = f"map<{self._type(entry.field[0])}, {self._type(entry.field[1])}>"
         else:
