@@ -39,7 +39,7 @@ def log_of(served: Served) -> Log:
 
 def settle(served: Served) -> None:
     while log_of(served).high_watermark < log_of(served).end_offset:
-        served._wait()
+        served.turn()
 
 
 def write(served: Served, producer_id: int, sequence: int, *values: bytes, timestamp: int = EARLY) -> None:

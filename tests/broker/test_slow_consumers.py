@@ -194,7 +194,7 @@ class Clock:
             batch = encode([(None, bytes(RECORD_BYTES), (), self.now.wall_ms)])
             appended = self.log.append(memoryview(batch), check(batch), self.now.wall_ms)
             while self.log.high_watermark <= appended.last_offset:
-                self.served._wait()
+                self.served.turn()
 
     def pass_time(self, ms: int) -> None:
         self.now = Instant(self.now.wall_ms + ms, self.now.monotonic_ms + ms)
@@ -209,7 +209,7 @@ class Clock:
         assert partition is not None
         log = partition.log
         while log.high_watermark < log.end_offset:
-            self.served._wait()
+            self.served.turn()
         rows = []
         while (piece := log.read(len(rows), 1 << 20)) is not None:
             rows += list(decode(piece.read()).rows())

@@ -52,13 +52,13 @@ def test_the_topic_stays_small(tmp_path: Path) -> None:
         served.broker.counters.opened += 1
         served.broker.status.report()
     while partition.log.high_watermark < partition.log.end_offset:
-        served._wait()
+        served.turn()
     turns: list[Turn] = []
     while not turns or turns[-1].more:
         told = len(turns)
         partition.log.compact(served.broker.now().wall_ms, 4 * SEGMENT_BYTES, turns.append, 1 << 20)
         while len(turns) == told:
-            served._wait()
+            served.turn()
     assert partition.log.size_bytes < 2 * SEGMENT_BYTES
     served.broker.stop()
 

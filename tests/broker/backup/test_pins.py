@@ -130,7 +130,7 @@ def test_a_cut_has_what_was_appended_and_comes_when_it_is_synced(tmp_path: Path)
         Cutting(served.broker, Cleaner(served.broker)).turn()
         while partition.log.high_watermark < 1:
             assert not (tmp_path / "cut").exists(), "it is not synced yet"
-            served._wait()
+            served.turn()
         cut = unpack((tmp_path / "cut").read_bytes(), "please")
         assert cut is not None
         (name,) = [name for name in cut.marks if cut.topics[name.partition("-")[0]] == "orders"]
