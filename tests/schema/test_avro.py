@@ -9,6 +9,7 @@ from typing import Any
 
 import fastavro
 import pytest
+from fastavro.read import SchemaResolutionError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -220,6 +221,47 @@ def test_data_that_is_called_readable_is_read_by_fastavro(data: st.DataObject) -
     stream.seek(0)
     with suppress(UnicodeDecodeError):  # bytes read as a string, which Avro allows of types and not of every value
         fastavro.schemaless_reader(stream, writer, reader)
+
+
+SAMPLES: dict[str, Any] = {
+    "null": None,
+    "boolean": True,
+    "int": 1,
+    "long": 2,
+    "float": 0.5,
+    "double": 0.25,
+    "bytes": b"b",
+    "string": "s",
+}
+
+
+def _fastavro_reads(writer: Any, reader: Any, value: Any) -> bool:
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, writer, value)
+    stream.seek(0)
+    try:
+        fastavro.schemaless_reader(stream, writer, reader)
+    except (SchemaResolutionError, KeyError):
+        return False
+    return True
+
+
+@proves("schemas")
+@pytest.mark.parametrize("reader", SAMPLES)
+@pytest.mark.parametrize("writer", SAMPLES)
+def test_every_pair_of_simple_types_is_answered_as_fastavro_does(writer: str, reader: str) -> None:
+    """Alone, in arrays and maps, in fields, and beside another branch of a union."""
+    value = SAMPLES[writer]
+    other = "null" if "null" not in (writer, reader) else "boolean" if "boolean" not in (writer, reader) else "bytes"
+    for write, read, given_value in [
+        (writer, reader, value),
+        ({"type": "array", "items": writer}, {"type": "array", "items": reader}, [value]),
+        ({"type": "map", "values": writer}, {"type": "map", "values": reader}, {"k": value}),
+        (record({"name": "f", "type": writer}), record({"name": "f", "type": reader}), {"f": value}),
+        (writer, [other, reader], value),
+        ([other, writer], [other, reader], value),
+    ]:
+        assert (kinds(read, write) == []) is _fastavro_reads(write, read, given_value), (write, read)
 
 
 @proves("schemas")
