@@ -42,17 +42,19 @@ def frame(request: object, version: int) -> bytes:
     return b"".join(bytes(chunk) for chunk in encode_request(request, version, 1, "bench"))  # type: ignore[arg-type]
 
 
+CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+CONTEXT.check_hostname, CONTEXT.verify_mode = False, ssl.CERT_NONE
+
+
 def reconnect(ports: dict[str, int]) -> None:
     """A TLS handshake, then gone."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    context.wrap_socket(socket.create_connection(("127.0.0.1", ports["SSL"]))).close()
+    CONTEXT.wrap_socket(socket.create_connection(("127.0.0.1", ports["SSL"]))).close()
 
 
 def garbage(ports: dict[str, int]) -> None:
     """Random bytes where a handshake is expected."""
     with socket.create_connection(("127.0.0.1", ports["SSL"])) as client:
-        client.sendall(os.urandom(GARBAGE_BYTES))
+        client.sendall(b"\0" + os.urandom(GARBAGE_BYTES))
         client.recv(100)
 
 

@@ -1,17 +1,22 @@
 """Arithmetic that takes milliseconds and no lock, in threads of its own, so that nothing else waits behind it.
 
 A TLS handshake and a password each have such threads: a flood of the one does not hold up the other, and neither holds
-up what reads from disk. Threads start with the first work.
+up what reads from disk. Threads start with the first work, and give way to the loop where there are too few cores.
 """
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from tidelog.broker.loop import Loop
 from tidelog.log.pool import Pool
 
 THREADS = 2
+NICE = 5
 
 Work = Callable[[], object]
 Done = Callable[[object, BaseException | None], None]
@@ -23,11 +28,13 @@ class Beside:
     def __init__(self, name: str, loop: Loop, on_fault: Callable[[BaseException], None]) -> None:
         self._loop = loop
         self._pool = Pool(THREADS, name, on_fault)
+        self._nice = threading.local()
 
     def __call__(self, work: Work, done: Done) -> None:
         def run() -> None:
             result: object = None
             failed: BaseException | None = None
+            self._give_way()
             try:
                 result = work()
             except BaseException as error:
@@ -35,6 +42,14 @@ class Beside:
             self._loop.call_soon_threadsafe(lambda: done(result, failed))
 
         self._pool.submit(run)
+
+    def _give_way(self) -> None:
+        """Once in each thread: on Linux, and there alone, a thread has a priority of its own."""
+        if not getattr(self._nice, "done", False):
+            self._nice.done = True
+            if sys.platform == "linux":
+                with suppress(OSError):
+                    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
 
     def stop(self) -> None:
         """Finishes what is queued; its results are not looked at any more."""

@@ -8,11 +8,13 @@ readable or writable. Nothing above this file knows which kind it has.
 from __future__ import annotations
 
 import os
+import select
 import socket
 from collections.abc import Sequence
 from typing import Protocol
 
 MORE_TO_COME = getattr(socket, "MSG_MORE", 0)
+HUNG_UP = getattr(select, "POLLRDHUP", 0)
 
 
 class Transport(Protocol):
@@ -33,6 +35,13 @@ class Transport(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def is_gone(descriptor: int) -> bool:
+    """Whether the other side has hung up, without receiving anything; any thread. False where nobody can tell."""
+    watch = select.poll()
+    watch.register(descriptor, HUNG_UP)
+    return bool(HUNG_UP) and bool(watch.poll(0))
 
 
 class PlainTransport:

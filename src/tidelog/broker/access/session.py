@@ -35,6 +35,7 @@ from tidelog.broker.access.rules import guard
 from tidelog.broker.buffers import Buffer
 from tidelog.broker.connection import MAX_OTHER_BYTES, Call, Connection
 from tidelog.broker.dispatch import API_VERSIONS, PRODUCE
+from tidelog.broker.transport import is_gone
 from tidelog.errors import MalformedMessage
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.frame import RequestHeader, parse_request_header
@@ -291,7 +292,12 @@ class Session:
             if self.state == OPEN:
                 self._connection.unmute()
 
-        self._access.beside(unverified.check, verified)
+        def check() -> bool:
+            """Those who have left meanwhile keep nobody waiting: while a connection is muted, nobody looks at it."""
+            gone = self._connection.closed or is_gone(self._connection.transport.fileno())
+            return not gone and unverified.check()
+
+        self._access.beside(check, verified)
 
     def _proceed(self, outcome: Answer, answer: Callable[[bytes, int], None], refuse: Callable[[str], None]) -> None:
         if outcome.user is None:
