@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import tidelog
 from gateway.serving import Client, GatewayProcess
 from proving import proves
 
@@ -23,3 +24,22 @@ def test_without_a_broker_it_lives_and_is_not_ready(tmp_path: Path) -> None:
     assert got.status == 503
     assert "127.0.0.1:1" in got.message
     assert alone.stop() == 0
+
+
+@proves("http")
+def test_a_broker_that_comes_back_is_found_again(tmp_path: Path) -> None:
+    broker = tidelog.Broker(tmp_path / "data").start()
+    beside = GatewayProcess(broker.bootstrap, tmp_path / "log")
+    try:
+        assert beside.client("GET", "/metrics").status == 200
+        broker.stop()
+        assert beside.client("GET", "/readyz").status == 503
+        got = beside.client("GET", "/metrics")
+        assert got.status == 503
+        assert "is it up" in got.message
+        broker.start()
+        assert beside.client("GET", "/readyz").status == 200
+        assert beside.client("GET", "/metrics").status == 200
+    finally:
+        broker.stop()
+    assert beside.stop() == 0

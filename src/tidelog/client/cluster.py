@@ -73,6 +73,17 @@ class Cluster:
             connection.close()
         self._connections.clear()
 
+    def ended(self) -> bool:
+        """Whether a broker has ended one of the connections. To be asked between requests: then none has bytes."""
+        import select
+
+        looked = select.poll()
+        for connection in self._connections.values():
+            if connection.closed:
+                return True
+            looked.register(connection.fileno(), select.POLLIN)
+        return bool(looked.poll(0))
+
     def is_tidelog(self) -> bool:
         return TIDELOG_FEATURE in self.any_node().features
 

@@ -118,6 +118,10 @@ class Clusters:
             found = self._idle.get(credentials)
             kept = found.pop() if found else None
         _close(expired)
+        if kept is not None and kept.cluster.ended():
+            # A new one says at once when no broker is there; one that has reached a broker would try for a while.
+            kept.cluster.close()
+            kept = None
         if kept is None:
             kept = _Kept(self._connect(credentials), now, now)
         try:

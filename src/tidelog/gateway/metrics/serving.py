@@ -10,7 +10,7 @@ from tidelog.gateway.route import Answer, Call, Route
 def metrics(call: Call) -> Answer:
     open_metrics = wants_open_metrics(call.headers.get("accept", ""))
     with call.cluster() as cluster:
-        found = cluster.retry(lambda: collect(cluster))
+        found = collect(cluster)
     return Answer(text(found, open_metrics=open_metrics), OPEN_METRICS if open_metrics else PROMETHEUS)
 
 
