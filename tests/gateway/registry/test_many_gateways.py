@@ -10,7 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import pytest
+
 import tidelog
+from against.apache_kafka import ApacheKafka, Missing
 from gateway.serving import Client, GatewayProcess, Got
 from proving import proves
 from tidelog.client.admin import topics
@@ -64,9 +67,8 @@ def topic_of(bootstrap: str) -> State:
     return state
 
 
-@proves("schemas", "F3")
-def test_two_gateways_at_once_give_no_id_to_two_schemas(tmp_path: Path) -> None:
-    with tidelog.Broker(tmp_path / "data") as broker, gateways(broker.bootstrap, tmp_path, 2) as both:
+def check_two_gateways(bootstrap: str, folder: Path) -> None:
+    with gateways(bootstrap, folder, 2) as both:
         clients = [one.client for one in both]
         assert patiently(clients[0], "PUT", "/config", {"compatibility": "NONE"}).status == 200
 
@@ -91,11 +93,28 @@ def test_two_gateways_at_once_give_no_id_to_two_schemas(tmp_path: Path) -> None:
                 assert client("GET", f"/schemas/ids/{identity}").json["schema"] == schema(number)
             versions = client("GET", "/subjects/shared/versions").json
             assert versions == list(range(1, len(versions) + 1))
-        assert {identity: schema(number) for identity, number in ids.items()} == {
-            one.id: one.content.text
-            for versions in topic_of(broker.bootstrap).subjects.values()
-            for one in versions.values()
-        }
+    assert {identity: schema(number) for identity, number in ids.items()} == {
+        one.id: one.content.text for versions in topic_of(bootstrap).subjects.values() for one in versions.values()
+    }
+
+
+@proves("schemas", "F3")
+def test_two_gateways_at_once_give_no_id_to_two_schemas(tmp_path: Path) -> None:
+    with tidelog.Broker(tmp_path / "data") as broker:
+        check_two_gateways(broker.bootstrap, tmp_path)
+
+
+@proves("schemas", "F3", "T10")
+@pytest.mark.external
+def test_two_gateways_beside_apache_kafka_do_not_either(tmp_path: Path) -> None:
+    try:
+        kafka = ApacheKafka(tmp_path / "kafka").start()
+    except Missing as missing:
+        pytest.skip(str(missing))
+    try:
+        check_two_gateways(kafka.bootstrap, tmp_path)
+    finally:
+        kafka.stop()
 
 
 @proves("schemas", "F3")
