@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -16,7 +18,7 @@ import pytest
 import tidelog
 from against.apache_kafka import free_port
 from certificates import Certificates, make_certificates
-from gateway.running import PATIENCE_S, Up, up
+from gateway.running import PATIENCE_S, Up, up, wait_for
 from gateway.serving import Client, GatewayProcess, served
 from proving import proves
 from tidelog.broker.access.delegation import MECHANISM, DelegatedLogin, make_delegation
@@ -168,6 +170,28 @@ def test_https_has_the_brokers_certificate(tmp_path: Path, certificates: Certifi
         assert answer.status == 200
         with pytest.raises(OSError):
             urllib.request.urlopen(f"http://localhost:{port}/readyz", timeout=PATIENCE_S)
+
+
+@proves("http")
+def test_a_renewed_certificate_is_shown_after_sighup(tmp_path: Path, certificates: Certificates) -> None:
+    port = free_port()
+    store = tmp_path / "store.pem"
+    store.write_bytes(certificates.broker.read_bytes())
+
+    def shown() -> str:
+        with (
+            socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as plain,
+            certificates.client_context().wrap_socket(plain, server_hostname="localhost") as secured,
+        ):
+            return str(secured.getpeercert())
+
+    with up(tmp_path, f"ssl.keystore.location={store}", f"tidelog.http.listener=https://127.0.0.1:{port}") as running:
+        assert "alice" not in shown()
+        store.write_bytes(certificates.client.read_bytes())
+        running.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: "alice" in shown())
+        assert "http ended" not in running.said()
+        assert running.end(signal.SIGTERM) == 0
 
 
 @proves("http")

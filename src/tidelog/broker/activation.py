@@ -93,6 +93,7 @@ class Activation:
         self._why = b""
         self._told_to_install = False
         self._lingering = 0
+        self._renewing = False
         self._stopping = False
 
     @property
@@ -135,6 +136,13 @@ class Activation:
         if where.tls and (self._config.values[KEYSTORE] is None or self._config.values["ssl.key.password"] is not None):
             raise ConfigError(f"{LISTENER} is https and needs a PEM file with a key in the clear; set {KEYSTORE}")
         return where
+
+    def renew(self, config: BrokerConfig) -> None:
+        """Settings or certificates have changed: the child ends, and the next connection starts one that knows them."""
+        self._config = config
+        if self._child is not None and self._child.stdin is not None and not self._stopping:
+            self._renewing = True
+            self._child.stdin.close()
 
     def stop(self) -> None:
         """No more connections; the child answers what it has."""
@@ -237,6 +245,10 @@ class Activation:
         with suppress(OSError):
             child.stdin.close()
         self._child = None
+        if self._renewing:
+            self._renewing = False
+            self._watch(self._wanted)
+            return
         lived_s = self._loop.time() - self._started_at
         self._failures = 0 if lived_s >= STEADY_S else self._failures + 1
         self._logger.error("http ended", code=code, lived_s=round(lived_s, 1), next="the next connection starts it")

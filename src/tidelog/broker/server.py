@@ -161,10 +161,14 @@ class Server:
             # Where others must log in, so must those who come by HTTP. Nothing of it leaves the machine: no TLS.
             self._gateway_port = self._listen_on(Endpoint(GATEWAY, "127.0.0.1", 0, SASL_PLAINTEXT), required=True)
             self.addresses.pop()
-            if self.http.asks_for_certificates:
-                from tidelog.broker.access.delegation import make_delegation
+            self._make_delegation()
 
-                self._delegation = make_delegation(self._config.text("ssl.principal.mapping.rules"))
+    def _make_delegation(self) -> None:
+        """What the HTTP server is believed for when it has seen a certificate; anew with every change of settings."""
+        if self._login and self.http is not None and self.http.asks_for_certificates:
+            from tidelog.broker.access.delegation import make_delegation
+
+            self._delegation = make_delegation(self._config.text("ssl.principal.mapping.rules"))
 
     def _reach(self) -> Reach:
         from tidelog.broker.activation import Reach
@@ -191,6 +195,9 @@ class Server:
         from tidelog.broker.reloading import reload
 
         self._config = reload(self.broker, self._handshakes, self._logger, read)
+        if self.http is not None:
+            self._make_delegation()
+            self.http.renew(self._config)
 
     def end_with_parent(self, descriptor: int) -> None:
         """Stops when the other end of this pipe closes: a broker that was started by a program does not outlive it."""
