@@ -6,16 +6,22 @@ import time
 
 import pytest
 
+import tidelog
+from against.patience import eventually
 from proving import proves
 from tidelog.client import lag
 from tidelog.client.admin import groups, topics
+from tidelog.client.admin.configs import TOPIC, alter
 from tidelog.client.cluster import Cluster
 from tidelog.client.lag import RATE_WINDOW_MS, Partition, time_left
 from tidelog.client.metadata import TopicPartition
+from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.client.producer import Producer
+from tidelog.client.retention_warnings import read_warnings
 from tidelog.client.survey import FOREVER, Retention
 
 HOUR_MS = 3_600_000
+QUIET = {"tidelog.log.level": "ERROR"}
 
 
 def write(cluster: Cluster, topic: str, count: int, *, partition: int = 0, ago_ms: int = 0) -> None:
@@ -85,6 +91,32 @@ def test_by_size_the_time_left_follows_from_what_is_written(cluster: Cluster, to
     assert one.left_ms is not None and one.bytes is not None
     written = 2 * one.bytes  # the other half too, and all in the last minutes
     assert one.left_ms == pytest.approx((1_000_000 - one.bytes) / written * RATE_WINDOW_MS, rel=0.1)
+
+
+@proves("T8")
+def test_a_broker_of_ours_warns_and_then_its_own_time_left_is_told() -> None:
+    """By the real clock: the warning, what is told from outside, and the loss with how many."""
+    at, warnings = TopicPartition("orders", 0), TopicPartition("__tidelog.warnings", 0)
+    settings = {"log.retention.check.interval.ms": 500, "tidelog.retention.warning.ms": 20_000, **QUIET}
+    with tidelog.Broker(settings=settings) as broker, Cluster(broker.bootstrap) as cluster:
+        configs = {"retention.ms": "22000", "internal.segment.bytes": "16384"}
+        topics.create(cluster, at.topic, configs=configs)
+        assert read_warnings(cluster) == {}
+        write(cluster, at.topic, 30, ago_ms=10_000)
+        groups.commit(cluster, "billing", {at: 3})
+        warned = eventually(lambda: read_warnings(cluster).get(("billing", at)))
+        assert warned is not None
+        assert warned.state == "warned" and warned.left_ms is not None and 0 < warned.left_ms <= 12_000
+        (told,) = lag.of_group(cluster, "billing")
+        assert told.left_ms is not None and told.left_ms <= warned.left_ms and told.lost == 0
+        # So that nobody waits for it: what is ten seconds old is now too old.
+        alter(cluster, TOPIC, at.topic, set={"retention.ms": "5000"})
+        eventually(lambda: read_warnings(cluster)["billing", at].state == "lost")
+        (told,) = lag.of_group(cluster, "billing")
+        assert told.lost == (told.start or 0) - 3 > 0
+        groups.commit(cluster, "billing", {at: 30})
+        eventually(lambda: read_warnings(cluster) == {})
+        assert list_offsets(cluster, {warnings: LATEST})[warnings].offset >= 3
 
 
 @proves("T8", "T10")

@@ -12,8 +12,8 @@ The format and the reason are in backup/cut.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.errors import StorageError
@@ -89,19 +89,27 @@ class Cutting:
         from tidelog.broker.backup.cut import Cut, pack, pack_error
 
         if error is not None:
-            self._write(pack_error(word, str(error)))
+            text = str(error)
+            self._write(lambda: pack_error(word, text))
             return
         self._cleaner.rests, self._rest_until_s = True, self._now_s() + REST_S
         broker = self._broker
         names = {topic.topic_id.hex(): topic.name for topic in broker.topics.by_name.values()}
-        content = pack(word, Cut(broker.now().wall_ms, names, self._marks()))
-        logs = [partition.log for partition in self._broker.open_partitions() if not partition.dropped]
+        cut = Cut(broker.now().wall_ms, names, self._marks())
         self._left, self._error = 1, None
-        for log in logs:
+
+        def synced(error: StorageError | None) -> None:
+            self._left -= 1
+            failed = self._error = self._error or error
+            if self._left == 0:
+                self._write(lambda: pack(word, cut) if failed is None else pack_error(word, str(failed)))
+
+        for partition in broker.open_partitions():
+            log = partition.log
             if log.high_watermark < log.end_offset:
                 self._left += 1
-                log.when_visible(log.end_offset, partial(self._synced, word, content))
-        self._synced(word, content, None)
+                log.when_visible(log.end_offset, synced)
+        synced(None)
 
     def _marks(self) -> dict[str, CleanMark]:
         from tidelog.log.folder import partition_name
@@ -117,17 +125,12 @@ class Cutting:
         found = {name: mark for name in there if (mark := marks.get(name)) is not None}
         return {name: mark for name, mark in found.items() if mark.position != NO_POSITION}
 
-    def _synced(self, word: str, content: bytes, error: StorageError | None) -> None:
-        from tidelog.broker.backup.cut import pack_error
-
-        self._left -= 1
-        self._error = self._error or error
-        if self._left == 0:
-            self._write(content if self._error is None else pack_error(word, str(self._error)))
-
-    def _write(self, content: bytes) -> None:
+    def _write(self, content: Callable[[], bytes]) -> None:
+        """In a worker thread, also the making of the text: it is long where there are many partitions."""
         path = f"{self._folder}/{GIVEN}"
-        self._broker.scheduler.in_thread(lambda: replace_file(self._files, path, content, durable=False), self._written)
+        self._broker.scheduler.in_thread(
+            lambda: replace_file(self._files, path, content(), durable=False), self._written
+        )
 
     def _written(self, _result: object, error: BaseException | None) -> None:
         self._busy = False

@@ -10,6 +10,8 @@ A broker does not tell where its segments begin and end, so from outside some of
               bytes behind and how much was written in the last RATE_WINDOW_MS. The shorter one counts.
     lost      exact: records that were deleted before the group had read them
 
+A Tidelog broker does know, and tells what it knows of the groups that it warns of; then its time left is taken.
+
 `of_group` is what `tidelog groups describe` shows; `of_groups` answers for many at once with as few requests.
 """
 
@@ -25,6 +27,7 @@ from tidelog.client.admin.groups import committed
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST
+from tidelog.client.retention_warnings import Warned, read_warnings
 from tidelog.client.survey import FOREVER, Retention
 
 RATE_WINDOW_MS = 600_000
@@ -93,8 +96,12 @@ def of_groups(
         if at in partitions and offset < partitions[at].end
     }
     written = _written(cluster, first)
+    warned = read_warnings(cluster) if first else {}
     return {
-        group: [_unread(at, held[at], partitions.get(at), written, now) for at in sorted(held)]
+        group: [
+            _better(_unread(at, held[at], partitions.get(at), written, now), warned.get((group, at)), now)
+            for at in sorted(held)
+        ]
         for group, held in groups.items()
     }
 
@@ -149,6 +156,12 @@ def _unread(
     age_ms = None if written_ms is None else max(0, now_ms - written_ms)
     left_ms = time_left(partition, age_ms, behind)
     return Unread(at, offset, partition.start, partition.end, behind, age_ms, left_ms)
+
+
+def _better(unread: Unread, warned: Warned | None, now_ms: int) -> Unread:
+    """With the time left as the broker told it, if it has, and the group has not read on since."""
+    left_ms = warned.left_now(now_ms) if warned is not None and warned.committed == unread.committed else None
+    return unread if left_ms is None else unread._replace(left_ms=left_ms)
 
 
 def time_left(partition: Partition, age_ms: int | None, behind: int | None) -> int | None:
