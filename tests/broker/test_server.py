@@ -136,7 +136,7 @@ def test_a_corrupt_batch_is_refused_and_nothing_is_appended(raw):
         (batch_of(b"x" * 1_100_000), ErrorCode.MESSAGE_TOO_LARGE),
         (
             batch_of(b"x", transactional=True, producer_id=1, producer_epoch=0, base_sequence=0),
-            ErrorCode.INVALID_TXN_STATE,
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         ),
         (batch_of(b"x", producer_id=1, producer_epoch=0, base_sequence=-1), ErrorCode.INVALID_RECORD),
     ],

@@ -5,6 +5,7 @@ goes at any operation of the disk. Whoever reads committed records finds every i
 from __future__ import annotations
 
 import random
+import time
 from errno import ENOSPC
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from crash.power_cut import quick_folder
 from crash.powered_broker import PoweredBroker
 from crash.seeds import run_seeds
-from crash.transforming import INPUT, OUTPUT, OUTPUTS, Died, Instance, Zombie, read_committed
+from crash.transforming import INPUT, OUTPUT, OUTPUTS, AskedForPatience, Died, Instance, Zombie, read_committed
 from proving import proves
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
@@ -23,8 +24,10 @@ SEEDS = 40
 SOAK_SEEDS = 1000
 FULL_SEEDS = 6
 FULL = 0.2
+FULL_LIVES = 100  # then there is room, so that the story ends
 RECORDS = 60
 LIVES_MAX = 400
+PAUSE_S = 0.05  # a partition that could not be loaded is left alone for seconds
 CUTS = (5, 12, 25, 50, 100, 100_000)
 NEVER = 1 << 40
 RECOVERY_CUTS = range(1, 40)
@@ -76,14 +79,17 @@ def live(broker: PoweredBroker, rng: random.Random, full: float, *, version_2: b
     """`full`: how often some writes find no room in a life."""
     broker.disk.cut_power_at(rng.choice(CUTS))
     dead: list[Instance] = []
-    for _ in range(LIVES_MAX):
-        if rng.random() < full:
+    for number in range(LIVES_MAX):
+        if rng.random() < full and number < FULL_LIVES:
             broker.disk.fail("write", OSError(ENOSPC, "no space left on device"), times=rng.randint(1, 3))
         dies_at, dies_after = rng.randint(1, 40), rng.random() < 0.5
         instance = Instance(broker.bootstrap, version_2, rng, dies_at, dies_after, lambda: broker.disk.is_off)
         try:
             instance.run()
             return
+        except AskedForPatience:
+            dead.append(instance)
+            time.sleep(PAUSE_S)
         except Died:
             dead.append(instance)
         if broker.disk.is_off or not broker.running:

@@ -63,10 +63,16 @@ Response = TypeVar("Response", bound=Struct)
 
 
 class Died(Exception):
-    """The client is gone; `Refused` says that the broker told it something that a live client must not hear."""
+    """The client is gone."""
+
+
+class AskedForPatience(Died):
+    """The broker cannot do it now, and the client gave up at once."""
 
 
 class Refused(AssertionError):
+    """The broker told it something that a live client must not hear."""
+
     def __init__(self, what: str, code: int) -> None:
         super().__init__(f"{what}: {name(code)}")
         self.code = code
@@ -196,7 +202,7 @@ class Instance:
 
     def check(self, what: str, code: int) -> None:
         if code in PATIENCE:
-            raise Died
+            raise AskedForPatience
         if code:
             raise Refused(what, code)
 
