@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import tidelog
 from broker.topics.serving import Served
 from proving import proves
@@ -17,6 +19,7 @@ from tidelog.client.consumer import Consumer
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST, list_offsets
 from tidelog.client.producer import Producer
+from tidelog.errors import BrokerError
 from tidelog.log.compaction.compactor import Turn
 from tidelog.log.latency import BOUNDS_S, Histogram
 
@@ -98,8 +101,13 @@ def test_figures_of_a_broker_that_is_used_are_true() -> None:
         with Producer(cluster) as producer:
             for number in range(10):
                 producer.send("topic", b"x" * 1000, key=str(number).encode())
+            producer.flush()
+            producer.send("__tidelog.topics", b"x")
+            with pytest.raises(BrokerError, match="INVALID_TOPIC_EXCEPTION"):
+                producer.flush()
         told = last_told(cluster)
     assert told["requests"]["produce"] >= 1
+    assert told["refused_batches"] == {"INVALID_TOPIC_EXCEPTION": 1}
     assert told["request_bytes"] > 10_000
     assert told["sent_bytes"] > 0
     assert told["connections"] >= 1 and told["connections_opened"] >= told["connections"]

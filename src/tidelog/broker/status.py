@@ -15,6 +15,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.settings.topic_config import TopicConfig
@@ -22,6 +23,7 @@ from tidelog.broker.topics import STATUS_TOPIC
 from tidelog.errors import StorageError
 from tidelog.log.latency import BOUNDS_S
 from tidelog.log.settings import FOREVER, LogSettings
+from tidelog.wire.error_code import name as error_name
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
@@ -45,7 +47,17 @@ STATUS_CONFIG = TopicConfig(
 class Counters:
     """Changed by the loop's thread, one addition at a time."""
 
-    __slots__ = ("connections", "faults", "malformed", "opened", "refused", "request_bytes", "requests", "sent_bytes")
+    __slots__ = (
+        "connections",
+        "faults",
+        "malformed",
+        "opened",
+        "refused",
+        "refused_batches",
+        "request_bytes",
+        "requests",
+        "sent_bytes",
+    )
 
     def __init__(self) -> None:
         self.requests = [0] * API_KEYS  # by api key
@@ -54,6 +66,7 @@ class Counters:
         self.connections = 0  # open now
         self.opened = 0
         self.refused = 0  # connections that were one too many
+        self.refused_batches: dict[int, int] = defaultdict(int)  # of Produce, by error code
         self.malformed = 0  # requests that were none
         self.faults = 0  # of ours
 
@@ -99,6 +112,7 @@ class Status:
             "connections": counters.connections,
             "connections_opened": counters.opened,
             "connections_refused": counters.refused,
+            "refused_batches": {error_name(code): count for code, count in counters.refused_batches.items()},
             "malformed": counters.malformed,
             "faults": counters.faults,
             "commits": {

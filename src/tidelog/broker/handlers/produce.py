@@ -139,27 +139,27 @@ def _append(
     partition = find(broker, name, part.index)
     if not isinstance(partition, Partition):
         by_id = call.version >= TOPIC_ID_SINCE and name is None
-        return _fail(reply, ErrorCode.UNKNOWN_TOPIC_ID if by_id else partition, None)
+        return _refuse(broker, reply, ErrorCode.UNKNOWN_TOPIC_ID if by_id else partition, None)
     refused = broker.refuses_produce(partition.topic, request.acks)
     if refused is not None:
-        return _fail(reply, *refused)
+        return _refuse(broker, reply, *refused)
     try:
         _append_batch(broker, partition, part, call, waiting, reply)
     except _Refused as error:
-        _fail(reply, error.code, str(error))
+        _refuse(broker, reply, error.code, str(error))
         reply.record_errors = error.records
     except CorruptBatch as error:
-        _fail(reply, ErrorCode.CORRUPT_MESSAGE, str(error))
+        _refuse(broker, reply, ErrorCode.CORRUPT_MESSAGE, str(error))
     except MalformedBatch as error:
-        _fail(reply, ErrorCode.INVALID_RECORD, str(error))
+        _refuse(broker, reply, ErrorCode.INVALID_RECORD, str(error))
     except OutOfOrderSequence as error:
-        _fail(reply, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, str(error))
+        _refuse(broker, reply, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, str(error))
     except FencedProducer as error:
-        _fail(reply, ErrorCode.INVALID_PRODUCER_EPOCH, str(error))
+        _refuse(broker, reply, ErrorCode.INVALID_PRODUCER_EPOCH, str(error))
     except OutsideTransaction as error:
-        _fail(reply, ErrorCode.INVALID_TXN_STATE, str(error))
+        _refuse(broker, reply, ErrorCode.INVALID_TXN_STATE, str(error))
     except StorageError as error:
-        _fail(reply, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        _refuse(broker, reply, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
     return reply
 
 
@@ -275,6 +275,13 @@ class _Refused(Exception):
         super().__init__(message)
         self.code = code
         self.records = records or []
+
+
+def _refuse(
+    broker: Broker, reply: PartitionProduceResponse, code: int, message: str | None
+) -> PartitionProduceResponse:
+    broker.counters.refused_batches[code] += 1
+    return _fail(reply, code, message)
 
 
 def _fail(reply: PartitionProduceResponse, code: int, message: str | None) -> PartitionProduceResponse:

@@ -137,6 +137,8 @@ def _broker(report: Report, found: Found) -> None:
         found[metric].append((labels, told[key] / 1000))
     for api, count in sorted(told["requests"].items()):
         found[table.REQUESTS].append(((report.name, api), count))
+    for error, count in sorted(told.get("refused_batches", {}).items()):
+        found[table.REFUSED_BATCHES].append(((report.name, error), count))
     commits, disk = told["commits"], told["disk"]
     found[table.COMMITS].append((labels, Buckets(commits["le_s"], commits["counts"], commits["sum_s"])))
     if disk["free_bytes"] is not None:

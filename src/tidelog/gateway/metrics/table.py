@@ -76,6 +76,12 @@ REPORTED = Metric(
 REQUESTS = Metric("tidelog_broker_requests_total", COUNTER, "Requests, by Kafka API.", ("broker", "api"))
 REQUEST_BYTES = Metric("tidelog_broker_request_bytes_total", COUNTER, "Bytes of requests.", BROKER)
 SENT_BYTES = Metric("tidelog_broker_sent_bytes_total", COUNTER, "Bytes of replies.", BROKER)
+REFUSED_BATCHES = Metric(
+    "tidelog_broker_refused_batches_total",
+    COUNTER,
+    "Batches that producers sent and the broker refused, by Kafka's name of the error.",
+    ("broker", "error"),
+)
 MALFORMED = Metric(
     "tidelog_broker_malformed_requests_total",
     COUNTER,
