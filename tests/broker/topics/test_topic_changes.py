@@ -29,7 +29,14 @@ from tidelog.errors import DataFolderError
 from tidelog.wire.error_code import ErrorCode
 
 NOW = Instant(1_700_000_000_000, 5_000)
-CONFIG = load_broker_config({"num.partitions": 3, "tidelog.max.partitions": 20, "tidelog.max.partitions.per.topic": 10})
+ROOM = 18  # for partitions of topics that are not the broker's own
+CONFIG = load_broker_config(
+    {
+        "num.partitions": 3,
+        "tidelog.max.partitions": ROOM + len(topics.INTERNAL_TOPICS),
+        "tidelog.max.partitions.per.topic": 10,
+    }
+)
 NEW_ID = (number.to_bytes(16, "big") for number in count(1)).__next__
 
 
@@ -243,11 +250,11 @@ def expected(oracle: dict[str, int], step: tuple[str, str, int]) -> None:
     if what == "create":
         free = name not in oracle and name not in ("__tidelog.topics",)
         clear = all(collision_key(other) != collision_key(name) for other in oracle)
-        if free and clear and sum(oracle.values()) + 2 + number <= 20:
+        if free and clear and sum(oracle.values()) + number <= ROOM:
             oracle[name] = number
     elif what == "delete":
         oracle.pop(name, None)
-    elif name in oracle and oracle[name] < number <= 10 and sum(oracle.values()) + 2 + number - oracle[name] <= 20:
+    elif name in oracle and oracle[name] < number <= 10 and sum(oracle.values()) + number - oracle[name] <= ROOM:
         oracle[name] = number
 
 
