@@ -17,7 +17,7 @@ from tidelog.errors import BackupError
 from tidelog.log import facts as facts_file
 from tidelog.log.checking import check_batches, find_next
 from tidelog.log.facts import FACTS_NAME, NO_FACTS, Facts, Hole
-from tidelog.log.files import Files, write_fully
+from tidelog.log.files import Files, RealFiles, write_fully
 from tidelog.log.header_block import HEADER_BLOCK, SLOT_AT, Slot, pack_block, pack_slot, unpack_block
 from tidelog.log.index import Boundary
 from tidelog.log.log import CleanMark
@@ -53,6 +53,7 @@ class Copier:
 
     def __init__(self, files: Files, tree: str, before: Before, at_ms: int, told: Callable[[int], None]) -> None:
         self._files = files
+        self._reads = RealFiles()  # of what has been copied, for reading alone
         self._tree = tree
         self._at_ms = at_ms
         self._before = before
@@ -133,7 +134,7 @@ class Copier:
     def _holes(self, folder: str, name: Name, kept: Kept, end_offset: int, facts: Facts) -> list[Hole]:
         if self._before.files.get(folder, {}).get(kept.name) == kept:
             return [hole for hole in self._before.holes.get(folder, ()) if hole.segment == name.base_offset]
-        return find_holes(self._files, self._at(folder, kept.name), name, end_offset, facts)
+        return find_holes(self._reads, self._at(folder, kept.name), name, end_offset, facts)
 
     # Bytes ------------------------------------------------------------------------------------------------------------
 

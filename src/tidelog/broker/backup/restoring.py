@@ -34,7 +34,8 @@ def restore(backup: str, data: str, files: Files, progress: Progress) -> Manifes
         )
     made = not Path(data).exists()
     try:
-        Path(data).mkdir(mode=0o700, exist_ok=True)
+        files.make_folder(data)
+        Path(data).chmod(0o700)
         _Restoring(backup, data, files, progress, found).run()
     except BaseException:
         shutil.rmtree(data, ignore_errors=True)

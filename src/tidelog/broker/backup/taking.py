@@ -86,7 +86,10 @@ class _Target:
         self.before: Manifest | None = None
 
     def __enter__(self) -> _Target:
-        Path(self.path).mkdir(mode=0o700, exist_ok=True)
+        new = not Path(self.path).exists()
+        self._files.make_folder(self.path)
+        if new:
+            Path(self.path).chmod(0o700)
         self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
