@@ -45,19 +45,19 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="tidelog-bench-", dir=options.folder))
     reps = 1 if options.quick else options.reps
     bench = Bench(folder, reps=reps, share=QUICK_SHARE if options.quick else 1.0, quick=options.quick)
-    taken = {} if options.quick else report.earlier()["taken"]
+    earlier = report.earlier()
+    taken = {} if options.quick else dict(earlier["taken"])
     try:
         for name in options.only or ROWS:
             print(f"{name} ...", file=sys.stderr, flush=True)
             find(ROWS[name])(bench)
             taken[name] = report.facts(reps)
+            if not options.quick:  # after every row: a later one may fail
+                report.publish(bench.figures, earlier["figures"], taken)
     finally:
         bench.stop()
         if not options.keep:
             shutil.rmtree(folder, ignore_errors=True)
-    if not options.quick:
-        bench.figures.load(report.earlier()["figures"])
-        report.save(bench.figures, taken, publish=True)
     report.print_table(bench.figures)
 
 

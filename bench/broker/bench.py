@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from bench.broker.figures import KAFKA, KAFKA_DISK, MOCK, TIDELOG_DISK, TIDELOG_MEMORY, Figures
 from bench.broker.load import start_load
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from against.apache_kafka import DISTRIBUTION_JVM, ApacheKafka
 from against.patience import eventually
@@ -26,6 +26,7 @@ from against.rebalancing import is_led
 from against.tidelog_process import TidelogProcess
 
 ADMIN_SECONDS = 300.0
+PARTITIONS_A_REQUEST = 2000  # Apache Kafka refuses to make ten thousand at once
 TOUCH = bytes(4 << 20)
 KAFKA_SETTINGS = {"log.retention.check.interval.ms": "3600000", "log.segment.delete.delay.ms": "0"}
 
@@ -135,8 +136,11 @@ class Bench:
             return "bench"
         name = f"bench-{next(self._numbers)}"
         admin = AdminClient({"bootstrap.servers": side.bootstrap, "log_level": 0})
-        made = admin.create_topics([NewTopic(name, partitions, 1, config=side.topic_config)], operation_timeout=60)
+        first = min(partitions, PARTITIONS_A_REQUEST)
+        made = admin.create_topics([NewTopic(name, first, 1, config=side.topic_config)], operation_timeout=60)
         made[name].result(ADMIN_SECONDS)
+        for count in range(2 * first, partitions + first, first):
+            admin.create_partitions([NewPartitions(name, min(count, partitions))])[name].result(ADMIN_SECONDS)
         eventually(lambda: is_led(admin, name, partitions), seconds=ADMIN_SECONDS)
         return name
 

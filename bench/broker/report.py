@@ -95,11 +95,14 @@ def librdkafka_version() -> str:
     return str(confluent_kafka.libversion()[0])
 
 
-def save(figures: Figures, taken: dict[str, Any], *, publish: bool) -> None:
+def publish(figures: Figures, earlier: list[dict[str, Any]], taken: dict[str, Any]) -> None:
+    """This run's figures, and those of an earlier one for the rows that this one has not taken."""
+    shown = Figures()
+    shown.load(figures.to_json())
+    shown.load(earlier)
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    RESULTS.write_text(json.dumps({"taken": taken, "figures": figures.to_json()}, indent=1))
-    if publish:
-        PAGE.write_text(markdown(figures, taken))
+    RESULTS.write_text(json.dumps({"taken": taken, "figures": shown.to_json()}, indent=1))
+    PAGE.write_text(markdown(shown, taken))
 
 
 def earlier() -> dict[str, Any]:
