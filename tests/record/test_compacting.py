@@ -15,7 +15,17 @@ from tidelog.record import _codec, _pure
 from tidelog.record.columns import MAX_DECOMPRESSED, Row, decode, encode
 from tidelog.record.compacting import empty_batch
 from tidelog.record.compression import compress, decompress
-from tidelog.record.header import DELETE_HORIZON_BIT, DROP, FILTER, KEEP, REMEMBER_BIT, SET_HORIZON_BIT, Filtered, Gap
+from tidelog.record.header import (
+    DELETE_HORIZON_BIT,
+    DROP,
+    FILTER,
+    HEADER_SIZE,
+    KEEP,
+    REMEMBER_BIT,
+    SET_HORIZON_BIT,
+    Filtered,
+    Gap,
+)
 
 NOW = 1_700_000_000_000
 DAY = 86_400_000
@@ -249,3 +259,36 @@ def test_many_keys_find_each_their_place(codec: ModuleType) -> None:
     assert len(keymap) == 5000
     out = sift(codec, keymap, data, bytes(1))[0]
     assert [row.offset for row in decode(out).rows()] == list(range(4000, 9000))
+
+
+@proves("T6", "T1")
+@given(parts=batches, flips=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 7)), max_size=6))
+def test_bytes_that_make_no_sense_are_left_alone_by_both(parts: list, flips: list[tuple[int, int]]) -> None:  # type: ignore[type-arg]
+    plain = [(rows, "none", append_time) for rows, _, append_time in parts]
+    made = bytearray()
+    for at, batch in enumerate(_split(lay(plain))):
+        for byte, bit in flips if at % 2 else ():
+            batch[HEADER_SIZE + byte % (len(batch) - HEADER_SIZE)] ^= 1 << bit
+        _codec.seal(batch)
+        made += batch
+    data = bytes(made)
+    results = [compacted(codec, data) for codec in (_codec, _pure)]
+    assert results[0][0] == results[1][0]
+    assert results[0][1][1:] == results[1][1][1:]
+    check_dense(_codec, data, results[0][0])
+
+
+def _split(data: bytes) -> list[bytearray]:
+    scan = _codec.scan(data)
+    return [bytearray(data[at : at + header.size]) for at, header in zip(scan.positions, scan.headers, strict=True)]
+
+
+@proves("T6")
+@TWINS
+def test_the_time_of_a_tombstone_begins_when_its_key_is_known(codec: ModuleType) -> None:
+    data = bytes(encode([(b"a", None, None, NOW), (b"b", b"1", None, NOW)]))
+    keymap = codec.KeyMap(10)
+    note(codec, keymap, data, bytes(1))
+    assert bytes(sift(codec, keymap, data, bytes(1), known_up_to=0)[0]) == data
+    dated = sift(codec, keymap, data, bytes(1), known_up_to=1)[0]
+    assert codec.peek(dated).attributes & DELETE_HORIZON_BIT

@@ -30,7 +30,6 @@ from tidelog.log.commit import Committer, storage_error
 from tidelog.log.epochs import end_offset_for, epoch_at
 from tidelog.log.facts import NO_FACTS, Hole
 from tidelog.log.files import Buffer, Files
-from tidelog.log.header_block import HEADER_BLOCK
 from tidelog.log.index import Boundary
 from tidelog.log.pending import Done, Release, Waiters
 from tidelog.log.producers import Producer
@@ -46,7 +45,6 @@ from tidelog.log.upkeep import Upkeep, nobody_waits
 from tidelog.record.header import BatchHeader
 
 if TYPE_CHECKING:
-    from tidelog.log.compaction.cleaning import Beginning
     from tidelog.log.compaction.compactor import Compactor, Told
     from tidelog.log.unread import Unread
 
@@ -299,6 +297,7 @@ class Log:
 
     def went_offline(self, error: StorageError) -> None:
         self.offline = error
+        self._abandon_compaction()
         if isinstance(error, OfflineError):  # a partition that was deleted is no trouble
             self._trouble(str(error))
         self._appending.take_back(self._reading.visible, self.high_watermark)
@@ -321,7 +320,8 @@ class Log:
             else:
                 self._committer.tell(self._come_back, found, done)
 
-        self._committer.background.submit(work)
+        # Behind what is queued: a folder is not listed while compaction gives one of its files a name.
+        self._upkeep.submit(work, nobody_waits)
 
     def _come_back(self, found: Recovered, done: Done) -> None:
         self._install(found)
@@ -448,40 +448,19 @@ class Log:
     def compact(self, now_ms: int, max_bytes: int, told: Told, key_bytes: int = KEY_BYTES) -> None:
         """Some compaction, in the background, if it is due; `told` is called here when it is done.
 
-        `key_bytes` bounds the memory for keys. A segment of that age, or with records as old as compaction may leave
-        them, is ended first: the one that grows is never compacted.
+        `key_bytes` bounds the memory for keys.
         """
-        from tidelog.log.compaction.compactor import NOTHING_TO_DO, Compactor
+        from tidelog.log.compaction.compactor import NOTHING_TO_DO, Compactor, Now
 
-        compactor = self._compactor if self.loaded else None
         if not self.loaded or self.offline is not None or not self.settings.compact:
-            if compactor is not None and compactor.under_way:
-                compactor.abandon()
+            self._abandon_compaction()
             told(NOTHING_TO_DO)
             return
-        if compactor is None:
-            upkeep, trouble = self._upkeep, self._trouble
-            compactor = Compactor(self._committer, self._reading, upkeep, trouble, self._aborted_gone)
-            self._compactor = compactor
-        compactor.turn(lambda: self._begin_compaction(now_ms, key_bytes), max_bytes, told)
-
-    def _begin_compaction(self, now_ms: int, key_bytes: int) -> Beginning | None:
-        from tidelog.log.compaction.cleaning import Beginning
-
-        reading, visible, settings = self._reading, self._reading.visible, self.settings
-        if visible is None:
-            return None
-        last = reading.segments[-1]
-        if last.end > HEADER_BLOCK and now_ms - last.created_ms >= settings.segment_ms and self._appending.idle:
-            self._appending.roll(now_ms)
-        stop, start = visible.segment.base_offset, self.start_offset
-        complete = (segment for segment in reading.segments if segment.base_offset < stop)
-        segments = tuple(segment for segment in complete if reading.end_of(segment).offset > start)
-        if not segments or stop <= reading.facts.first_dirty <= self.high_watermark:
-            return None
-        stable, producers, aborted = self.last_stable_offset, dict(self.producers), self.aborted(start, stop)
-        first_dirty = reading.facts.first_dirty
-        return Beginning(segments, start, first_dirty, stable, producers, aborted, settings, now_ms, key_bytes)
+        if self._compactor is None:
+            told_of = self._trouble, self._aborted_gone
+            self._compactor = Compactor(self._committer, self._reading, self._upkeep, *told_of)
+        offsets = self.start_offset, self.high_watermark
+        self._compactor.turn(Now(now_ms, *offsets, self._appending, self.settings, key_bytes), max_bytes, told)
 
     def _aborted_gone(self, offset: int) -> None:
         """No record of a transaction that was aborted below is left, and its marker may go some day."""
@@ -490,6 +469,10 @@ class Log:
             # At once, if nothing is under way: were it known again after a crash, and its marker gone, clients would
             # take what its producer wrote later for aborted.
             self._appending.save_plans(self._upkeep)
+
+    def _abandon_compaction(self) -> None:
+        if self.loaded and self._compactor is not None:
+            self._compactor.abandon()
 
     def delete_before(self, offset: int, done: Done = nobody_waits) -> None:
         """Moves the start offset up to `offset`, and deletes the segments below it; `done` when that is durable."""

@@ -35,7 +35,7 @@ from tidelog.log.index import Boundary, Index
 from tidelog.log.index_file import load_index_up_to, walk_over
 from tidelog.log.open_files import OpenFiles
 from tidelog.log.producers import Producer, follow
-from tidelog.log.segment import CLEANED_SUFFIX, DELETED_SUFFIX, Name, Segment, Step, newest
+from tidelog.log.segment import CLEANED_SUFFIX, DELETED_SUFFIX, INDEX_SUFFIX, Name, Segment, Step, newest
 from tidelog.log.settings import LogSettings
 from tidelog.log.tail import FIRST_SLOT, Extent
 from tidelog.log.transactions import NO_TRANSACTIONS, Transactions
@@ -158,6 +158,9 @@ class Recovery:
             self._files.sync_folder(self._folder)  # the new names must last before the old ones go
             for name in sizes.keys() - set(chosen):
                 Segment(self._files, self._open_files, self._folder, name, 0).remove()
+        there = set(chosen)
+        indexes = {name: Name.parse(name, INDEX_SUFFIX) for name in self._names}
+        self._remove([name for name, of in indexes.items() if of is not None and of not in there])
         return [Segment(self._files, self._open_files, self._folder, name, sizes[name]) for name in chosen]
 
     def _remove(self, names: list[str]) -> None:

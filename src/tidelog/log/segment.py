@@ -52,13 +52,13 @@ class Name(NamedTuple):
         return f"{self.base_offset:020d}-{self.end_offset:020d}-{self.generation}"
 
     @classmethod
-    def parse(cls, name: str) -> Name | None:
+    def parse(cls, name: str, suffix: str = LOG_SUFFIX) -> Name | None:
         """Of a segment's file; None when it is not one."""
-        stem = name.removesuffix(LOG_SUFFIX)
+        stem = name.removesuffix(suffix)
         if not all(part.isdecimal() for part in stem.split("-")):
             return None
         found = cls(*(int(part) for part in stem.split("-")[:3]))
-        return found if str(found) + LOG_SUFFIX == name else None
+        return found if str(found) + suffix == name else None
 
     def replaces(self, other: Name) -> bool:
         return self.generation > other.generation and (

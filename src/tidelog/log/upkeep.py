@@ -26,6 +26,7 @@ from tidelog.log.pending import Done
 from tidelog.log.reading import Reading
 from tidelog.log.segment import DELETED_SUFFIX, Segment
 from tidelog.log.snapshot import Snapshot
+from tidelog.log.transactions import NO_TRANSACTIONS
 
 
 class Plan(NamedTuple):
@@ -52,6 +53,7 @@ class Upkeep:
         "_running",
         "_saved_facts",
         "_snapshot_offset",
+        "saved_transactions",
     )
 
     def __init__(self, folder: str, committer: Committer, reading: Reading, on_trouble: Callable[[str], None]) -> None:
@@ -65,6 +67,7 @@ class Upkeep:
         self._lock = threading.Lock()
         self._snapshot_offset = -1  # of the newest snapshot that is durable
         self._newest_plan: Plan | None = None
+        self.saved_transactions = NO_TRANSACTIONS  # those that the newest snapshot may know
         self._saved_facts = reading.facts
         self._doomed: deque[tuple[Segment, int]] = deque()  # and the offset behind each
 
@@ -72,6 +75,8 @@ class Upkeep:
         """The partition was recovered. Its snapshot may not be durable; the plan is for when one must be."""
         self._snapshot_offset = -1
         self._newest_plan = plan
+        if plan is not None:
+            self.saved_transactions = plan.snapshot.transactions
         self._doomed.clear()
         self._saved_facts = self._facts()
 
@@ -118,6 +123,7 @@ class Upkeep:
         snapshot.write(self._files, self._folder, plan.snapshot, durable=durable)
         if durable:
             self._snapshot_offset = plan.snapshot.offset
+            self.saved_transactions = plan.snapshot.transactions
             snapshot.remove_older(self._files, self._folder, [entry.name for entry in self._files.list(self._folder)])
 
     def make_sure_of_snapshot(self, offset: int) -> None:

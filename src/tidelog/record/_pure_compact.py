@@ -103,6 +103,8 @@ def _find(data: memoryview, at: int, header: BatchHeader, last_delta: int) -> tu
 
 def _records(header: BatchHeader, data: memoryview) -> list[_Found] | None:
     """None when they cannot be read."""
+    if header.count < 0:
+        return None
     found = []
     at, delta = 0, -1
     try:
@@ -179,7 +181,8 @@ class _Filter:
             kept = [record for record in records if self._is_kept(record, header.base_offset + record.delta, expired)]
         self.seen += len(records)
         self.left += len(kept)
-        tombstones = any(not record.has_value for record in kept)
+        known = self.known_up_to - header.base_offset  # the time of a tombstone begins when what it covers has gone
+        tombstones = any(not record.has_value and record.delta < known for record in kept)
         set_horizon = not dated and bool(tombstones or verdict & SET_HORIZON_BIT)
         if not kept:
             self.put_emptied(header, verdict)

@@ -118,7 +118,7 @@ static int put_key(KeyTable *keys, const Found *found, int64_t offset) {
         slot->high = high;
         slot->low = low;
     }
-    if (slot->next <= offset) slot->next = offset + 1;
+    if (slot->next <= offset) slot->next = wrapping_add(offset, 1);
     return 1;
 }
 
@@ -171,7 +171,7 @@ static int64_t note_part(KeyTable *keys, const Part *part, int64_t start) {
     if (!is_readable(part)) return -1;
     for (int32_t i = 0; i < part->count; i++) {
         if (!find_record(part, &cursor, &last_delta, &found)) return -1; /* only if the bytes have changed since */
-        int64_t offset = part->base_offset + found.delta;
+        int64_t offset = wrapping_add(part->base_offset, found.delta);
         if (found.key_size >= 0 && offset >= start && !put_key(keys, &found, offset)) return offset;
     }
     return -1;
@@ -202,7 +202,7 @@ static int put_empty(Vector *out, int64_t base, int64_t next, int32_t epoch) {
     write64(p, base);
     write32(p + 12, epoch);
     p[16] = 2;
-    write32(p + 23, (int32_t)(next - base - 1));
+    write32(p + 23, (int32_t)(wrapping_subtract(next, base) - 1));
     write64(p + 27, -1);
     write64(p + 35, -1);
     write64(p + 43, -1);
@@ -220,9 +220,9 @@ static int close_gap(Filter *f) {
 
 /* This batch has no records any more. */
 static int put_gap(Filter *f, const uint8_t *p) {
-    int64_t base = read64(p), next = base + read32(p + 23) + 1;
+    int64_t base = read64(p), next = wrapping_add(base, (int64_t)read32(p + 23) + 1);
     int32_t epoch = read32(p + 12);
-    if (f->gap_base >= 0 && (f->gap_next != base || f->gap_epoch != epoch || next - f->gap_base > INT32_MAX))
+    if (f->gap_base >= 0 && (f->gap_next != base || f->gap_epoch != epoch || wrapping_subtract(next, f->gap_base) > INT32_MAX))
         if (!close_gap(f)) return 0;
     if (f->gap_base < 0) f->gap_base = base;
     f->gap_next = next;
@@ -270,7 +270,7 @@ static int is_kept(const Filter *f, const Found *found, int64_t offset, int expi
         ++*keyless;
         return 0;
     }
-    if (find_slot(f->keys, found->key, found->key_size, &high, &low)->next > offset + 1) return 0;
+    if (find_slot(f->keys, found->key, found->key_size, &high, &low)->next > wrapping_add(offset, 1)) return 0;
     return found->has_value || !expired;
 }
 
@@ -302,12 +302,12 @@ static Outcome filter_part(Filter *f, const Part *part, const uint8_t *p, int ve
     made->max_timestamp = -1;
     for (int32_t i = 0; i < part->count; i++) {
         if (!find_record(part, &cursor, &last_delta, &found)) return AS_IT_IS;
-        int keep = (verdict & VERDICT_KINDS) == VERDICT_KEEP ||
-                   is_kept(f, &found, wrapping_add(part->base_offset, found.delta), expired, &keyless);
+        int64_t offset = wrapping_add(part->base_offset, found.delta);
+        int keep = (verdict & VERDICT_KINDS) == VERDICT_KEEP || is_kept(f, &found, offset, expired, &keyless);
         int64_t timestamp = wrapping_add(part->base_timestamp, found.timestamp);
         f->kept.data[i] = (uint8_t)keep;
         if (keep && (kept++ == 0 || timestamp > made->max_timestamp)) made->max_timestamp = timestamp;
-        if (keep && !found.has_value) tombstones = 1;
+        if (keep && !found.has_value && offset < f->known_up_to) tombstones = 1; /* what it covers has gone */
     }
     f->seen += part->count;
     f->left += kept;

@@ -14,7 +14,8 @@ every batch: base offset, last offset, leader epoch, producer, sequence, compres
 without records become one empty batch that spans them (a *gap*, which goes on from window to window).
 
 A tombstone that stays gets a *delete horizon*, as in Kafka: attribute bit 6, and the base timestamp says when it may
-go. A batch whose records cannot be read is left as it is: nobody looked into it when it came.
+go. Kafka also gives one to a tombstone whose key is not in the map yet, so that it may go as soon as what it covers:
+here its time begins then. A batch whose records cannot be read is left as it is: nobody looked into it when it came.
 """
 
 from __future__ import annotations

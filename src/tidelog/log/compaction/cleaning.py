@@ -12,7 +12,7 @@ has gone; and `end` counts only after the last group, so a pass that is cut shor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import NamedTuple
 
@@ -42,11 +42,12 @@ class Beginning(NamedTuple):
     """What the loop's thread knows when a pass begins. `stable_up_to` is the last stable offset."""
 
     segments: tuple[Segment, ...]
-    start_offset: int
+    ends: tuple[int, ...]  # the offset behind each
     first_dirty: int
     stable_up_to: int
     producers: Mapping[int, Producer]
     aborted: list[Aborted]
+    named: Collection[tuple[int, int]]  # markers, by producer and offset, of transactions that clients may be told of
     settings: LogSettings
     now_ms: int
     key_bytes: int
@@ -75,7 +76,8 @@ class Cleaning:
         self._reading = reading
         self._open_files = open_files
         self._epochs = reading.facts.epochs
-        self._segments: tuple[Segment, ...] = ()  # those of the pass,
+        # Those of the pass by their number; one that was written anew is let go of, or its file would take room.
+        self._segments: dict[int, Segment] = {}
         self._pieces: list[Piece] = []  # and what is known of them
         self._dirt: Dirt | None = None
         self._keys: KeyMap | None = None
@@ -94,7 +96,7 @@ class Cleaning:
             return Outcome.IDLE
         stop = self.tally.read_bytes + max_bytes
         while self.tally.read_bytes < stop:
-            if self._keys is not None and self._number < len(self._segments) and not self._groups:
+            if self._number < len(self._pieces):
                 self._note_some()
             elif self._rewrite is None and not self._next_group():
                 return Outcome.OVER
@@ -117,9 +119,10 @@ class Cleaning:
         pieces = self._find_pieces()
         dirt = find_dirt(pieces, begin.first_dirty, begin.stable_up_to, begin.settings, begin.now_ms)
         segments = begin.segments[: dirt.pieces]
-        if not is_due(dirt, self._oldest(segments, dirt.start), begin.settings, begin.now_ms):
+        if not is_due(dirt, self._oldest(dirt), begin.settings, begin.now_ms):
             return False
-        self._dirt, self._segments = dirt, segments
+        self._dirt, self._segments = dirt, dict(enumerate(segments))
+        self.begin = begin._replace(segments=())
         self._pieces = pieces[: dirt.pieces]
         self.whole = not any(piece.damaged for piece in self._pieces)
         self.end = self._pieces[-1].end_offset
@@ -127,28 +130,27 @@ class Cleaning:
         self._keys = KeyMap(max(1, min(begin.key_bytes // BYTES_PER_KEY, dirty_offsets)))
         self._number = next(number for number, piece in enumerate(self._pieces) if piece.end_offset > dirt.start)
         self._noted = self._before(segments[self._number], dirt.start)
-        self._verdicts = Verdicts(begin.aborted, begin.producers, begin.now_ms, discard=self.whole)
+        self._verdicts = Verdicts(begin.aborted, begin.named, begin.producers, begin.now_ms, discard=self.whole)
         return True
 
     def _find_pieces(self) -> list[Piece]:
         damaged = {hole.segment for hole in self._reading.holes.known}
         pieces = []
-        for segment in self.begin.segments:
-            stop, end_offset = self._reading.end_of(segment)
+        for segment, end_offset in zip(self.begin.segments, self.begin.ends, strict=True):
             latest = NO_TIMESTAMP
             if self.begin.settings.min_compaction_lag_ms > 0 and end_offset > self.begin.first_dirty:
                 latest = self._reading.look_up_latest(segment, self.begin.now_ms)
-            size = stop - HEADER_BLOCK
+            size = segment.end - HEADER_BLOCK
             pieces.append(Piece(segment.base_offset, end_offset, size, latest, segment.base_offset in damaged))
         return pieces
 
-    def _oldest(self, segments: tuple[Segment, ...], start: int) -> int | None:
+    def _oldest(self, dirt: Dirt) -> int | None:
         """The earliest time that a dirty segment begins with, if anybody asks for it."""
         if self.begin.settings.max_compaction_lag_ms == NO_LAG:
             return None
         found = []
-        for segment in segments:
-            if self._reading.end_of(segment).offset > start:
+        for segment, end_offset in zip(self.begin.segments[: dirt.pieces], self.begin.ends, strict=False):
+            if end_offset > dirt.start:
                 step = next(segment.walk(Boundary(HEADER_BLOCK, segment.base_offset), segment.end), None)
                 if isinstance(step, Step) and step.header.latest > NO_TIMESTAMP:
                     found.append(step.header.latest)
@@ -168,7 +170,7 @@ class Cleaning:
         segment = self._segments[self._number]
         if self._pieces[self._number].damaged or self._noted.position >= segment.end:
             self._number += 1
-            if self._number < len(self._segments):
+            if self._number < len(self._pieces):
                 self._noted = Boundary(HEADER_BLOCK, self._segments[self._number].base_offset)
             else:
                 self._begin_groups()
@@ -177,7 +179,9 @@ class Cleaning:
         full = note_keys(self._keys, window.data, self._verdicts.skips(window.headers), self._dirt.start)
         self._noted = window.end
         if full >= 0:
-            self.end = full
+            # Between two batches, so that all tombstones of one have the same horizon; if need be, within the first.
+            batch = next(header for header in window.headers if header.next_offset > full)
+            self.end = batch.base_offset if batch.base_offset > self._dirt.start else full
             self._begin_groups()
 
     def _window(self, segment: Segment, start: Boundary) -> Window:
@@ -190,7 +194,7 @@ class Cleaning:
         pieces = [piece for piece in self._pieces if piece.base_offset < self.end]
         self.cleaned_up_to = pieces[-1].end_offset
         self._groups = in_groups(pieces, self.begin.settings.segment_bytes)
-        self._number = len(self._segments)
+        self._number = len(self._pieces)
 
     # Writing segments anew --------------------------------------------------------------------------------------------
 
@@ -198,7 +202,7 @@ class Cleaning:
         if not self._groups:
             return False
         group = self._groups.pop(0)
-        old = self._segments[group.start : group.stop]
+        old = [self._segments.pop(number) for number in group]
         generation = 1 + max(segment.generation for segment in self._reading.segments)
         name = Name(old[0].base_offset, self._pieces[group.stop - 1].end_offset, generation)
         interval = self.begin.settings.index_interval_bytes
@@ -213,6 +217,9 @@ class Cleaning:
         assert self._verdicts is not None
         rewrite = self._rewrite
         assert rewrite is not None
+        if copied := rewrite.catch_up():
+            self.tally = self.tally._replace(read_bytes=self.tally.read_bytes + copied)
+            return False
         segment = rewrite.old[self._at]
         if self._place.position >= segment.end:
             self._at += 1

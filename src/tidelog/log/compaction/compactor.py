@@ -18,11 +18,15 @@ from functools import partial
 from typing import NamedTuple
 
 from tidelog.errors import StorageError
+from tidelog.log.appending import Appending
 from tidelog.log.commit import Committer, storage_error
 from tidelog.log.compaction.cleaning import Beginning, Cleaning, Outcome, Tally
 from tidelog.log.compaction.rewrite import Rewritten, publish, remove_old, take_back
 from tidelog.log.compaction.window import BadBatch
+from tidelog.log.header_block import HEADER_BLOCK
 from tidelog.log.reading import Reading
+from tidelog.log.settings import LogSettings
+from tidelog.log.transactions import AbortedColumns
 from tidelog.log.upkeep import Upkeep, nobody_waits
 
 
@@ -33,6 +37,17 @@ class Pass(NamedTuple):
     end: int
     whole: bool
     tally: Tally
+
+
+class Now(NamedTuple):
+    """What a log is when a turn begins."""
+
+    wall_ms: int
+    start_offset: int
+    high_watermark: int
+    appending: Appending
+    settings: LogSettings
+    key_bytes: int
 
 
 class Turn(NamedTuple):
@@ -49,10 +64,10 @@ class Compactor:
     """The loop's thread only, but for `_work`."""
 
     __slots__ = (
+        "_aborted_gone",
         "_cleaning",
         "_committer",
         "_given_up",
-        "_on_aborted_gone",
         "_on_trouble",
         "_reading",
         "_running",
@@ -65,28 +80,24 @@ class Compactor:
         reading: Reading,
         upkeep: Upkeep,
         on_trouble: Callable[[str], None],
-        on_aborted_gone: Callable[[int], None],
+        aborted_gone: Callable[[int], None],
     ) -> None:
         self._committer = committer
         self._reading = reading
         self._upkeep = upkeep
         self._on_trouble = on_trouble
-        self._on_aborted_gone = on_aborted_gone  # nothing of transactions that were aborted below an offset is left
+        self._aborted_gone = aborted_gone  # called when nothing is left of what was aborted below an offset
         self._cleaning: Cleaning | None = None
         self._running = False
         self._given_up = False
 
-    @property
-    def under_way(self) -> bool:
-        return self._cleaning is not None
-
-    def turn(self, begin: Callable[[], Beginning | None], max_bytes: int, told: Told) -> None:
-        """A piece of work; `begin` is asked when no pass is under way. `told` is called here, later or at once."""
+    def turn(self, now: Now, max_bytes: int, told: Told) -> None:
+        """A piece of work, of a new pass if none is under way. `told` is called here, later or at once."""
         if self._running or self._given_up:
             told(NOTHING_TO_DO)
             return
         if self._cleaning is None:
-            beginning = begin()
+            beginning = self._begin(now)
             if beginning is None:
                 told(NOTHING_TO_DO)
                 return
@@ -94,6 +105,36 @@ class Compactor:
         self._running = True
         cleaning = self._cleaning
         self._committer.background.submit(lambda: self._work(cleaning, max_bytes, told))
+
+    def _begin(self, now: Now) -> Beginning | None:
+        """What there is to clean; None when nothing has come since the last pass but in the segment that grows.
+
+        That one is ended when it is old enough, so that it is not left out for ever where nobody writes.
+        """
+        reading, settings, appending = self._reading, now.settings, now.appending
+        visible = reading.visible
+        if visible is None:
+            return None
+        last = reading.segments[-1]
+        if last.end > HEADER_BLOCK and now.wall_ms - last.created_ms >= settings.segment_ms and appending.idle:
+            appending.roll(now.wall_ms)
+        stop, first_dirty = visible.segment.base_offset, reading.facts.first_dirty
+        complete = [segment for segment in reading.segments if segment.base_offset < stop]
+        segments = tuple(segment for segment in complete if reading.end_of(segment).offset > now.start_offset)
+        ends = tuple(reading.end_of(segment).offset for segment in segments)
+        if not segments or stop <= first_dirty <= now.high_watermark:
+            return None
+        transactions = appending.transactions
+        aborted = transactions.aborted.between(now.start_offset, stop, now.high_watermark)
+        stable = min(now.high_watermark, transactions.first_open)
+        producers = dict(appending.producers)
+        known = producers, aborted, self._named(transactions.aborted), settings
+        return Beginning(segments, ends, first_dirty, stable, *known, now.wall_ms, now.key_bytes)
+
+    def _named(self, aborted: AbortedColumns) -> set[tuple[int, int]]:
+        """The markers of aborted transactions that are known, or would be after a crash."""
+        blocks = (*aborted.blocks, *self._upkeep.saved_transactions.blocks)
+        return {pair for block in blocks for pair in zip(block.producer_ids, block.last_offsets, strict=False)}
 
     def abandon(self) -> None:
         """The partition is not to be compacted any more, or not as it was planned."""
@@ -110,6 +151,9 @@ class Compactor:
             cleaning.abandon()
             self._reading.found_bad(error.segment, error.place, error.fault)
             self._committer.tell(self._failed, cleaning, f"put off: {error}", False, told)
+        except FileNotFoundError:  # a segment was deleted meanwhile
+            cleaning.abandon()
+            self._committer.tell(self._failed, cleaning, None, False, told)
         except (OSError, StorageError) as error:
             cleaning.abandon()
             reason = storage_error(error) if isinstance(error, OSError) else error
@@ -119,16 +163,18 @@ class Compactor:
             line = "put off: there is no memory for its keys; lower log.cleaner.dedupe.buffer.size"
             self._committer.tell(self._failed, cleaning, line, False, told)
         else:
-            self._committer.tell(self._worked, cleaning, outcome, cleaning.tally.read_bytes - before, told)
+            read_bytes = cleaning.tally.read_bytes - before
+            self._committer.tell(self._worked, cleaning, outcome, read_bytes, told)
 
     # What follows -----------------------------------------------------------------------------------------------------
 
-    def _failed(self, cleaning: Cleaning, line: str, for_good: bool, told: Told) -> None:
+    def _failed(self, cleaning: Cleaning, line: str | None, for_good: bool, told: Told) -> None:
         self._running = False
         self._given_up = self._given_up or for_good
         if self._cleaning is cleaning:
             self._cleaning = None
-            self._on_trouble(f"compaction was {line}")
+            if line is not None:
+                self._on_trouble(f"compaction was {line}")
         told(NOTHING_TO_DO)
 
     def _worked(self, cleaning: Cleaning, outcome: Outcome, read_bytes: int, told: Told) -> None:
@@ -148,15 +194,23 @@ class Compactor:
             told(Turn(outcome is Outcome.MORE, read_bytes))
 
     def _publish(self, cleaning: Cleaning, made: Rewritten, read_bytes: int, told: Told) -> None:
-        def work() -> None:
-            self._upkeep.make_sure_of_snapshot(made.end_offset)
-            publish(made)
+        """First headers that are about to go must be in a snapshot."""
+        name = partial(self._name, cleaning, made, read_bytes, told)
+        self._upkeep.submit(lambda: self._upkeep.make_sure_of_snapshot(made.end_offset), name)
 
-        self._upkeep.submit(work, partial(self._published, cleaning, made, read_bytes, told))
+    def _name(
+        self, cleaning: Cleaning, made: Rewritten, read_bytes: int, told: Told, error: StorageError | None
+    ) -> None:
+        if error is not None or self._cleaning is not cleaning:
+            self._committer.background.submit(cleaning.abandon)
+            self._failed(cleaning, f"put off: {error}", False, told)
+            return
+        self._upkeep.submit(lambda: publish(made), partial(self._published, cleaning, made, read_bytes, told))
 
     def _published(
         self, cleaning: Cleaning, made: Rewritten, read_bytes: int, told: Told, error: StorageError | None
     ) -> None:
+        cleaning.ready = None
         if error is not None:
             # It may have its name or not, and after a power cut the other way round: the partition must be listed anew.
             self._failed(cleaning, f"given up until the next start: {error}", True, told)
@@ -172,9 +226,7 @@ class Compactor:
         told(Turn(self._cleaning is cleaning, read_bytes))
 
     def _taken_back(self, cleaning: Cleaning, told: Told, error: StorageError | None) -> None:
-        line = (
-            "put off: segments were deleted meanwhile" if error is None else f"given up until the next start: {error}"
-        )
+        line = f"given up until the next start: {error}" if error is not None else None
         self._failed(cleaning, line, error is not None, told)
 
     def _conclude(self, cleaning: Cleaning, read_bytes: int, told: Told) -> None:
@@ -183,7 +235,7 @@ class Compactor:
         start, end = cleaning.begin.first_dirty, max(cleaning.end, facts.first_dirty)
         over = Pass(start, end, cleaning.whole, cleaning.tally)
         if cleaning.whole:
-            self._on_aborted_gone(cleaning.cleaned_up_to)
+            self._aborted_gone(cleaning.cleaned_up_to)
 
         def saved(error: StorageError | None) -> None:
             self._running = False

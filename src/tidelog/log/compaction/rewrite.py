@@ -27,7 +27,8 @@ from tidelog.record.compacting import Filtered, empty_batch
 from tidelog.record.header import Buffer, Gap
 
 WRITE_BYTES = 1 << 20
-ROOM_LEFT = 64 << 20  # bytes of the disk that compaction leaves to those who append
+SYNC_BYTES = 32 << 20  # written between two syncs: one for a whole segment would keep those of acks waiting
+ROOM_LEFT = 64 << 20  # bytes of the disk that compaction leaves to those who append, or as many as it needs itself
 
 
 class Rewritten(NamedTuple):
@@ -52,7 +53,9 @@ class Rewrite:
         self._index = Index(name.base_offset)
         self._file: OpenFile | None = None
         self._waiting = bytearray()
+        self._unsynced = 0
         self._end = HEADER_BLOCK  # of what has been put, written or not
+        self._copied = self._unchanged = HEADER_BLOCK  # how far, of how much that was found unchanged
 
     def put(self, window: Buffer, filtered: Filtered) -> None:
         """What is left of a window."""
@@ -65,12 +68,20 @@ class Rewrite:
             self._begin()
         self._add(filtered.data)
 
+    def catch_up(self) -> int:
+        """Copies some of what was found unchanged before the first change; how much that was, 0 when all is there."""
+        size = min(WRITE_BYTES, self._unchanged - self._copied)
+        if size > 0:
+            data = read_fully(self._files, self.old[0].file().fd, size, self._copied)
+            self._write(data, self._copied)
+            self._copied += size
+        return size
+
     def _is_same(self, window: Buffer, filtered: Filtered) -> bool:
-        if filtered.gap is None:
-            return memoryview(filtered.data) == window
-        if len(filtered.data) > len(window):
+        gap = empty_batch(*filtered.gap) if filtered.gap is not None else b""
+        if len(filtered.data) + len(gap) != len(window):
             return False
-        return bytes(filtered.data) + empty_batch(*filtered.gap) == window
+        return bytes(filtered.data) + gap == bytes(window)  # copies, because views are compared byte by byte
 
     def finish(self) -> Rewritten | None:
         """The new segment, synced and still without its name; None when nothing has changed."""
@@ -83,7 +94,7 @@ class Rewrite:
         self._files.sync(self._file.fd)
         made = self._made
         made.end, made.index = self._end, self._index
-        made.checked.own_from = HEADER_BLOCK
+        made.checked.own_from = self._unchanged  # what was copied is checked before it is sent
         made.created_ms = self.old[0].created_ms
         self._file = None
         return Rewritten(self.old, made, self._name.end_offset)
@@ -99,16 +110,15 @@ class Rewrite:
         return self._made.log_path + CLEANED_SUFFIX
 
     def _begin(self) -> None:
-        """The file, with what was found unchanged until now."""
-        files, source = self._files, self.old[0]
-        needed = sum(segment.end for segment in self.old) + ROOM_LEFT
-        if files.free_bytes(source.folder) < needed:
+        """The file; what was found unchanged until now follows bit by bit, with `catch_up`."""
+        files = self._files
+        size = sum(segment.end for segment in self.old)
+        needed = size + min(size, ROOM_LEFT)
+        if files.free_bytes(self.old[0].folder) < needed:
             raise OSError(ENOSPC, f"compaction needs {needed} bytes of room")
         remove_files(files, [self._path])
         self._file = OpenFile(files, files.open(self._path, create=True))
-        for position in range(HEADER_BLOCK, self._end, WRITE_BYTES):
-            data = read_fully(files, source.file().fd, min(WRITE_BYTES, self._end - position), position)
-            write_fully(files, self._file.fd, data, position)
+        self._unchanged = self._end
 
     def _add(self, data: Buffer) -> None:
         self._note(data)
@@ -125,9 +135,16 @@ class Rewrite:
         self._end += len(data)
 
     def _flush(self) -> None:
-        assert self._file is not None
-        write_fully(self._files, self._file.fd, self._waiting, self._end - len(self._waiting))
+        self._write(self._waiting, self._end - len(self._waiting))
         self._waiting = bytearray()
+
+    def _write(self, data: Buffer, position: int) -> None:
+        assert self._file is not None
+        write_fully(self._files, self._file.fd, data, position)
+        self._unsynced += len(data)
+        if self._unsynced >= SYNC_BYTES:
+            self._files.sync(self._file.fd)
+            self._unsynced = 0
 
     def _write_head(self) -> None:
         assert self._file is not None
@@ -165,7 +182,8 @@ def take_back(rewritten: Rewritten) -> None:
 
 
 def remove_old(rewritten: Rewritten) -> None:
-    """After a crash before this is done, the next opening of the partition does it."""
+    """After a crash before this is done, the next opening of the partition does it; then they are gone already."""
     for segment in rewritten.old:
-        segment.hold()
-        segment.remove()
+        with suppress(FileNotFoundError):
+            segment.hold()
+            segment.remove()

@@ -1,4 +1,4 @@
-"""Reading a complete segment for compaction: whole batches, a megabyte or so at a time, every one of them checked.
+"""Reading a complete segment for compaction: whole batches, a window at a time, every one of them checked.
 
 Nothing is copied into a new segment that was not found good just before: what compaction writes would pass for good.
 """
@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tidelog.log.checking import CHECK_WINDOW, size_of
+from tidelog.log.checking import size_of
 from tidelog.log.epochs import History, epoch_at
 from tidelog.log.files import read_fully
 from tidelog.log.index import Boundary
 from tidelog.log.segment import Segment
 from tidelog.record.codec import scan
 from tidelog.record.header import BatchHeader
+
+WINDOW = 512 << 10  # more would keep other threads waiting for the interpreter where batches are tiny
 
 
 class Window(NamedTuple):
@@ -35,7 +37,7 @@ class BadBatch(Exception):
 def read_window(segment: Segment, start: Boundary, epochs: History) -> Window:
     """The batches from a boundary on. Pages that had to be read for it do not stay in memory."""
     files, fd, stop = segment.files, segment.file().fd, segment.end
-    size = min(CHECK_WINDOW, stop - start.position)
+    size = min(WINDOW, stop - start.position)
     cached = files.is_cached(fd, start.position, size)
     data = read_fully(files, fd, size, start.position)
     found = scan(data)
