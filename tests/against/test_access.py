@@ -133,6 +133,22 @@ def test_what_is_not_allowed_is_refused_by_kafkas_codes(secured: Secured, topic:
     assert topic not in mine.list_topics(timeout=SECONDS).topics
 
 
+@proves("F2", "T10")
+def test_a_transaction_needs_its_id_to_be_allowed(secured: Secured, allowed: str) -> None:
+    def transact(transactional_id: str) -> None:
+        producer = Producer({**secured.librdkafka("SCRAM-SHA-512"), "transactional.id": transactional_id})
+        producer.init_transactions(SECONDS)
+        producer.begin_transaction()
+        producer.produce(allowed, b"x")
+        producer.commit_transaction(SECONDS)
+
+    with pytest.raises(KafkaException) as refused:
+        transact(f"not-{allowed}")
+    assert refused.value.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    secured.allow((ResourceType.TRANSACTIONAL_ID, f"is-{allowed}", AclOperation.ALL))
+    transact(f"is-{allowed}")
+
+
 @proves("T10")
 def test_rules_and_users_are_administered_by_librdkafka(secured: Secured, topic: str, group: str) -> None:
     secured.allow_all(topic, group, principal="User:somebody")

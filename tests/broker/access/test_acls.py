@@ -16,6 +16,7 @@ from tidelog.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from tidelog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tidelog.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from tidelog.wire.messages.describe_acls import DescribeAclsRequest
+from tidelog.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, RequestCursor
 from tidelog.wire.messages.init_producer_id import InitProducerIdRequest
 from tidelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
@@ -196,6 +197,26 @@ def test_of_a_request_what_is_allowed_is_done_and_the_rest_is_refused(broker):
         hidden = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         assert codes == {"orders": 0, "other": hidden, "nowhere": hidden}
         assert client.call(InitProducerIdRequest(transactional_id=None), 4).error_code == 0
+
+
+@proves("T10")
+def test_neither_a_page_of_topics_nor_its_cursor_names_what_may_not_be_described(broker):
+    with broker.client("PLAINTEXT") as admin, broker.client("SASL_PLAINTEXT") as client:
+        names = ["a-mine", "b-hidden", "c-mine", "d-hidden"]
+        topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names]
+        admin.call(CreateTopicsRequest(topics=topics), 7)
+        create(admin, acl(name="a-mine"), acl(name="c-mine"))
+        client.login("alice", PASSWORD)
+        told, cursor = [], None
+        while True:
+            request = DescribeTopicPartitionsRequest(response_partition_limit=1, cursor=cursor)
+            page = client.call(request, 0)
+            told += [topic.name for topic in page.topics]
+            if page.next_cursor is None:
+                break
+            told.append(page.next_cursor.topic_name)
+            cursor = RequestCursor(topic_name=page.next_cursor.topic_name, partition_index=0)
+        assert set(told) == {"a-mine", "c-mine"}
 
 
 @proves("T10")

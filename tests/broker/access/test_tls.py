@@ -18,6 +18,7 @@ from tidelog.errors import ConfigError
 from tidelog.record.columns import decode
 from tidelog.wire.messages.api_versions import ApiVersionsRequest
 from tidelog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from tidelog.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from tidelog.wire.messages.metadata import MetadataRequest
 
 HELLO = ApiVersionsRequest(client_software_name="raw", client_software_version="1")
@@ -179,6 +180,13 @@ def test_a_key_and_certificates_can_stand_in_the_settings_themselves(access_brok
     )
     with broker.client("SSL", certificates.client_context()) as client:
         assert client.call(HELLO, 3).error_code == 0
+        resource = DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=None)
+        (told,) = client.call(DescribeConfigsRequest(resources=[resource], include_synonyms=True), 4).results
+    secrets = [one for one in told.configs if one.is_sensitive]
+    assert {one.name for one in secrets} >= {"ssl.keystore.key", "ssl.keystore.certificate.chain", "ssl.key.password"}
+    assert all(one.value is None for one in secrets)
+    assert all(synonym.value is None for one in secrets for synonym in one.synonyms)
+    assert "PRIVATE KEY" not in repr(told)
 
 
 @proves("T10")

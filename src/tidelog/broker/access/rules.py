@@ -44,7 +44,7 @@ from tidelog.broker.access.checks import (
 )
 from tidelog.broker.access.refusing import mirrored, named, refused
 from tidelog.broker.topics import NO_ID
-from tidelog.wire.api import response_class
+from tidelog.wire.api import request_class, response_class
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.message import struct_named
 
@@ -265,13 +265,15 @@ def _topics_of(member: Any) -> list[str]:
 
 
 def _describe_topics(ask: Ask, request: Any, call: GuardedCall) -> Any:
-    """Without names it asks for all; then what may not be described is left out, else it is refused."""
+    """Without names it asks for all: then for those that may be described, so that no page and no cursor tells more."""
     if request.topics:
         Each(DESCRIBE, TOPIC, "topics", "name", "topics")(ask, request, call)
-        if not request.topics:
-            return response_class(call.api_key)()
     else:
-        Shown(DESCRIBE, TOPIC, "topics", "name")(ask, request, call)
+        one = struct_named(request_class(call.api_key), "TopicRequest")
+        seen = [topic.name for topic in call.broker.topics.visible() if ask(DESCRIBE, TOPIC, topic.name)]
+        request.topics = [one(name=name) for name in seen]
+    if not request.topics:
+        return response_class(call.api_key)()
     call.amend(lambda response: _operations(ask, response, "topics", "topic_authorized_operations", TOPIC, "name"))
     return None
 
