@@ -13,6 +13,9 @@ from proving import fault_of, proven_by
 REQUIRE_EXTERNAL = os.environ.get("CI_REQUIRE_EXTERNAL") == "1"
 SEED = int(os.environ.get("TIDELOG_SEED", "1"))
 
+# Brokers that tests start as users do would all want the one default port for HTTP; those that test it ask for theirs.
+os.environ["TIDELOG_HTTP_LISTENER"] = "-"
+
 hypothesis.settings.register_profile("house", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("soak", deadline=None, max_examples=1000, print_blob=True)
 hypothesis.settings.load_profile("soak" if "TIDELOG_SEED" in os.environ else "house")

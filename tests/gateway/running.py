@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -26,7 +27,10 @@ class Up:
             words += ["--set", setting]
         with self.log.open("wb") as said:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", f"import sys; {before}{UP}", *words], stdout=said, stderr=said
+                [sys.executable, "-c", f"import sys; {before}{UP}", *words],
+                stdout=said,
+                stderr=said,
+                env={name: value for name, value in os.environ.items() if name != "TIDELOG_HTTP_LISTENER"},
             )
         wait_for(lambda: "ready on" in self.said() or self.process.poll() is not None)
 
