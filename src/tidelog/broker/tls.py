@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tidelog.broker.loop import Loop, TimerHandle
 
 RECORD_BYTES = 16 << 10  # the most that TLS encrypts at once
-SEND_BYTES = 16 * RECORD_BYTES  # read from a file, or put together from small pieces, for one send
+SEND_BYTES = 8 * RECORD_BYTES  # about what a socket takes; read from a file, or put together from small pieces
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
