@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 KAFKA_LIB := .make/kafka/lib
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all soak rows lint format kafka bench-broker bench-record bench-log lock clean
+.PHONY: help run test test-all soak rows lint format kafka bench-broker bench-record bench-log bench-compaction lock clean
 
 help:
 	@echo "make run           start a broker on $(LISTEN), data in ./$(DATA)"
@@ -22,7 +22,7 @@ help:
 	@echo "make soak          seeded fault runs for MINUTES=$(MINUTES), written to docs/soak.md"
 	@echo "make lint          ruff and mypy"
 	@echo "make rows          what each capability is proved by: tests, guide page, example"
-	@echo "make bench-broker  this broker beside Apache Kafka (ARGS='--only latency'); also bench-record, bench-log"
+	@echo "make bench-broker  this broker beside Apache Kafka (ARGS='--only latency'); also bench-record, bench-log, bench-compaction"
 	@echo "make lock          resolve requirements.lock anew from pyproject.toml"
 	@echo "make clean         remove what was set up or built; data folders stay"
 
@@ -95,6 +95,9 @@ bench-record: .make/dev
 
 bench-log: .make/dev
 	$(BIN)/python bench/log.py $(ARGS)
+
+bench-compaction: .make/dev .make/kafka/done
+	PYTHONPATH=tests $(BIN)/python bench/compaction.py $(ARGS)
 
 # Housekeeping -------------------------------------------------------------------------------------------------------------
 

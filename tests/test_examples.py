@@ -20,7 +20,7 @@ EXPECTED = {
     "hello_broker.py": ["offset 0: hello", "offset 1: durable", "offset 2: world"],
     "compacted_table.py": [
         "before: {'apple': '999', 'pear': '997'} from 1001",
-        "after: {'apple': '999', 'pear': '997'} from",
+        "after: {'pear': '997', 'apple': '999'} from",
     ],
     "consumer_group.py": ["after one left: 4 partitions", "workers and audit have each seen 40 jobs, none twice: True"],
     "replay_from_time.py": ["read 10, last: reading 9", "offset 7: reading 7, reading 8, reading 9"],

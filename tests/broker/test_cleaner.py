@@ -1,0 +1,92 @@
+"""The broker compacts by itself: topics that ask for it, by their settings, beside everything else that it does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from proving import proves
+from tidelog.client.admin import configs, topics
+from tidelog.testing.broker import TestBroker
+
+PATIENCE_S = 30.0
+QUICK = {"log.cleaner.backoff.ms": "50", "log.retention.check.interval.ms": "200"}
+COMPACT = {"cleanup.policy": "compact", "internal.segment.bytes": "20000", "min.cleanable.dirty.ratio": "0.01"}
+ROUNDS = 60
+KEYS = 10
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[TestBroker]:
+    with TestBroker(tmp_path / "data", settings=QUICK) as broker:
+        yield broker
+
+
+def until(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def fill(broker: TestBroker, topic: str, rounds: range = range(ROUNDS)) -> None:
+    for number in rounds:
+        broker.produce(topic, [(f"key-{key}", f"{number}-" + "x" * 200) for key in range(KEYS)])
+
+
+def table(broker: TestBroker, topic: str) -> dict[bytes | None, bytes | None]:
+    return {row.key: row.value for row in broker.records(topic)}
+
+
+def expected(rounds: int) -> dict[bytes, bytes]:
+    return {b"key-%d" % key: b"%d-" % (rounds - 1) + b"x" * 200 for key in range(KEYS)}
+
+
+@proves("T8", "D5")
+def test_a_compacted_topic_shrinks_and_says_the_same(broker: TestBroker) -> None:
+    broker.create_topic("prices", configs=COMPACT)
+    fill(broker, "prices")
+    until(lambda: len(broker.records("prices")) < ROUNDS * KEYS / 4)
+    assert table(broker, "prices") == expected(ROUNDS)
+    broker.kill()
+    broker.start()
+    assert table(broker, "prices") == expected(ROUNDS)
+    fill(broker, "prices", range(ROUNDS, 2 * ROUNDS))
+    until(lambda: len(broker.records("prices")) < ROUNDS * KEYS / 4)
+    assert table(broker, "prices") == expected(2 * ROUNDS)
+
+
+@proves("T8", "D5")
+def test_a_topic_is_compacted_from_when_it_is_told_to(broker: TestBroker) -> None:
+    broker.create_topic("prices", configs={**COMPACT, "cleanup.policy": "delete"})
+    fill(broker, "prices")
+    time.sleep(1.5)
+    assert len(broker.records("prices")) == ROUNDS * KEYS
+    configs.alter(broker.cluster, configs.KINDS["topic"], "prices", set={"cleanup.policy": "compact"}, delete=[])
+    until(lambda: len(broker.records("prices")) < ROUNDS * KEYS / 4)
+    assert table(broker, "prices") == expected(ROUNDS)
+
+
+@proves("T8")
+def test_compaction_can_be_turned_off(tmp_path: Path) -> None:
+    settings = {**QUICK, "log.cleaner.enable": "false"}
+    with TestBroker(tmp_path / "data", settings=settings) as broker:
+        broker.create_topic("prices", configs=COMPACT)
+        fill(broker, "prices")
+        time.sleep(1.5)
+        assert len(broker.records("prices")) == ROUNDS * KEYS
+
+
+@proves("T8")
+def test_topics_come_and_go_while_they_are_compacted(broker: TestBroker) -> None:
+    for number in range(4):
+        broker.create_topic(f"prices-{number}", configs=COMPACT)
+        fill(broker, f"prices-{number}", range(20))
+        topics.delete(broker.cluster, f"prices-{number}")
+    broker.create_topic("prices", configs=COMPACT)
+    fill(broker, "prices")
+    until(lambda: len(broker.records("prices")) < ROUNDS * KEYS / 4)
+    assert table(broker, "prices") == expected(ROUNDS)
