@@ -27,7 +27,7 @@ def test_a_running_broker_is_backed_up_and_comes_back_elsewhere(
     tidelog_broker.produce("orders", ["a", "b", "c"], partition=1)
     taken = nowhere.ok("backup", saved, "--data", data)
     assert [line.split()[:5] for line in taken.lines if line.startswith("orders")] == [["orders", "1", "0", "3", "1"]]
-    assert re.fullmatch(rf"{saved} is a backup as of [-0-9]+ [:0-9]+ UTC: .* in \d+\.\d s", taken.lines[-1]), taken.out
+    assert re.fullmatch(rf"{saved} is a backup as of [-0-9T:.]+Z: .* in \d+\.\d s", taken.lines[-1]), taken.out
     assert "is whole: " in nowhere.ok("verify", saved).out
     tidelog_broker.produce("orders", ["d"], partition=1)
     restored = nowhere.ok("restore", saved, "--data", new)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proving import proves
 from tidelog.cli.tail import text_of, time_text
-from tidelog.cli.terminal import printable, show_table, size_text
+from tidelog.cli.terminal import Progress, printable, show_table, size_text, span_text
 
 
 @proves("command_line")
@@ -62,3 +65,39 @@ def test_tables_are_aligned_numbers_to_the_right(capsys: pytest.CaptureFixture[s
         "longer\\n  1234",
         "b            -",
     ]
+
+
+@proves("command_line")
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (-5, "0s"),
+        (0, "0s"),
+        (999, "0s"),
+        (59_000, "59s"),
+        (60_000, "1m"),
+        (65_000, "1m 5s"),
+        (3_600_000, "1h"),
+        (3_605_000, "1h"),
+        (86_399_000, "23h 59m"),
+        (86_400_000 * 6 + 4 * 3_600_000, "6d 4h"),
+        (86_400_000 * 400, "400d"),
+    ],
+)
+def test_a_length_of_time_has_its_two_largest_units(ms: int, text: str) -> None:
+    assert span_text(ms) == text
+
+
+@proves("command_line")
+def test_progress_is_a_line_that_changes_on_a_terminal_and_nothing_in_a_short_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for watched in (True, False):
+        stream = io.StringIO()
+        monkeypatch.setattr(stream, "isatty", lambda watched=watched: watched)
+        monkeypatch.setattr(sys, "stderr", stream)
+        with Progress("backup") as progress:
+            progress(500_000, 1_000_000)
+        said = stream.getvalue()
+        assert ("backup: 500.0 KB of 1.0 MB, 50 %" in said) is watched
+        assert said.endswith("\r\x1b[K") is watched

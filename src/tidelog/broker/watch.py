@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from tidelog.log.log import Log
     from tidelog.log.unread import Unread
 
-PLACES_A_TURN = 200
+PLACES_A_TURN = 500
 WALK_EVERY_S = 30.0
 EPISODES_MAX = 50_000
 RATE_SAMPLES = 20

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidelog.cli import options as command
-from tidelog.cli.terminal import Progress, show_json, show_table, size_text, time_text, warn
+from tidelog.cli.tail import time_text
+from tidelog.cli.terminal import Progress, show_json, show_table, size_text, warn
 
 if TYPE_CHECKING:
     from tidelog.broker.backup.manifest import Manifest

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from tidelog.cli import options as command
 from tidelog.cli.backup import show_partitions, summary, warn_of_holes
-from tidelog.cli.terminal import Progress, show_json, time_text
+from tidelog.cli.tail import time_text
+from tidelog.cli.terminal import Progress, show_json
 
 EXAMPLES = """\
   tidelog restore /backups/today --data /var/lib/tidelog-new

@@ -99,10 +99,6 @@ def span_text(ms: int) -> str:
     return " ".join(shown)
 
 
-def time_text(ms: int) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(ms / 1000)) + " UTC"
-
-
 class Progress:
     """How far a long piece of work is, on standard error: one line that changes, or now and then one in a log."""
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from tidelog.cli import options as command
 from tidelog.cli.backup import summary, warn_of_holes
-from tidelog.cli.terminal import Progress, show_json, show_table, size_text, time_text
+from tidelog.cli.tail import time_text
+from tidelog.cli.terminal import Progress, show_json, show_table, size_text
 
 EXAMPLES = """\
   tidelog verify /backups/today
