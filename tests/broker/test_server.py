@@ -18,6 +18,7 @@ from tidelog.testing.broker import TestBroker
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tidelog.wire.messages.fetch import FetchResponse
+from tidelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tidelog.wire.messages.produce import ProduceResponse
 
 HELLO = ApiVersionsRequest(client_software_name="raw", client_software_version="1")
@@ -250,3 +251,22 @@ def test_the_send_buffer_of_connections_is_as_set_or_left_to_the_system(tmp_path
         (kept,) = broker._server._connections
         size = socket.socket(fileno=os.dup(kept.transport.fileno())).getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
     assert (size in (51200, 2 * 51200)) is is_set, f"SO_SNDBUF is {size}; Linux doubles what it is told"
+
+
+@proves("T5")
+def test_large_requests_that_wait_for_records_hold_back_what_comes_behind_them(tmp_path):
+    """Of a few bytes of a request many objects become: a client may have some of them waiting, not hundreds."""
+    with tidelog.Broker(tmp_path, in_process=True) as broker, RawConnection(broker.bootstrap) as greedy:
+        named = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=True)
+        greedy.call(named, 9, MetadataResponse)
+        large = fetch("t", 0, wait_ms=1_000)
+        large.topics = large.topics * 30_000
+        sender = threading.Thread(target=lambda: [greedy.send(large, 12, number) for number in range(10)])
+        sender.start()
+        waiting = []
+        for number in range(10):
+            (kept,) = broker._server._connections
+            waiting.append(len(kept._calls))
+            assert greedy.receive(FetchResponse, 12)[0] == number
+        sender.join()
+    assert max(waiting) <= 2, f"{waiting} requests of more than half a megabyte waited at once"

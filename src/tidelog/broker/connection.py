@@ -4,9 +4,9 @@ Rules:
 - Requests are handled as they arrive; replies leave in the order of their requests, as the protocol demands. A reply
   that is not ready holds back those behind it.
 - Replies that are ready together leave together: the server calls `flush` once per event, not once per request.
-- A connection is *crowded* when `MAX_IN_FLIGHT` requests wait for replies, or `MAX_UNSENT_BYTES` of replies for the
-  socket: then nothing is handled, not even what has come, until some have gone. A client that sends without reading
-  slows down only itself.
+- A connection is *crowded* when `MAX_IN_FLIGHT` requests wait for replies, or requests of more than `MAX_HELD_BYTES`
+  (but for Produce), or `MAX_UNSENT_BYTES` of replies for the socket: then nothing is handled, not even what has come,
+  until some have gone. A client that sends without reading slows down only itself.
 - Slices of segment files go from page cache to socket (`send_file`); their bytes never enter this process.
 - A frame that is malformed, too large or of an unknown API ends the connection; the log line says who and why. Only
   Produce may have more than `MAX_OTHER_BYTES`: of the rest, a few bytes can become many objects.
@@ -36,6 +36,7 @@ from tidelog.wire.frame import encode_response, parse_request_header
 MAX_IN_FLIGHT = 512
 NONE_IN_FLIGHT = 0  # of a connection that rests
 MAX_UNSENT_BYTES = 1 << 20
+MAX_HELD_BYTES = 1 << 20
 MAX_OTHER_BYTES = 8 << 20
 RECEIVES_PER_EVENT = 4
 BUFFERS_PER_SEND = 64
@@ -99,6 +100,7 @@ class Call:
         "connection",
         "correlation_id",
         "done",
+        "held",
         "version",
     )
 
@@ -118,6 +120,7 @@ class Call:
         self.client_id = client_id
         self.buffer = buffer
         self.chunks: list[Any] | None = None
+        self.held = 0
         self.done = False
         self.cancel: Callable[[], None] | None = None
 
@@ -173,6 +176,7 @@ class Connection:
     __slots__ = (
         "_calls",
         "_ending",
+        "_held_bytes",
         "_in_flight_max",
         "_inbound",
         "_mutes",
@@ -201,6 +205,7 @@ class Connection:
         self.last_active = 0.0  # when the socket last gave or took bytes
         self.unsent_bytes = 0
         self.session: Session | None = None
+        self._held_bytes = 0
         self._in_flight_max = MAX_IN_FLIGHT
         self._mutes = 0
         self._inbound = Inbound(self, server.pool, server.frame_bytes_max)
@@ -222,7 +227,11 @@ class Connection:
 
     @property
     def crowded(self) -> bool:
-        return len(self._calls) >= self._in_flight_max or self.unsent_bytes > MAX_UNSENT_BYTES
+        return (
+            len(self._calls) >= self._in_flight_max
+            or self.unsent_bytes > MAX_UNSENT_BYTES
+            or self._held_bytes > MAX_HELD_BYTES
+        )
 
     # Receiving ---------------------------------------------------------------------------------------------------
 
@@ -255,25 +264,15 @@ class Connection:
                 f" {MAX_OTHER_BYTES}"
             )
         call = Call(self, header.api_key, header.api_version, header.correlation_id, header.client_id, buffer)
-        self._calls.append(call)
-        try:
-            response = self.server.dispatch.handle(self.server.broker, frame, header.body_position, call)
-        except MalformedMessage:
-            raise
-        except Exception as error:
-            call.fault(error)
-            return
-        counters = self.server.broker.counters
-        counters.requests[header.api_key] += 1
-        counters.request_bytes += end - start
-        if response is not None:
-            call.reply(response)
-        if self.crowded:
-            self.pause()
+        dispatch, broker, position = self.server.dispatch, self.server.broker, header.body_position
+        self.take(call, end - start, lambda: dispatch.handle(broker, frame, position, call))
 
     def take(self, call: Call, size: int, work: Callable[[], Any]) -> None:
-        """The same for a session, which looks at a request before it is handled."""
+        """Has a request of so many bytes handled; a session has looked at it before."""
         self._calls.append(call)
+        if call.api_key != PRODUCE:  # whose bytes stand in the pool until they are written
+            call.held = size
+            self._held_bytes += size
         try:
             response = work()
         except MalformedMessage:
@@ -336,9 +335,10 @@ class Connection:
         """Sends every reply whose turn it is, as far as the socket takes it."""
         calls = self._calls
         while calls and calls[0].done:
-            chunks = calls.popleft().chunks
-            if chunks is not None:
-                self._unsent.extend(chunks)
+            call = calls.popleft()
+            self._held_bytes -= call.held
+            if call.chunks is not None:
+                self._unsent.extend(call.chunks)
         if self._unsent and not self._writing:
             self._send()
         if self._paused:
