@@ -22,12 +22,12 @@ NO_FORMATS = FormatChecker(formats=())  # "format": "regex" would compile what c
 
 def parse(text: str, references: Mapping[str, str], *, normalize: bool = False) -> Schema:
     value = load_json(text)
-    _check(value)
     try:
+        _check(value)
         model = _model(value, {name: load_json(reference) for name, reference in references.items()})
         _check_references(model)
     except ValueError as error:  # of names that are no addresses
-        raise InvalidSchema(f"the schema refers to what is no address: {error}") from error
+        raise InvalidSchema(f"a name in the schema is no address: {error}") from error
     whole = dumps([value, *(dict(sorted(references.items()))).items()], separators=(",", ":"), sort_keys=True)
     canonical = dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=normalize)
     return Schema(FORMAT, canonical, whole, model)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from google.protobuf import descriptor_pb2 as pb
 from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, EncodeError, Message
 
 from tidelog.errors import InvalidSchema
 from tidelog.schema.bounds import check_size
@@ -61,7 +61,18 @@ def read_any(text: str) -> pb.FileDescriptorProto:
         raise InvalidSchema("the schema is neither the text of a .proto file nor a descriptor in base64") from error
     if not (file.message_type or file.enum_type or file.extension or file.service or file.dependency):
         raise InvalidSchema("the descriptor describes nothing; send that of a .proto file")
+    _check_strings(file)
     return file
+
+
+def _check_strings(message: Message) -> None:
+    """Those of proto2 may hold any bytes, and then are some."""
+    for field, value in message.ListFields():
+        for one in value if field.is_repeated else (value,):
+            if isinstance(one, Message):
+                _check_strings(one)
+            elif field.type == field.TYPE_STRING and not isinstance(one, str):
+                raise InvalidSchema(f"{field.name} in the descriptor is not UTF-8; send it as protoc makes it")
 
 
 def bare(file: pb.FileDescriptorProto) -> pb.FileDescriptorProto:
@@ -109,7 +120,7 @@ class _Linker:
         try:
             self._pool.Add(file)
             self._pool.FindFileByName(file.name).CopyToProto(linked)
-        except (TypeError, KeyError, ValueError) as error:
+        except (TypeError, KeyError, ValueError, EncodeError) as error:
             said = str(error).removeprefix("Couldn't build proto file into descriptor pool: ")
             raise InvalidSchema(f"the Protobuf schema does not hold together: {said[:300]}") from error
         return linked
