@@ -75,9 +75,7 @@ FOLDER_ADVICE = {
 class Server:
     """Accepts connections for one broker. Everything but `stop_soon` runs on the loop thread."""
 
-    def __init__(
-        self, config: BrokerConfig, logger: Logger, files: Files | None = None, *, http: bool = False
-    ) -> None:
+    def __init__(self, config: BrokerConfig, logger: Logger, files: Files | None = None, *, http: bool = False) -> None:
         """`files` is the disk; None is the operating system's. Tests give one that breaks. `http`: as settings say."""
         files = files if files is not None else RealFiles()
         self._loop = Loop(self.fault)
