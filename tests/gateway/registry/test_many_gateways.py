@@ -165,6 +165,48 @@ def test_what_was_answered_is_there_after_broker_and_gateway_were_killed(tmp_pat
     assert found == known
 
 
+def records_of(cluster: Cluster) -> int:
+    consumer = Consumer(cluster, max_wait_ms=0, read_committed=True)
+    consumer.assign({TopicPartition("_schemas", 0): 0})
+    count = 0
+    while fetched := consumer.fetch():
+        count += sum(len(list(one.rows())) for one in fetched)
+    return count
+
+
+@proves("schemas", "D5")
+def test_a_topic_that_the_broker_has_compacted_gives_the_same_registry(tmp_path: Path) -> None:
+    eager = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0", "delete.retention.ms": "0"}
+    asked = ("/subjects", "/subjects?deleted=true", "/config/s", "/schemas", "/schemas?deleted=true")
+    with (
+        tidelog.Broker(tmp_path / "data", settings={"log.cleaner.backoff.ms": 50}) as broker,
+        Cluster(broker.bootstrap) as cluster,
+    ):
+        topics.create(cluster, "_schemas", partitions=1, configs={"cleanup.policy": "compact", **eager})
+        with gateways(broker.bootstrap, tmp_path, 1) as (old,):
+            for number in range(40):
+                level = "NONE" if number % 2 else "FULL"
+                assert old.client("PUT", "/config/s", {"compatibility": level}).status == 200
+                if number % 4 == 0:
+                    place = f"/subjects/s{number}"
+                    assert old.client("POST", f"{place}/versions", {"schema": schema(number)}).status == 200
+                    if number % 8 == 0:
+                        assert old.client("DELETE", place).status == 200
+                    if number % 16 == 0:
+                        assert old.client("DELETE", f"{place}?permanent=true").status == 200
+            deadline = time.monotonic() + WITHIN_S
+            while records_of(cluster) > 45:  # of 40, 10, 5 and 3
+                assert time.monotonic() < deadline, "nothing was compacted"
+                old.client("PUT", "/config/s", {"compatibility": "FULL"})  # an active segment is left alone
+                time.sleep(0.1)
+            known = [old.client("GET", path).json for path in asked]
+        (tmp_path / "later").mkdir()
+        with gateways(broker.bootstrap, tmp_path / "later", 1) as (new,):
+            assert [new.client("GET", path).json for path in asked] == known
+            again = new.client("POST", "/subjects/new/versions", {"schema": schema(99)}).json["id"]
+        assert again not in {one["id"] for one in known[-1]}
+
+
 @proves("schemas", "T10")
 def test_a_registry_moves_in_with_its_topic(tmp_path: Path) -> None:
     """Records as another registry left them, with members and kinds that are not known here."""

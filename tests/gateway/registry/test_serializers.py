@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import DeserializingConsumer, SerializingProducer
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
@@ -79,6 +79,17 @@ def test_avro(broker: tidelog.Broker, registry: SchemaRegistryClient, topic: Cal
     with pytest.raises(SchemaRegistryError) as error:
         AvroSerializer(registry, record(id="string"))({"id": "x"}, where)
     assert error.value.http_status_code == 409
+
+
+@proves("schemas", "T10")
+def test_ids_in_headers_are_names_of_the_content(registry: SchemaRegistryClient, topic: Callable[[], str]) -> None:
+    where = SerializationContext(topic(), MessageField.VALUE, headers=[])
+    settings = {"schema.id.serializer": header_schema_id_serializer}
+    value = {"note": "their deserializer wants more than five bytes"}
+    data = AvroSerializer(registry, record(note="string"), conf=settings)(value, where)
+    registry.clear_caches()
+    assert where.headers and where.headers[0][0] == "__value_schema_id"
+    assert AvroDeserializer(registry)(data, where) == value
 
 
 @proves("schemas", "T10")
