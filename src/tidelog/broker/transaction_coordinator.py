@@ -167,8 +167,8 @@ class TransactionCoordinator:
     def end_hanging(self, partition: Partition) -> None:
         """Aborts what is open in a partition that was just loaded, and is in no transaction that anybody will end.
 
-        A topic that acks from memory can lose a marker to a power cut; whoever reads committed records would wait for
-        it for ever.
+        That comes of decisions that were lost for good (`tidelog repair --skip`), or of a folder that was put together
+        by hand. Whoever reads committed records would wait for ever.
         """
         log, place = partition.log, (partition.topic, partition.index)
         for producer_id in list(log.open_transactions()):

@@ -110,6 +110,7 @@ class Appending:
         assert index is not None
         max_timestamp = header.max_timestamp
         append_time = NO_TIME
+        marker = False
         if settings.append_time:
             stamp_append_time(batch, now_ms)
             max_timestamp = append_time = now_ms
@@ -119,10 +120,12 @@ class Appending:
         if producer_id >= 0:
             self.producers[producer_id] = follow(producer, header, last_offset, now_ms, append_time)
             if header.attributes & TRANSACTION_BITS:
+                marker = header.is_control
                 self.transactions.follow(header, offset, control_type(batch) if header.is_control else NO_TYPE)
         segment.note(offset, header.size, max_timestamp, settings.index_interval_bytes)
         self.end_offset = last_offset + 1
-        self._committer.put(Append(self._tail, segment, batch, segment.end, last_offset + 1, self._generation))
+        end, next_offset = segment.end, last_offset + 1
+        self._committer.put(Append(self._tail, segment, batch, end, next_offset, self._generation, marker))
         if segment.end >= self._snapshot_at:
             self._plans.append(self.plan_at_end(segment))
             self._snapshot_at = segment.end + SNAPSHOT_BYTES

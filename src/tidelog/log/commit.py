@@ -228,7 +228,7 @@ class Committer:
         except OSError as error:
             self._write_failed(tail, appends[-1].generation, error)
             return False
-        if tail.durable:
+        if tail.waits_for_sync(appends):
             self._dirty.append(entry)
         else:
             if not self._lazy:

@@ -48,7 +48,11 @@ class Owner(Protocol):
 
 
 class Append(NamedTuple):
-    """A buffer on its way to the file: it ends at `end`, after which the next offset is `next_offset`."""
+    """A buffer on its way to the file: it ends at `end`, after which the next offset is `next_offset`.
+
+    `sync`: it counts when it is synced, also where others count when they are written. Markers do: what they end must
+    not be open again after a power cut, when nobody would end it.
+    """
 
     tail: Tail
     segment: Segment
@@ -56,6 +60,7 @@ class Append(NamedTuple):
     end: int
     next_offset: int
     generation: int
+    sync: bool = False
 
 
 class Dirty(NamedTuple):
@@ -85,6 +90,7 @@ class Tail:
         "offline",
         "owner",
         "parked",
+        "sync_to",
         "synced",
         "written",
     )
@@ -98,6 +104,7 @@ class Tail:
         self.synced = self.written = synced  # None: the partition has no folder yet
         self._slot_sequence = slot_sequence
         self.durable = True
+        self.sync_to = 0  # the offset up to which acks wait for a sync although the partition is not durable
         self.failed = -1
         self.parked: list[Append] | None = None
         self.offline = False
@@ -119,6 +126,14 @@ class Tail:
             raise
         self.written = Extent(segment, last.end, last.next_offset)
         return Dirty(self, segment, file)
+
+    def waits_for_sync(self, appends: Sequence[Append]) -> bool:
+        """Whether these, just written, count only when they are synced: nothing overtakes what lies before it."""
+        if self.durable:
+            return True
+        if any(append.sync for append in appends):
+            self.sync_to = appends[-1].next_offset
+        return self.synced is None or self.synced.offset < self.sync_to
 
     def sync(self, segment: Segment, file: OpenFile) -> Extent | None:
         """Makes durable what was written before the call, and says how far that is; None when there is nothing new."""

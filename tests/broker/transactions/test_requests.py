@@ -328,10 +328,10 @@ def test_the_coordinator_of_a_transactional_id_is_found(orders: Served, version:
 
 
 @proves("F2", "T6")
-def test_a_transaction_that_only_memory_knows_of_is_ended_when_its_partition_is_loaded(
+def test_a_transaction_that_nobody_knows_of_is_ended_when_its_partition_is_loaded(
     orders: Served, tmp_path: Path
 ) -> None:
-    """A topic that acks from memory may lose its marker to a power cut: nobody else would end the transaction."""
+    """The decisions about it are lost for good, say: nobody else would end it."""
     orders.produce(TOPIC, 0, b"before it")
     append(orders, 0, 77, 3)
     orders.produce(TOPIC, 0, b"behind it")
