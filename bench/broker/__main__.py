@@ -19,6 +19,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 ROWS = {
     "throughput": "throughput:run",
     "tls": "tls:run",
+    "hostile": "hostile:run",
     "latency": "latency:run_latency",
     "startup": "startup:run_startup",
     "memory": "startup:run_memory",

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 BACKLOG = 1024
 ACCEPTS_PER_EVENT = 64
 ACCEPT_PAUSE_S = 1.0
+HANDSHAKES_PAUSE_S = 0.02
 STOP_WITHIN_S = 10.0
 STOP_LOOK_S = 0.02
 IDLE_SWEEP_S = 30.0
@@ -286,6 +287,9 @@ class Server:
 
     def _accept(self, listening: socket.socket, endpoint: Endpoint) -> None:
         for _ in range(ACCEPTS_PER_EVENT):
+            if endpoint.tls and self._handshakes is not None and not self._handshakes.make_room():
+                self._accept_later(listening, endpoint, HANDSHAKES_PAUSE_S)
+                return
             try:
                 connected, peer = listening.accept()
             except (BlockingIOError, ConnectionAbortedError):
@@ -306,13 +310,16 @@ class Server:
 
     def _pause_accepting(self, listening: socket.socket, endpoint: Endpoint, why: str) -> None:
         self._logger.warning("accepting paused", why=why, connections=len(self._connections))
+        self._accept_later(listening, endpoint, ACCEPT_PAUSE_S)
+
+    def _accept_later(self, listening: socket.socket, endpoint: Endpoint, delay_s: float) -> None:
         self._loop.remove_reader(listening.fileno())
 
         def again() -> None:
             if not self._stopping:
                 self._loop.add_reader(listening.fileno(), partial(self._accept, listening, endpoint))
 
-        self._loop.call_later(ACCEPT_PAUSE_S, again)
+        self._loop.call_later(delay_s, again)
 
     def _admit(self, connected: socket.socket, peer_host: str, endpoint: Endpoint) -> None:
         """A connection begins, or with TLS a handshake that may become one."""

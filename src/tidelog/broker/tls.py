@@ -9,8 +9,9 @@ be encrypted cannot go from page cache to socket by themselves.
     done                     the transport is handed over, with the user whom the client's certificate names
     ended                    the client broke off, spoke something else, or took too long; one line in the log
 
-Handshakes under way are bounded (`tidelog.max.handshakes`): when one more comes, the oldest is ended. So clients that
-connect and say nothing keep nobody out: those who speak are done long before they are the oldest.
+Handshakes under way are bounded (`tidelog.max.handshakes`). When one more comes, the oldest that has kept us waiting
+for PATIENCE_S is ended, so clients that connect and say nothing keep nobody out for long. Where all of them are on
+their way, as after a restart when everybody comes at once, nobody is ended: newcomers wait in the kernel for room.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 RECORD_BYTES = 16 << 10  # the most that TLS encrypts at once
 SEND_BYTES = 8 * RECORD_BYTES  # about what a socket takes; read from a file, or put together from small pieces
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+PATIENCE_S = 1.0
 CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 
@@ -99,7 +101,7 @@ class TlsTransport:
 
 
 class _Handshake:
-    __slots__ = ("done", "peer", "socket", "timer", "working")
+    __slots__ = ("done", "peer", "since_s", "socket", "timer", "working")
 
     def __init__(self, connected: ssl.SSLSocket, peer: str, done: Callable[[TlsTransport], None]) -> None:
         self.socket = connected
@@ -107,6 +109,7 @@ class _Handshake:
         self.done = done
         self.timer: TimerHandle | None = None
         self.working = False
+        self.since_s = 0.0  # when it last began to wait for the client
 
 
 class Handshakes:
@@ -125,6 +128,16 @@ class Handshakes:
     def __len__(self) -> int:
         return len(self._under_way)
 
+    def make_room(self) -> bool:
+        """For one more; False when all that are under way deserve to be finished first."""
+        if len(self._under_way) < self._config().int("tidelog.max.handshakes"):
+            return True
+        before_s = self._loop.time() - PATIENCE_S
+        idle = next((one for one in self._under_way if not one.working and one.since_s < before_s), None)
+        if idle is not None:
+            self._end(idle, "others came, and it had kept us waiting the longest")
+        return idle is not None
+
     def begin(self, connected: socket.socket, sasl: bool, done: Callable[[TlsTransport], None]) -> None:
         """`done` gets the transport. With `sasl` the client logs in, and is asked for no certificate."""
         peer = connected.getpeername()[0] if _is_connected(connected) else "?"
@@ -136,9 +149,8 @@ class Handshakes:
         except (OSError, ValueError):
             connected.close()
             return
-        while len(self._under_way) >= self._config().int("tidelog.max.handshakes"):
-            self._end(next(iter(self._under_way)), "others came, and it was the oldest handshake")
         handshake = _Handshake(wrapped, peer, done)
+        handshake.since_s = self._loop.time()
         self._under_way[handshake] = None
         timeout_s = self._config().int("tidelog.handshake.timeout.ms") / 1000
         handshake.timer = self._loop.call_later(timeout_s, lambda: self._end(handshake, "took too long"))
@@ -151,6 +163,7 @@ class Handshakes:
 
     def _stepped(self, handshake: _Handshake, error: BaseException | None) -> None:
         handshake.working = False
+        handshake.since_s = self._loop.time()
         if handshake not in self._under_way:  # ended meanwhile
             handshake.socket.close()
         elif isinstance(error, ssl.SSLWantReadError):

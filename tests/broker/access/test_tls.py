@@ -139,6 +139,24 @@ def test_who_says_nothing_or_something_else_is_ended_and_keeps_nobody_out(tls, c
 
 
 @proves("T10")
+def test_when_everybody_comes_at_once_nobody_is_turned_away(tls, certificates):
+    broker = tls(**{"tidelog.max.handshakes": 4})
+    context = certificates.client_context()
+    answered = []
+
+    def connect() -> None:
+        with broker.client("SSL", context) as client:
+            answered.append(client.call(HELLO, 3).error_code)
+
+    threads = [threading.Thread(target=connect) for _ in range(60)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answered == [0] * 60
+
+
+@proves("T10")
 def test_many_who_connect_and_leave_leave_nothing_behind(tls, certificates):
     broker = tls()
     context = certificates.client_context()

@@ -46,7 +46,7 @@ ACCESS = [
         "tidelog.max.handshakes",
         INT,
         "500",
-        "TLS handshakes that may be under way; of more, the oldest is ended.",
+        "TLS handshakes that may be under way; then one that waits for its client is ended, or newcomers wait.",
         at_least(1),
         dynamic=True,
     ),
