@@ -52,6 +52,7 @@ class _Restoring:
         self._files = files
         self._progress = progress
         self._manifest = manifest
+        self._total = manifest.bytes
         self._done = 0
 
     def run(self) -> None:
@@ -81,7 +82,7 @@ class _Restoring:
                 crc = crc32c(data, crc)
                 position += len(data)
                 self._done += len(data)
-                self._progress(self._done, self._manifest.bytes)
+                self._progress(self._done, self._total)
         finally:
             os.close(source)
             self._files.close(target)

@@ -50,6 +50,7 @@ class _Verifying:
         self._files = files
         self._progress = progress
         self._manifest = manifest
+        self._total = manifest.bytes
         self._done = 0
 
     def run(self) -> Iterator[Fault]:
@@ -73,7 +74,7 @@ class _Verifying:
                 crc = crc32c(data, crc)
                 position += len(data)
                 self._done += len(data)
-                self._progress(self._done, self._manifest.bytes)
+                self._progress(self._done, self._total)
         finally:
             os.close(fd)
         if position != kept.size:
