@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from threading import Lock
 from typing import TypeVar
 
@@ -36,6 +37,7 @@ SETTINGS = {"cleanup.policy": "compact"}
 TURNS = 30  # that are tried for when other gateways take them away
 TURN_WAIT_S = 0.02  # before the second try; then more
 TURN_WAIT_MAX_S = 0.5
+WRITE_WITHIN_S = 15.0  # for a turn to begin
 READ_WITHIN_S = 10.0  # up to where the topic ended when it was asked for
 FETCH_WAIT_MS = 200
 
@@ -69,8 +71,11 @@ class Registry:
 
     def write(self, call: Call, decide: Callable[[State], Decision]) -> Decision:
         """`decide` may be called more than once. What it raises is the answer, and nothing is written."""
-        with call.cluster() as cluster, self._writing:
+        deadline = time.monotonic() + WRITE_WITHIN_S
+        with call.cluster() as cluster, self._alone():
             for turn in range(TURNS):
+                if time.monotonic() > deadline:
+                    break
                 try:
                     decision = self._turn(cluster, decide)
                 except BrokerError as error:
@@ -81,6 +86,15 @@ class Registry:
                 # Not in step with whoever took the turn, or both would go on for ever.
                 time.sleep(random.uniform(0, min(TURN_WAIT_S * 2**turn, TURN_WAIT_MAX_S)))
             raise refusals.timed_out()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        if not self._writing.acquire(timeout=WRITE_WITHIN_S):
+            raise refusals.timed_out()
+        try:
+            yield
+        finally:
+            self._writing.release()
 
     def _turn(self, cluster: Cluster, decide: Callable[[State], Decision]) -> Decision | None:
         """None when another gateway took it away."""
