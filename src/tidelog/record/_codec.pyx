@@ -4,7 +4,7 @@
 Rules that hold here: every buffer is asked for as plain contiguous bytes and given back before return; no byte is read
 or written outside it, whatever the bytes say; a number read from the bytes is used only after it was compared with what
 is left; what may change under us while the GIL is away (a caller's bytearray) is read once. The GIL is let go only for
-work of RELEASE_BYTES and more: taking it back can cost more than a small checksum.
+work of RELEASE_BYTES and more: taking it back can cost more than a small checksum. (Compaction lets go of it sooner.)
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
@@ -154,6 +154,7 @@ cdef enum:
     LIKELY_KEYS = 8  # room for keys at first: this part of all bytes
     TAKE_OVER_FROM = 1 << 13  # bytes from which on an object of their own is cheaper than a copy
     RELEASE_BYTES = 1 << 18
+    YIELD_BYTES = 1 << 14  # the same for compaction, which nobody waits for, and which is not to keep anybody waiting
     MAX_KEYS = 1 << 30
     SPARE_SLOTS = 9  # one free slot for as many keys: a search goes on until it finds one
 

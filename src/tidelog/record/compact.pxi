@@ -39,7 +39,7 @@ def note_keys(KeyMap keys, buffer, verdicts, int64_t start, decompress, int64_t 
     cdef int64_t batch = 0, full = -1
     cdef Progress progress
     cdef Part part
-    cdef bint release = source.view.len >= RELEASE_BYTES
+    cdef bint release = source.view.len >= YIELD_BYTES
     while True:
         if release:
             with nogil:
@@ -55,7 +55,7 @@ def note_keys(KeyMap keys, buffer, verdicts, int64_t start, decompress, int64_t 
         plain = plain_records(cursor, buffer, cursor - first, decompress, limit)
         if plain is not None:
             part_of(cursor, <const uint8_t*>plain.view.buf, <const uint8_t*>plain.view.buf + plain.view.len, &part)
-            if plain.view.len >= RELEASE_BYTES:
+            if plain.view.len >= YIELD_BYTES:
                 with nogil:
                     full = note_part(&keys.table, &part, start)
             else:
@@ -85,7 +85,7 @@ cdef int filter_compressed(Filter* f, const uint8_t* p, buffer, Py_ssize_t posit
         f.unreadable += 1
     else:
         part_of(p, <const uint8_t*>plain.view.buf, <const uint8_t*>plain.view.buf + plain.view.len, &part)
-        if plain.view.len >= RELEASE_BYTES:
+        if plain.view.len >= YIELD_BYTES:
             with nogil:
                 outcome = filter_part(f, &part, p, verdict, &made)
         else:
@@ -114,7 +114,7 @@ def filter_records(KeyMap keys, buffer, verdicts, int64_t known_up_to, int64_t n
         if not vector_reserve(&f.out, source.view.len + HEADER_SIZE):
             raise MemoryError()
         while True:
-            if source.view.len >= RELEASE_BYTES:
+            if source.view.len >= YIELD_BYTES:
                 with nogil:
                     progress = filter_batches(&f, &cursor, end, told, said.view.len, &batch)
             else:

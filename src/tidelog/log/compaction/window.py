@@ -15,7 +15,7 @@ from tidelog.log.segment import Segment
 from tidelog.record.codec import scan
 from tidelog.record.header import BatchHeader
 
-WINDOW = 512 << 10  # more would keep other threads waiting for the interpreter where batches are tiny
+WINDOW = 128 << 10  # more would keep other threads waiting for the interpreter where batches are tiny
 
 
 class Window(NamedTuple):
