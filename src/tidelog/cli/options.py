@@ -148,18 +148,6 @@ def check_unset(cluster: Cluster, kind: str, name: str, keys: list[str]) -> None
         check_known(asked, known, kind, name)
 
 
-def hint_compaction(cluster: Cluster, settings: Iterable[tuple[str, str]]) -> None:
-    """The policy is stored, as tools expect, and shown as if it were in force."""
-    from tidelog.cli.terminal import warn
-
-    asked = [value for key, value in settings if key == "cleanup.policy"]
-    if any("compact" in value.replace(" ", "").split(",") for value in asked) and cluster.is_tidelog():
-        warn(
-            "cleanup.policy=compact is stored, and compaction comes with the next release; until then no record is"
-            " compacted away, and records without a key are refused"
-        )
-
-
 def check_known(keys: Iterable[str], known: set[str], kind: str, name: str) -> None:
     for key in keys:
         if key not in known:

@@ -7,13 +7,16 @@ that was aborted stayed when it is not, this reader would see it.
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
+import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from crash.power_cut import quick_folder
+from crash.seeds import run_seeds
 from log.compaction.table import SETTINGS, Table
 from log.partition import NOW
 from proving import proves
@@ -24,6 +27,8 @@ from tidelog.record.control import ABORT, COMMIT, control_type
 from tidelog.record.header import BatchHeader
 from tidelog.testing.disk import SimulatedDisk
 
+MANY = int(os.environ.get("TIDELOG_SEEDS", "300"))
+FIRST = int(os.environ.get("TIDELOG_SEED", "1"))
 KEYS = [b"key-%d" % number for number in range(6)]
 PRODUCERS = (1, 2, 3)
 
@@ -179,6 +184,13 @@ def test_readers_of_committed_records_see_what_was_committed_last(seed: int) -> 
     note(f"seed {seed}")
     with quick_folder() as folder:
         tell(folder, seed)
+
+
+@proves("T6", "T5")
+@pytest.mark.soak
+def test_readers_of_committed_records_see_it_for_many_seeds() -> None:
+    with quick_folder() as folder:
+        run_seeds(folder, MANY, tell, FIRST * MANY)
 
 
 @proves("T6", "T5")
