@@ -74,6 +74,9 @@ def serve(gateway: Gateway, sockets: list[socket.socket], logger: Logger, settin
         # What was written has been checked; these may have been handed over by anybody.
         host, port = one.getsockname()[:2]
         HttpListener(host, port, "http").check(gateway.login)
+        # Connections take it over. Head and body of an answer are two writes: without it the second waits 40 ms for the
+        # client's acknowledgement, and asyncio sets it only on sockets that were made with IPPROTO_TCP.
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     _raise_open_files_limit()
     _log_by(logger)
     own = {one.getsockname()[0] for one in sockets} - EVERY_ADDRESS
