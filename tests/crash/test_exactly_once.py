@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 import time
+from contextlib import suppress
 from errno import ENOSPC
 from pathlib import Path
 
@@ -20,12 +21,14 @@ from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
 
-SEEDS = 40
+SEEDS = 20
 SOAK_SEEDS = 1000
-FULL_SEEDS = 6
-MEMORY_SEEDS = 15
+FULL_SEEDS = 4
+MEMORY_SEEDS = 8
 FULL = 0.2
 FULL_LIVES = 100  # then there is room, so that the story ends
+OPERATIONS = 45  # of the disk: some transactions long
+REQUESTS = 16  # of a client: two transactions long
 RECORDS = 60
 LIVES_MAX = 400
 PAUSE_S = 0.05  # a partition that could not be loaded is left alone for seconds
@@ -39,6 +42,48 @@ SETTINGS: dict[str, object] = {"tidelog.log.level": "ERROR"}
 def test_every_input_is_transformed_once_whoever_dies_and_whenever() -> None:
     with quick_folder() as folder:
         run_seeds(folder, SEEDS, story)
+
+
+@proves("F2", "F3", "T6")
+@pytest.mark.parametrize("version_2", [False, True], ids=["v1", "v2"])
+def test_the_power_goes_at_each_operation_of_a_transaction(version_2: bool) -> None:
+    def one_cut(folder: Path, cut: int) -> None:
+        broker = PoweredBroker(folder, SETTINGS)
+        assert broker.start()
+        try:
+            fill(broker, "disk")
+            broker.disk.cut_power_at(cut)
+            with suppress(Died):
+                instance(broker, random.Random(cut), version_2, NEVER).run()
+            broker.crash(random.Random(cut))
+            assert broker.start()
+            instance(broker, random.Random(cut), version_2, NEVER).run()
+            check(broker, all_there=True)
+        finally:
+            broker.end()
+
+    with quick_folder() as folder:
+        run_seeds(folder, OPERATIONS, one_cut)
+
+
+@proves("F2", "F3")
+@pytest.mark.parametrize("version_2", [False, True], ids=["v1", "v2"])
+def test_a_client_dies_at_each_request_of_a_transaction(version_2: bool) -> None:
+    """One after the other dies a request later than the last, first before it is sent, then before it is answered."""
+    rng = random.Random(1)
+    with quick_folder() as folder:
+        broker = PoweredBroker(folder, SETTINGS)
+        assert broker.start()
+        try:
+            fill(broker, "disk")
+            for request in range(1, REQUESTS):
+                for sent in (False, True):
+                    with suppress(Died):
+                        instance(broker, rng, version_2, request, sent).run()
+            instance(broker, rng, version_2, NEVER).run()
+            check(broker, all_there=True)
+        finally:
+            broker.end()
 
 
 @proves("F2", "F3", "T6", "T8")
@@ -83,6 +128,12 @@ def fill(broker: PoweredBroker, durability: str) -> None:
             producer.flush()
 
 
+def instance(
+    broker: PoweredBroker, rng: random.Random, version_2: bool, dies_at: int, dies_after: bool = False
+) -> Instance:
+    return Instance(broker.bootstrap, version_2, rng, dies_at, dies_after, lambda: broker.disk.is_off)
+
+
 def live(broker: PoweredBroker, rng: random.Random, full: float, *, version_2: bool) -> None:
     """`full`: how often some writes find no room in a life."""
     broker.disk.cut_power_at(rng.choice(CUTS))
@@ -90,16 +141,15 @@ def live(broker: PoweredBroker, rng: random.Random, full: float, *, version_2: b
     for number in range(LIVES_MAX):
         if rng.random() < full and number < FULL_LIVES:
             broker.disk.fail("write", OSError(ENOSPC, "no space left on device"), times=rng.randint(1, 3))
-        dies_at, dies_after = rng.randint(1, 40), rng.random() < 0.5
-        instance = Instance(broker.bootstrap, version_2, rng, dies_at, dies_after, lambda: broker.disk.is_off)
+        one = instance(broker, rng, version_2, rng.randint(1, 40), rng.random() < 0.5)
         try:
-            instance.run()
+            one.run()
             return
         except AskedForPatience:
-            dead.append(instance)
+            dead.append(one)
             time.sleep(PAUSE_S)
         except Died:
-            dead.append(instance)
+            dead.append(one)
         if broker.disk.is_off or not broker.running:
             come_back(broker, rng)
         elif rng.random() < 0.3 and len(dead) > 1 and dead[-2].producer_id >= 0 and dead[-1].producer_id >= 0:
