@@ -70,19 +70,26 @@ class Registry:
                 return question(self._state)
 
     def write(self, call: Call, decide: Callable[[State], Decision]) -> Decision:
-        """`decide` may be called more than once. What it raises is the answer, and nothing is written."""
+        """`decide` may be called more than once. What it raises is the answer, and nothing is written.
+
+        Mostly what a client registers is there already. So it is decided first without a turn, which nobody need then
+        lose.
+        """
+        decision = self.read(call, decide)
+        if not decision.records:
+            return decision
         deadline = time.monotonic() + WRITE_WITHIN_S
         with call.cluster() as cluster, self._alone():
             for turn in range(TURNS):
                 if time.monotonic() > deadline:
                     break
                 try:
-                    decision = self._turn(cluster, decide)
+                    written = self._turn(cluster, decide)
                 except BrokerError as error:
                     self._check_gone(error)
                     continue
-                if decision is not None:
-                    return decision
+                if written is not None:
+                    return written
                 # Not in step with whoever took the turn, or both would go on for ever.
                 time.sleep(random.uniform(0, min(TURN_WAIT_S * 2**turn, TURN_WAIT_MAX_S)))
             raise refusals.timed_out()
