@@ -25,7 +25,7 @@ SEEDS = 20
 SOAK_SEEDS = 1000
 FULL_SEEDS = 4
 MEMORY_SEEDS = 8
-FULL = 0.2
+FULL, OUTLIVE = 0.2, 0.5
 FULL_LIVES = 100  # then there is room, so that the story ends
 OPERATIONS = 45  # of the disk: some transactions long
 REQUESTS = 16  # of a client: two transactions long
@@ -112,7 +112,8 @@ def story(folder: Path, seed: int, full: float = 0.0, durability: str = "disk") 
     assert broker.start()
     try:
         fill(broker, durability)
-        live(broker, rng, full, version_2=bool(seed % 2))
+        # Who outlives the broker misses what memory lost: it is told so, and cannot go on.
+        live(broker, rng, full, OUTLIVE if durability == "disk" else 0.0, version_2=bool(seed % 2))
         check(broker, all_there=durability == "disk")
     finally:
         broker.end()
@@ -134,14 +135,16 @@ def instance(
     return Instance(broker.bootstrap, version_2, rng, dies_at, dies_after, lambda: broker.disk.is_off)
 
 
-def live(broker: PoweredBroker, rng: random.Random, full: float, *, version_2: bool) -> None:
-    """`full`: how often some writes find no room in a life."""
+def live(broker: PoweredBroker, rng: random.Random, full: float, outlive: float, *, version_2: bool) -> None:
+    """`full`: how often some writes find no room in a life. `outlive`: how many clients outlive the broker."""
     broker.disk.cut_power_at(rng.choice(CUTS))
     dead: list[Instance] = []
     for number in range(LIVES_MAX):
         if rng.random() < full and number < FULL_LIVES:
             broker.disk.fail("write", OSError(ENOSPC, "no space left on device"), times=rng.randint(1, 3))
         one = instance(broker, rng, version_2, rng.randint(1, 40), rng.random() < 0.5)
+        if rng.random() < outlive:
+            one.come_back = lambda: come_back_if_gone(broker, rng)
         try:
             one.run()
             return
@@ -150,11 +153,18 @@ def live(broker: PoweredBroker, rng: random.Random, full: float, *, version_2: b
             time.sleep(PAUSE_S)
         except Died:
             dead.append(one)
-        if broker.disk.is_off or not broker.running:
-            come_back(broker, rng)
-        elif rng.random() < 0.3 and len(dead) > 1 and dead[-2].producer_id >= 0 and dead[-1].producer_id >= 0:
+        if come_back_if_gone(broker, rng):
+            continue
+        if rng.random() < 0.3 and len(dead) > 1 and dead[-2].producer_id >= 0 and dead[-1].producer_id >= 0:
             Zombie(dead[-2]).haunt()
     raise AssertionError(f"{LIVES_MAX} lives were not enough\n{broker.said()}")
+
+
+def come_back_if_gone(broker: PoweredBroker, rng: random.Random) -> bool:
+    gone = broker.disk.is_off or not broker.running
+    if gone:
+        come_back(broker, rng)
+    return gone
 
 
 def come_back(broker: PoweredBroker, rng: random.Random) -> None:

@@ -2,8 +2,9 @@
 
 One instance after the other runs under one transactional id. Each reads where its group's committed offset says, writes
 what it made of the records to the outputs, and commits the offset with them. A dead instance may come back as a zombie:
-it goes on with what it knew, and must not change anything. Whatever goes wrong on the way (the broker is gone, an error
-that asks for patience) is to an instance a reason to die: the next one begins from what the broker says.
+it goes on with what it knew, and must not change anything. Some instances outlive the broker: they send the request
+whose reply they have not seen again, when it is back. To the others that is a reason to die, and so is an error that
+asks for patience: the next one begins from what the broker says.
 
     v1    AddPartitionsToTxn, Produce 11, AddOffsetsToTxn, TxnOffsetCommit 3, EndTxn 3: as librdkafka does
     v2    Produce 12, TxnOffsetCommit 5, EndTxn 5: as Java's producers do
@@ -16,6 +17,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -66,6 +68,10 @@ class Died(Exception):
     """The client is gone."""
 
 
+class Gone(Died):
+    """The connection ended before the reply came."""
+
+
 class AskedForPatience(Died):
     """The broker cannot do it now, and the client gave up at once."""
 
@@ -88,6 +94,7 @@ class Instance:
     dies_at: int
     dies_after: bool
     is_gone: Callable[[], bool]  # the broker: then there is nothing to wait for
+    come_back: Callable[[], None] | None = None  # waits for the broker; the request is then sent again, as clients do
     producer_id: int = -1
     epoch: int = -1
     sequences: dict[int, int] = field(default_factory=dict)
@@ -219,12 +226,24 @@ class Instance:
 
     def ask(self, request: Struct, version: int, kind: type[Response]) -> Response:
         self._asked += 1
-        dies = self._asked == self.dies_at
-        if dies and not self.dies_after:
+        if self._asked == self.dies_at and not self.dies_after:
             raise Died
-        assert self._socket is not None
+        while True:
+            try:
+                return self._ask_once(request, version, kind)
+            except (OSError, Gone):
+                if self.come_back is None:
+                    raise
+            self.close()
+            self.come_back()
+            with suppress(OSError):
+                self._connect()
+
+    def _ask_once(self, request: Struct, version: int, kind: type[Response]) -> Response:
+        if self._socket is None:
+            raise Gone
         self._socket.sendall(b"".join(bytes(one) for one in encode_request(request, version, self._asked, "transform")))
-        if dies:
+        if self._asked == self.dies_at:
             raise Died
         (size,) = struct.unpack(">i", self._exactly(4))
         return decode_response(kind, version, memoryview(self._exactly(size)))[1]
@@ -239,10 +258,10 @@ class Instance:
             except TimeoutError:
                 assert time.monotonic() < deadline, "no reply"
                 if self.is_gone():
-                    raise Died from None
+                    raise Gone from None
                 continue
             if not part:
-                raise Died
+                raise Gone
             parts += part
         return parts
 
@@ -252,7 +271,7 @@ class Zombie:
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
-        instance.dies_at = -1
+        instance.dies_at, instance.come_back = -1, None
 
     def haunt(self) -> None:
         instance = self._instance
