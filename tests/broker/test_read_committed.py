@@ -28,6 +28,8 @@ LATEST, MAX_TIMESTAMP = -1, -3
 def served(tmp_path: Path) -> Iterator[Served]:
     with serving(tmp_path / "data") as served:
         served.ask(create("orders"), 7)
+        log_of(served).load()
+        served.turn()  # what is open in a partition that was just loaded, and in no transaction, would be ended
         yield served
 
 
