@@ -72,20 +72,20 @@ def _write_segment(folder: Path, base_offset: int, batches: int, *, complete: bo
     batch = encode([(None, bytes(VALUE_SIZE), None, STAMP)])
     patch(batch, 0, 0)
     written = bytes(batch).rstrip(b"\0")
-    index = index_file.Index()
+    index = index_file.Index(base_offset)
     descriptor = os.open(folder / f"{base_offset:020d}.log", os.O_CREAT | os.O_WRONLY)
     os.pwrite(descriptor, pack_block(base_offset, STAMP), 0)
     position = HEADER_BLOCK
     for offset in range(base_offset, base_offset + batches):
         os.pwrite(descriptor, struct.pack(">q", offset) + written[8:], position)
-        index.note(offset, position, offset - base_offset, STAMP, INTERVAL)
+        index.note(offset, position, STAMP, INTERVAL)
         position += len(batch)
     os.truncate(descriptor, position)
     doubtful = 0 if complete else IN_DOUBT
     synced = Slot(2, base_offset + batches - doubtful, position - doubtful * len(batch))
     os.pwrite(descriptor, pack_slot(synced), SLOT_AT[0])
     os.close(descriptor)
-    covered = index.covered(synced.synced_offset, synced.synced_position, complete)
+    covered = index.covered(index_file.Boundary(synced.synced_position, synced.synced_offset), complete=complete)
     blocks = index_file.head(base_offset) + index_file.block(index, 0, len(index) - doubtful, covered)
     (folder / f"{base_offset:020d}.index").write_bytes(blocks)
     return synced
