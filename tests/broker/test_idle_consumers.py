@@ -23,6 +23,7 @@ CONSUMERS = 100
 LONG_WAIT_MS = 60_000
 FETCH_VERSION = 12
 PRODUCE_VERSION = 9
+QUIET_WITHIN = 5  # seconds: what was begun before (a topic made, a folder synced) may end in the first of them
 
 
 def waiting_fetch(topic: str, partition: int) -> FetchRequest:
@@ -89,10 +90,14 @@ def test_the_broker_sleeps_while_its_consumers_wait(tidelog_broker: TestBroker) 
     bootstrap = tidelog_broker.bootstrap
     tidelog_broker.create_topic("many", CONSUMERS)
     with consumers(bootstrap, "many", list(range(CONSUMERS))):
-        before = switches(tidelog_broker.pid)
-        time.sleep(2)
-        woken = switches(tidelog_broker.pid) - before
-    assert woken < CONSUMERS / 2, f"the broker woke {woken} times in two seconds, with nothing to do"
+        woken = [wakes_in_a_second(tidelog_broker.pid) for _ in range(QUIET_WITHIN)]
+    assert min(woken) < CONSUMERS / 4, f"the broker never slept: it woke {woken} times in each second"
+
+
+def wakes_in_a_second(pid: int) -> int:
+    before = switches(pid)
+    time.sleep(1)
+    return switches(pid) - before
 
 
 def switches(pid: int) -> int:
