@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from bench.broker.figures import KAFKA, KAFKA_DISK, TIDELOG_DISK, Figures
 
-LARGE_IS_GOOD = ("MB/s", "reader MB/s")
+LARGE_IS_GOOD = ("MB/s", "reader MB/s", "transactions/s", "records/s", "records read/s", "attacks/s")
 
 
 class Goal(NamedTuple):
@@ -44,7 +44,11 @@ GOALS = (
     Goal("produce", "16 KB batches", "MB/s", KAFKA, 2),
     Goal("produce", "large batches", "MB/s", KAFKA, 1),
     Goal("consume", "", "MB/s", KAFKA, 1),
+    Goal("transactions", "", "transactions/s", KAFKA, 1),
+    Goal("transactions", "", "CPU s/1,000", KAFKA, 1),
+    Goal("transactions", "", "records read/s", KAFKA, 1),
     Goal("TLS", "", "MB/s", KAFKA, 1),
+    Goal("acks,", "", "p99 ms", KAFKA, 1),
     Goal("latency at", "", "end to end p50 ms", KAFKA_DISK, 1),
     Goal("launch to first ack", "", "ms", KAFKA, 15),
     Goal("memory", "", "idle MB", KAFKA, 10),

@@ -4,6 +4,7 @@
  *   load consume BOOTSTRAP TOPIC MESSAGES                           from the beginning, one partition
  *   load latency BOOTSTRAP TOPIC RATE SECONDS SIZE                  one message a request; ack and end to end, at a fixed rate
  *   load waves   BOOTSTRAP TOPIC PARTITIONS SECONDS SIZE            a message to every partition at once, again when all are acked
+ *   load commit  BOOTSTRAP TOPIC PRODUCERS SECONDS RECORDS SIZE     transactions one after the other, a partition for each producer
  *   load mock    PARTITIONS                                         librdkafka's broker in memory, until stdin ends
  *
  * Times are taken when a call is made and when its callback runs. The first tenth of a latency run is not counted. */
@@ -316,6 +317,86 @@ static void waves(const char *bootstrap, const char *name, int partitions, doubl
     printf("}\n");
 }
 
+/* Transactions -------------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const char *bootstrap, *name;
+    int partition, records;
+    long transactions;
+    double until;
+    size_t size;
+    rd_kafka_t *handle;
+    rd_kafka_topic_t *topic;
+    char *payload;
+    long failed;
+} Committer;
+
+static void expect(const char *what, rd_kafka_error_t *error) {
+    if (error) fail(what, rd_kafka_error_string(error));
+}
+
+static void count_failure(rd_kafka_t *handle, const rd_kafka_message_t *message, void *opaque) {
+    (void)handle;
+    if (message->err) ((Committer *)opaque)->failed++;
+}
+
+static void commit_one(Committer *c) {
+    expect("begin", rd_kafka_begin_transaction(c->handle));
+    for (int sent = 0; sent < c->records;) {
+        rd_kafka_message_t call[MESSAGES_A_CALL];
+        int count = c->records - sent < MESSAGES_A_CALL ? c->records - sent : MESSAGES_A_CALL;
+        memset(call, 0, sizeof call);
+        for (int i = 0; i < count; i++) call[i].payload = c->payload, call[i].len = c->size;
+        int taken = rd_kafka_produce_batch(c->topic, c->partition, 0, call, count);
+        sent += taken;
+        rd_kafka_poll(c->handle, taken < count ? 10 : 0);
+    }
+    expect("commit", rd_kafka_commit_transaction(c->handle, TIMEOUT_MS));
+}
+
+static void begin_committing(Committer *c) {
+    char id[300];
+    snprintf(id, sizeof id, "%s-%d", c->name, c->partition);
+    rd_kafka_conf_t *conf = producer_conf(c->bootstrap, "1000000", c->records > MESSAGES_A_CALL ? "5" : "0");
+    set(conf, "transactional.id", id);
+    rd_kafka_conf_set_dr_msg_cb(conf, count_failure);
+    rd_kafka_conf_set_opaque(conf, c);
+    c->handle = start(RD_KAFKA_PRODUCER, conf);
+    c->topic = rd_kafka_topic_new(c->handle, c->name, NULL);
+    c->payload = payload_of(c->size);
+    expect("init", rd_kafka_init_transactions(c->handle, TIMEOUT_MS));
+    commit_one(c); /* connections, metadata, coordinator */
+}
+
+static void *commit_all(void *opaque) {
+    Committer *c = opaque;
+    for (; now() < c->until; c->transactions++) commit_one(c);
+    return NULL;
+}
+
+static void commit(const char *bootstrap, const char *name, int producers, double seconds, int records, size_t size) {
+    Committer *all = calloc((size_t)producers, sizeof *all);
+    pthread_t *threads = calloc((size_t)producers, sizeof *threads);
+    for (int i = 0; i < producers; i++) {
+        all[i] = (Committer){.bootstrap = bootstrap, .name = name, .partition = i, .records = records, .size = size};
+        begin_committing(&all[i]);
+    }
+    double began = now(), spent = cpu();
+    for (int i = 0; i < producers; i++) {
+        all[i].until = began + seconds;
+        pthread_create(&threads[i], NULL, commit_all, &all[i]);
+    }
+    double done = 0;
+    for (int i = 0; i < producers; i++) {
+        pthread_join(threads[i], NULL);
+        done += all[i].transactions;
+        failed += all[i].failed;
+    }
+    seconds = now() - began;
+    printf("{\"seconds\": %.6f, \"transactions\": %.0f, \"messages\": %.0f, \"failed\": %ld, \"bytes\": %.0f, \"client_cpu\": %.3f}\n",
+           seconds, done, done * records, failed, done * records * (double)size, cpu() - spent);
+}
+
 static void mock(int partitions) {
     rd_kafka_t *handle = start(RD_KAFKA_PRODUCER, rd_kafka_conf_new());
     rd_kafka_mock_cluster_t *cluster = rd_kafka_mock_cluster_new(handle, 1);
@@ -336,6 +417,8 @@ int main(int count, char **word) {
         latency(word[2], word[3], atof(word[4]), atof(word[5]), (size_t)atol(word[6]));
     else if (count == 7 && !strcmp(word[1], "waves"))
         waves(word[2], word[3], atoi(word[4]), atof(word[5]), (size_t)atol(word[6]));
+    else if (count == 8 && !strcmp(word[1], "commit"))
+        commit(word[2], word[3], atoi(word[4]), atof(word[5]), atoi(word[6]), (size_t)atol(word[7]));
     else if (count == 3 && !strcmp(word[1], "mock"))
         mock(atoi(word[2]));
     else

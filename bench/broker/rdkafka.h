@@ -10,6 +10,7 @@ typedef struct rd_kafka_topic_s rd_kafka_topic_t;
 typedef struct rd_kafka_topic_conf_s rd_kafka_topic_conf_t;
 typedef struct rd_kafka_queue_s rd_kafka_queue_t;
 typedef struct rd_kafka_mock_cluster_s rd_kafka_mock_cluster_t;
+typedef struct rd_kafka_error_s rd_kafka_error_t;
 
 typedef struct rd_kafka_message_s {
     int err;
@@ -40,6 +41,10 @@ int rd_kafka_flush(rd_kafka_t *, int timeout_ms);
 int rd_kafka_produce(rd_kafka_topic_t *, int32_t partition, int flags, void *payload, size_t len, const void *key, size_t keylen, void *opaque);
 int rd_kafka_produce_batch(rd_kafka_topic_t *, int32_t partition, int flags, rd_kafka_message_t *messages, int count);
 int rd_kafka_query_watermark_offsets(rd_kafka_t *, const char *topic, int32_t partition, int64_t *low, int64_t *high, int timeout_ms);
+rd_kafka_error_t *rd_kafka_init_transactions(rd_kafka_t *, int timeout_ms);
+rd_kafka_error_t *rd_kafka_begin_transaction(rd_kafka_t *);
+rd_kafka_error_t *rd_kafka_commit_transaction(rd_kafka_t *, int timeout_ms);
+const char *rd_kafka_error_string(const rd_kafka_error_t *);
 rd_kafka_queue_t *rd_kafka_queue_new(rd_kafka_t *);
 int rd_kafka_consume_start_queue(rd_kafka_topic_t *, int32_t partition, int64_t offset, rd_kafka_queue_t *);
 int rd_kafka_consume_stop(rd_kafka_topic_t *, int32_t partition);
