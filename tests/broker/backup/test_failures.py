@@ -6,10 +6,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from errno import ENOSPC
 from pathlib import Path
 from signal import SIGKILL
+from typing import Any
 
 import pytest
 
@@ -112,6 +113,7 @@ def produce(broker: Broker, value: bytes) -> None:
 KILLED = """
 import os, sys
 from signal import SIGKILL
+from typing import Any
 from tidelog.broker.backup.taking import take
 from tidelog.log.files import RealFiles
 
@@ -312,6 +314,55 @@ def test_secrets_stay_with_the_owner(stopped: TestBroker, tmp_path: Path) -> Non
     restore(str(tmp_path / "saved"), str(tmp_path / "new"), RealFiles(), quiet)
     for path in (tmp_path / "saved", tmp_path / "saved" / taken.manifest.tree, tmp_path / "new"):
         assert path.stat().st_mode & 0o077 == 0
+    # Also where somebody opens the data folder to others later on.
+    assert taken.manifest.folds
+    for name in ("format", "clean"):
+        (tmp_path / "new" / name).unlink(missing_ok=True)
+    assert [path for path in (tmp_path / "new").rglob("*") if path.stat().st_mode & 0o077] == []
+
+
+@proves("T6")
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda told: told["partitions"][0].update(folder="../outside"),
+        lambda told: told["partitions"][0].update(folder=".."),
+        lambda told: told["partitions"][0]["files"][0].__setitem__(0, "../../outside"),
+        lambda told: told["folds"][0].__setitem__(0, "/tmp/outside"),
+        lambda told: told["folds"][0].__setitem__(0, 7),
+        lambda told: told.update(tree="tree-1/../../outside"),
+        lambda told: told.update(tree=".."),
+        lambda told: told.update(tree=None),
+    ],
+)
+def test_a_backup_of_somebody_else_writes_and_removes_nothing_beside_its_place(
+    stopped: TestBroker, tmp_path: Path, broken: Callable[[dict[str, Any]], None]
+) -> None:
+    saved = tmp_path / "saved"
+    take(str(stopped.data), str(saved), RealFiles(), quiet)
+    told = without_checksum((saved / "manifest").read_bytes())
+    assert isinstance(told, dict)
+    broken(told)
+    (saved / "manifest").write_bytes(with_checksum(told))
+    for use in (
+        lambda: restore(str(saved), str(tmp_path / "new"), RealFiles(), quiet),
+        lambda: verify(str(saved), RealFiles(), quiet),
+        lambda: take(str(stopped.data), str(saved), RealFiles(), quiet),
+    ):
+        with pytest.raises(BackupError, match=r"which is no name of Tidelog's"):
+            use()
+    assert not (tmp_path / "new").exists()
+
+
+@proves("T6")
+def test_a_link_in_a_backup_is_not_followed(stopped: TestBroker, tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    taken = take(str(stopped.data), str(saved), RealFiles(), quiet)
+    victim = max((saved / taken.manifest.tree).glob("*-0/*.log"), key=lambda path: path.name)
+    victim.rename(tmp_path / "elsewhere")
+    victim.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(BackupError, match="is missing"):
+        restore(str(saved), str(tmp_path / "new"), RealFiles(), quiet)
 
 
 @proves("T6")

@@ -135,7 +135,7 @@ def pairs(bootstrap: str) -> Callable[[threading.Event], None]:
         producer = ForeignProducer(
             {"bootstrap.servers": bootstrap, "transactional.id": TRANSACTIONAL_ID, "linger.ms": 0}
         )
-        producer.init_transactions(20)
+        producer.init_transactions(180)
         reader = ForeignConsumer({"bootstrap.servers": bootstrap, "group.id": "pairs"})
         try:
             number = 0
@@ -146,7 +146,7 @@ def pairs(bootstrap: str) -> Callable[[threading.Event], None]:
                     producer.produce(topic, b"%d" % number, partition=number % PARTITIONS)
                 offset = ForeignPartition(PLAIN, 0, number)
                 producer.send_offsets_to_transaction([offset], reader.consumer_group_metadata(), 20)
-                producer.commit_transaction(20)
+                producer.commit_transaction(180)
         except KafkaException as error:
             raise AssertionError(f"transaction {number}") from error
         finally:

@@ -16,6 +16,8 @@ Rules:
 - `at_ms` is the instant of the cut. A partition has every record from `start` up to and without `end`, but for those in
   its holes, which were damaged where they came from.
 - CRC is the CRC-32C of a file's bytes.
+- A backup may come from somebody else. So the names in it are those that Tidelog gives, or it is refused: no name leads
+  out of the folder that is restored to.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ VERSION = 1
 KIND = "tidelog backup"
 MANIFEST = "manifest"
 TREE, TEMPORARY = "tree-", ".tmp"
+OWNER_ONLY, OWNER_ONLY_FOLDER = 0o600, 0o700  # of what is copied: keys of passwords are among it
 
 
 class Kept(NamedTuple):
@@ -98,7 +101,26 @@ def read(folder: str) -> Manifest:
         raise BackupError(f"{folder} is a backup of format {found['v']}, newer than {VERSION}; use the newer Tidelog")
     partitions = tuple(_parse_partition(one) for one in found["partitions"])
     folds = tuple(Kept(*kept) for kept in found["folds"])
+    _check_names(folder, found["tree"], partitions, folds)
     return Manifest(found["tidelog"], found["cluster_id"], found["at_ms"], found["tree"], partitions, folds)
+
+
+def _check_names(folder: str, tree: object, partitions: tuple[Partition, ...], folds: tuple[Kept, ...]) -> None:
+    """Of the tree, of its folders, and of the files in them."""
+    names: list[object] = [file.name for one in partitions for file in one.files]
+    names += [one.folder for one in partitions] + [one.name for one in folds]
+    right_tree = isinstance(tree, str) and tree.startswith(TREE) and tree.removeprefix(TREE).isdecimal()
+    strange = next((name for name in names if not _is_name(name)), None if right_tree else tree)
+    if strange is not None or not right_tree:
+        raise BackupError(
+            f"{folder}/{MANIFEST} names {strange!r}, which is no name of Tidelog's; `tidelog backup` did not make it,"
+            " do not use it"
+        )
+
+
+def _is_name(name: object) -> bool:
+    """Of a file or folder that lies where it is said to lie."""
+    return isinstance(name, str) and name not in ("", ".", "..") and "/" not in name and name.isprintable()
 
 
 def _why_none(folder: str) -> str:

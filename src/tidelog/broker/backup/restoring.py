@@ -7,6 +7,7 @@ it, so a restore that was killed half-way is never taken for data.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from json import dumps
 from pathlib import Path
 
 from tidelog.broker.backup import manifest as manifest_file
-from tidelog.broker.backup.manifest import Kept, Manifest
+from tidelog.broker.backup.manifest import OWNER_ONLY, OWNER_ONLY_FOLDER, Kept, Manifest
 from tidelog.errors import BackupError, DataFolderError
 from tidelog.log.files import Files, replace_file, write_fully
 from tidelog.log.folder import FORMAT, VERSION, DataFolder
@@ -35,7 +36,7 @@ def restore(backup: str, data: str, files: Files, progress: Progress) -> Manifes
     made = not Path(data).exists()
     try:
         files.make_folder(data)
-        Path(data).chmod(0o700)
+        Path(data).chmod(OWNER_ONLY_FOLDER)
         _Restoring(backup, data, files, progress, found).run()
     except BaseException:
         shutil.rmtree(data, ignore_errors=True)
@@ -58,6 +59,7 @@ class _Restoring:
     def run(self) -> None:
         for one in self._manifest.partitions:
             self._files.make_folder(f"{self._data}/{one.folder}")
+            Path(self._data, one.folder).chmod(OWNER_ONLY_FOLDER)
             for kept in one.files:
                 self._copy(one.folder, kept)
         for kept in self._manifest.folds:
@@ -71,10 +73,14 @@ class _Restoring:
     def _copy(self, folder: str, kept: Kept) -> None:
         name = f"{folder}/{kept.name}"
         try:
-            source = os.open(f"{self._tree}/{name}", os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
+            # A link would be somebody else's: what the backup has is a file.
+            source = os.open(f"{self._tree}/{name}", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ELOOP):
+                raise
             raise BackupError(f"{self._tree}/{name} is missing; the backup is damaged, use another one") from None
         target = self._files.open(f"{self._data}/{name}", create=True)
+        Path(self._data, name).chmod(OWNER_ONLY)
         try:
             crc = position = 0
             while data := os.pread(source, COPY_WINDOW, position):
