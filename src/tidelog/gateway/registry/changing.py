@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidelog.gateway.registry import refusals
-from tidelog.gateway.registry.records import Record, config_record, delete_subject_record, mode_record, schema_record
+from tidelog.gateway.registry.records import (
+    Record,
+    config_record,
+    delete_subject_record,
+    last_id_record,
+    mode_record,
+    schema_record,
+)
 from tidelog.gateway.registry.registering import Decision, check_subject
 from tidelog.gateway.registry.state import (
     IMPORT,
@@ -38,7 +45,7 @@ def decide_delete_version(state: State, subject: str, number: int, *, permanent:
     _check_referrers(state, version, deleted=permanent)
     if not permanent:
         return Decision([schema_record({**version.value, "deleted": True}, subject, number)], number)
-    records = [schema_record(None, subject, number)]
+    records = [last_id_record(state.last_id), schema_record(None, subject, number)]
     if len(state.subjects[subject]) == 1:
         records += _forget(state, subject)
     return Decision(records, number)
@@ -59,7 +66,7 @@ def decide_delete_subject(state: State, subject: str, *, permanent: bool) -> Dec
     if not permanent:
         return Decision([delete_subject_record(subject, numbers[-1])], numbers)
     gone = [schema_record(None, subject, number) for number in reversed(numbers)]
-    return Decision([*gone, *_forget(state, subject)], numbers)
+    return Decision([last_id_record(state.last_id), *gone, *_forget(state, subject)], numbers)
 
 
 def decide_config(state: State, subject: str | None, body: Any) -> Decision:

@@ -14,6 +14,7 @@ from tidelog.schema.schema import Schema
 
 KEPT = 128  # parsed schemas
 KEPT_MAX = 64 << 10  # characters of one that is kept
+REFERENCES_DEEP = 100  # references of references
 
 
 def parse(state: State, content: Content, *, normalize: bool = False) -> Schema:
@@ -31,13 +32,22 @@ def _parse(format: str, text: str, references: tuple[tuple[str, str], ...], norm
 
 
 def gather(state: State, references: Iterable[Reference]) -> dict[str, str]:
-    """Texts by name, each after those that it refers to itself. Deleted versions still count: data refers to them."""
+    """Texts by name, each after those that it refers to itself. Deleted versions still count: data refers to them.
+
+    Each reference is followed once, however many lead to it: else thirty schemas that each refer to the one before
+    twice would be followed a thousand million times.
+    """
     found: dict[str, str] = {}
     under_way: set[Reference] = set()
+    followed: set[Reference] = set()
 
     def add(reference: Reference) -> None:
+        if reference in followed:
+            return
         if reference in under_way:
             raise invalid_schema(f"references go in a circle by way of {reference.subject!r}; break it")
+        if len(under_way) >= REFERENCES_DEEP:
+            raise invalid_schema(f"references go more than {REFERENCES_DEEP} deep; refer to fewer one after the other")
         version = version_at(state, reference.subject, _number(state, reference))
         if version is None:
             said = (
@@ -48,8 +58,9 @@ def gather(state: State, references: Iterable[Reference]) -> dict[str, str]:
         for inner in version.content.references:
             add(inner)
         under_way.discard(reference)
+        followed.add(reference)
         found.setdefault(reference.name, version.content.text)
-        if len(found) > REFERENCES_MAX:
+        if len(followed) > REFERENCES_MAX:
             raise invalid_schema(f"the schema refers to more than {REFERENCES_MAX} others; split it up")
 
     for reference in references:

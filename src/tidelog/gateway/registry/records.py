@@ -6,10 +6,11 @@
     {"keytype":"CONFIG","subject":S or null,"magic":0}           {"subject","compatibilityLevel","normalize"}
     {"keytype":"MODE","subject":S or null,"magic":0}             {"subject","mode"}
     {"keytype":"DELETE_SUBJECT","subject":S,"magic":0}           {"subject","version"}: all up to it are deleted
-    {"keytype":"NOOP","magic":0}                                 null
+    {"keytype":"NOOP","magic":0}                                 null, or {"lastId":N}: ids up to it were given
 
-A schemaType that is not there is AVRO. Null takes the record of that key away. Members that are not named here are kept
-as they are, and other types of keys are left alone: newer registries have more of both.
+Confluent's registry looks at no value of NOOP; ours has the last id there when versions are taken away for good, whose
+records compaction forgets. A schemaType that is not there is AVRO. Null takes the record of that key away. Members that
+are not named here are kept as they are, and other types of keys are left alone: newer registries have more of both.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 
 TOPIC = "_schemas"
 SCHEMA, CONFIG, MODE, DELETE_SUBJECT, CLEAR_SUBJECT = "SCHEMA", "CONFIG", "MODE", "DELETE_SUBJECT", "CLEAR_SUBJECT"
+NOOP = "NOOP"
 AVRO = "AVRO"
 
 
@@ -50,6 +52,10 @@ def delete_subject_record(subject: str, version: int) -> Record:
     return _record(_of_subject(DELETE_SUBJECT, subject), {"subject": subject, "version": version})
 
 
+def last_id_record(last_id: int) -> Record:
+    return _record({"keytype": NOOP, "magic": 0}, {"lastId": last_id})
+
+
 def read(key: bytes | None, value: bytes | None) -> Read | None:
     """None for what is no record of a registry's, or of a kind that is not known here."""
     try:
@@ -60,6 +66,8 @@ def read(key: bytes | None, value: bytes | None) -> Read | None:
     if not isinstance(found, dict) or not isinstance(held, dict | None):
         return None
     kind, subject, version = found.get("keytype"), found.get("subject"), found.get("version", 0)
+    if kind == NOOP:
+        return Read(NOOP, None, 0, held) if held is not None and isinstance(held.get("lastId"), int) else None
     if kind not in (SCHEMA, CONFIG, MODE, DELETE_SUBJECT, CLEAR_SUBJECT):
         return None
     if not isinstance(subject, str | None) or not isinstance(version, int):

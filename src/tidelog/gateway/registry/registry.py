@@ -5,8 +5,10 @@ Rules:
   and reading up to it, as the request's user: that is where the broker says whether this user may.
 - A write is decided in a turn of this gateway's own (`writer.py`), after reading what lies before it. If another
   gateway has begun meanwhile, nothing was written, and it is decided anew.
-- Two locks: `_writing` for a whole turn, `_lock` for the fold, which is never held while a broker is waited for. So
-  one user's slow connection holds up other writers at most.
+- Two locks: `_writing` for a whole turn, `_lock` to add to the fold, which is held neither while a broker is waited for
+  nor while schemas are compared. Who asks is lent the fold; while it is, what comes is added to a copy. A write is
+  decided before its turn, and in it only if something has come meanwhile. So one user's slow connection, or schema that
+  takes long to compare, holds up other writers at most, and mostly not even them.
 """
 
 from __future__ import annotations
@@ -44,11 +46,22 @@ FETCH_WAIT_MS = 200
 Answer = TypeVar("Answer")
 
 
+class _Fold:
+    """The state with what was read so far. `readers` are lent it now; it is not changed while there are any."""
+
+    __slots__ = ("readers", "state")
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.readers = 0
+
+
 class Registry:
     """One a gateway, kept between requests. Safe from any thread."""
 
     def __init__(self) -> None:
-        self._state = State()
+        self._fold = _Fold(State())
+        self._revision = 0  # counts the changes of the fold
         self._position: int | None = None  # None before anything was read
         self._topic_id = b""
         self._exists = False
@@ -61,13 +74,28 @@ class Registry:
 
     def read(self, call: Call, question: Callable[[State], Answer]) -> Answer:
         with call.cluster() as cluster:
-            try:
-                if self._is_there(cluster):
-                    self._catch_up(cluster)
-            except BrokerError as error:
-                self._check_gone(error)
+            return self._read(cluster, question)[0]
+
+    def _read(self, cluster: Cluster, question: Callable[[State], Answer]) -> tuple[Answer, int]:
+        """The answer, and the revision that it was given of."""
+        try:
+            if self._is_there(cluster):
+                self._catch_up(cluster)
+        except BrokerError as error:
+            self._check_gone(error)
+        with self._lent() as (state, revision):
+            return question(state), revision
+
+    @contextmanager
+    def _lent(self) -> Iterator[tuple[State, int]]:
+        with self._lock:
+            fold, revision = self._fold, self._revision
+            fold.readers += 1
+        try:
+            yield fold.state, revision
+        finally:
             with self._lock:
-                return question(self._state)
+                fold.readers -= 1
 
     def write(self, call: Call, decide: Callable[[State], Decision]) -> Decision:
         """`decide` may be called more than once. What it raises is the answer, and nothing is written.
@@ -75,16 +103,20 @@ class Registry:
         Mostly what a client registers is there already. So it is decided first without a turn, which nobody need then
         lose.
         """
-        decision = self.read(call, decide)
-        if not decision.records:
-            return decision
+        with call.cluster() as cluster:
+            decided = self._read(cluster, decide)
+            if not decided[0].records:
+                return decided[0]
+            return self._write(cluster, decide, decided)
+
+    def _write(self, cluster: Cluster, decide: Callable[[State], Decision], decided: tuple[Decision, int]) -> Decision:
         deadline = time.monotonic() + WRITE_WITHIN_S
-        with call.cluster() as cluster, self._alone():
+        with self._alone():
             for turn in range(TURNS):
                 if time.monotonic() > deadline:
                     break
                 try:
-                    written = self._turn(cluster, decide)
+                    written = self._turn(cluster, decide, decided)
                 except BrokerError as error:
                     self._check_gone(error)
                     continue
@@ -103,14 +135,16 @@ class Registry:
         finally:
             self._writing.release()
 
-    def _turn(self, cluster: Cluster, decide: Callable[[State], Decision]) -> Decision | None:
-        """None when another gateway took it away."""
+    def _turn(
+        self, cluster: Cluster, decide: Callable[[State], Decision], decided: tuple[Decision, int]
+    ) -> Decision | None:
+        """None when another gateway took it away. `decided` holds if nothing has come since."""
         if not self._is_there(cluster):
             self._make(cluster)
         self._writer.begin(cluster)
         self._catch_up(cluster)
-        with self._lock:
-            decision = decide(self._state)
+        with self._lent() as (state, revision):
+            decision = decided[0] if decided[1] == revision else decide(state)
         if decision.records:
             try:
                 last = self._writer.append(cluster, decision.records, int(time.time() * 1000))
@@ -189,11 +223,18 @@ class Registry:
                 self._topic_id = topic_id
                 for one in fetched:
                     for row in one.rows():
-                        apply(self._state, row.key, row.value)
+                        self._add(row.key, row.value)
                     position = one.next_offset
                 self._position = position
             return -1 if self._position is None else self._position
 
+    def _add(self, key: bytes | None, value: bytes | None) -> None:
+        if self._fold.readers:
+            self._fold = _Fold(self._fold.state.copy())
+        apply(self._fold.state, key, value)
+        self._revision += 1
+
     def _start_over(self) -> None:
         """The topic is not the one that was read: it was deleted, made anew or cut."""
-        self._state, self._position, self._topic_id = State(), None, b""
+        self._fold, self._position, self._topic_id = _Fold(State()), None, b""
+        self._revision += 1

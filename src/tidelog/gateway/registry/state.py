@@ -7,7 +7,8 @@
 Rules:
 - An id stands for one content (text, format, references, metadata, rules), and the same content has the same id in all
   subjects.
-- An id that is gone is not given to another schema, as long as the topic remembers that it was there.
+- An id that is gone is given to no other schema, for whoever reads the schema of an old record by it would be told
+  another. So the last id is written down whenever versions go for good.
 - The fold of a compacted topic is the fold of the whole one: nothing but the last record of each key counts.
 - What does not look like a record of a registry's is passed over and counted.
 """
@@ -21,7 +22,7 @@ from json import dumps
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from tidelog.gateway.registry.records import AVRO, CLEAR_SUBJECT, CONFIG, DELETE_SUBJECT, MODE, SCHEMA, Read, read
+from tidelog.gateway.registry.records import AVRO, CLEAR_SUBJECT, CONFIG, DELETE_SUBJECT, MODE, NOOP, SCHEMA, Read, read
 from tidelog.schema.compatibility import DEFAULT_LEVEL, LEVELS
 
 READWRITE, READONLY, IMPORT = "READWRITE", "READONLY", "IMPORT"
@@ -71,6 +72,18 @@ class State:
     last_id: int = 0
     passed_over: int = 0
 
+    def copy(self) -> State:
+        """One that goes its own way. Versions and settings are replaced and never changed, so they are shared."""
+        return State(
+            {subject: dict(versions) for subject, versions in self.subjects.items()},
+            {identity: set(places) for identity, places in self.ids.items()},
+            dict(self.contents),
+            dict(self.configs),
+            dict(self.modes),
+            self.last_id,
+            self.passed_over,
+        )
+
 
 def apply(state: State, key: bytes | None, value: bytes | None) -> None:
     found = read(key, value)
@@ -82,6 +95,8 @@ def apply(state: State, key: bytes | None, value: bytes | None) -> None:
         _put(state.configs, found.subject, found.value)
     elif found.kind == MODE:
         _put(state.modes, found.subject, (found.value or {}).get("mode"))
+    elif found.kind == NOOP:
+        state.last_id = max(state.last_id, (found.value or {}).get("lastId", 0))
     elif found.value is not None and found.subject is not None:
         _apply_deletion(state, found.kind, found.subject, found.value)
 
