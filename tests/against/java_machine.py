@@ -36,14 +36,17 @@ class JavaMachine:
         if shutil.which("javac") is None:
             raise Missing("no javac on the path; install a JDK 17 or later (Debian: default-jdk-headless)")
         jars = kafka_jars()
+        if not any(jars.glob("kafka-streams-*.jar")):
+            raise Missing(f"no Kafka Streams in {jars}; run `make kafka` (Maven) anew")
         sources = [str(source) for source in sorted(SOURCES.glob("*.java"))]
         compiled = subprocess.run(
             ["javac", "-nowarn", "-cp", f"{jars}/*", "-d", str(folder), *sources], capture_output=True, text=True
         )
         assert compiled.returncode == 0, compiled.stderr
         self.log = (folder / "java.log").open("wb")
+        self.command = ["java", *QUICK_JVM, "-Dorg.apache.logging.log4j.level=WARN", "-cp", f"{folder}:{jars}/*"]
         self.process = subprocess.Popen(
-            ["java", *QUICK_JVM, "-Dorg.apache.logging.log4j.level=WARN", "-cp", f"{folder}:{jars}/*", "Runner"],
+            [*self.command, "Runner"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log,
