@@ -18,8 +18,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tidelog.errors import StorageError
+from tidelog.log.clean_mark import CleanMark
 from tidelog.log.commit import Committer
-from tidelog.log.log import CleanMark, Log
+from tidelog.log.log import Log
 from tidelog.log.settings import LogSettings
 from tidelog.record import codec
 from tidelog.record.columns import decode, encode

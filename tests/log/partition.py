@@ -6,9 +6,10 @@ from pathlib import Path
 
 from tidelog.errors import StorageError
 from tidelog.log.appending import Appended
+from tidelog.log.clean_mark import CleanMark
 from tidelog.log.commit import Committer
 from tidelog.log.files import Files, RealFiles
-from tidelog.log.log import CleanMark, Log
+from tidelog.log.log import Log
 from tidelog.log.settings import LogSettings
 from tidelog.record import codec
 from tidelog.record.columns import Columns, decode, encode

@@ -9,9 +9,9 @@ import pytest
 
 from proving import proves
 from tidelog.errors import DataFolderError
+from tidelog.log.clean_mark import CleanMark
 from tidelog.log.files import RealFiles
 from tidelog.log.folder import DataFolder, partition_name
-from tidelog.log.log import CleanMark
 from tidelog.testing.disk import SimulatedDisk, flip_bit
 
 MARK = CleanMark(0, 10, 0, 5000, 4200)

@@ -10,7 +10,7 @@ import pytest
 
 from log.partition import NOW, Partition, batch
 from proving import proves
-from tidelog.log.log import CleanMark
+from tidelog.log.clean_mark import CleanMark
 from tidelog.log.settings import LogSettings
 from tidelog.record import codec
 

@@ -41,7 +41,7 @@ def test_readers_of_committed_records_stop_at_the_oldest_open_transaction(partit
     partition.commit()
     assert (log.high_watermark, log.last_stable_offset) == (9, 9)
     assert log.open_transactions() == {}
-    assert log.aborted(0, 9) == [Aborted(2, 3, 8)]
+    assert log.stable().aborted_between(0, 9) == [Aborted(2, 3, 8)]
 
 
 @proves("T6")
@@ -51,9 +51,9 @@ def test_a_marker_counts_when_it_is_visible_and_not_before(partition: Partition)
     partition.commit()
     partition.mark(1, commit=False)
     write(partition, 1, 2)
-    assert (log.last_stable_offset, log.aborted(0, 99)) == (0, [])
+    assert (log.last_stable_offset, log.stable().aborted_between(0, 99)) == (0, [])
     partition.commit()
-    assert (log.last_stable_offset, log.aborted(0, 99)) == (3, [Aborted(1, 0, 2)])
+    assert (log.last_stable_offset, log.stable().aborted_between(0, 99)) == (3, [Aborted(1, 0, 2)])
 
 
 @proves("T6")
@@ -103,7 +103,7 @@ def test_transactions_are_as_they_were_after_a_restart(partition: Partition, cle
     log = partition.reopen(clean=clean).log
     assert log.open_transactions() == {2: 2}
     assert (log.high_watermark, log.last_stable_offset) == (5, 2)
-    assert log.aborted(0, 5) == [Aborted(1, 0, 4)]
+    assert log.stable().aborted_between(0, 5) == [Aborted(1, 0, 4)]
 
 
 @proves("T6")
@@ -183,7 +183,8 @@ def test_aborted_transactions_are_let_go_with_their_records_and_take_24_bytes_ea
     assert len(kept) == BLOCK
     partition.commit()
     again = partition.reopen()
-    assert again.log.aborted(9 * BLOCK, 9 * BLOCK + 6) == log.aborted(9 * BLOCK, 9 * BLOCK + 6) != []
+    nine = 9 * BLOCK, 9 * BLOCK + 6
+    assert again.log.stable().aborted_between(*nine) == log.stable().aborted_between(*nine) != []
     assert len(again.log._appending.transactions.aborted) < 4 * BLOCK
 
 
@@ -197,7 +198,7 @@ def test_whoever_reads_what_is_deleted_meanwhile_still_knows_what_of_it_was_abor
     stable, piece = log.stable(), log.read(0, 1000)
     assert piece is not None
     log.delete_before(6 * BLOCK)
-    assert log.aborted(0, 3) == []
+    assert log.stable().aborted_between(0, 3) == []
     assert stable.aborted_between(0, 3) == [Aborted(0, 0, 2)]
 
 
@@ -208,6 +209,6 @@ def test_an_aborted_transaction_that_compaction_left_nothing_of_is_not_known_aga
     write(partition, 1, 2)
     partition.mark(1, commit=True)
     partition.commit()
-    partition.log._aborted_gone(3)
+    partition.log._old.aborted_gone(3)
     partition.commit()
-    assert partition.reopen().log.aborted(0, 6) == []
+    assert partition.reopen().log.stable().aborted_between(0, 6) == []

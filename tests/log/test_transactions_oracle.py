@@ -19,7 +19,8 @@ from log.partition import Partition, batch
 from proving import proves
 from tidelog.errors import StorageError
 from tidelog.log import transactions
-from tidelog.log.log import CleanMark, Log
+from tidelog.log.clean_mark import CleanMark
+from tidelog.log.log import Log
 from tidelog.log.settings import LogSettings
 from tidelog.log.transactions import Aborted
 from tidelog.testing.disk import SimulatedDisk
@@ -176,10 +177,8 @@ class TransactionsAgainstList(RuleBasedStateMachine):
                 return
             self.disk.mend()
             self.compare([one for one in self.entries if one.next_offset <= self.log.high_watermark])
-            self.log.recover_offline(lambda error: None)
-            self.partition.commit()
-            if not self.disk.is_off:
-                self.take_back()
+            self.partition = self.partition.reopen()
+            self.take_back()
 
     def take_back(self) -> None:
         end = self.log.end_offset
@@ -253,7 +252,7 @@ class TransactionsAgainstList(RuleBasedStateMachine):
         for first in {start, (start + top) // 2}:
             for stop in {first, first + 3, (first + top) // 2, top}:
                 overlapping = [one for one in aborted if one.first_offset < stop and one.last_offset >= first]
-                assert log.aborted(first, stop) == overlapping
+                assert log.stable().aborted_between(first, stop) == overlapping
 
 
 @pytest.fixture(autouse=True)

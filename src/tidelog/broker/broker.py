@@ -42,10 +42,11 @@ from tidelog.broker.topics import (
 from tidelog.broker.waiting import Scheduler
 from tidelog.config import BrokerConfig, Given
 from tidelog.errors import OfflineError, StorageError
+from tidelog.log.clean_mark import CleanMark
 from tidelog.log.commit import Committer
 from tidelog.log.files import Files
 from tidelog.log.folder import DataFolder
-from tidelog.log.log import CleanMark, Log
+from tidelog.log.log import Log
 from tidelog.log.settings import FOREVER, LogSettings
 from tidelog.logger import Logger
 from tidelog.wire.error_code import ErrorCode

@@ -22,7 +22,8 @@ from tidelog.log.files import read_file, remove_files, replace_file
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
     from tidelog.broker.cleaner import Cleaner
-    from tidelog.log.log import CleanMark, Log
+    from tidelog.log.clean_mark import CleanMark
+    from tidelog.log.log import Log
 
 WANTED, GIVEN = "cut.wanted", "cut"
 REST_S = 180.0
@@ -112,8 +113,8 @@ class Cutting:
         synced(None)
 
     def _marks(self) -> dict[str, CleanMark]:
+        from tidelog.log.clean_mark import NO_POSITION
         from tidelog.log.folder import partition_name
-        from tidelog.log.log import NO_POSITION
 
         broker = self._broker
         marks = broker.partition_marks()

@@ -15,10 +15,11 @@ from tidelog.broker.partition import Partition
 from tidelog.broker.settings.topic_config import TopicConfig
 from tidelog.broker.topics import Topic, Topics
 from tidelog.errors import StorageError
+from tidelog.log.clean_mark import CleanMark
 from tidelog.log.commit import Committer
 from tidelog.log.files import Files
 from tidelog.log.folder import DataFolder, partition_name
-from tidelog.log.log import CleanMark, Log
+from tidelog.log.log import Log
 from tidelog.log.recovery import Report
 from tidelog.log.upkeep import remove_folder
 from tidelog.logger import Logger

@@ -82,6 +82,11 @@ class Appending:
         self._generation = 0
 
     @property
+    def is_begun(self) -> bool:
+        """Whether there is a segment on the disk, and a folder."""
+        return self._tail.synced is not None
+
+    @property
     def idle(self) -> bool:
         """Nothing is on its way to the disk, also no segment."""
         segments, written = self._reading.segments, self._tail.written

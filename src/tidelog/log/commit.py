@@ -295,7 +295,8 @@ class Committer:
     def _went_offline(self, tail: Tail, error: OSError) -> None:
         tail.offline = True
         self.tell(
-            tail.owner.went_offline, OfflineError(f"partition is offline: {error.strerror}; recover it or restart")
+            tail.owner.went_offline,
+            OfflineError(f"partition is offline: {error.strerror}; restart the broker to recover it"),
         )
 
 

@@ -24,8 +24,8 @@ from json import JSONDecodeError, dumps, loads
 from typing import Any
 
 from tidelog.errors import DataFolderError
+from tidelog.log.clean_mark import CleanMark
 from tidelog.log.files import TEMPORARY, Files, read_file, remove_files, replace_file
-from tidelog.log.log import CleanMark
 from tidelog.log.segment import DELETED_SUFFIX
 from tidelog.record.codec import crc32c
 

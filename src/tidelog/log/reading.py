@@ -26,6 +26,7 @@ from tidelog.log.holes import Holes
 from tidelog.log.index import NO_TIMESTAMP, Boundary, Index
 from tidelog.log.index_cache import IndexCache
 from tidelog.log.index_file import find_hole, rebuild_index
+from tidelog.log.retention import SegmentFacts
 from tidelog.log.segment import WALK_WINDOW, BadHeader, Place, Segment, Step
 from tidelog.log.slice import Asked, Cold, Slice
 from tidelog.log.tail import Extent
@@ -148,6 +149,18 @@ class Reading:
             return place.position
         index = segment.index
         return index.before_offset(offset).position if index is not None else HEADER_BLOCK
+
+    def segment_facts(self) -> list[SegmentFacts]:
+        """Of the visible segments, the oldest first."""
+        visible = self.visible
+        if visible is None:
+            return []
+        last = visible.segment.base_offset
+        return [
+            SegmentFacts(segment.base_offset, self.end_of(segment).offset, segment.end, self.latest_of(segment))
+            for segment in self.segments
+            if segment.base_offset <= last
+        ]
 
     def _find(self, segment: Segment, offset: int, wait: bool) -> Place:
         if not wait:

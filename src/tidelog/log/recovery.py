@@ -71,6 +71,9 @@ class Report(NamedTuple):
         return told
 
 
+NOTHING_DONE = Report()
+
+
 class Recovered(NamedTuple):
     segments: tuple[Segment, ...]
     extent: Extent | None
@@ -96,7 +99,7 @@ def recover(
 def nothing_found(facts: Facts) -> Recovered:
     """A partition without a segment."""
     return Recovered(
-        (), None, {}, Transactions(NO_TRANSACTIONS), facts, FIRST_SLOT, Boundary(HEADER_BLOCK, -1), Report()
+        (), None, {}, Transactions(NO_TRANSACTIONS), facts, FIRST_SLOT, Boundary(HEADER_BLOCK, -1), NOTHING_DONE
     )
 
 
@@ -281,7 +284,7 @@ class Recovery:
         size = last.end
         last.checked.own_from = last.end = floor.position
         if size == floor.position:
-            return floor, Report()
+            return floor, NOTHING_DONE
         checked = check_batches(self._files, file.fd, floor, size, facts.epochs, keep_headers=True)
         end = checked.end
         for position, header in checked.headers:

@@ -95,10 +95,9 @@ class Tail:
         "written",
     )
 
-    def __init__(
-        self, owner: Owner, files: Files, folder: str, synced: Extent | None, slot_sequence: int = FIRST_SLOT
-    ) -> None:
-        self.owner = owner
+    owner: Owner  # set before the first append
+
+    def __init__(self, files: Files, folder: str, synced: Extent | None, slot_sequence: int = FIRST_SLOT) -> None:
         self._files = files
         self._folder = folder
         self.synced = self.written = synced  # None: the partition has no folder yet

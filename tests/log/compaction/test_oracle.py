@@ -25,9 +25,10 @@ from crash.seeds import run_seeds
 from log.partition import NOW
 from proving import proves
 from tidelog.errors import StorageError
+from tidelog.log.clean_mark import CleanMark
 from tidelog.log.commit import Committer
 from tidelog.log.compaction.compactor import Turn
-from tidelog.log.log import CleanMark, Log
+from tidelog.log.log import Log
 from tidelog.log.settings import LogSettings
 from tidelog.record import codec
 from tidelog.record.columns import Row, decode, encode

@@ -39,7 +39,7 @@ def read_committed(table: Table, start: int, max_bytes: int) -> list[Row]:
     while (piece := log.read(offset, max_bytes, limit=log.last_stable_offset)) is not None:
         data = piece.read()
         headers = codec.scan(data).headers
-        named = sorted(log.aborted(offset, headers[-1].next_offset), key=lambda one: one.first_offset)
+        named = sorted(log.stable().aborted_between(offset, headers[-1].next_offset), key=lambda one: one.first_offset)
         aborted: set[int] = set()
         position = 0
         for header in headers:
@@ -145,7 +145,7 @@ class History:
         left = [row for row in table.records() if row.offset < below and row.key in KEYS]
         last = {row.key: row for row in sorted(self.committed) if row.offset < below and row.key in KEYS}
         assert left == sorted(row for row in last.values() if row.value is not None)
-        assert table.log.aborted(0, below) == []
+        assert table.log.stable().aborted_between(0, below) == []
         going_on: set[int] = set()
         for header in self._headers():
             if header.is_control and header.count and header.base_offset < below:

@@ -16,11 +16,11 @@ from tidelog.broker.backup.pins import NO_LINKS, Pin, Pinned, facts_of
 from tidelog.errors import BackupError
 from tidelog.log import facts as facts_file
 from tidelog.log.checking import check_batches, find_next
+from tidelog.log.clean_mark import CleanMark
 from tidelog.log.facts import FACTS_NAME, NO_FACTS, Facts, Hole
 from tidelog.log.files import Files, RealFiles, write_fully
 from tidelog.log.header_block import HEADER_BLOCK, SLOT_AT, Slot, pack_block, pack_slot, unpack_block
 from tidelog.log.index import Boundary
-from tidelog.log.log import CleanMark
 from tidelog.log.segment import LOG_SUFFIX, Name
 from tidelog.log.tail import FIRST_SLOT
 from tidelog.record.codec import crc32c

@@ -28,10 +28,11 @@ from typing import NamedTuple
 from tidelog.broker.internal import Fold, InternalTopic
 from tidelog.broker.topics import TOPICS_TOPIC, Topics, apply, fresh, to_records
 from tidelog.errors import BackupError, DataFolderError
+from tidelog.log.clean_mark import NO_POSITION, CleanMark
 from tidelog.log.commit import Committer
 from tidelog.log.files import Files, read_file, remove_files, replace_file
 from tidelog.log.folder import FORMAT, LOCK, DataFolder, partition_name
-from tidelog.log.log import NO_POSITION, CleanMark, Log
+from tidelog.log.log import Log
 from tidelog.log.settings import LogSettings
 from tidelog.record.codec import crc32c
 

@@ -27,9 +27,9 @@ from typing import Any, NamedTuple
 
 from tidelog.broker.backup.cut import with_checksum, without_checksum
 from tidelog.errors import BackupError
+from tidelog.log.clean_mark import CleanMark
 from tidelog.log.facts import Hole
 from tidelog.log.files import Files, replace_file
-from tidelog.log.log import CleanMark
 
 VERSION = 1
 KIND = "tidelog backup"

@@ -29,10 +29,10 @@ from typing import NamedTuple
 from tidelog.broker.topics import ACCESS_TOPIC, GROUPS_TOPIC, TOPICS_TOPIC, TRANSACTIONS_TOPIC
 from tidelog.errors import BackupError
 from tidelog.log import snapshot
+from tidelog.log.clean_mark import CleanMark
 from tidelog.log.facts import FACTS_NAME, Facts, unpack
 from tidelog.log.files import OFFSET_DIGITS, Files, offset_of
 from tidelog.log.folder import BACKUP, partition_name
-from tidelog.log.log import CleanMark
 from tidelog.log.segment import INDEX_SUFFIX, LOG_SUFFIX, Name, newest
 
 FOLD_SUFFIX = ".fold"
