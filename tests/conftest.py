@@ -16,8 +16,10 @@ SEED = int(os.environ.get("TIDELOG_SEED", "1"))
 # Brokers that tests start as users do would all want the one default port for HTTP; those that test it ask for theirs.
 os.environ["TIDELOG_HTTP_LISTENER"] = "-"
 
-hypothesis.settings.register_profile("house", deadline=None, derandomize=True)
-hypothesis.settings.register_profile("soak", deadline=None, max_examples=1000, print_blob=True)
+# How long an example takes says something of the machine alone.
+ANY_PACE = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("house", derandomize=True, **ANY_PACE)
+hypothesis.settings.register_profile("soak", max_examples=1000, print_blob=True, **ANY_PACE)
 hypothesis.settings.load_profile("soak" if "TIDELOG_SEED" in os.environ else "house")
 
 

@@ -20,7 +20,7 @@ import pytest
 from against.apache_kafka import ApacheKafka, Missing
 from tidelog.client.cluster import Cluster
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 120.0
 
 
 class Broker(Protocol):

@@ -246,6 +246,6 @@ with tempfile.TemporaryDirectory() as folder, tidelog.Broker(folder, in_process=
 
 def _modules_after(program: str) -> set[str]:
     ending = "\nimport sys; print('\\n'.join(['modules:', *sys.modules]))"
-    run = subprocess.run([sys.executable, "-c", program + ending], capture_output=True, text=True, timeout=60)
+    run = subprocess.run([sys.executable, "-c", program + ending], capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
     return set(run.stdout.partition("modules:\n")[2].split())

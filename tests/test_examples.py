@@ -12,7 +12,7 @@ from against.apache_kafka import ApacheKafka, Missing
 from proving import proves
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-SECONDS = 100
+SECONDS = 300
 
 EXPECTED = {
     "any_broker.py": ["and 1", "comes 1", "goes 1", "the 2", "tide 2"],

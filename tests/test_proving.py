@@ -25,7 +25,7 @@ def outcome(folder: Path, program: str, **environment: str) -> str:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     return done.stdout.splitlines()[-1].partition(" in ")[0]
 

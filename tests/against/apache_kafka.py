@@ -19,12 +19,14 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from crash.port import free_port
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 CLUSTER_ID = "TidelogPeerKafkaNode0A"
 QUICK_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 DISTRIBUTION_JVM = ("-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
-START_SECONDS = 60.0
-STOP_SECONDS = 20.0
+START_SECONDS = 180.0
+STOP_SECONDS = 120.0
 PR_SET_PDEATHSIG = 1
 
 SINGLE_NODE = {
@@ -55,12 +57,6 @@ def kafka_jars() -> Path:
     if shutil.which("java") is None:
         raise Missing("no java on the path; install Java 17 or later (Debian: default-jre-headless)")
     return folder
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def die_with_parent() -> None:

@@ -12,7 +12,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from against.brokers import HEARTBEAT_MS, SESSION_MS, Broker
 
-SECONDS = 20.0
+SECONDS = 180.0
 CLASSIC = {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": HEARTBEAT_MS}
 CONSUMER = {"group.protocol": "consumer"}
 PROTOCOLS = pytest.mark.parametrize("protocol", [CLASSIC, CONSUMER], ids=["classic", "consumer"])

@@ -67,12 +67,12 @@ class JavaMachine:
     def stop(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.process.wait(20)
+        self.process.wait(180)
         self.log.close()
 
 
 def run_alone(main: str, *arguments: str) -> Turn:
     """The same in a Java machine of its own, for a tool that does its last work as that ends."""
     command = ["java", *QUICK_JVM, "-cp", f"{kafka_jars()}/*", main, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     return Turn(done.returncode, done.stdout, done.stderr)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 180.0
 State = TypeVar("State")
 
 

@@ -18,7 +18,10 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from against.apache_kafka import die_with_parent
+from against.brokers import BRIEF_SESSION_MS
 from against.patience import eventually
+from tidelog.client.admin.configs import GROUP, alter
+from tidelog.client.cluster import Cluster
 
 PARTITIONS = 4
 ROUND = 40
@@ -49,7 +52,7 @@ class Member:
 
     def leave(self) -> None:
         self.process.terminate()
-        self.process.wait(20)
+        self.process.wait(180)
 
     def crash(self) -> None:
         self.process.kill()
@@ -79,13 +82,13 @@ def create(bootstrap: str, topic: str, partitions: int = PARTITIONS, **config: s
     """Makes the topic and waits until its partitions are led: Apache Kafka says so later than that it is made."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     settings = {key.replace("_", "."): value for key, value in config.items()}
-    admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(20)
+    admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(180)
     eventually(lambda: is_led(admin, topic, partitions))
 
 
 def is_led(admin: AdminClient, topic: str, partitions: int) -> bool:
     ends = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
-    return all(found.exception(20) is None for found in admin.list_offsets(ends).values())
+    return all(found.exception(180) is None for found in admin.list_offsets(ends).values())
 
 
 def produce_round(bootstrap: str, topic: str, name: str, partitions: int = PARTITIONS) -> set[str]:
@@ -93,7 +96,7 @@ def produce_round(bootstrap: str, topic: str, name: str, partitions: int = PARTI
     values = {f"{name}-{number}" for number in range(ROUND)}
     for number, value in enumerate(sorted(values)):
         producer.produce(topic, value=value.encode(), partition=number % partitions)
-    assert producer.flush(20) == 0
+    assert producer.flush(180) == 0
     return values
 
 
@@ -115,12 +118,20 @@ def all_read_and_committed(expected: set[str], *members: Member) -> None:
     eventually(lambda: [len(member.records) - member.committed for member in members], lambda open: not any(open))
 
 
+def be_brief(bootstrap: str, group: str) -> None:
+    """Under the consumer protocol all members of a group have the same session, and the broker knows how long it is."""
+    with Cluster(bootstrap) as cluster:
+        alter(cluster, GROUP, group, set={"consumer.session.timeout.ms": str(BRIEF_SESSION_MS)})
+
+
 def members_come_go_and_crash(broker: Any, client: str, group: str, topic: str, **settings: Any) -> None:
     create(broker.bootstrap, topic)
-    join = lambda: Member(client, broker.bootstrap, group, topic, **settings)  # noqa: E731
+    be_brief(broker.bootstrap, group)
+    join = lambda **changed: Member(client, broker.bootstrap, group, topic, **{**settings, **changed})  # noqa: E731
+    brief = {key: BRIEF_SESSION_MS for key in settings if key.replace("_", ".") == "session.timeout.ms"}
     first = join()
     shared_evenly(topic, first)
-    second = join()
+    second = join(**brief)
     shared_evenly(topic, first, second)
     expected = produce_round(broker.bootstrap, topic, "both")
     all_read_and_committed(expected, first, second)

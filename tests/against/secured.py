@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -21,10 +22,12 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from against.apache_kafka import ApacheKafka, free_port
+from against.apache_kafka import ApacheKafka
 from against.brokers import BROKER_SETTINGS, Broker
+from against.patience import eventually
 from against.tidelog_process import TidelogProcess
 from certificates import Certificates
+from crash.port import free_port
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 USER, PASSWORD = "alice", "alice has a password"
@@ -91,7 +94,15 @@ class Secured(NamedTuple):
             for kind, name, operation in rules
         ]
         for future in self.admin.create_acls(made).values():
-            future.result(20)
+            future.result(180)
+        eventually(lambda: self._rules_of(principal) >= {(rule.name, rule.operation) for rule in made})
+
+    def _rules_of(self, principal: str) -> set[tuple[str, AclOperation]]:
+        """What counts by now: at Apache Kafka a rule is taken before it counts."""
+        every = AclBindingFilter(
+            ResourceType.ANY, None, ResourcePatternType.ANY, principal, None, AclOperation.ANY, AclPermissionType.ANY
+        )
+        return {(rule.name, rule.operation) for rule in self.admin.describe_acls(every).result(180)}
 
     def allow_all(self, topic: str, group: str, principal: str = f"User:{USER}") -> None:
         self.allow(
@@ -144,5 +155,5 @@ def with_users(broker: Broker, ports: tuple[int, int], certificates: Certificate
     for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
         info = ScramCredentialInfo(mechanism, ITERATIONS)
         made = UserScramCredentialUpsertion(USER, info, PASSWORD.encode())
-        secured.admin.alter_user_scram_credentials([made])[USER].result(20)
+        secured.admin.alter_user_scram_credentials([made])[USER].result(180)
     return secured

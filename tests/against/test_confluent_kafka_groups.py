@@ -121,17 +121,16 @@ def test_a_static_member_comes_back_without_a_rebalance(
     broker: Broker, topic: str, group: str, protocol: dict[str, Any]
 ) -> None:
     create(broker.bootstrap, topic, 4)
-    patient = {**protocol, "session.timeout.ms": 20_000} if protocol is CLASSIC else protocol
-    with member(broker, group, [topic], **patient, **{"group.instance.id": "one"}) as one:
+    with member(broker, group, [topic], **protocol, **{"group.instance.id": "one"}) as one:
         eventually(lambda: owned(one), lambda seen: len(seen) == 4)
-        with member(broker, group, [topic], **patient, **{"group.instance.id": "two"}) as two:
+        with member(broker, group, [topic], **protocol, **{"group.instance.id": "two"}) as two:
             eventually(lambda: (owned(one), owned(two)), lambda seen: len(seen[0]) == len(seen[1]) == 2)
             before = owned(two)
         kept = owned(one)
         until = time.monotonic() + 1.0
         while time.monotonic() < until:
             assert owned(one) == kept, "the partitions of an absent static member were handed out"
-        with member(broker, group, [topic], **patient, **{"group.instance.id": "two"}) as two:
+        with member(broker, group, [topic], **protocol, **{"group.instance.id": "two"}) as two:
             eventually(lambda: owned(two), lambda seen: seen == before)
             assert owned(one) == kept
 

@@ -9,7 +9,7 @@ import pytest
 
 from against.brokers import HEARTBEAT_MS, SESSION_MS, Broker
 from against.java_machine import JavaMachine
-from against.rebalancing import create
+from against.rebalancing import be_brief, create
 from proving import proves
 
 pytestmark = pytest.mark.external
@@ -95,6 +95,7 @@ def test_members_come_go_and_vanish_and_each_record_is_read_once(
     broker: Broker, java: JavaMachine, topic: str, group: str, way: str
 ) -> None:
     create(broker.bootstrap, topic, 4)
+    be_brief(broker.bootstrap, group)
     seen = java.run("Groups", broker.bootstrap, "come_go_and_crash", topic, group, *WAYS_TO_SHARE[way]).json()
     assert seen == {"expected": 160, "read": 160, "distinct": 160, "failures": []}
 

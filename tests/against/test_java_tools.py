@@ -54,7 +54,7 @@ def tools(broker: Broker, java: JavaMachine) -> Tools:
 
 
 def consume(tools: Tools, topic: str, count: int, *arguments: str) -> list[str]:
-    limits = ("--max-messages", str(count), "--timeout-ms", "20000")
+    limits = ("--max-messages", str(count), "--timeout-ms", "120000")
     said = tools.run("consumer.ConsoleConsumer", "--topic", topic, "--from-beginning", *limits, *arguments)
     return said.splitlines()
 
@@ -92,7 +92,7 @@ def test_the_console_tools_write_and_read(tools: Tools, topic: str, group: str) 
             "Partition:0\tOffset:1\th:2\tb\ttwo",
             "Partition:0\tOffset:2\th:3\tc\tthree",
         ]
-    from_offset = ("--partition", "0", "--offset", "2", "--max-messages", "1", "--timeout-ms", "20000")
+    from_offset = ("--partition", "0", "--offset", "2", "--max-messages", "1", "--timeout-ms", "120000")
     assert tools.run("consumer.ConsoleConsumer", "--topic", topic, *from_offset).split() == ["three"]
 
 

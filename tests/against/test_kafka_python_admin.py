@@ -24,7 +24,7 @@ from against.patience import eventually
 from against.rebalancing import produce_round
 from proving import proves
 
-SECONDS = 20.0
+SECONDS = 180.0
 
 
 @pytest.fixture

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from against.apache_kafka import die_with_parent
-from against.brokers import HEARTBEAT_MS, SESSION_MS, Broker
+from against.brokers import BRIEF_SESSION_MS, HEARTBEAT_MS, Broker
 from against.patience import eventually
 from against.rebalancing import create
 from proving import proves
 
 pytestmark = pytest.mark.external
-SECONDS = 30.0
+SECONDS = 180.0
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ def read_all(broker: Broker, topic: str, *arguments: str) -> list[dict[str, Any]
 
 @contextmanager
 def member(broker: Broker, group: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    times = ("-X", f"session.timeout.ms={SESSION_MS}", "-X", f"heartbeat.interval.ms={HEARTBEAT_MS}")
+    times = ("-X", f"session.timeout.ms={BRIEF_SESSION_MS}", "-X", f"heartbeat.interval.ms={HEARTBEAT_MS}")
     quick = (*times, "-X", "auto.offset.reset=earliest")
     process = subprocess.Popen(
         ["kcat", "-b", broker.bootstrap, "-u", "-J", *quick, "-G", group, *arguments],

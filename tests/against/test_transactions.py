@@ -10,7 +10,7 @@ from against.confluent import consumer_of, producer_of, read, read_partition
 from against.rebalancing import create
 from proving import proves
 
-SECONDS = 30.0
+SECONDS = 180.0
 
 
 def transactional(broker: Broker, name: str, **settings: object) -> Producer:

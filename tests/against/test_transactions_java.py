@@ -11,7 +11,7 @@ from against.rebalancing import create
 from proving import proves
 
 pytestmark = pytest.mark.external
-SECONDS = 30.0
+SECONDS = 180.0
 MESSAGES = 200
 TOOLS = "org.apache.kafka.tools."
 
@@ -46,7 +46,7 @@ def test_the_admin_client_sees_transactions_and_ends_them(
 ) -> None:
     create(broker.bootstrap, topic, 1)
     seen = java.run("Transactions", broker.bootstrap, "administration", topic, group).json()
-    assert seen["described"] == ["Ongoing", f"[{topic}-0]", 30000]
+    assert seen["described"] == ["Ongoing", f"[{topic}-0]", 300000]
     assert (seen["listed"], seen["open_since"], seen["still_open"]) == ("Ongoing", 0, False)
     assert seen["fenced"] != "committed"
 

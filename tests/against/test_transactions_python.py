@@ -20,7 +20,7 @@ from against.confluent import read_partition
 from against.rebalancing import create
 from proving import proves
 
-SECONDS = 30.0
+SECONDS = 180.0
 
 
 def committed_values(broker: Broker, topic: str, count: int) -> list[bytes]:

@@ -14,10 +14,11 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from against.apache_kafka import die_with_parent, free_port
+from against.apache_kafka import die_with_parent
+from crash.port import free_port
 
-START_SECONDS = 20.0
-STOP_SECONDS = 15.0
+START_SECONDS = 180.0
+STOP_SECONDS = 120.0
 READY = "ready on "
 
 

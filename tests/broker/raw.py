@@ -16,7 +16,7 @@ Response = TypeVar("Response", bound=Struct)
 
 
 class RawConnection:
-    def __init__(self, bootstrap: str, timeout_s: float = 20) -> None:
+    def __init__(self, bootstrap: str, timeout_s: float = 180) -> None:
         host, _, port = bootstrap.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), timeout=timeout_s)
 

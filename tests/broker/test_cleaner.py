@@ -12,7 +12,7 @@ from proving import proves
 from tidelog.client.admin import configs, topics
 from tidelog.testing.broker import TestBroker
 
-PATIENCE_S = 30.0
+PATIENCE_S = 180.0
 QUICK = {"log.cleaner.backoff.ms": "50", "log.retention.check.interval.ms": "200"}
 COMPACT = {"cleanup.policy": "compact", "internal.segment.bytes": "20000", "min.cleanable.dirty.ratio": "0.01"}
 ROUNDS = 60

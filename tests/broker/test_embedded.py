@@ -106,7 +106,7 @@ def test_the_child_process_ends_when_its_parent_is_killed(tmp_path: Path):
     child = int(parent.stdout.readline())
     parent.kill()
     parent.wait()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 180
     while is_running(child) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not is_running(child)
@@ -119,7 +119,7 @@ def test_sigterm_stops_cleanly(tmp_path: Path):
     assert process.stdout is not None
     assert process.stdout.readline().startswith("ready on 127.0.0.1:")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(15) == 0
+    assert process.wait(180) == 0
 
 
 @proves("T6")
@@ -130,7 +130,7 @@ def test_a_stop_that_cannot_mark_the_folder_clean_says_so_once_and_is_a_failure(
     assert process.stdout.readline().startswith("ready on 127.0.0.1:")
     (tmp_path / "clean").mkdir()
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=15)
+    _, said = process.communicate(timeout=180)
     assert process.returncode == 1
     (line,) = [line for line in said.splitlines() if " INFO " not in line]
     assert " ERROR stopped, but the data folder was not marked clean" in line and "the next start recovers" in line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -95,7 +95,7 @@ def test_a_client_that_does_not_read_its_replies_is_not_worked_for(tidelog_broke
             pass
         assert other.call(HELLO, 3, ApiVersionsResponse).error_code == 0
         assert memory_of(tidelog_broker.pid) - before < 64 * MIB
-        deaf.socket.settimeout(20)
+        deaf.socket.settimeout(180)
         for _ in range(sent // len(frame) if sent < 200 * len(frame) else 200):
             assert len(deaf.receive(MetadataResponse, 4)[1].topics[0].partitions) == 1000
 
@@ -143,11 +143,13 @@ def test_connections_that_say_nothing_are_ended_unless_that_is_never(tmp_path, m
     monkeypatch.setattr(server_module, "IDLE_SWEEP_S", 0.2)
     settings = {"connections.max.idle.ms": idle_ms}
     with Broker(tmp_path, settings=settings, in_process=True) as broker, RawConnection(broker.bootstrap) as connection:
-        connection.call(HELLO, 3, ApiVersionsResponse)
-        connection.socket.settimeout(1)
         if ends:
+            with suppress(AssertionError, ConnectionError):  # its end may come before its first answer
+                connection.call(HELLO, 3, ApiVersionsResponse)
             assert connection.is_closed()
         else:
+            connection.call(HELLO, 3, ApiVersionsResponse)
+            connection.socket.settimeout(1)
             with pytest.raises(socket.timeout):
                 connection.is_closed()
 

@@ -93,7 +93,7 @@ def test_without_file_descriptors_accepting_pauses_and_the_connected_go_on(tmp_p
             assert late.call(HELLO, 3, ApiVersionsResponse).error_code == 0
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(180)
         process.stdout.close()
         process.stderr.close()
 

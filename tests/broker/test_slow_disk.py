@@ -22,7 +22,7 @@ from tidelog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsRe
 from tidelog.wire.messages.produce import ProduceResponse
 
 HELLO = ApiVersionsRequest(client_software_name="raw", client_software_version="1")
-PATIENCE_S = 20.0
+PATIENCE_S = 180.0
 STUCK_S = 1.0
 MEMORY = 2 << 20
 BATCHES = 5000

@@ -9,7 +9,9 @@ import subprocess
 import sys
 from typing import Any, NamedTuple
 
-SECONDS = 60
+SECONDS = 300
+REACHING = ("acls", "configs", "groups", "produce", "quotas", "reset", "tail", "topics", "transactions", "users")
+PATIENCE = ("--timeout", "120")  # a broker on a machine that stands still for a while is no broker that does not answer
 
 
 class Ran(NamedTuple):
@@ -55,7 +57,8 @@ class Command:
 
     @staticmethod
     def line(*words: str) -> list[str]:
-        return [sys.executable, "-m", "tidelog", *words]
+        patience = PATIENCE if words and words[0] in REACHING and "--timeout" not in words else ()
+        return [sys.executable, "-m", "tidelog", *words[:1], *patience, *words[1:]]
 
 
 def on_a_terminal(command: Command, *words: str, **environment: str) -> str:

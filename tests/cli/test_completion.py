@@ -37,7 +37,7 @@ def completed(words: list[str], path: str, bootstrap: str) -> set[str]:
         f"COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _tidelog; printf '%s\\n' \"${{COMPREPLY[@]}}\""
     )
     environment = {**os.environ, "PATH": path, "TIDELOG_BOOTSTRAP": bootstrap}
-    ran = subprocess.run(["bash", "-c", program], env=environment, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(["bash", "-c", program], env=environment, capture_output=True, text=True, timeout=300)
     assert (ran.returncode, ran.stderr) == (0, "")
     return set(ran.stdout.split())
 
@@ -64,7 +64,7 @@ def test_scripts_name_everything_and_are_read_by_their_shells(nowhere: Command, 
     if shutil.which(shell):
         path = tmp_path / "script"
         path.write_text(script)
-        assert subprocess.run([shell, "-n", str(path)], capture_output=True, timeout=60).returncode == 0
+        assert subprocess.run([shell, "-n", str(path)], capture_output=True, timeout=300).returncode == 0
 
 
 @proves("command_line")

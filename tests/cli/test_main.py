@@ -125,7 +125,7 @@ def test_a_reader_that_has_had_enough_ends_the_command_quietly(tidelog: Command,
     tidelog.ok("produce", topic, stdin="line\n" * 20_000)
     line = " ".join([*tidelog.line("tail", topic, "--from", "earliest"), "| head -n 1"])
     ran = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", line], env=tidelog.environment, capture_output=True, text=True, timeout=60
+        ["bash", "-o", "pipefail", "-c", line], env=tidelog.environment, capture_output=True, text=True, timeout=300
     )
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout.count("\n") == 1
@@ -136,7 +136,7 @@ def modules_after(program: str) -> set[str]:
         [sys.executable, "-c", f"{program}\nimport sys; print(*sys.modules)"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert ran.returncode == 0, ran.stderr
     return set(ran.stdout.split())

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
 import subprocess
-from time import monotonic
 
 import pytest
 
@@ -14,6 +14,8 @@ from cli.command import Command, on_a_terminal
 from proving import proves
 from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
+
+MUCH_SECONDS = 30.0  # of the processor, for what takes one
 
 
 def values(tidelog: Command, topic: str, *words: str) -> list[str]:
@@ -131,7 +133,7 @@ def test_a_line_is_acked_while_the_input_is_still_open(tidelog: Command, topic: 
         producing.stdin.write(b"early\n")
         producing.stdin.flush()
         assert eventually(lambda: values(tidelog, topic)) == ["early"]
-        out, _ = producing.communicate(b"late\n", timeout=60)
+        out, _ = producing.communicate(b"late\n", timeout=300)
     assert (producing.returncode, out) == (0, b"2 records acked\n")
 
 
@@ -189,7 +191,7 @@ def test_follow_shows_what_comes_until_it_is_interrupted(tidelog: Command, topic
         tidelog.ok("produce", topic, stdin="after\n")
         assert tailing.stdout.readline() == b"after\n"
         tailing.send_signal(signal.SIGINT)
-        _, err = tailing.communicate(timeout=60)
+        _, err = tailing.communicate(timeout=300)
     assert (tailing.returncode, err) == (130, b"")
 
 
@@ -208,13 +210,19 @@ def test_tail_goes_on_after_records_that_were_deleted_and_says_so(
     assert "begins at offset 2 now: 2 offsets were deleted" in ran.err
 
 
+def processor_seconds() -> float:
+    """Of the commands that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 @proves("T10")
 def test_a_long_line_is_read_in_one_go(tidelog: Command, topic: str) -> None:
     tidelog.ok("topics", "create", topic, "--set", "max.message.bytes=40000000")
     line = b"x" * 30_000_000
-    started = monotonic()
+    before = processor_seconds()
     assert tidelog.ok("produce", topic, stdin=b"first\n" + line + b"\nlast\n").out == "3 records acked\n"
-    assert monotonic() - started < 10
+    assert processor_seconds() - before < MUCH_SECONDS
     assert [len(value) for value in values(tidelog, topic)] == [5, len(line), 4]
 
 

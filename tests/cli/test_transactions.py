@@ -9,7 +9,7 @@ from cli.command import Command
 from contract import Broker
 from proving import proves
 
-SECONDS = 30.0
+SECONDS = 180.0
 
 
 def opened(broker: Broker, topic: str) -> Producer:

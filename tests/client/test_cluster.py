@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from itertools import islice
+from itertools import count, islice
+from types import SimpleNamespace
 
 import pytest
 
 from client.faults import BreakingNetwork
 from contract import TIMEOUT_S, Broker
 from proving import proves
+from tidelog.client import cluster as clustering
 from tidelog.client.admin import topics
 from tidelog.client.backoff import FIRST_S, LONGEST_S, waits
 from tidelog.client.cluster import Cluster
@@ -30,11 +31,10 @@ def test_any_address_of_the_bootstrap_will_do(broker: Broker) -> None:
 
 @proves("T10")
 def test_when_nobody_answers_every_address_is_named_at_once() -> None:
-    before = time.monotonic()
-    with Cluster("127.0.0.1:1,127.0.0.1:2", timeout_s=30) as cluster, pytest.raises(Disconnected) as said:
+    """At once: nobody waits for the time-out here, the test's own would be over before."""
+    with Cluster("127.0.0.1:1,127.0.0.1:2", timeout_s=3600) as cluster, pytest.raises(Disconnected) as said:
         cluster.retry(lambda: cluster.ask_metadata(None))
     assert "127.0.0.1:1" in str(said.value) and "127.0.0.1:2" in str(said.value)
-    assert time.monotonic() - before < 20
 
 
 @proves("T10")
@@ -76,14 +76,15 @@ def test_a_partition_that_is_not_there_is_named(cluster: Cluster, topic: str) ->
 
 
 @proves("T10")
-def test_retry_gives_up_when_its_time_is_over(cluster: Cluster) -> None:
+def test_retry_gives_up_when_its_time_is_over(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     tries = []
+    clock = count(step=0.01)
+    monkeypatch.setattr(clustering, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda _: None))
 
     def attempt() -> None:
         tries.append(1)
         raise refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this")
 
-    cluster.any_node()
     with pytest.raises(BrokerError, match="NOT_LEADER_OR_FOLLOWER"):
         cluster.retry(attempt, timeout_s=0.2)
     assert len(tries) > 1

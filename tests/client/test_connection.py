@@ -104,7 +104,8 @@ def test_half_an_answer_is_no_answer() -> None:
 @proves("T10")
 def test_a_silent_broker_is_given_up_after_the_time_out() -> None:
     with server(offers, None) as (at, _):
-        connection = Connection.open(at, timeout_s=0.1)
+        connection = Connection.open(at)
+        connection.timeout_s = 0.1
         with pytest.raises(Disconnected, match=f"{at} did not answer in time"):
             connection.call(MetadataRequest(topics=[]), MetadataResponse)
         assert connection.closed
@@ -112,9 +113,10 @@ def test_a_silent_broker_is_given_up_after_the_time_out() -> None:
 
 @proves("T2")
 def test_a_long_poll_may_take_longer_than_the_time_out(broker: Broker) -> None:
-    with Connection.open(parse_address(broker.bootstrap), timeout_s=0.3) as connection:
+    with Connection.open(parse_address(broker.bootstrap)) as connection:
+        connection.timeout_s = 0.3
         request = FetchRequest(max_wait_ms=600, min_bytes=1)
-        assert connection.receive(connection.send(request, FetchResponse, patience_s=10)).responses == []
+        assert connection.receive(connection.send(request, FetchResponse, patience_s=120)).responses == []
 
 
 @proves("T10")

@@ -97,7 +97,7 @@ def test_a_batch_larger_than_the_bounds_still_comes(cluster: Cluster, topic: str
 @proves("T2", "T10")
 def test_at_the_end_a_fetch_waits_and_is_woken_by_a_record(broker: Broker, cluster: Cluster, topic: str) -> None:
     at = filled(cluster, topic, batches=1, rows=1)
-    consumer = Consumer(cluster, max_wait_ms=15_000)
+    consumer = Consumer(cluster, max_wait_ms=100_000)
     consumer.assign({at: 1})
 
     def write_soon() -> None:

@@ -97,20 +97,20 @@ def test_by_size_the_time_left_follows_from_what_is_written(cluster: Cluster, to
 def test_a_broker_of_ours_warns_and_then_its_own_time_left_is_told() -> None:
     """By the real clock: the warning, what is told from outside, and the loss with how many."""
     at, warnings = TopicPartition("orders", 0), TopicPartition("__tidelog.warnings", 0)
-    settings = {"log.retention.check.interval.ms": 500, "tidelog.retention.warning.ms": 20_000, **QUIET}
+    settings = {"log.retention.check.interval.ms": 500, "tidelog.retention.warning.ms": 1_200_000, **QUIET}
     with tidelog.Broker(settings=settings) as broker, Cluster(broker.bootstrap) as cluster:
-        configs = {"retention.ms": "22000", "internal.segment.bytes": "16384"}
+        configs = {"retention.ms": "1300000", "internal.segment.bytes": "16384"}
         topics.create(cluster, at.topic, configs=configs)
         assert read_warnings(cluster) == {}
-        write(cluster, at.topic, 30, ago_ms=10_000)
+        write(cluster, at.topic, 30, ago_ms=600_000)
         groups.commit(cluster, "billing", {at: 3})
         warned = eventually(lambda: read_warnings(cluster).get(("billing", at)))
         assert warned is not None
-        assert warned.state == "warned" and warned.left_ms is not None and 0 < warned.left_ms <= 12_000
+        assert warned.state == "warned" and warned.left_ms is not None and 0 < warned.left_ms <= 700_000
         (told,) = lag.of_group(cluster, "billing")
         assert told.left_ms is not None and told.left_ms <= warned.left_ms and told.lost == 0
-        # So that nobody waits for it: what is ten seconds old is now too old.
-        alter(cluster, TOPIC, at.topic, set={"retention.ms": "5000"})
+        # So that nobody waits for it: what is ten minutes old is now too old.
+        alter(cluster, TOPIC, at.topic, set={"retention.ms": "300000"})
         eventually(lambda: read_warnings(cluster)["billing", at].state == "lost")
         (told,) = lag.of_group(cluster, "billing")
         assert told.lost == (told.start or 0) - 3 > 0

@@ -90,7 +90,7 @@ def values(cluster: Cluster, topic: str, count: int, *, read_committed: bool) ->
     consumer = Consumer(cluster, max_wait_ms=100, read_committed=read_committed)
     consumer.assign({TopicPartition(topic, 0): 0})
     found: list[bytes | None] = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 180
     while len(found) < count and time.monotonic() < deadline:
         found += [row.value for fetched in consumer.fetch() for row in fetched.rows()]
     return found

@@ -27,7 +27,7 @@ from tidelog.errors import BrokerError, Disconnected
 from tidelog.record.codec import scan
 from tidelog.wire.error_code import ErrorCode
 
-PATIENCE_S = 30.0
+PATIENCE_S = 180.0
 PADDING = (0, 10, 300, 3000, 20_000)
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 OUTSTANDING = 300  # messages of a confluent-kafka producer that are not acked yet

@@ -24,7 +24,7 @@ from tidelog.errors import StorageError
 from tidelog.logger import Logger
 from tidelog.testing.disk import SimulatedDisk
 
-END_WITHIN_S = 20.0
+END_WITHIN_S = 180.0
 LOOK_S = 0.005
 LINES_SHOWN = 4000
 

@@ -134,7 +134,9 @@ def test_a_failed_sync_of_the_brokers_own_topics_ends_the_broker(
     topics.create(cluster, "kept", partitions=1)
     groups.commit(cluster, "group", {at: 1})
     broker.disk.fail("sync", OSError(EIO, "input/output error"), name=internal.topic_id.hex())
-    with Cluster(broker.bootstrap, timeout_s=0.5) as hasty, pytest.raises(TidelogError):
+    with Cluster(broker.bootstrap) as hasty, pytest.raises(TidelogError):
+        hasty.any_node()
+        hasty.timeout_s = 0.5  # and not before: what is to fail must have been asked for
         if internal is TOPICS_TOPIC:
             topics.create(hasty, "in-doubt")
         elif internal is TRANSACTIONS_TOPIC:

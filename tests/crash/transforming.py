@@ -47,7 +47,7 @@ from tidelog.wire.messages.txn_offset_commit import (
 INPUT, OUTPUT = "input", "output"
 OUTPUTS = 2
 GROUP, TRANSACTIONAL_ID = "transforming", "transform-0"
-TIMEOUT_S = 10.0
+TIMEOUT_S = 120.0
 LOOK_S = 0.02
 RECORDS_MAX = 7
 PATIENCE = (  # the broker asks to come again
@@ -217,7 +217,8 @@ class Instance:
 
     def _connect(self) -> None:
         host, _, port = self.bootstrap.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=LOOK_S)
+        self._socket = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
+        self._socket.settimeout(LOOK_S)
 
     def close(self) -> None:
         if self._socket is not None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-PATIENCE_S = 20.0
+PATIENCE_S = 180.0
 UP = "from tidelog.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
 

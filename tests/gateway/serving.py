@@ -22,7 +22,7 @@ from tidelog.gateway.route import Route
 from tidelog.gateway.server import Settings, listen, serve
 from tidelog.logger import Logger
 
-SECONDS = 30.0
+SECONDS = 180.0
 READY = re.compile(r"gateway ready address=127\.0\.0\.1:(\d+)")
 
 

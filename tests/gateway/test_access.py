@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 import tidelog
-from against.apache_kafka import free_port
 from certificates import Certificates, make_certificates
+from crash.port import free_port
 from gateway.running import PATIENCE_S, Up, up, wait_for
 from gateway.serving import Client, GatewayProcess, served
 from proving import proves

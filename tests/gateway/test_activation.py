@@ -13,7 +13,7 @@ from urllib.error import HTTPError
 import pytest
 
 import tidelog
-from against.apache_kafka import free_port
+from crash.port import free_port
 from gateway.running import PATIENCE_S, gone, up, wait_for
 from gateway.serving import Client
 from proving import proves

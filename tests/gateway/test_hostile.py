@@ -7,10 +7,12 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 
 import psutil
 import pytest
 
+from against.patience import eventually
 from gateway.serving import SECONDS, Client, GatewayProcess, read_all, served
 from proving import proves
 from tidelog.gateway import app, protocol
@@ -27,6 +29,7 @@ from tidelog.gateway.route import Answer, Call, Route, Stream, as_json
 MEMORY_BYTES = 64 << 20
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 SOON_S = 0.4
+LOST = b"HTTP/1.1 0 nothing came"  # a connection that was ended while its client still sent
 
 
 def echo(call: Call) -> Answer:
@@ -141,7 +144,8 @@ def test_a_body_that_is_refused_halfway_is_answered_all_the_same(own: Client) ->
 
 
 @proves("http")
-def test_a_thousand_connections_are_served_and_more_are_told(own: Client) -> None:
+def test_a_thousand_connections_are_served_and_more_are_told(own: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "HEAD_WITHIN_S", SECONDS)  # it may take long until all of them are there
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
     connected = [own.connect() for _ in range(CONNECTIONS_MAX + 50)]
@@ -166,43 +170,58 @@ def test_a_thousand_connections_are_served_and_more_are_told(own: Client) -> Non
 
 @proves("http")
 def test_slow_headers_end_their_connection_and_hold_up_nobody(hasty: Client) -> None:
-    slow = [hasty.connect() for _ in range(50)]
-    for one in slow[:25]:
-        one.sendall(HEALTH)  # the others say nothing at all
-    assert hasty("GET", "/healthz").status == 200
+    slow = []
+    for number in range(50):
+        slow.append(hasty.connect())
+        if number % 2:
+            with suppress(ConnectionError):  # its end has come before
+                slow[-1].sendall(HEALTH)  # the others say nothing at all
+    eventually(lambda: status_of(hasty.raw(HEALTH + b"Connection: close\r\n\r\n") or LOST) == 200)
+    answers = [read_all(one) for one in slow]
     for one in slow:
-        assert status_of(read_all(one)) == 408
         one.close()
+    assert {status_of(answer) for answer in answers if answer} == {408}
 
 
 @proves("http")
 def test_a_second_request_may_not_be_slow_either(hasty: Client) -> None:
-    with hasty.connect() as connected:
-        connected.sendall(HEALTH + b"\r\n")
-        first = b""
-        while b"alive" not in first:
-            first += connected.recv(4096)
-        assert status_of(first) == 200
-        connected.sendall(b"GET /heal")
-        assert status_of(read_all(connected)) == 408
+    def answers() -> list[int]:
+        """To the first and to the second, if this machine was quick enough for them to be told."""
+        with suppress(ConnectionError), hasty.connect() as connected:
+            connected.sendall(HEALTH + b"\r\n")
+            first = connected.recv(4096)
+            while first and b"alive" not in first and (more := connected.recv(4096)):
+                first += more
+            connected.sendall(b"GET /heal")
+            return [status_of(first or LOST), status_of(read_all(connected) or LOST)]
+        return []
+
+    eventually(answers, lambda seen: seen == [200, 408])
 
 
 @proves("http")
 def test_a_slow_body_ends_its_request(hasty: Client) -> None:
     head = b"POST /echo/a HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
-    assert status_of(hasty.raw(head + b"{")) == 408
+    assert eventually(lambda: status_of(hasty.raw(head + b"{") or LOST), lambda status: status > 0) == 408
 
 
 @proves("http")
 def test_an_answer_that_is_not_taken_ends_its_connection(hasty: Client) -> None:
-    with hasty.connect() as connected:
+    def begun() -> socket.socket | None:
+        """None: the machine was so slow that the request came too late."""
+        connected = hasty.connect()
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connected.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert status_of(connected.recv(1024)) == 200
-        deadline = time.monotonic() + SECONDS
-        while own_connections(hasty.port):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        with suppress(ConnectionError):
+            connected.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            if status_of(connected.recv(1024) or LOST) == 200:
+                return connected
+        connected.close()
+        return None
+
+    connected = eventually(begun)
+    assert connected is not None
+    with connected:
+        eventually(lambda: own_connections(hasty.port), lambda left: not left)
 
 
 def own_connections(port: int) -> list[object]:
@@ -402,12 +421,19 @@ def test_a_stream_goes_on_until_its_client_goes() -> None:
         finally:
             ended.set()
 
-    with served((Route("GET", "/ticks", lambda _call: Stream(ticks()), "Ticks", within_s=SOON_S),)) as client:
+    def said(client: Client) -> bytes:
+        """Nothing: the machine was so slow that it did not begin in time."""
         with client.connect() as connected:
             connected.sendall(b"GET /ticks HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            said = b""
+            told = b""
             until = time.monotonic() + 2 * SOON_S
-            while time.monotonic() < until or said.count(b"data: tick") < 3:
-                said += connected.recv(4096)
-            assert b"text/event-stream" in said
+            while time.monotonic() < until or told.count(b"data: tick") < 3:
+                told += (more := connected.recv(4096))
+                if status_of(told) == 504:
+                    return b""
+                assert more, told
+            return told
+
+    with served((Route("GET", "/ticks", lambda _call: Stream(ticks()), "Ticks", within_s=SOON_S),)) as client:
+        assert b"text/event-stream" in eventually(lambda: said(client))
         assert ended.wait(SECONDS)

@@ -25,7 +25,7 @@ from tidelog.gateway.metrics.exposition import OPEN_METRICS, PROMETHEUS, text, w
 from tidelog.gateway.metrics.table import COUNTER, HISTOGRAM, METRICS, Buckets, Metric
 
 ROOT = Path(__file__).parent.parent.parent
-PATIENCE_S = 20.0
+PATIENCE_S = 180.0
 STRANGE_GROUP = 'a "group"\nof \\ strange {name}'
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -98,7 +98,7 @@ def test_the_broker_tells_of_itself(used: Cluster, client: Client) -> None:
     assert value(samples, "tidelog_broker_commit_duration_seconds_count", broker="1") >= 1
     assert value(samples, "tidelog_broker_partitions_offline", broker="1") == 0
     assert value(samples, "tidelog_broker_connections", broker="1") >= 1
-    assert abs(value(samples, "tidelog_broker_report_time_seconds", broker="1") - time.time()) < 60
+    assert abs(value(samples, "tidelog_broker_report_time_seconds", broker="1") - time.time()) < 600
 
 
 @proves("metrics")

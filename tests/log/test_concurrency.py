@@ -15,7 +15,7 @@ from tidelog.log.header_block import HEADER_BLOCK
 from tidelog.log.pool import Pool
 from tidelog.record.codec import check
 
-PATIENCE_S = 20.0
+PATIENCE_S = 180.0
 
 
 @proves("T1")

@@ -110,7 +110,7 @@ def test_threads_commit_what_the_loop_appends(tmp_path: Path) -> None:
         done = log.append(data, check(data), NOW)
         log.when_visible(done.last_offset + 1, lambda error, number=number: acked.append((number, error)))
     while len(acked) < 200:
-        events.get(timeout=10)
+        events.get(timeout=180)
         committer.drain()
     committer.stop()
     assert sorted(acked) == [(number, None) for number in range(200)]
@@ -192,7 +192,7 @@ def test_a_fault_of_ours_in_a_thread_comes_out_in_the_loop() -> None:
     events: SimpleQueue[None] = SimpleQueue()
     committer = Committer(RealFiles(), lambda: events.put(None))
     committer.background.submit(lambda: [].pop())
-    events.get(timeout=10)
+    events.get(timeout=180)
     with pytest.raises(IndexError):
         committer.drain()
     committer.stop()

@@ -16,7 +16,7 @@ def no_fault(error: BaseException) -> None:
 @proves("T1")
 def test_every_item_is_done_once_and_by_several_threads() -> None:
     pool = Pool(4, "test", no_fault)
-    together = threading.Barrier(3, timeout=20)
+    together = threading.Barrier(3, timeout=180)
     done: SimpleQueue[int] = SimpleQueue()
 
     def work(item: int) -> None:
@@ -34,7 +34,7 @@ def test_threads_that_are_busy_elsewhere_are_not_waited_for() -> None:
     pool = Pool(2, "test", no_fault)
     free = threading.Event()
     for _ in range(2):
-        pool.submit(lambda: free.wait(20) or None)
+        pool.submit(lambda: free.wait(180) or None)
     done: list[int] = []
     pool.each(done.append, range(5))
     assert done == [0, 1, 2, 3, 4]
@@ -52,8 +52,8 @@ def test_a_fault_is_told_and_the_thread_lives_on() -> None:
     done = threading.Event()
     pool.submit(lambda: [].pop())
     pool.submit(done.set)
-    assert done.wait(20)
-    assert isinstance(faults.get(timeout=20), IndexError)
+    assert done.wait(180)
+    assert isinstance(faults.get(timeout=180), IndexError)
     pool.stop()
 
 

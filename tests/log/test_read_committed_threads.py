@@ -22,7 +22,7 @@ from tidelog.testing.disk import SimulatedDisk
 READERS = 3
 PRODUCERS = 4
 STEPS = 1500
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 @pytest.fixture(autouse=True)

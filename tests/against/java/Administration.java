@@ -64,7 +64,7 @@ public final class Administration {
         run.records();
         run.groups();
         run.endings();
-        run.admin.close(Duration.ofSeconds(5));
+        run.admin.close(Duration.ofSeconds(60));
     }
 
     private void say(String call, Callable<Object> answer) throws Exception {
@@ -204,7 +204,7 @@ public final class Administration {
     }
 
     private void removal() throws Exception {
-        Map<String, Object> settings = Map.of("group.id", group + "-static", "group.instance.id", "stays", "session.timeout.ms", "20000");
+        Map<String, Object> settings = Map.of("group.id", group + "-static", "group.instance.id", "stays", "session.timeout.ms", "45000");
         KafkaConsumer<byte[], byte[]> consumer = Records.consumer(bootstrap, settings);
         consumer.subscribe(List.of(topic));
         Records.read(consumer, 15);

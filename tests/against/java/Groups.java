@@ -29,6 +29,8 @@ import org.apache.kafka.common.TopicPartition;
 public final class Groups {
     static final int PARTITIONS = 4;
     static final int ROUND = 40;
+    /** Of a member that vanishes; under the consumer protocol the broker knows how long it lasts. */
+    static final String BRIEF_SESSION = "10000";
 
     /** A consumer in a thread of its own, which commits what it has read before it reads on. */
     static final class Member extends Thread {
@@ -67,7 +69,7 @@ public final class Groups {
 
         void end(CloseOptions.GroupMembershipOperation how) throws InterruptedException {
             ending = how;
-            join(20_000);
+            join(Records.PATIENCE_MILLISECONDS);
         }
     }
 
@@ -93,7 +95,9 @@ public final class Groups {
         Set<String> expected = new HashSet<>();
         Member first = join(bootstrap, topic, settings, members);
         await("the first has all", () -> share(first));
-        Member second = join(bootstrap, topic, settings, members);
+        boolean isClassic = settings.containsKey("session.timeout.ms");
+        Map<String, Object> brief = isClassic ? with(settings, "session.timeout.ms", BRIEF_SESSION) : settings;
+        Member second = join(bootstrap, topic, brief, members);
         await("two share", () -> share(first, second));
         round(bootstrap, topic, "both", expected, members);
         second.end(CloseOptions.GroupMembershipOperation.REMAIN_IN_GROUP);

@@ -29,7 +29,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 public final class Records {
     static final ObjectMapper JSON = new ObjectMapper();
     static final Duration POLL = Duration.ofMillis(200);
-    static final long PATIENCE_MILLISECONDS = 30_000;
+    static final long PATIENCE_MILLISECONDS = 180_000;
 
     public static void main(String[] arguments) throws Exception {
         String bootstrap = arguments[0];

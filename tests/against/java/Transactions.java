@@ -49,7 +49,7 @@ public final class Transactions {
 
     private KafkaProducer<byte[], byte[]> producer(String name) {
         KafkaProducer<byte[], byte[]> producer =
-            Records.producer(bootstrap, Map.of("transactional.id", name, "transaction.timeout.ms", "30000", "max.block.ms", "30000"));
+            Records.producer(bootstrap, Map.of("transactional.id", name, "transaction.timeout.ms", "300000", "max.block.ms", "180000"));
         producer.initTransactions();
         return producer;
     }

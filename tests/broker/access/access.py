@@ -55,7 +55,7 @@ class AccessBroker:
     def stop(self) -> None:
         if self._thread is not None:
             self.server.stop_soon()
-            self._thread.join(20)
+            self._thread.join(180)
             assert not self._thread.is_alive(), "the broker does not stop"
             self._thread = None
             self._stream.close()
@@ -87,7 +87,7 @@ class Refused(Exception):
 
 
 class Client:
-    def __init__(self, port: int, context: ssl.SSLContext | None = None, timeout_s: float = 20.0) -> None:
+    def __init__(self, port: int, context: ssl.SSLContext | None = None, timeout_s: float = 180) -> None:
         self.socket: socket.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
         if context is not None:
             self.socket = context.wrap_socket(self.socket, server_hostname="localhost")

@@ -23,7 +23,7 @@ def tidelog(*words: str, said: str = "", fails: bool = False, config: Path | Non
         input=said,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         env={**os.environ, "TIDELOG_COMMAND_CONFIG": ""},
     )
     assert (done.returncode != 0) == fails, done.stdout + done.stderr

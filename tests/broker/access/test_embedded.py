@@ -8,11 +8,13 @@ import pytest
 
 import tidelog
 from proving import proves
+from tidelog.broker.access import session
 from tidelog.client.cluster import Cluster
 from tidelog.client.security import Security
 from tidelog.errors import TidelogError
 
 PASSWORD = "secret of alice"
+SESSION_S = 1000
 
 
 @proves("T10")
@@ -42,10 +44,11 @@ def test_a_restart_keeps_the_ports_and_what_is_spoken_there(in_process, tmp_path
 
 
 @proves("T10")
-def test_our_client_logs_in_again_in_the_same_connection_before_its_session_ends(tmp_path):
+def test_our_client_logs_in_again_in_the_same_connection_before_its_session_ends(tmp_path, monkeypatch):
     from tidelog.client.admin.access import set_password
 
-    settings = {"connections.max.reauth.ms": 1500}
+    monkeypatch.setattr(session, "REAUTHENTICATION_PAUSE_S", 0.0)
+    settings = {"connections.max.reauth.ms": SESSION_S * 1000}
     broker = tidelog.Broker(
         tmp_path / "data",
         listen="SASL_PLAINTEXT://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
@@ -59,8 +62,12 @@ def test_our_client_logs_in_again_in_the_same_connection_before_its_session_ends
             broker.bootstrap, security=Security("SASL_PLAINTEXT", "SCRAM-SHA-256", "alice", PASSWORD)
         ) as cluster:
             first = cluster.any_node()
-            end = time.monotonic() + 3.5
-            while time.monotonic() < end:
+            for _ in range(3):
+                renew_at = first._log_in_at
+                assert renew_at is not None and renew_at < time.monotonic() + SESSION_S, "not before its session ends"
                 cluster.ask_metadata(())
-                time.sleep(0.05)
+                assert first._log_in_at == renew_at, "sooner than it must"
+                first._log_in_at = 0.0  # the time has come
+                cluster.ask_metadata(())
+                assert first._log_in_at is not None and first._log_in_at > renew_at
             assert cluster.any_node() is first and not first.closed

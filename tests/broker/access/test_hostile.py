@@ -252,10 +252,10 @@ def test_a_user_that_is_deleted_loses_its_connections(broker):
 def test_who_does_not_log_in_is_not_waited_for(broker, monkeypatch):
     from tidelog.broker.access import session
 
-    monkeypatch.setattr(session, "LOGIN_WITHIN_S", 0.01)
     with broker.client(SASL) as silent, broker.client(SASL) as client:
         assert client.login("alice", PASSWORD).error_code == 0
         silent.call(HELLO, 3)
+        monkeypatch.setattr(session, "LOGIN_WITHIN_S", 0.01)
         time.sleep(0.02)
         broker.server._loop.call_soon_threadsafe(broker.server._sweep_sessions)
         with pytest.raises(Refused):

@@ -49,10 +49,10 @@ def test_a_producer_above_its_quota_is_told_how_long_to_rest_and_is_not_read_for
     with broker.client("PLAINTEXT") as client, broker.client("PLAINTEXT") as other:
         assert client.call(produce("t", batch_of(b"x" * 1000)), 9).throttle_time_ms == 0
         assert alter(other, {CLIENT: "raw"}, producer_byte_rate=10_000.0) == 0
+        began = time.monotonic()
         answer = client.call(produce("t", batch_of(b"x" * 15_000)), 9, client_id="raw")
         assert answer.responses[0].partition_responses[0].error_code == 0, "what came is taken all the same"
         assert 100 < answer.throttle_time_ms < 5000
-        began = time.monotonic()
         assert other.call(HELLO, 3, client_id="other").error_code == 0
         assert client.call(HELLO, 3).error_code == 0
         assert time.monotonic() - began >= answer.throttle_time_ms / 1000 * 0.9
@@ -65,8 +65,8 @@ def test_a_consumer_above_its_quota_gets_nothing_now_and_everything_in_the_end(b
             client.call(produce("t", batch_of(b"x" * 20_000)), 9)
         assert alter(client, {USER: None}, consumer_byte_rate=50_000.0) == 0
         got, rested = 0, 0
-        while got < 120_000:
-            answer = client.call(fetch("t", got // 20_000, max_bytes=40_000), 12)
+        while got < 120_000 or not rested:  # who reads slowly is not made to rest
+            answer = client.call(fetch("t", got // 20_000 % 6, max_bytes=40_000), 12)
             got += len(answer.responses[0].partitions[0].records) // 20_000 * 20_000
             rested += answer.throttle_time_ms
             assert answer.throttle_time_ms == 0 or not answer.responses[0].partitions[0].records
@@ -87,8 +87,8 @@ def test_a_users_share_of_the_loop_is_bounded_too(broker):
     with broker.client("PLAINTEXT") as admin, broker.client("SASL_PLAINTEXT") as client:
         assert client.login("alice", PASSWORD).error_code == 0
         assert alter(admin, {USER: "alice"}, request_percentage=0.0001) == 0
-        told = [client.call(HELLO, 3).throttle_time_ms for _ in range(2)]
-        assert max(told) > 0 and max(told) <= 1000
+        told = (client.call(HELLO, 3).throttle_time_ms for _ in range(50))
+        assert 0 < next(filter(None, told)) <= 1000
 
 
 @proves("T5")

@@ -199,5 +199,5 @@ def test_a_process_that_gives_no_cut_is_named(tidelog_broker: TestBroker, tmp_pa
     with StoppedFolder(data, RealFiles()), refused, asked(data, RealFiles(), patience_s=0.2):
         pass
     assert not list(tidelog_broker.data.glob("cut*"))
-    with pytest.raises(BackupError, match="stopped meanwhile"), asked(data, RealFiles(), patience_s=5):
+    with pytest.raises(BackupError, match="stopped meanwhile"), asked(data, RealFiles(), patience_s=60):
         pass

@@ -145,7 +145,7 @@ def pairs(bootstrap: str) -> Callable[[threading.Event], None]:
                 for topic in (PAIRED, MIRROR):
                     producer.produce(topic, b"%d" % number, partition=number % PARTITIONS)
                 offset = ForeignPartition(PLAIN, 0, number)
-                producer.send_offsets_to_transaction([offset], reader.consumer_group_metadata(), 20)
+                producer.send_offsets_to_transaction([offset], reader.consumer_group_metadata(), 180)
                 producer.commit_transaction(180)
         except KafkaException as error:
             raise AssertionError(f"transaction {number}") from error
@@ -198,6 +198,8 @@ def test_a_backup_under_load_is_what_there_was_up_to_its_offsets(tmp_path: Path)
                 topics.create(cluster, name, partitions=PARTITIONS, configs=configs)
         table: list[Written] = []
         with load(writes(broker.bootstrap, table), reads(broker.bootstrap), pairs(broker.bootstrap)):
+            with Cluster(broker.bootstrap) as cluster:
+                eventually(lambda: is_under_way(cluster))
             time.sleep(BEFORE_S)
             first = take(str(data), str(saved), RealFiles(), quiet)
             time.sleep(0.5)
@@ -220,6 +222,12 @@ def test_a_backup_under_load_is_what_there_was_up_to_its_offsets(tmp_path: Path)
         newest = int(numbers(cluster, PAIRED)[-1] or b"0")
         # What the transactions committed as offsets is what they committed as records.
         eventually(lambda: groups.committed(cluster, "pairs")[TopicPartition(PLAIN, 0)].offset == newest)
+
+
+def is_under_way(cluster: Cluster) -> bool:
+    places = [TopicPartition(topic, partition) for topic in TOPICS for partition in range(PARTITIONS)]
+    ends = list_offsets(cluster, dict.fromkeys(places, LATEST))
+    return all(one.offset for one in ends.values()) and bool(groups.committed(cluster, GROUP))
 
 
 def check_ends(found: dict[TopicPartition, int], ends: dict[TopicPartition, int]) -> None:

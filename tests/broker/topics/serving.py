@@ -27,7 +27,7 @@ from tidelog.wire.codec import decode, encode
 from tidelog.wire.message import Struct
 
 LISTENER = ("broker.example", 9092)
-PATIENCE_S = 20.0
+PATIENCE_S = 180.0
 
 R = TypeVar("R", bound=Struct)
 
@@ -57,6 +57,7 @@ class Request:
 
     client_id = "test"
     peer_host = "127.0.0.1"
+    user = None
     listener = LISTENER
 
     def __init__(self, api_key: int, version: int) -> None:

@@ -23,7 +23,7 @@ from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
 from tidelog.gateway.registry.state import State, apply
 
-WITHIN_S = 60.0
+WITHIN_S = 180.0
 
 
 @contextmanager

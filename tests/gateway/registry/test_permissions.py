@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from against.apache_kafka import free_port
+from crash.port import free_port
 from gateway.running import up
 from gateway.serving import Client
 from proving import proves

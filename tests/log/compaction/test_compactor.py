@@ -28,7 +28,7 @@ from tidelog.testing.disk import PowerCut, SimulatedDisk, flip_bit
 
 IMAGES = 3
 STEPS_MAX = 2000
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 PASSES = 6
 
 
