@@ -128,12 +128,21 @@ class Broker:
     def _fold_groups(self) -> Coordinator:
         from tidelog.broker.coordinator import Coordinator
 
-        coordinator = Coordinator(self.scheduler, self.now, self._lost)
+        may_describe = self._may_describe if self.config.text("authorizer.class.name") else None
+        coordinator = Coordinator(self.scheduler, self.now, self._lost, may_describe)
         # A client may have opened it by asking for its metadata: one folder has one log.
         partition = self.partition(GROUPS_TOPIC.name, 0)
         assert partition is not None
         coordinator.start(partition.log, self._folder.path, self._files, self.config.values, self.topics)
         return coordinator
+
+    def _may_describe(self, user: str | None, host: str, topic: str) -> bool:
+        return self.access.may_describe(user, host.removeprefix("/"), topic)
+
+    def rights_changed(self) -> None:
+        """Who may know of which topics is not what it was."""
+        if self._coordinator is not None:
+            self._coordinator.rights_changed()
 
     @property
     def transactions(self) -> TransactionCoordinator:
@@ -309,6 +318,7 @@ class Broker:
     def reload(self, given: Mapping[str, Given]) -> None:
         self.config = self.with_given(given)
         self._follow_settings()
+        self.rights_changed()
 
     def drain(self) -> None:
         """Takes over what the committer has finished: partitions grow, replies leave, fetches wake.

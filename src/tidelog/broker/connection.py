@@ -83,6 +83,8 @@ class Server(Protocol):
 class Session(Protocol):
     """Who the client is, where that matters: it handles frames in the connection's place (`access.session`)."""
 
+    user: str
+
     def handle(self, frame: memoryview, buffer: Buffer) -> None: ...
 
     def why_over(self) -> str | None: ...
@@ -131,6 +133,11 @@ class Call:
     @property
     def listener(self) -> tuple[str, int]:
         return self.connection.listener
+
+    @property
+    def user(self) -> str | None:
+        """None where nobody is asked who he is."""
+        return self.connection.session.user if self.connection.session is not None else None
 
     @property
     def ticket(self) -> Call:

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 
 from tidelog.broker.decision import Decision, Instant
 from tidelog.broker.groups import state as fold
-from tidelog.broker.groups.clock import awaken, next_deadline, tick, topics_changed
+from tidelog.broker.groups.clock import awaken, next_deadline, rights_changed, tick, topics_changed
 from tidelog.broker.groups.refusal import decide_abandonment, decide_refusal
 from tidelog.broker.groups.settings import settings_from
-from tidelog.broker.groups.state import Groups
+from tidelog.broker.groups.state import Groups, MayDescribe
 from tidelog.broker.internal import Fold, InternalTopic
 from tidelog.broker.topics import GROUP_RESOURCE, GROUPS_TOPIC, Topics
 from tidelog.broker.waiting import Scheduler, Timer
@@ -24,11 +24,16 @@ from tidelog.log.log import Log
 
 class Coordinator:
     def __init__(
-        self, scheduler: Scheduler, now: Callable[[], Instant], on_lost: Callable[[StorageError], None]
+        self,
+        scheduler: Scheduler,
+        now: Callable[[], Instant],
+        on_lost: Callable[[StorageError], None],
+        may_describe: MayDescribe | None = None,
     ) -> None:
         self.internal = InternalTopic(GROUPS_TOPIC.name, Fold(fold.fresh, fold.apply, fold.to_records), on_lost)
         self._scheduler = scheduler
         self._now = now
+        self._may_describe = may_describe
         self._timer: Timer | None = None
         self._deadline: int | None = None
 
@@ -50,6 +55,7 @@ class Coordinator:
 
     def _awaken(self, settings: Mapping[str, object], topics: Topics) -> None:
         self.state.live.overrides = lambda group: topics.altered(GROUP_RESOURCE, group)
+        self.state.live.may_describe = self._may_describe
         self.commit(awaken(self.state, settings_from(settings), topics.by_name, self._now()))
 
     def commit(self, decision: Decision) -> None:
@@ -66,6 +72,9 @@ class Coordinator:
 
     def topics_changed(self, topics: Topics, changed: Iterable[str]) -> None:
         self.commit(topics_changed(self.state, topics.by_name, changed, self._now()))
+
+    def rights_changed(self) -> None:
+        self.commit(rights_changed(self.state, self._now()))
 
     def settings_changed(self, settings: Mapping[str, object]) -> None:
         self.state.live.settings = settings_from(settings)

@@ -376,6 +376,7 @@ class Server:
     def _access_changed(self) -> None:
         """A quota counts for those who are connected already; who is no user any more gets a last answer and goes."""
         self._loop.call_later(REVOKED_WITHIN_S, self._sweep_sessions)
+        self.broker.rights_changed()
         if self.broker.guards_everybody:
             for connection in self._connections:
                 if connection.session is None:

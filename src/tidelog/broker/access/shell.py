@@ -131,6 +131,10 @@ class Access:
 
         return self._remember((asker, operation, resource, name), look)
 
+    def may_describe(self, user: str | None, host: str, topic: str) -> bool:
+        asker = Asker(f"User:{user if user is not None else ANONYMOUS}", host)
+        return self.allows(asker, acls.DESCRIBE, acls.TOPIC, topic)
+
     def allows_some(self, asker: Asker, operation: int, resource: int) -> bool:
         def look() -> bool:
             return acls.allows_some(self.state.acls, asker, operation, resource, if_none=self._if_none)

@@ -110,6 +110,15 @@ def topics_changed(state: Groups, topics: Mapping[str, Topic], changed: Iterable
     return decision
 
 
+def rights_changed(state: Groups, now: Instant) -> Decision:
+    """Users, rules or settings of access changed: KIP-848 groups with patterns move on."""
+    if not state.consumer or state.live.may_describe is None:
+        return Decision([], [])
+    from tidelog.broker.groups.consumer import follow_rights
+
+    return Decision(follow_rights(state, now.wall_ms), [])
+
+
 def _offsets_gone(state: Groups, names: set[str]) -> Decision:
     """Offsets of those of the topics that are no more. A crash may have come between a topic's end and theirs."""
     gone = names - state.live.topics.keys()

@@ -25,7 +25,14 @@ from tidelog.broker.groups.consumer_group import (
 )
 from tidelog.broker.groups.deadlines import Key
 from tidelog.broker.groups.state import Groups
-from tidelog.broker.groups.subscriptions import names_of, names_of_all, note_topics, topics_hash
+from tidelog.broker.groups.subscriptions import (
+    Subscription,
+    names_of,
+    names_of_all,
+    note_topics,
+    subscription,
+    topics_hash,
+)
 
 MEMBER_DEADLINES = ("session", "rebalance", "rejoin", "resync")
 
@@ -41,13 +48,12 @@ def advance(state: Groups, group: Group, wall_ms: int) -> Group:
     """The group after a change of members, subscriptions or topics: the next epoch, with a target for everybody."""
     topics = {name: state.live.topics[name] for name in names_of_all(state, group)}
     # Members mostly subscribe to the same, so that each different subscription is looked up once.
-    ids: dict[tuple[frozenset[str], str | None], frozenset[bytes]] = {}
+    ids: dict[Subscription, frozenset[bytes]] = {}
     for one in group.members.values():
-        if (one.topics, one.pattern) not in ids:
-            ids[one.topics, one.pattern] = frozenset(topics[name].topic_id for name in names_of(state, one))
+        if subscription(one) not in ids:
+            ids[subscription(one)] = frozenset(topics[name].topic_id for name in names_of(state, one))
     subscribers = [
-        Subscriber(one.member_id, one.instance_id, ids[one.topics, one.pattern], one.target)
-        for one in group.members.values()
+        Subscriber(one.member_id, one.instance_id, ids[subscription(one)], one.target) for one in group.members.values()
     ]
     counts = {topic.topic_id: topic.partitions for topic in topics.values()}
     targets = ASSIGNORS[assignor_of(state, group)](subscribers, counts)
@@ -95,6 +101,24 @@ def notice_topics(state: Groups, changed: set[str], wall_ms: int) -> list[NewRec
         if any(one.pattern is not None or not changed.isdisjoint(one.topics) for one in group.members.values())
     ]
     return move_on(state, affected, wall_ms)
+
+
+def follow_rights(state: Groups, wall_ms: int) -> list[NewRecord]:
+    """The records by which groups move on of whose patterns other topics may be known than before."""
+    records: list[NewRecord] = []
+    for group in state.consumer.values():
+        by_pattern = [one for one in group.members.values() if one.pattern is not None]
+        if by_pattern and (
+            topics_hash(state, names_of_all(state, group)) != group.topics_hash
+            or any(_has_too_much(state, one) for one in by_pattern)
+        ):
+            records.extend(changes(group, advance(state, group, wall_ms)))
+    return records
+
+
+def _has_too_much(state: Groups, member: Member) -> bool:
+    may_have = {state.live.topics[name].topic_id for name in names_of(state, member)}
+    return any(topic_id not in may_have for topic_id, _ in member.target)
 
 
 def move_on(state: Groups, groups: Iterable[Group], wall_ms: int) -> list[NewRecord]:

@@ -71,6 +71,7 @@ class Member(NamedTuple):
     revoking: Partitions = NO_PARTITIONS
     target: Partitions = NO_PARTITIONS
     classic: ClassicSide | None = None
+    user: str | None = None  # with a pattern: of what matches, the member gets what this user may describe
 
 
 class Group(NamedTuple):
@@ -138,6 +139,8 @@ def member_value(member: Member) -> dict[str, Any]:
     if member.classic is not None:
         protocols = [[name, pack_bytes(metadata)] for name, metadata in member.classic.protocols]
         value["classic"] = {"session_ms": member.classic.session_timeout_ms, "protocols": protocols}
+    if member.user is not None:
+        value["user"] = member.user
     return value
 
 
@@ -159,6 +162,7 @@ def parse_member(member_id: str, value: Mapping[str, Any]) -> Member:
         unpack_partitions(value["revoking"]),
         unpack_partitions(value["target"]),
         _parse_classic(value.get("classic")),
+        value.get("user"),
     )
 
 

@@ -36,7 +36,7 @@ from tidelog.broker.groups.migration import let_go, upgraded
 from tidelog.broker.groups.records import group_key
 from tidelog.broker.groups.settings import MAX_GROUP_ID_LENGTH
 from tidelog.broker.groups.state import Caller, Groups
-from tidelog.broker.groups.subscriptions import matching
+from tidelog.broker.groups.subscriptions import matching, subscription
 from tidelog.errors import UsageError
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.consumer_group_heartbeat import (
@@ -129,7 +129,7 @@ def _stay(
         no_deadlines(state, group.group_id, old_id)
     updated = _updated(member, request, caller)
     group = with_member(group, updated)
-    if before is None or old_id is None or (updated.topics, updated.pattern) != (member.topics, member.pattern):
+    if before is None or old_id is None or subscription(updated) != subscription(member):
         group = advance(state, group, now.wall_ms)
     settled = reconcile(group, group.members[updated.member_id], _owned(request))
     group = with_member(group, settled)
@@ -231,6 +231,7 @@ def _updated(member: Member, request: ConsumerGroupHeartbeatRequest, caller: Cal
         assignor=request.server_assignor if request.server_assignor is not None else member.assignor,
         classic=None,
     )
+    updated = updated._replace(user=caller.user if updated.pattern is not None else None)
     return member if updated == member else updated
 
 

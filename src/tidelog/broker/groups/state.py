@@ -47,6 +47,11 @@ class Caller(NamedTuple):
     client_id: str
     host: str
     fresh_id: str
+    user: str | None = None  # None where nobody is asked who he is
+
+
+# May this user, from this host, know of the topic?
+MayDescribe = Callable[[str | None, str, str], bool]
 
 
 def _no_overrides(_: str) -> Mapping[str, str]:
@@ -61,6 +66,7 @@ class Live:
     matches: dict[str, set[str]] = field(default_factory=dict)  # pattern -> the names of existing topics that match
     deadlines: Deadlines = field(default_factory=Deadlines)
     overrides: Callable[[str], Mapping[str, str]] = _no_overrides  # the settings that a group has of its own
+    may_describe: MayDescribe | None = None  # None where everybody may describe everything
 
     def session_timeout_ms(self, group_id: str, member: Member) -> int:
         if member.classic is not None:

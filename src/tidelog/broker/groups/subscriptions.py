@@ -1,7 +1,8 @@
 """Which existing topics the members of KIP-848 groups subscribe to: by name, or by a pattern that is kept resolved.
 
 A pattern is matched against all topics when it is first used, and from then on against a topic when that is created;
-heartbeats match nothing.
+heartbeats match nothing. Of what matches, a member has what its user may describe (`Live.may_describe`): a pattern
+finds nothing out that a name would not.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Iterable
 from tidelog.broker.groups.consumer_group import Group, Member
 from tidelog.broker.groups.state import Groups
 from tidelog.errors import UsageError
+
+Subscription = tuple[frozenset[str], str | None, str | None, str]
 
 RESOLVE_WORK_MAX = 5_000_000
 """Steps, about a second of them, that one pattern may cost when it is first matched against all topics."""
@@ -50,12 +53,22 @@ def names_of(state: Groups, member: Member) -> set[str]:
     except UsageError:
         # It was fine when the member joined, and there are many more topics now. The member has what it names.
         matched = set()
+    may = state.live.may_describe
+    if may is not None:
+        matched = {name for name in matched if may(member.user, member.client_host, name)}
     return {name for name in member.topics if name in state.live.topics} | matched
+
+
+def subscription(member: Member) -> Subscription:
+    """What `names_of` goes by: members of whom it is equal have the same topics."""
+    if member.pattern is None:
+        return member.topics, None, None, ""
+    return member.topics, member.pattern, member.user, member.client_host
 
 
 def names_of_all(state: Groups, group: Group) -> set[str]:
     """The existing topics that any member subscribes to."""
-    different = {(one.topics, one.pattern): one for one in group.members.values()}
+    different = {subscription(one): one for one in group.members.values()}
     return {name for one in different.values() for name in names_of(state, one)}
 
 

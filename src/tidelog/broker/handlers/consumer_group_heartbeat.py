@@ -20,6 +20,6 @@ if TYPE_CHECKING:
 
 
 def handle(broker: Broker, request: ConsumerGroupHeartbeatRequest, call: Call) -> None:
-    caller = Caller(call.version, call.client_id or "", f"/{call.peer_host}", os.urandom(16).hex())
+    caller = Caller(call.version, call.client_id or "", f"/{call.peer_host}", os.urandom(16).hex(), call.user)
     decision = decide_consumer_heartbeat(broker.groups, request, caller, call.ticket, broker.now())
     broker.commit(GROUPS_TOPIC.name, decision)
