@@ -33,10 +33,84 @@ if TYPE_CHECKING:
     from tidelog.broker.loop import Loop, TimerHandle
 
 RECORD_BYTES = 16 << 10  # the most that TLS encrypts at once
-SEND_BYTES = 8 * RECORD_BYTES  # about what a socket takes; read from a file, or put together from small pieces
+RECEIVE_BYTES = 4 * RECORD_BYTES  # of what has come, at once
+SEND_BYTES = 4 * RECORD_BYTES  # encrypted at once; read from a file, or put together from small pieces
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 PATIENCE_S = 1.0
 CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+
+
+class _Stream:
+    """A non-blocking socket, and TLS between memory and memory beside it.
+
+    OpenSSL by itself asks the socket twice for every record of TLS, and clients make many small ones: one for each
+    piece of a message. So what has come is received at once and decrypted from memory, and what was encrypted leaves at
+    once. The two memories keep the size that they once had: RECEIVE_BYTES and SEND_BYTES bound them.
+    """
+
+    __slots__ = ("_incoming", "_leaving", "_outgoing", "_socket", "read", "tls")
+
+    def __init__(self, connected: socket.socket, context: ssl.SSLContext) -> None:
+        self._socket = connected
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._leaving: bytes | memoryview = b""  # encrypted, and not taken by the socket yet
+        self.tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self.read: Callable[[int, memoryview], int] = self.tls.read  # type: ignore[assignment]
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def fill(self) -> None:
+        """Takes what the socket has; BlockingIOError when that is nothing."""
+        if self._outgoing.pending:
+            self._say()
+        came = self._socket.recv(RECEIVE_BYTES)
+        if came:
+            self._incoming.write(came)
+        else:
+            self._incoming.write_eof()
+
+    def flush(self) -> None:
+        """Sends what is encrypted; BlockingIOError when the socket does not take all of it now."""
+        while self._leaving or self._outgoing.pending:
+            leaving = self._leaving or self._outgoing.read()
+            self._leaving = leaving
+            self._leaving = memoryview(leaving)[self._socket.send(leaving) :]
+
+    def _say(self) -> None:
+        """What TLS itself has to say, as that it renegotiates nothing; whoever asks on and on has to listen."""
+        try:
+            self.flush()
+        except BlockingIOError:
+            if self._outgoing.pending > RECORD_BYTES:
+                raise OSError("it asks of TLS more than it takes answers") from None
+
+    def shake(self) -> None:
+        """A step of the handshake, as far as it goes: SSLWantReadError and SSLWantWriteError say what it waits for."""
+        while True:
+            try:
+                self.tls.do_handshake()
+                return
+            except ssl.SSLWantReadError:
+                self._flush_handshake()
+                try:
+                    self.fill()
+                except BlockingIOError:
+                    raise ssl.SSLWantReadError from None
+            finally:
+                self._flush_handshake()
+
+    def _flush_handshake(self) -> None:
+        try:
+            self.flush()
+        except BlockingIOError:
+            raise ssl.SSLWantWriteError from None
+
+    def pending(self) -> bool:
+        return self._incoming.pending > 0 or self.tls.pending() > 0
+
+    def close(self) -> None:
+        self._socket.close()
 
 
 class TlsTransport:
@@ -46,65 +120,85 @@ class TlsTransport:
     connect to must be that name, or its next look fails.
     """
 
-    __slots__ = ("_descriptor", "_socket", "asked_for", "user")
+    __slots__ = ("_descriptor", "_encrypted", "_stream", "asked_for", "user")
 
-    def __init__(self, connected: ssl.SSLSocket, user: str | None) -> None:
-        self._socket = connected
-        self._descriptor = connected.fileno()
+    def __init__(self, stream: _Stream, user: str | None) -> None:
+        self._stream = stream
+        self._descriptor = stream.fileno()
+        self._encrypted = 0  # of the bytes that are to be sent next, so many are with the stream already
         self.user = user
-        self.asked_for: str | None = getattr(connected, "asked_for", None)
+        self.asked_for: str | None = getattr(stream.tls, "asked_for", None)
 
     def fileno(self) -> int:
         return self._descriptor
 
     def receive_into(self, view: memoryview) -> int:
         """Record by record, until there is nothing left or no room: the socket may not become readable again."""
-        received = 0
-        while received < len(view):
+        stream, received, room = self._stream, 0, len(view)
+        read = stream.read
+        while received < room:
             try:
-                count = self._socket.recv_into(view[received:])
-            except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
-                if received:
-                    break
-                raise BlockingIOError from error
-            if not count:
+                count = read(room - received, view[received:])
+            except ssl.SSLWantReadError:
+                try:
+                    stream.fill()
+                except BlockingIOError:
+                    if received:
+                        break
+                    raise
+            except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
                 break
-            received += count
+            else:
+                if not count:
+                    break
+                received += count
         return received
 
     def send(self, buffers: Sequence[bytes | bytearray | memoryview], more: bool) -> int:
+        if self._encrypted:
+            return self._sent()
         whole: bytes | bytearray | memoryview = buffers[0]
         if len(buffers) > 1 and len(whole) < SEND_BYTES:
-            whole = b"".join(buffers)[:SEND_BYTES]
+            whole = b"".join(buffers)
         return self._send(whole)
 
     def send_file(self, descriptor: int, position: int, count: int) -> int:
+        if self._encrypted:
+            return self._sent()
         data = os.pread(descriptor, min(count, SEND_BYTES), position)
         return self._send(data) if data else 0
 
     def _send(self, data: bytes | bytearray | memoryview) -> int:
-        try:
-            return self._socket.send(data)
-        except (ssl.SSLWantWriteError, ssl.SSLWantReadError) as error:
-            raise BlockingIOError from error
+        if len(data) > SEND_BYTES:
+            data = memoryview(data)[:SEND_BYTES]
+        self._encrypted = self._stream.tls.write(data)
+        return self._sent()
+
+    def _sent(self) -> int:
+        """Bytes count as sent when the socket has all of them; until then the same ones are to be sent again."""
+        self._stream.flush()
+        sent, self._encrypted = self._encrypted, 0
+        return sent
 
     def pending(self) -> bool:
-        return self._socket.pending() > 0
+        return self._stream.pending()
 
     def close(self) -> None:
         with suppress(OSError, ValueError):
-            self._socket.unwrap()  # says goodbye, and does not wait for an answer
-        self._socket.close()
+            self._stream.tls.unwrap()  # says goodbye, and does not wait for an answer
+        with suppress(OSError, ValueError):
+            self._stream.flush()
+        self._stream.close()
 
 
 # Handshakes -----------------------------------------------------------------------------------------------------------
 
 
 class _Handshake:
-    __slots__ = ("done", "peer", "since_s", "socket", "timer", "working")
+    __slots__ = ("done", "peer", "since_s", "stream", "timer", "working")
 
-    def __init__(self, connected: ssl.SSLSocket, peer: str, done: Callable[[TlsTransport], None]) -> None:
-        self.socket = connected
+    def __init__(self, stream: _Stream, peer: str, done: Callable[[TlsTransport], None]) -> None:
+        self.stream = stream
         self.peer = peer
         self.done = done
         self.timer: TimerHandle | None = None
@@ -145,50 +239,50 @@ class Handshakes:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         context = self.context.for_logins if sasl else self.context.for_certificates
         try:
-            wrapped = context.wrap_socket(connected, server_side=True, do_handshake_on_connect=False)
+            stream = _Stream(connected, context)
         except (OSError, ValueError):
             connected.close()
             return
-        handshake = _Handshake(wrapped, peer, done)
+        handshake = _Handshake(stream, peer, done)
         handshake.since_s = self._loop.time()
         self._under_way[handshake] = None
         timeout_s = self._config().int("tidelog.handshake.timeout.ms") / 1000
         handshake.timer = self._loop.call_later(timeout_s, lambda: self._end(handshake, "took too long"))
-        self._loop.add_reader(wrapped.fileno(), lambda: self._step(handshake))
+        self._loop.add_reader(stream.fileno(), lambda: self._step(handshake))
 
     def _step(self, handshake: _Handshake) -> None:
         self._unwatch(handshake)
         handshake.working = True
-        self._beside(handshake.socket.do_handshake, lambda _none, error: self._stepped(handshake, error))
+        self._beside(handshake.stream.shake, lambda _none, error: self._stepped(handshake, error))
 
     def _stepped(self, handshake: _Handshake, error: BaseException | None) -> None:
         handshake.working = False
         handshake.since_s = self._loop.time()
         if handshake not in self._under_way:  # ended meanwhile
-            handshake.socket.close()
+            handshake.stream.close()
         elif isinstance(error, ssl.SSLWantReadError):
-            self._loop.add_reader(handshake.socket.fileno(), lambda: self._step(handshake))
+            self._loop.add_reader(handshake.stream.fileno(), lambda: self._step(handshake))
         elif isinstance(error, ssl.SSLWantWriteError):
-            self._loop.add_writer(handshake.socket.fileno(), lambda: self._step(handshake))
+            self._loop.add_writer(handshake.stream.fileno(), lambda: self._step(handshake))
         elif error is not None:
             self._end(handshake, _reason(error))
         else:
             self._finish(handshake)
 
     def _finish(self, handshake: _Handshake) -> None:
-        user, named = self.context.user(handshake.socket)
+        user, named = self.context.user(handshake.stream.tls)
         if named and user is None:
             self._end(handshake, "no rule of ssl.principal.mapping.rules fits the name in its certificate")
             return
         self._forget(handshake)
-        handshake.done(TlsTransport(handshake.socket, user))
+        handshake.done(TlsTransport(handshake.stream, user))
 
     def _end(self, handshake: _Handshake, why: str) -> None:
         self._logger.info("handshake failed", peer=handshake.peer, why=why)
         self._forget(handshake)
         if not handshake.working:  # else the thread has it, and it is closed when that is done
             self._unwatch(handshake)
-            handshake.socket.close()
+            handshake.stream.close()
 
     def end_all(self) -> None:
         for handshake in list(self._under_way):
@@ -200,8 +294,8 @@ class Handshakes:
             handshake.timer.cancel()
 
     def _unwatch(self, handshake: _Handshake) -> None:
-        self._loop.remove_reader(handshake.socket.fileno())
-        self._loop.remove_writer(handshake.socket.fileno())
+        self._loop.remove_reader(handshake.stream.fileno())
+        self._loop.remove_writer(handshake.stream.fileno())
 
 
 def _is_connected(connected: socket.socket) -> bool:
@@ -230,7 +324,7 @@ class ServerContext:
         self.for_logins = _context(config, ssl.CERT_NONE)
         self._rules: list[Rule] = parse_rules(config.text("ssl.principal.mapping.rules"))
 
-    def user(self, connected: ssl.SSLSocket) -> tuple[str | None, bool]:
+    def user(self, connected: ssl.SSLObject) -> tuple[str | None, bool]:
         """The user whom a client's certificate names, and whether there is a certificate at all."""
         certificate = connected.getpeercert()
         if not certificate:
@@ -266,8 +360,8 @@ def _context(config: BrokerConfig, client_auth: ssl.VerifyMode) -> ssl.SSLContex
     return context
 
 
-def _remember_name(connected: ssl.SSLObject | ssl.SSLSocket, name: str, _context: ssl.SSLContext) -> None:
-    connected.asked_for = name  # type: ignore[union-attr]
+def _remember_name(connected: ssl.SSLObject, name: str, _context: ssl.SSLContext) -> None:
+    connected.asked_for = name  # type: ignore[attr-defined]
 
 
 def _load_certificate(context: ssl.SSLContext, config: BrokerConfig) -> None:

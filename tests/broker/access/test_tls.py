@@ -10,7 +10,7 @@ import time
 
 import pytest
 from access import AUTHORIZER, PASSWORD, Refused
-from raw import batch_of, fetch, produce
+from raw import batch_of, fetch, frame_of, produce
 
 from against.patience import eventually
 from certificates import CLIENTS_NAME
@@ -63,6 +63,25 @@ def test_records_of_any_size_come_through_tls_as_they_were_sent(tls, certificate
             (topic,) = client.call(fetch("t", len(got), max_bytes=50 << 20), 12).responses
             got += [row.value for row in decode(topic.partitions[0].records).rows()]
     assert got == values
+
+
+@proves("T10")
+def test_records_of_tls_as_small_as_a_byte_and_a_client_that_reads_late_lose_nothing(tls, certificates):
+    broker = tls()
+    value = os.urandom(700_000)
+    with broker.client("SSL", certificates.client_context()) as client:
+        assert create(client) == 0
+        small = frame_of(produce("t", batch_of(b"x" * 2_000)), 9)
+        for position in range(len(small)):
+            client.socket.sendall(small[position : position + 1])
+        assert client.receive(0, 9).responses[0].partition_responses[0].error_code == 0
+        assert client.call(produce("t", batch_of(value)), 9).responses[0].partition_responses[0].error_code == 0
+        for correlation_id in range(20):  # more than any socket holds, and nobody reads
+            client.send(fetch("t", 1, max_bytes=50 << 20), 12, correlation_id)
+        time.sleep(0.2)
+        for _ in range(20):
+            (topic,) = client.receive(1, 12).responses
+            assert [row.value for row in decode(topic.partitions[0].records).rows()] == [value]
 
 
 @proves("T10")
