@@ -8,7 +8,8 @@ DATA ?= tidelog-data
 LISTEN ?= 127.0.0.1:9092
 
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+FETCH := scripts/try_again.sh
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --retries 10 --timeout 60
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 KAFKA_LIB := .make/kafka/lib
 
@@ -38,21 +39,21 @@ help:
 # The broker alone: one dependency and the compiled codec. Pins come from the lock, used as constraints.
 .make/package: .make/venv pyproject.toml setup.py requirements.lock $(wildcard src/tidelog/record/*.pyx src/tidelog/record/*.pxi src/tidelog/record/*.h)
 	@echo "installing tidelog into .venv"
-	@$(PIP) install --constraint requirements.lock setuptools cython
+	@$(FETCH) $(PIP) install --constraint requirements.lock setuptools cython
 	@$(PIP) install --constraint requirements.lock --no-build-isolation --editable .
 	@touch $@
 
 # Everything that tests, lint and benchmarks import.
 .make/dev: .make/package requirements.lock
 	@echo "installing the development tools into .venv"
-	@$(PIP) install --requirement requirements.lock
+	@$(FETCH) $(PIP) install --requirement requirements.lock
 	@touch $@
 
 # Apache Kafka's jars, for its clients and command-line tools in the tests and for the server in the benchmarks.
 .make/kafka/done: tests/against/java/pom.xml
 	@command -v mvn > /dev/null || { echo "Maven is needed for Apache Kafka's jars; on Debian: apt-get install maven"; exit 1; }
 	@mkdir -p $(KAFKA_LIB)
-	mvn --batch-mode --quiet --file $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(KAFKA_LIB)
+	$(FETCH) mvn --batch-mode --quiet --update-snapshots --file $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(KAFKA_LIB)
 	@touch $@
 
 kafka: .make/kafka/done
