@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from errno import EIO, EMFILE, ENOSPC
@@ -13,6 +14,7 @@ import pytest
 from log.partition import NOW, Partition, batch
 from proving import proves
 from tidelog.errors import DiskFullError, OfflineError, StorageError
+from tidelog.log import commit
 from tidelog.log.commit import SYNC_ALL_FROM, Committer
 from tidelog.log.log import Log
 from tidelog.log.settings import LogSettings
@@ -21,6 +23,7 @@ from tidelog.record.columns import decode
 from tidelog.testing.disk import SimulatedDisk
 
 SMALL = LogSettings(segment_bytes=20_000, index_interval_bytes=500)
+PATIENCE_S = 20.0
 
 
 @pytest.fixture
@@ -406,3 +409,41 @@ def write_and_tell(partition: Partition) -> None:
         committer.pool.wait()
         committer.background.wait()
         committer.drain()
+
+
+@proves("T1", "T5")
+def test_what_was_acked_from_memory_is_flushed_while_upkeep_takes_its_time(
+    disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit, "FLUSH_INTERVAL", 0.01)
+    told = threading.Event()
+    committer = Committer(disk, told.set)
+    committer.start()
+    log = Log.open(f"{disk.folder}/p", disk, MEMORY, committer)
+    slow, go = threading.Event(), threading.Event()
+    try:
+        append_and_wait(log, committer, told)  # the segment is made, and the file of facts says that acks do not wait
+        committer.background.wait()
+        for _ in range(commit.BACKGROUND_THREADS):
+            committer.background.submit(lambda: (slow.set(), go.wait(PATIENCE_S)))  # type: ignore[arg-type, return-value]
+        assert slow.wait(PATIENCE_S)
+        append_and_wait(log, committer, told)
+        while log._tail.synced.offset < log.end_offset and not go.is_set():  # type: ignore[union-attr]
+            assert told.wait(PATIENCE_S), "the flush waits for the upkeep"
+            told.clear()
+            committer.drain()
+    finally:
+        go.set()
+        committer.stop()
+
+
+def append_and_wait(log: Log, committer: Committer, told: threading.Event) -> None:
+    acked: list[StorageError | None] = []
+    data = batch(b"x")
+    done = log.append(memoryview(data), check(data), NOW)
+    log.when_visible(done.last_offset + 1, acked.append)
+    while not acked:
+        assert told.wait(PATIENCE_S)
+        told.clear()
+        committer.drain()
+    assert acked == [None]

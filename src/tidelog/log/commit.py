@@ -6,8 +6,9 @@ in meanwhile. So a lone append goes to the disk without a hand-over between thre
 written while the last one is synced.
 
 A commit of one partition is one `fdatasync`, of several one each in a small pool, of very many one `syncfs`. New
-segments are made in the pool, and only their own partition waits for that. Every result goes to the loop's thread
-through `drain`, in order: `notify` (called by any thread) says that there is something to drain.
+segments are made in the pool, and only their own partition waits for that. What was acked without a sync is synced
+every second by a thread of its own (`flusher`), behind no other work. Every result goes to the loop's thread through
+`drain`, in order: `notify` (called by any thread) says that there is something to drain.
 
     queue     loop -> writer      appends, in order
     dirty     writer -> syncer    tails written and not synced
@@ -31,7 +32,7 @@ from tidelog.log.index_cache import IndexCache
 from tidelog.log.latency import Histogram
 from tidelog.log.open_files import OpenFiles
 from tidelog.log.pool import Pool
-from tidelog.log.tail import Append, CannotTakeBack, Dirty, Extent, Owner, SyncFailed, Tail
+from tidelog.log.tail import NO_DESCRIPTORS, Append, CannotTakeBack, Dirty, Extent, Owner, SyncFailed, Tail
 
 POOL_THREADS = 16  # for syncs and new segments
 BACKGROUND_THREADS = 2  # for what no append waits for
@@ -58,6 +59,7 @@ class Committer:
         self.commits = Histogram()  # how long each group commit took, told by whoever syncs
         self.pool = Pool(POOL_THREADS if threads else 0, "tidelog-sync", self._fault)
         self.background = Pool(BACKGROUND_THREADS if threads else 0, "tidelog-upkeep", self._fault)
+        self.flusher = Pool(1 if threads else 0, "tidelog-flush", self._fault)
         self._notify = notify
         self._queue: deque[Append] = deque()
         self._wake: SimpleQueue[None] = SimpleQueue()
@@ -104,20 +106,24 @@ class Committer:
             thread.join()
         self._threads.clear()
         self.settle()
-        self.pool.stop()
-        self.background.stop()
+        for pool in self._pools:
+            pool.stop()
         self.drain()
 
     def settle(self) -> None:
         """Writes, syncs and drains all that is queued, in this thread. For `stop` and for tests without the threads."""
         assert not self._threads
-        while self._queue or self._dirty or self._lazy or self._outbox or self.pool.busy or self.background.busy:
+        while self._queue or self._dirty or self._lazy or self._outbox or any(pool.busy for pool in self._pools):
             self.write_round()
             self.sync_round()
             self.flush()
-            self.pool.wait()
-            self.background.wait()
+            for pool in self._pools:
+                pool.wait()
             self.drain()
+
+    @property
+    def _pools(self) -> tuple[Pool, ...]:
+        return self.pool, self.background, self.flusher
 
     # Any thread -------------------------------------------------------------------------------------------------------
 
@@ -157,7 +163,8 @@ class Committer:
                 self._wake.get(timeout=wait)
         if self._lazy and monotonic() >= self._flush_at:
             self._flush_at = monotonic() + FLUSH_INTERVAL
-            self.background.submit(self.flush)
+            if not self.flusher.busy:  # else the disk is slower than that, and the next flush takes what came
+                self.flusher.submit(self.flush)
 
     def write_round(self) -> None:
         """Writes what is queued now."""
@@ -313,4 +320,6 @@ def _raise(error: BaseException) -> None:
 def storage_error(error: OSError) -> StorageError:
     if error.errno in (ENOSPC, EDQUOT):
         return DiskFullError(f"no room on the disk: {error.strerror}; free some space, then try again")
+    if error.errno in NO_DESCRIPTORS:
+        return StorageError(f"no file can be opened: {error.strerror}; raise the limit of open files, or close some")
     return StorageError(f"the disk refused: {error.strerror}")

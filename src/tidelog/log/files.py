@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from errno import EAGAIN, EIO, EMFILE, EOPNOTSUPP
+from errno import EAGAIN, EIO, EMFILE, ENFILE, EOPNOTSUPP
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -125,7 +125,7 @@ class RealFiles:
         try:
             fd = os.open(path, _FOLDER_FLAGS)
         except OSError as error:
-            if error.errno != EMFILE:
+            if error.errno not in (EMFILE, ENFILE):
                 raise
             fd = self._open_by_spare(path)
         try:

@@ -8,8 +8,12 @@ position, offset) and replaced whole, so any thread may read them. States of a t
                                   and hands back
     failed     `failed` >= the generation of a buffer: it is dropped. Writer, after a failed write; the loop then takes
                the appends back and goes on with the next generation
+    doubtful   `_name_in_doubt`: a new segment was taken back, and no descriptor was left to sync the folder. Its name
+               may come back after a power cut, so nothing is written before the folder is synced
     offline    after a failed sync: nothing is written or synced any more (a sync is never tried twice, because the
                kernel may have dropped the pages and would say "fine")
+
+A process, or a machine, that has no descriptors left is no broken disk: the write is refused and tried again later.
 
 `lock` is held by whoever syncs, so that a roll and a commit never use the slots of a segment at once.
 """
@@ -19,7 +23,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from errno import EIO
+from errno import EIO, EMFILE, ENFILE
 from typing import NamedTuple, Protocol
 
 from tidelog.errors import StorageError
@@ -29,6 +33,7 @@ from tidelog.log.segment import Segment
 
 IOV_MAX = 1024  # buffers that one pwritev takes
 FIRST_SLOT = 2  # a new segment has slots 0 and 1
+NO_DESCRIPTORS = (EMFILE, ENFILE)
 
 
 class Extent(NamedTuple):
@@ -83,6 +88,7 @@ class Tail:
     __slots__ = (
         "_files",
         "_folder",
+        "_name_in_doubt",
         "_slot_sequence",
         "durable",
         "failed",
@@ -102,6 +108,7 @@ class Tail:
         self._folder = folder
         self.synced = self.written = synced  # None: the partition has no folder yet
         self._slot_sequence = slot_sequence
+        self._name_in_doubt = False
         self.durable = True
         self.sync_to = 0  # the offset up to which acks wait for a sync although the partition is not durable
         self.failed = -1
@@ -113,6 +120,8 @@ class Tail:
         """Appends of one segment, in order, from `written` on. After an OSError the file is as it was before."""
         written = self.written
         assert written is not None
+        if self._name_in_doubt:
+            self._settle_names()
         segment, position, _ = written
         file = segment.file()
         last = appends[-1]
@@ -196,15 +205,12 @@ class Tail:
         with self.lock:
             if self.offline:
                 raise SyncFailed(EIO, "an earlier sync failed")
+            if self._name_in_doubt:
+                self._settle_names()
             if self.written is None:
                 self._make_folder()
             file = self._create(segment)
-            try:
-                self._files.sync(file.fd)
-                self._files.sync_folder(self._folder)
-            except OSError as error:
-                self.offline = True
-                raise SyncFailed(*error.args) from error
+            self._name(segment, file)
             self._slot_sequence = FIRST_SLOT
             self.synced = self.written = Extent(segment, HEADER_BLOCK, segment.base_offset)
 
@@ -218,13 +224,41 @@ class Tail:
         try:
             write_fully(self._files, file.fd, pack_block(segment.base_offset, segment.created_ms), 0)
         except OSError as error:
-            try:
-                segment.remove()
-                self._files.sync_folder(self._folder)
-            except OSError as second:
-                raise CannotTakeBack(*second.args) from error
+            self._remove(segment, error)
             raise
         return file
+
+    def _name(self, segment: Segment, file: OpenFile) -> None:
+        """Makes the new file and its name durable."""
+        try:
+            self._files.sync(file.fd)
+            self._files.sync_folder(self._folder)
+        except OSError as error:
+            if error.errno in NO_DESCRIPTORS:  # the folder was not opened, so no sync of it has failed
+                self._remove(segment, error)
+                raise
+            self.offline = True
+            raise SyncFailed(*error.args) from error
+
+    def _remove(self, segment: Segment, error: OSError) -> None:
+        """Takes a new segment back. If it came back after a power cut, it would hide what is appended before it."""
+        try:
+            segment.remove()
+            self._files.sync_folder(self._folder)
+        except OSError as second:
+            if second.errno not in NO_DESCRIPTORS:
+                raise CannotTakeBack(*second.args) from error
+            self._name_in_doubt = True
+
+    def _settle_names(self) -> None:
+        """Before anything else is written; raises, and the write is refused, while there is no descriptor."""
+        try:
+            self._files.sync_folder(self._folder)
+        except OSError as error:
+            if error.errno in NO_DESCRIPTORS:
+                raise
+            raise SyncFailed(*error.args) from error
+        self._name_in_doubt = False
 
     def _take_back(self, file: OpenFile, position: int, error: OSError) -> None:
         try:
