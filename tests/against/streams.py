@@ -217,6 +217,13 @@ def settle(program: Program, feeder: Feeder, reader: Reader, broker: Broker, top
     expected = expected_of(feeder)
     eventually(reader.poll, lambda output: output.is_complete(expected))
     program.close()
-    assert reader.read_to_the_end() == expected
-    assert Reader(broker, topics).read_to_the_end() == expected
+    judge(reader.read_to_the_end(), expected)
+    judge(Reader(broker, topics).read_to_the_end(), expected)
     return expected
+
+
+def judge(output: Output, expected: Output) -> None:
+    for kind, made, wanted in zip(Output._fields, output, expected, strict=True):
+        assert made.keys() == wanted.keys(), f"{kind} of {sorted(made.keys() ^ wanted.keys())}"
+        for key in wanted:
+            assert list(made[key]) == list(wanted[key]), f"{kind} of {key}: {made[key]} and not {wanted[key]}"

@@ -41,6 +41,7 @@ public final class Transactions {
             case "ends" -> run.ends();
             case "fencing" -> run.fencing();
             case "many" -> run.many();
+            case "epochs" -> run.epochs();
             case "administration" -> run.administration();
             default -> throw new IllegalArgumentException(arguments[1]);
         }
@@ -135,6 +136,41 @@ public final class Transactions {
         }
         seen.put("read", values.size());
         seen.put("wrong", wrong);
+    }
+
+    /** Its coordinator was brought near the last epoch before: here that is passed, by a producer that goes on and on. */
+    private void epochs() throws Exception {
+        KafkaProducer<byte[], byte[]> zombie = producer(topic);
+        zombie.beginTransaction();
+        send(zombie, "of the zombie", 0);
+        zombie.flush();
+        List<List<Long>> holders = new ArrayList<>();
+        try (Admin admin = Admin.create(Map.of("bootstrap.servers", bootstrap));
+                KafkaProducer<byte[], byte[]> producer = producer(topic)) {
+            for (int number = 0; number < 12; number++) {
+                producer.beginTransaction();
+                send(producer, String.valueOf(number), 0);
+                Map<TopicPartition, OffsetAndMetadata> offsets = Map.of(zero, new OffsetAndMetadata(number));
+                producer.sendOffsetsToTransaction(offsets, new ConsumerGroupMetadata(group));
+                TransactionDescription found = admin.describeTransactions(List.of(topic)).description(topic).get();
+                holders.add(List.of(found.producerId(), (long) found.producerEpoch()));
+                if (number % 3 == 2) {
+                    producer.abortTransaction();
+                } else {
+                    producer.commitTransaction();
+                }
+            }
+            seen.put("offset", admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get().get(zero).offset());
+        }
+        seen.put("holders", holders);
+        try {
+            zombie.commitTransaction();
+            seen.put("zombie", "committed");
+        } catch (RuntimeException fenced) {
+            seen.put("zombie", fenced.getClass().getSimpleName());
+        }
+        zombie.close(Duration.ZERO);
+        seen.put("committed", committed(8));
     }
 
     private void administration() throws Exception {
