@@ -31,12 +31,14 @@ ARROWS = """
     broker -> testing
     client -> gateway -> cli
     schema -> gateway
+    client -> spark
+    schema -> spark
 """
 
 # Modules of no room. Errors are for everyone; record, wire and log get their settings as arguments, never by config.
 GROUND = {"errors"}
 DOORS = {"__init__.py", "__main__.py"}
-CONFIG_USERS = {"broker", "client", "gateway", "testing", "cli", "logger"}
+CONFIG_USERS = {"broker", "client", "gateway", "spark", "testing", "cli", "logger"}
 LOGGER_USERS = {"broker", "cli", "gateway"}
 
 # What reads a clock, a file, a socket or chance, or runs beside the caller.
@@ -73,9 +75,15 @@ PURE = (
     "broker/access/rules.py",
     "broker/access/state.py",
     "broker/access/throttling.py",
+    "spark/admission.py",
+    "spark/offsets.py",
+    "spark/options.py",
+    "spark/ranges.py",
 )
 
 LATE_ONLY = {"numpy", "pyarrow", "pyspark"}
+PYSPARK_ROOMS = ("spark/", "pipelines/")
+INHERITS_FROM_PYSPARK = ("spark/source.py", "spark/sink.py")
 OF_SCHEMAS = {"fastavro", "google", "jsonschema", "referencing"}
 HTTP = {"anyio", "asyncio", "h11", "starlette", "uvicorn"}
 KAFKA_CLIENTS = {"aiokafka", "confluent_kafka", "kafka"}
@@ -169,6 +177,7 @@ def test_the_picture_knows_what_is_left_and_right() -> None:
     assert allowed["client"] == {"record", "wire"}
     assert allowed["schema"] == set()
     assert allowed["gateway"] == {"record", "schema", "wire", "client"}
+    assert allowed["spark"] == {"record", "schema", "wire", "client"}
     assert allowed["cli"] == {"record", "schema", "wire", "log", "broker", "client", "gateway"}
     assert all(room not in lefts for room, lefts in allowed.items()), "the picture has a cycle"
 
@@ -206,7 +215,15 @@ def test_only_the_gateway_imports_asyncio_and_http() -> None:
 @proves("architecture")
 def test_heavy_libraries_are_imported_late() -> None:
     early = [found for found in all_imports() if found.module.split(".")[0] in LATE_ONLY and not found.late]
-    assert early == []
+    inherited = [found for found in early if found.module.startswith("pyspark.") and found.file in INHERITS_FROM_PYSPARK]
+    assert [found for found in early if found not in inherited] == []
+
+
+@proves("architecture")
+def test_only_the_rooms_of_spark_import_it() -> None:
+    users = [found for found in all_imports() if found.module.split(".")[0] in ("pyspark", "py4j")]
+    assert users
+    assert [found for found in users if not found.file.startswith(PYSPARK_ROOMS)] == []
 
 
 @proves("architecture")

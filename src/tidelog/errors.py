@@ -15,6 +15,7 @@
     │   ├── MalformedMessage       bytes that are not a request or a response
     │   │   └── FrameTooLarge      a frame that says it is larger than the limit
     │   ├── BrokerError            the broker answered with an error code (`code`)
+    │   ├── DataLoss               offsets that a query was to read are gone
     │   └── Disconnected           the connection ended or could not be made
     ├── ListenError                the machine's: an address that is taken, or not its own
     └── StorageError               the disk's
@@ -98,6 +99,10 @@ class BrokerError(PeerError):
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+class DataLoss(PeerError):
+    pass
 
 
 class Disconnected(PeerError):

@@ -114,10 +114,13 @@ class Consumer:
         self.positions.update({one.at: one.next_offset for one in fetched})
         self._epochs.update({one.at: one.leader_epoch for one in fetched})
         if self.prefetch:
-            # The next fetch sends it anyway, and knows what to do about a fault.
-            with suppress(PeerError):
-                self._send()
+            self.ask_ahead()
         return fetched
+
+    def ask_ahead(self) -> None:
+        """Sends the next fetch, so that it travels while the caller decodes. A fault is for `fetch`, which sends too."""
+        with suppress(PeerError):
+            self._send()
 
     def _round(self) -> list[Fetched]:
         self._send()

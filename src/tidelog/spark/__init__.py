@@ -1,0 +1,24 @@
+"""Topics as DataFrames and DataFrames as topics, by pip alone: the Spark source, sink and session.
+
+It never needs a jar of Kafka's, keeps no secret in a plan or a checkpoint, and loads PySpark only where a class of it
+is inherited. It may import `record`, `wire`, `client`, `schema` and PySpark; nothing outside `pipelines` imports it.
+Read `source.py` first (what Spark calls), then `discovery.py` and `admission.py` (which offsets), then `reading.py`
+(the rows).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidelog.spark.registration import register as register
+
+_HOME = {"register": "tidelog.spark.registration"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'tidelog.spark' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOME[name]), name)

@@ -1,0 +1,65 @@
+"""How far a micro-batch reads: from where it starts and what there is to where it ends. Pure.
+
+Rules:
+- `share_out` gives each partition a part of the limit in proportion to what it has to be read, and at least one offset
+  where it has any, as Spark's Kafka connector does.
+- `waits_for_more` holds a micro-batch back while there is little to read, and for so long only.
+- `ceiling` aligns partitions that catch up. Spark's watermark is the maximum over all partitions: when one runs ahead
+  of another, rows of the other come late and are dropped. So no record is admitted that is younger than the oldest next
+  record of any partition by more than the lateness. A partition at its end has no next record: its last one counts in
+  its place, for `idle_after` and no longer.
+- The oldest partition always gets on: its next record is never above the ceiling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tidelog.client.metadata import TopicPartition
+from tidelog.spark.offsets import Offsets
+
+
+def share_out(limit: int, start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> Offsets:
+    """`start` has every partition of `latest`. A partition that has lost offsets ends where it now ends."""
+    sizes = {at: end - start[at] for at, end in latest.items() if end > start[at]}
+    total = sum(sizes.values())
+    if total <= limit:
+        return dict(latest)
+    return {
+        at: start[at] + min(sizes[at], _part(limit, sizes[at], total)) if at in sizes else latest[at] for at in latest
+    }
+
+
+def _part(limit: int, size: int, total: int) -> int:
+    return max(limit * size // total, 1)
+
+
+def waits_for_more(
+    least: int,
+    start: Mapping[TopicPartition, int],
+    latest: Mapping[TopicPartition, int],
+    *,
+    waited_ms: float,
+    at_most_ms: int,
+) -> bool:
+    there = sum(max(end - start[at], 0) for at, end in latest.items())
+    return there < least and waited_ms < at_most_ms
+
+
+class Pace(NamedTuple):
+    """Where one partition is in time: of its next record, or of its last when it has been read to its end."""
+
+    timestamp: int
+    idle_ms: float = 0.0  # since when it has been at its end; 0 when it is not
+
+
+def ceiling(paces: Mapping[TopicPartition, Pace], *, lateness_ms: int, idle_after_ms: int) -> int | None:
+    """The timestamp that no admitted record may be above; None when nothing holds anything back."""
+    holding = [pace.timestamp for pace in paces.values() if pace.idle_ms == 0 or pace.idle_ms < idle_after_ms]
+    return min(holding) + lateness_ms if holding else None
+
+
+def below_ceiling(ends: Mapping[TopicPartition, int], first_above: Mapping[TopicPartition, int | None]) -> Offsets:
+    """`first_above` has the first offset whose record is above the ceiling; None where there is none such."""
+    return {at: end if (above := first_above.get(at)) is None else min(end, above) for at, end in ends.items()}

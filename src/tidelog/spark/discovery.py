@@ -1,0 +1,149 @@
+"""Which partitions a query reads and which offsets its options mean, asked of the brokers. Runs where the driver plans.
+
+Rules:
+- Partitions are looked up at each trigger, unless `partition.metadata.cache.ttl.ms` says to remember them, so that new
+  ones are read from their beginning as soon as they are there.
+- Offsets in options name every partition that is read and no other; so do timestamps.
+- Under read_committed the latest offset is the last stable one.
+- A topic that was deleted and made anew is known by its id, for as long as this process lives.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Mapping
+
+from tidelog.client.cluster import Cluster
+from tidelog.client.metadata import Topic, TopicPartition
+from tidelog.client.offsets import NOT_FOUND, READ_COMMITTED, READ_UNCOMMITTED, list_offsets
+from tidelog.errors import BrokerError, UsageError
+from tidelog.spark.offsets import EARLIEST, LATEST, Offsets
+from tidelog.spark.options import Boundary, SourceOptions
+from tidelog.spark.reach import connect
+from tidelog.wire.error_code import ErrorCode
+
+UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+class Discovery:
+    """Connected when first asked; `close` it."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+        self._cluster: Cluster | None = None
+        self._partitions: list[TopicPartition] = []
+        self._looked_at: float | None = None
+        self.topic_ids: dict[str, bytes] = {}
+
+    @property
+    def cluster(self) -> Cluster:
+        if self._cluster is None:
+            self._cluster = connect(self.options.reach)
+        return self._cluster
+
+    def close(self) -> None:
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
+    def partitions(self) -> list[TopicPartition]:
+        now, ttl = time.monotonic(), self.options.metadata_ttl_ms / 1000
+        if self._looked_at is None or now - self._looked_at >= ttl:
+            topics = self.cluster.retry(self._topics)
+            self.topic_ids.update({topic.name: topic.topic_id for topic in topics if topic.has_id})
+            self._partitions = self._chosen(topics)
+            self._looked_at = now
+        return self._partitions
+
+    def _topics(self) -> list[Topic]:
+        """A topic that there is not is passed over, as the connector does: it may be made while the query runs."""
+        choice = self.options.choice
+        self.cluster.forget()
+        if choice.pattern is not None:
+            everything = self.cluster.ask_metadata(None).topics.values()
+            found = [one for one in everything if not one.internal and re.search(choice.pattern, one.name)]
+        else:
+            names = choice.topics or tuple({at.topic for at in choice.partitions})
+            found = list(self.cluster.ask_metadata(names).topics.values())
+        for topic in found:
+            if topic.error_code and topic.error_code not in UNKNOWN:
+                self.cluster.topic(topic.name)  # raises it, and `retry` knows what may pass
+        return [topic for topic in found if topic.partitions]
+
+    def _chosen(self, topics: Iterable[Topic]) -> list[TopicPartition]:
+        there = [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
+        assigned = set(self.options.choice.partitions)
+        return sorted(at for at in there if not assigned or at in assigned)
+
+    def offsets(self, partitions: Iterable[TopicPartition], which: int) -> Offsets:
+        """EARLIEST, LATEST, or the first offset at or after a time; NOT_FOUND where no record is that young."""
+        isolation = READ_COMMITTED if self.options.reach.read_committed else READ_UNCOMMITTED
+        wanted = dict.fromkeys(partitions, which)
+        if not wanted:
+            return {}
+        found = list_offsets(self.cluster, wanted, isolation=isolation)
+        return {at: one.offset for at, one in found.items()}
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        """Of those that there are: one may have been deleted since it was looked up."""
+        found: Offsets = {}
+        for at in partitions:
+            try:
+                found.update(self.offsets([at], EARLIEST))
+            except BrokerError as error:
+                if error.code not in UNKNOWN:
+                    raise
+        return found
+
+    def latest(self) -> Offsets:
+        return self.offsets(self.partitions(), LATEST)
+
+    def resolve(self, boundary: Boundary) -> Offsets:
+        """The offsets that an option means."""
+        partitions = self.partitions()
+        if not partitions and self.options.choice.pattern is None:
+            raise UsageError(f"no topic is there to read: {_named(self.options)}; create it, or mend the option")
+        if boundary.everywhere is not None:
+            return self.offsets(partitions, boundary.everywhere)
+        if boundary.timestamp is not None:
+            return self._at_times(dict.fromkeys(partitions, boundary.timestamp), boundary)
+        given = boundary.timestamps if boundary.timestamps is not None else boundary.offsets
+        assert given is not None
+        _check_named(given, partitions)
+        if boundary.timestamps is not None:
+            return self._at_times(given, boundary)
+        return self._relative(given)
+
+    def _relative(self, given: Mapping[TopicPartition, int]) -> Offsets:
+        resolved = dict(given)
+        for which in (EARLIEST, LATEST):
+            resolved.update(self.offsets([at for at, offset in given.items() if offset == which], which))
+        return resolved
+
+    def _at_times(self, times: Mapping[TopicPartition, int], boundary: Boundary) -> Offsets:
+        isolation = READ_COMMITTED if self.options.reach.read_committed else READ_UNCOMMITTED
+        found = {at: one.offset for at, one in list_offsets(self.cluster, times, isolation=isolation).items()}
+        late = [at for at, offset in found.items() if offset == NOT_FOUND]
+        if late and not boundary.latest_if_none:
+            advice = "set startingOffsetsByTimestampStrategy to latest to start at their ends"
+            raise UsageError(f"no record of {', '.join(map(str, late))} is as young as {times[late[0]]}; {advice}")
+        return found | self.offsets(late, LATEST)
+
+
+def _named(options: SourceOptions) -> str:
+    choice = options.choice
+    if choice.pattern is not None:
+        return f"subscribePattern {choice.pattern!r}"
+    return ", ".join(choice.topics) or ", ".join(map(str, choice.partitions))
+
+
+def _check_named(given: Mapping[TopicPartition, int], partitions: Iterable[TopicPartition]) -> None:
+    there = set(partitions)
+    if missing := sorted(there - given.keys()):
+        raise UsageError(
+            f"offsets or timestamps by partition leave out {', '.join(map(str, missing))}; name every partition"
+            " (-2 is earliest, -1 latest)"
+        )
+    if unknown := sorted(given.keys() - there):
+        raise UsageError(f"offsets or timestamps name {', '.join(map(str, unknown))}, which is not read; leave it out")

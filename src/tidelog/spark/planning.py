@@ -1,0 +1,108 @@
+"""A streaming query's plan, kept by the driver between triggers: where it starts, how far each micro-batch goes.
+
+Rules:
+- What is decided from offsets alone is in `admission.py`; here is what must be remembered: the last offsets seen, when
+  the last micro-batch began, the end that `bind` fixed, the ids of topics.
+- `begin` depends on its arguments and on what lies in the topics, so that a micro-batch that is planned again, also
+  after a restart, has the same ranges.
+- Offsets that are gone are data loss: an error, or a warning with `fail_on_data_loss` false.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from tidelog.client.admin import groups
+from tidelog.client.metadata import TopicPartition
+from tidelog.errors import DataLoss, TidelogError
+from tidelog.spark.admission import share_out, waits_for_more
+from tidelog.spark.discovery import Discovery
+from tidelog.spark.offsets import Offsets
+from tidelog.spark.options import SourceOptions
+from tidelog.spark.reading import warn_of_loss
+
+LOOKS_AT_LATEST = 3  # a broker that has just become leader may say an old end
+LOOK_AGAIN_S = 0.2
+
+
+class Planner:
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+        self.discovery = Discovery(options)
+        self.latest: Offsets = {}
+        self._bound: bool = False
+        self._target: Offsets | None = None
+        self._last_trigger: float | None = None
+
+    def close(self) -> None:
+        self.discovery.close()
+
+    def initial(self) -> Offsets:
+        return self.discovery.resolve(self.options.starting)
+
+    def bind(self) -> None:
+        self._bound = True
+
+    def end(self, start: Offsets, most: int | None, *, everything: bool, now: float) -> Offsets:
+        """How far the micro-batch that starts there goes."""
+        self.latest = latest = self._look(start)
+        begin = start | self._beginnings(start, latest)
+        if everything:
+            return latest
+        least = None if self._bound else self.options.min_offsets
+        if least is not None:
+            waited = (now - self._last_trigger) * 1000 if self._last_trigger is not None else float("inf")
+            if waits_for_more(least, begin, latest, waited_ms=waited, at_most_ms=self.options.max_delay_ms):
+                return start
+            self._last_trigger = now
+        return latest if most is None else share_out(most, begin, latest)
+
+    def _look(self, start: Offsets) -> Offsets:
+        if self._target is not None:
+            return self._target
+        latest = self.discovery.latest()
+        for _ in range(LOOKS_AT_LATEST - 1):
+            if all(start.get(at, 0) <= end for at, end in latest.items()):
+                break
+            time.sleep(LOOK_AGAIN_S)
+            latest = self.discovery.latest()
+        if self._bound:
+            self._target = latest
+        return latest
+
+    def _beginnings(self, start: Offsets, end: Mapping[TopicPartition, int]) -> Offsets:
+        """Where new partitions begin; their end where they were deleted in the meantime."""
+        new = [at for at in end if at not in start]
+        found = self.discovery.earliest(new)
+        return {at: found.get(at, end[at]) for at in new}
+
+    def begin(self, start: Offsets, end: Offsets) -> Offsets:
+        """Where each partition of a micro-batch begins, after a look at what is missing."""
+        if gone := sorted(start.keys() - end.keys()):
+            self._lose(f"{', '.join(map(str, gone))} {'are' if len(gone) > 1 else 'is'} gone")
+        new = self._beginnings(start, end)
+        for at, offset in new.items():
+            if offset > 0:
+                self._lose(f"{at} is new to this query and begins at {offset}, not at 0")
+        for at, offset in start.items():
+            if offset > end.get(at, offset):
+                made_anew = "the topic was truncated, or deleted and made anew"
+                self._lose(f"{at} ends at {end[at]} where the query had read up to {offset}; {made_anew}")
+        return start | new
+
+    def _lose(self, gone: str) -> None:
+        if self.options.fail_on_data_loss:
+            raise DataLoss(f"{gone}; data may be lost: set failOnDataLoss to false to go on without it")
+        warn_of_loss(gone)
+
+    def report(self, end: Offsets) -> None:
+        """As a group, if the query has one: lag exporters see it. The checkpoint counts, so a fault is only said."""
+        if self.options.group is None:
+            return
+        try:
+            groups.commit(self.discovery.cluster, self.options.group, end)
+        except TidelogError as error:
+            import logging
+
+            logging.getLogger(__name__).warning("offsets were not reported as group %s: %s", self.options.group, error)

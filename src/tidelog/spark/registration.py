@@ -1,0 +1,41 @@
+"""How Spark gets to know `format("tidelog")`: by `register(spark)`, or by itself, since it imports packages
+`pyspark_*`.
+
+PySpark before 4.2 has no admission control for Python sources: a query over a long topic would be one giant
+micro-batch, and Trigger.AvailableNow too. So it is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FORMAT = "tidelog"
+OLDEST = (4, 2)
+
+
+def register(spark: SparkSession) -> None:
+    """Makes `format("tidelog")` known to this session. Only needed where packages are not looked through."""
+    import pyspark
+
+    if reason := refusal(pyspark.__version__):
+        raise ConfigError(reason)
+    from tidelog.spark.source import TidelogSource
+
+    spark.dataSource.register(TidelogSource)
+
+
+def refusal(version: str) -> str | None:
+    """Why this version of PySpark will not do, or None."""
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if numbers >= OLDEST:
+        return None
+    oldest = ".".join(map(str, OLDEST))
+    return (
+        f"PySpark {version} has no admission control for Python sources, without which a backlog is one micro-batch;"
+        f" install pyspark>={oldest}"
+    )

@@ -1,0 +1,171 @@
+"""What Spark calls: `format("tidelog")` for reads and writes, in batch and in streams. Thin shells.
+
+Where it runs:
+- `TidelogSource` in short-lived processes, whenever Spark looks at the format's schema or makes a reader or a writer;
+- `TopicStream` in one process of the driver for as long as the query runs: it plans;
+- `read` in Python workers of the executors, from a copy that Spark pickled: it holds options and no connection.
+
+States of a `TopicStream`: planning (each trigger looks for the latest offsets), and, after
+`prepareForTriggerAvailableNow`, bound: the latest offsets of the first trigger are the end of the query.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from tidelog.errors import UsageError
+from tidelog.spark.arrow_rows import COLUMNS, WITH_HEADERS
+from tidelog.spark.discovery import Discovery
+from tidelog.spark.offsets import from_json, to_json
+from tidelog.spark.options import SourceOptions, read_options
+from tidelog.spark.planning import Planner
+from tidelog.spark.ranges import OffsetRange, cut
+from tidelog.spark.reading import Reading, read_range
+from tidelog.spark.registration import FORMAT
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
+    from pyspark.sql.types import StructType
+
+SINK = "tidelog.spark.sink"  # loaded by those who write
+TYPES = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+}
+
+
+class TidelogSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        headers = self.options.get("includeHeaders", "false").strip().lower() == "true"
+        return ", ".join(f"{name} {TYPES[name]}" for name in (WITH_HEADERS if headers else COLUMNS))
+
+    def reader(self, schema: StructType) -> TopicReader:
+        options = read_options(self.options, streaming=False)
+        return TopicReader(options, columns_of(schema, options))
+
+    def streamReader(self, schema: StructType) -> TopicStream:
+        options = read_options(self.options, streaming=True)
+        return TopicStream(options, columns_of(schema, options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        made: DataSourceWriter = import_module(SINK).TopicWriter(self.options, schema, overwrite)
+        return made
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        made: DataSourceStreamWriter = import_module(SINK).TopicStreamWriter(self.options, schema, overwrite)
+        return made
+
+
+def columns_of(schema: StructType, options: SourceOptions) -> tuple[str, ...]:
+    """The columns to read: all, or those that the user's own schema names, which is less to carry over to Spark."""
+    known = WITH_HEADERS if options.headers else COLUMNS
+    for field in schema.fields:
+        kind = field.dataType.simpleString()
+        if field.name not in known or kind != TYPES[field.name]:
+            has = ", ".join(f"{name} {TYPES[name]}" for name in known)
+            raise UsageError(f"column {field.name} {kind} is not of this source; it has {has}")
+    return tuple(schema.fieldNames())
+
+
+class TopicReader(DataSourceReader):
+    """Everything between two boundaries."""
+
+    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+        self.options = options
+        self.reading = reading_of(options, columns)
+
+    def partitions(self) -> list[InputPartition]:
+        discovery = Discovery(self.options)
+        try:
+            start, end = discovery.resolve(self.options.starting), discovery.resolve(self.options.ending)
+        finally:
+            discovery.close()
+        for at, offset in start.items():
+            if offset > end.get(at, offset):
+                raise UsageError(f"{at} starts at {offset} and ends at {end[at]}; it is to start before its end")
+        return planned(start, end, self.options)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_partition(self.reading, partition)
+
+
+class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Spark reads the offsets that its methods take and return as JSON, in the Kafka connector's form."""
+
+    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+        self.options = options
+        self.reading = reading_of(options, columns)
+        self._planner: Planner | None = None
+
+    @property
+    def planner(self) -> Planner:
+        """Made where it is used: what Spark pickles for its workers has none."""
+        if self._planner is None:
+            self._planner = Planner(self.options)
+        return self._planner
+
+    def initialOffset(self) -> dict[str, Any]:
+        return to_json(self.planner.initial())
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        most = self.options.max_offsets
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.planner.bind()
+
+    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        begin = from_json(start)
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        end = self.planner.end(begin, most, everything=isinstance(limit, ReadAllAvailable), now=time.monotonic())
+        # Spark compares text: where nothing is new, it gets back what it gave.
+        return dict(start) if end == begin else to_json(end)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return to_json(self.planner.latest) or None
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
+        begin, until = from_json(start), from_json(end)
+        return planned(self.planner.begin(begin, until), until, self.options)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_partition(self.reading, partition)
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        self.planner.report(from_json(end))
+
+    def stop(self) -> None:
+        if self._planner is not None:
+            self._planner.close()
+
+
+def reading_of(options: SourceOptions, columns: tuple[str, ...]) -> Reading:
+    return Reading(options.reach, columns, options.fail_on_data_loss, options.poll_timeout_ms)
+
+
+def planned(start: Mapping[Any, int], end: Mapping[Any, int], options: SourceOptions) -> list[InputPartition]:
+    ranges = cut(start, end, min_partitions=options.min_partitions, max_records=options.max_records)
+    return [InputPartition(one) for one in ranges]
+
+
+def read_partition(reading: Reading, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """Spark plans one partition of None where a batch read has none."""
+    wanted: OffsetRange | None = partition.value
+    return iter(()) if wanted is None else read_range(reading, wanted)
