@@ -40,11 +40,6 @@ def work(consumer: Consumer, seen: Counter, name: str) -> None:
 with tidelog.Broker() as broker:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic("jobs", num_partitions=4)])["jobs"].result()
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
-    for number in range(COUNT):
-        producer.produce("jobs", f"job {number}", partition=number % 4)
-    producer.flush()
-
     seen: Counter = Counter()
     first, second, audit = (member(broker.bootstrap, group) for group in ("workers", "workers", "audit"))
     while not first.assignment() or not second.assignment():
@@ -52,8 +47,16 @@ with tidelog.Broker() as broker:
         work(second, seen, "workers")
     print(f"shared: {len(first.assignment())} + {len(second.assignment())} partitions")
 
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(COUNT):
+        producer.produce("jobs", f"job {number}", partition=number % 4)
+    producer.flush()
+    for _ in range(5):
+        work(first, seen, "workers")
+        work(second, seen, "workers")
+
     first.close()
-    while sum(name == "workers" for name, _ in seen) < COUNT or sum(name == "audit" for name, _ in seen) < COUNT:
+    while len(seen) < 2 * COUNT or len(second.assignment()) < 4:
         work(second, seen, "workers")
         work(audit, seen, "audit")
     print(f"after one left: {len(second.assignment())} partitions")

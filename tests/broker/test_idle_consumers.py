@@ -8,7 +8,7 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from raw import RawConnection, batch_of, produce
@@ -104,8 +104,9 @@ def switches(pid: int) -> int:
     """How often its threads have gone to sleep."""
     total = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
-        status = (task / "status").read_text()
-        total += int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended since
+            status = (task / "status").read_text()
+            total += int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
     return total
 
 

