@@ -15,6 +15,8 @@ say by which user a certificate was shown (`certified`), and names the user itse
 
 Rules:
 - Credentials are in no log line, no error and no repr.
+- Whose credentials were right of late (`proven`) has threads of his own. All others share some, so that neither who
+  guesses passwords nor who uses somebody's name keeps that one waiting.
 - In front of a broker without authentication everybody is the same user, and only this machine gets in (`server.py`).
 """
 
@@ -30,7 +32,7 @@ from typing import NamedTuple
 
 from tidelog.client.cluster import Cluster
 from tidelog.errors import BrokerError
-from tidelog.gateway.limits import CLUSTER_AGE_MAX_S, CLUSTER_IDLE_S, CLUSTERS_MAX
+from tidelog.gateway.limits import CLUSTER_AGE_MAX_S, CLUSTER_IDLE_S, CLUSTERS_MAX, PROVEN_MAX
 from tidelog.gateway.route import Refusal
 from tidelog.wire.error_code import ErrorCode
 
@@ -108,7 +110,23 @@ class Clusters:
     def __init__(self, connect: Callable[[Credentials | None], Cluster]) -> None:
         self._connect = connect
         self._idle: dict[Credentials | None, list[_Kept]] = {}
+        self._proven: dict[Credentials, float] = {}
         self._lock = Lock()
+
+    def proven(self, credentials: Credentials) -> bool:
+        """Whether the broker let them in, not longer ago than a connection is kept."""
+        since = self._proven.get(credentials)
+        return since is not None and time.monotonic() - since < CLUSTER_AGE_MAX_S
+
+    def _note(self, credentials: Credentials | None, *, right: bool) -> None:
+        if credentials is None:
+            return
+        with self._lock:
+            self._proven.pop(credentials, None)
+            if right:
+                self._proven[credentials] = time.monotonic()
+            if len(self._proven) > PROVEN_MAX:
+                del self._proven[next(iter(self._proven))]
 
     @contextmanager
     def lease(self, credentials: Credentials | None) -> Iterator[Cluster]:
@@ -126,7 +144,10 @@ class Clusters:
             kept = _Kept(self._connect(credentials), now, now)
         try:
             yield kept.cluster
+            self._note(credentials, right=True)
         except BaseException as error:
+            if isinstance(error, BrokerError):
+                self._note(credentials, right=error.code not in LOGIN_REFUSED)
             if isinstance(error, BrokerError) and error.code in LOGIN_REFUSED:
                 kept.cluster.close()
                 kept = None

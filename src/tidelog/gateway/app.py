@@ -81,7 +81,7 @@ class App:
         credentials = self._credentials(request.scope)
         request.scope["tidelog.user"] = _user(credentials)
         if credentials is None and self._gateway.login and not route.open:
-            raise Refusal(401, "the broker wants a login; send a user of its own by Basic", headers=CHALLENGE)
+            raise Refusal(401, "the broker wants a login; send a user of its own by Basic, or a token by Bearer", headers=CHALLENGE)
         _check_content_type(route, headers)
         path = {name: guard.segment(value) for name, value in request.path_params.items()}
         query = dict(request.query_params)
@@ -106,7 +106,8 @@ class App:
     async def _work(self, route: Route, call: Call) -> Answer | Stream:
         if route.inline:
             return route.handle(call)
-        return await self._workers.run(_user(call.credentials), partial(route.handle, call), route.within_s)
+        shares = self._gateway.shares_with(call.credentials)
+        return await self._workers.run(shares, partial(route.handle, call), route.within_s)
 
     async def _read(self, request: Request, route: Route, headers: Mapping[str, str]) -> bytes:
         """The body, which counts in `_body_bytes` from here on."""

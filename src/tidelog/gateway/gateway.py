@@ -17,6 +17,7 @@ from tidelog.gateway.limits import BROKER_TIMEOUT_S
 from tidelog.gateway.route import Refusal, Route
 
 CLIENT_ID = "tidelog-gateway"
+NOBODY, STRANGERS = "", "\0"  # neither is the name of a user
 
 
 class Closable(Protocol):
@@ -57,8 +58,14 @@ class Gateway:
     def cluster(self, credentials: Credentials | None) -> AbstractContextManager[Cluster]:
         """A client of the broker, logged in with these credentials; for one thread, until the end of `with`."""
         if self.login and credentials is None:
-            raise Refusal(401, "the broker wants a login; send a user of its own by Basic", headers=CHALLENGE)
+            raise Refusal(401, "the broker wants a login; send a user of its own by Basic, or a token by Bearer", headers=CHALLENGE)
         return self._clusters.lease(credentials if self.login else None)
+
+    def shares_with(self, credentials: Credentials | None) -> str:
+        """Whose threads a request may take: its user's own once that has proven who it is, where that is asked."""
+        if credentials is None:
+            return NOBODY
+        return credentials.user if not self.login or self._clusters.proven(credentials) else STRANGERS
 
     @contextmanager
     def anonymous(self) -> Iterator[Connection]:

@@ -18,8 +18,10 @@ LINGER_S = 1.0
 # All of them.
 CONNECTIONS_MAX = 1_000
 KEEP_ALIVE_S = 60
+EVICTED_AFTER_S = 1.0  # of waiting for its client, a connection may have to make place for another
 CALLS_MAX = 16  # threads that talk to the broker
-CALLS_PER_USER = 8  # of them: a slow user leaves some to others
+CALLS_PER_USER = 8  # of them: a slow user leaves some to others; all who have not proven who they are are one
+PROVEN_MAX = 1_000  # users of whom it is remembered that they were let in
 CALLS_WAITING_MAX = 256  # requests that wait for one of them
 BODIES_MAX_BYTES = 64 << 20  # of all requests that are being received or worked on
 STOP_WITHIN_S = 5

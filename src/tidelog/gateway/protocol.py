@@ -7,6 +7,11 @@ called about once a second by `server`, ends both:
     answering            `cycle` runs; the app has its own limits
     sending              bytes lie in the transport and become SENT_BYTES fewer                     SENT_WITHIN_S
     idle                 between requests; uvicorn's own timer                                      KEEP_ALIVE_S
+
+When all CONNECTIONS_MAX places are taken and one more comes, the connection that has waited for its client the longest
+goes, and at least EVICTED_AFTER_S: first of those that are idle, then of those whose head and last of those whose body
+does not come on. So whoever opens connections and says nothing keeps nobody out. Where all are busy, the newcomer is
+told so.
 """
 
 from __future__ import annotations
@@ -20,7 +25,14 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from tidelog.gateway.limits import CONNECTIONS_MAX, HEAD_MAX_BYTES, HEAD_WITHIN_S, SENT_BYTES, SENT_WITHIN_S
+from tidelog.gateway.limits import (
+    CONNECTIONS_MAX,
+    EVICTED_AFTER_S,
+    HEAD_MAX_BYTES,
+    HEAD_WITHIN_S,
+    SENT_BYTES,
+    SENT_WITHIN_S,
+)
 
 PHRASES = {
     400: "Bad Request",
@@ -31,6 +43,9 @@ PHRASES = {
 }
 
 
+# What a connection waits for, in the order in which they go.
+IDLE, HEAD, BODY, BUSY = range(4)
+
 SUBJECT = "tidelog.subject"
 """In the state of a request: the subject of the certificate that its client has shown, if any."""
 
@@ -39,6 +54,7 @@ class Connection(H11Protocol):
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self._head_since: float | None = self.loop.time()
+        self._idle_since = self._request_since = self.loop.time()
         self._sending_since = 0.0
         self._unsent = 0
 
@@ -47,7 +63,7 @@ class Connection(H11Protocol):
         certificate = transport.get_extra_info("peercert")
         if certificate:
             self.app_state = {**self.app_state, SUBJECT: certificate["subject"]}
-        if len(self.connections) > CONNECTIONS_MAX:
+        if len(self.connections) > CONNECTIONS_MAX and not self._make_place():
             self._end(503, f"{CONNECTIONS_MAX} connections are open; close some, or try again")
 
     def data_received(self, data: bytes) -> None:
@@ -59,6 +75,28 @@ class Connection(H11Protocol):
         super().data_received(data)
         if self.cycle is not before:
             self._head_since = None
+            self._request_since = self.loop.time()
+
+    def on_response_complete(self) -> None:
+        self._idle_since = self.loop.time()
+        super().on_response_complete()
+
+    def _make_place(self) -> bool:
+        """For this one; False when there is none to be had."""
+        others = [one for one in self.connections if isinstance(one, Connection) and not one.transport.is_closing()]
+        waiting = min((one.waits() for one in others if one is not self), key=lambda found: found[:2], default=None)
+        if waiting is None or waiting[0] == BUSY or self.loop.time() - waiting[1] < EVICTED_AFTER_S:
+            return False
+        waiting[2].transport.close()
+        return True
+
+    def waits(self) -> tuple[int, float, Connection]:
+        """For what of its client's, and since when."""
+        if not self._between_requests():
+            return (BODY if self.cycle.more_body else BUSY), self._request_since, self
+        if self._head_since is not None:
+            return HEAD, self._head_since, self
+        return IDLE, self._idle_since, self
 
     def sweep(self, now: float) -> None:
         if self._head_since is not None and self._between_requests() and now - self._head_since > HEAD_WITHIN_S:
