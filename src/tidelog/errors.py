@@ -4,6 +4,7 @@
     ├── UsageError                 the caller's: a wrong option, name or value
     │   ├── ConfigError            a setting that is unknown, malformed or refused
     │   ├── InvalidSchema          a text that is no schema, or one that is larger than a limit
+    │   ├── LostCheckpoint         a query whose sink was written by another query
     │   └── OffsetOutOfRange       an offset that a partition does not have (`start`, `end`)
     ├── PeerError                  the other side's: bytes or answers that break the protocol
     │   ├── MalformedBatch         bytes that are not a record batch
@@ -14,7 +15,11 @@
     │   ├── OutsideTransaction     a producer with an open transaction wrote a batch that is not part of it
     │   ├── MalformedMessage       bytes that are not a request or a response
     │   │   └── FrameTooLarge      a frame that says it is larger than the limit
+    │   ├── MalformedMark          a mark of a sink that is newer than this version, or none at all
     │   ├── BrokerError            the broker answered with an error code (`code`)
+    │   │   └── ProducerFenced     a transactional id whose owner is another one by now
+    │   ├── AbortOnly              a transaction that lost something: it can be aborted, not committed
+    │   ├── OutcomeUnknown         a transaction that was to be committed, and is or is not
     │   ├── DataLoss               offsets that a query was to read are gone
     │   └── Disconnected           the connection ended or could not be made
     ├── ListenError                the machine's: an address that is taken, or not its own
@@ -45,6 +50,10 @@ class ConfigError(UsageError):
 
 
 class InvalidSchema(UsageError):
+    pass
+
+
+class LostCheckpoint(UsageError):
     pass
 
 
@@ -93,12 +102,28 @@ class FrameTooLarge(MalformedMessage):
     pass
 
 
+class MalformedMark(PeerError):
+    pass
+
+
 class BrokerError(PeerError):
     """`code` is Kafka's number; its name and meaning are in `tidelog.wire.error_code`."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+class ProducerFenced(BrokerError):
+    pass
+
+
+class AbortOnly(PeerError):
+    """The cause (`__cause__`) says what was lost."""
+
+
+class OutcomeUnknown(PeerError):
+    pass
 
 
 class DataLoss(PeerError):

@@ -266,7 +266,7 @@ class Broker:
         """Why a client may not write to a topic, as an error code and a sentence."""
         if acks not in ACKS:
             return ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks} is not one of 0, 1 and -1 (all)"
-        if self.topics.by_name[name].internal:
+        if self.topics.by_name[name].own:
             return ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker alone"
         return None
 
@@ -399,7 +399,7 @@ class Broker:
         return self._partitions.open(topic, index, self._topic_config(topic))
 
     def _topic_config(self, topic: Topic) -> TopicConfig:
-        if topic.internal:
+        if topic.own:
             return OWN_CONFIGS.get(topic.name, INTERNAL_CONFIG)
         config = self._topic_configs.get(topic.name)
         if config is None:

@@ -121,7 +121,7 @@ def _alter_topic(state: Topics, alteration: Alteration, config: BrokerConfig) ->
     topic = state.by_name.get(alteration.name)
     if topic is None:
         raise _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {alteration.name}")
-    if topic.internal:
+    if topic.own:
         message = f"topic {topic.name} cannot be altered; it is the broker's own"
         raise _Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
     values = broker_values(state, config)

@@ -18,7 +18,7 @@ from tidelog.wire.api import request_class
 from tidelog.wire.codec import decode
 
 if TYPE_CHECKING:
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 
 class Entry(NamedTuple):
@@ -80,6 +80,7 @@ APIS: dict[int, Entry] = {
 }
 
 PRODUCE = 0
+FETCH = 1
 API_VERSIONS = 18
 
 Handler = Callable[[Any, Any, "Call"], Any]

@@ -15,7 +15,7 @@ from tidelog.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 NO_LEADER = -1
 UNKNOWN_EPOCH = -1

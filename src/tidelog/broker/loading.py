@@ -19,7 +19,7 @@ from tidelog.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 AT_ONCE = 4  # threads that load the partitions of one request
 

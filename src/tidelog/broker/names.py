@@ -4,9 +4,10 @@ The rules are Kafka's: 1 to 249 of the characters a-z A-Z 0-9 . _ -, and neither
 only in "." and "_" collide, because Kafka makes names of metrics from them with one for the other; the second is
 refused.
 
-Names that begin with `__tidelog.` are the broker's: clients may read such a topic by its name, and neither create,
-alter, delete nor write it. They are left out where a client asks for all topics, so that who reads everything does not
-read the broker's notes.
+Names that begin with `__tidelog.` are internal: they are left out where a client asks for all topics, so that who
+reads everything does not read notes. Two kinds of them are clients' (`CLIENT_PREFIXES`: the marks of sinks, and what a
+sink has staged) and are topics like any other in everything else. The rest are the broker's own: clients may read such
+a topic by its name, and neither create, alter, delete nor write it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 NAME_LENGTH_MAX = 249
 LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 INTERNAL_PREFIX = "__tidelog."
+CLIENT_PREFIXES = ("__tidelog.marks.", "__tidelog.staging.")
 
 
 def fault_of(name: str) -> str | None:
@@ -31,6 +33,11 @@ def fault_of(name: str) -> str | None:
 
 def is_internal(name: str) -> bool:
     return name.startswith(INTERNAL_PREFIX)
+
+
+def is_own(name: str) -> bool:
+    """Whether it is the broker's alone."""
+    return is_internal(name) and not name.startswith(CLIENT_PREFIXES)
 
 
 def collision_key(name: str) -> str:

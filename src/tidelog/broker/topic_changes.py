@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tidelog.broker.decision import Instant, NewRecord
-from tidelog.broker.names import collision_key, fault_of, is_internal
+from tidelog.broker.names import collision_key, fault_of, is_own
 from tidelog.broker.settings.configuring import check_topic
 from tidelog.broker.settings.setting import known, normal
 from tidelog.broker.settings.topic import TOPIC
@@ -123,7 +123,7 @@ def _fault_of_name(state: Topics, made: Mapping[str, Topic], name: str) -> Fault
         return Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, wrong)
     if name in state.by_name or name in made:
         return Fault(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} already exists")
-    if is_internal(name):
+    if is_own(name):
         return Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name} cannot be created; {OURS}")
     key = collision_key(name)
     other = state.colliding.get(key) or next((one for one in made if collision_key(one) == key), None)
@@ -215,7 +215,7 @@ def _fault_of_addition(state: Topics, addition: Addition, times: int, total: int
     topic = state.by_name.get(name)
     if topic is None:
         return Fault(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
-    if topic.internal:
+    if topic.own:
         return Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name} cannot be changed; it is the broker's own")
     if count <= topic.partitions:
         message = (
@@ -280,6 +280,6 @@ def _fault_of_deletion(
         return Fault(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {deletion.name}")
     if times[topic.name] > 1:
         return Fault(ErrorCode.INVALID_REQUEST, f"topic {topic.name} {TWICE}")
-    if topic.internal:
+    if topic.own:
         return Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {topic.name} cannot be deleted; it is the broker's own")
     return None

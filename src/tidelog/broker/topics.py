@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from tidelog.broker import producer_ids
 from tidelog.broker.decision import NewRecord
-from tidelog.broker.names import collision_key, is_internal
+from tidelog.broker.names import collision_key, is_internal, is_own
 from tidelog.broker.producer_ids import ProducerIds
 from tidelog.errors import DataFolderError
 
@@ -50,6 +50,10 @@ class Topic(NamedTuple):
     @property
     def internal(self) -> bool:
         return is_internal(self.name)
+
+    @property
+    def own(self) -> bool:
+        return is_own(self.name)
 
 
 # An id has sixteen bytes: so the first sixteen characters of their names are their ids.
@@ -84,7 +88,7 @@ class Topics:
         return topic.name if topic is not None else None
 
     def visible(self) -> list[Topic]:
-        """All topics but the broker's own, by name: what a client sees that asks for all."""
+        """All topics but the internal ones, by name: what a client sees that asks for all."""
         return [self.by_name[name] for name in sorted(self.by_name) if not is_internal(name)]
 
     def altered(self, resource: int, name: str) -> Mapping[str, str]:
@@ -152,7 +156,7 @@ def apply(state: Topics, key: bytes, value: bytes | None) -> Change:
 def to_records(state: Topics) -> Iterator[NewRecord]:
     """The records whose fold is this state again."""
     for topic in state.by_name.values():
-        if not topic.internal:
+        if not topic.own:
             yield topic_record(topic)
     for (resource, name), configs in state.configs.items():
         yield configs_record(resource, name, configs)

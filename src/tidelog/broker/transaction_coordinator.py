@@ -37,7 +37,7 @@ from tidelog.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
     from tidelog.broker.partition import Partition
 
 SETTLE_S = 5.0

@@ -22,7 +22,7 @@ from tidelog.wire.messages.produce import ProduceRequest
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 ABORTABLE_SINCE = 11
 JOINS_SINCE = 12

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.broker.decision import Instant
-from tidelog.broker.names import is_internal
+from tidelog.broker.names import is_own
 from tidelog.broker.slow_consumers import (
     LOST,
     Episode,
@@ -125,7 +125,7 @@ class Watch:
         offsets = self._broker.groups.offsets
         for group in list(offsets):
             for (topic, index), committed in list(offsets.get(group, {}).items()):
-                if not is_internal(topic):  # the broker cuts its own as it likes
+                if not is_own(topic):  # the broker cuts its own as it likes
                     yield Place(group, topic, index), committed.offset
 
     def _gather(self, now: Instant) -> list[Look]:

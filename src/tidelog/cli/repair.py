@@ -155,7 +155,7 @@ class StoppedBroker:
 
         name = partition_name(topic.topic_id, index)
         if name not in self._logs:
-            config = INTERNAL_CONFIG if topic.internal else topic_config(topic.configs, NO_VALUES)
+            config = INTERNAL_CONFIG if topic.own else topic_config(topic.configs, NO_VALUES)
             path = self._folder.partition(topic.topic_id, index)
             clean = self._marks.pop(name, None)
             self._logs[name] = Log.open(path, self._files, config.log, self._committer, clean=clean)

@@ -52,6 +52,7 @@ class Connection:
         self.timeout_s = timeout_s
         self.offered: dict[int, range] = {}
         self.features: dict[str, int] = {}
+        self.finalized: dict[str, int] = {}
         self.closed = False
         self._transport = transport
         self._correlation_id = 0
@@ -224,6 +225,7 @@ class Connection:
         check(answer.error_code, f"ApiVersions at {self.address}")
         self.offered = {key.api_key: range(key.min_version, key.max_version + 1) for key in answer.api_keys}
         self.features = {feature.name: feature.max_version for feature in answer.supported_features}
+        self.finalized = {feature.name: feature.max_version_level for feature in answer.finalized_features}
 
     def _api_versions(self, version: int) -> ApiVersionsResponse:
         request = ApiVersionsRequest()

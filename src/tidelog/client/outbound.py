@@ -13,6 +13,8 @@ Rules:
   After a gap (a batch failed for good, or the broker forgot the producer) a new producer id is had, and what is known
   not to be written is stamped anew. A batch of unknown outcome is never stamped anew: it would be written twice.
 - Without idempotence a batch of unknown outcome is not sent again: only the caller knows whether twice is worse.
+- In a transaction (`membership`) the producer id and epoch are given, and no others are had: after a gap everything
+  that is left fails, and so does what comes after it, for the transaction can only be aborted.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from typing import NamedTuple
 from tidelog.client.backoff import waits
 from tidelog.client.cluster import UNKNOWN_TOPIC, UNKNOWN_TOPIC_TRIES, Cluster
 from tidelog.client.connection import Connection, Sent
+from tidelog.client.identity import Membership, ProducerIdentity, refusal_of
 from tidelog.client.metadata import TopicPartition, by_topic
 from tidelog.client.refusal import check, may_pass, refused
 from tidelog.client.size_limits import ASK_FROM_BYTES, SizeLimits
@@ -43,6 +46,7 @@ from tidelog.wire.messages.produce import (
 MAX_IN_FLIGHT = 5  # requests a leader; brokers remember the last five batches of a producer
 MAX_REQUEST_BYTES = 16 << 20
 BY_NAME = 12  # the last version of Produce that has topics by name
+NAMED_BEFORE = 11  # the last version of Produce that does not make a partition part of a transaction
 SEQUENCES = 1 << 31  # then they begin at 0 again
 
 WRITTEN = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
@@ -95,10 +99,12 @@ class Flight(NamedTuple):
 
 
 class Outbound:
-    def __init__(self, cluster: Cluster, *, acks: int, idempotent: bool) -> None:
+    def __init__(self, cluster: Cluster, *, acks: int, idempotent: bool, membership: Membership | None = None) -> None:
+        """`membership` needs acks=-1 and idempotence."""
         self.cluster = cluster
         self.acks = acks
         self.idempotent = idempotent
+        self.membership = membership
         self.failed: list[Batch] = []
         self._flights: deque[Flight] = deque()
         self._again: list[Batch] = []
@@ -109,12 +115,27 @@ class Outbound:
         self._begun: set[TopicPartition] = set()
         self._gap = False
         self._limits = SizeLimits(cluster)
+        if membership is not None:
+            self.adopt(membership.identity)
+
+    def adopt(self, identity: ProducerIdentity) -> None:
+        """What is launched from now on is of this producer id and epoch; sequences begin anew. Nothing is under way."""
+        self._producer_id, self._producer_epoch = identity.producer_id, identity.producer_epoch
+        self._sequences.clear()
+        self._begun.clear()
+
+    @property
+    def has_written(self) -> bool:
+        """Whether anything has been stamped with the present producer id and epoch."""
+        return bool(self._sequences)
 
     def launch(self, batches: Iterable[Batch]) -> None:
         """Sends them; waits only where a leader has its fill of requests."""
+        if self.membership is not None:
+            self.membership.check_open()
         if self._again or self._gap:
             self.settle()
-        fresh = [batch for batch in batches if not self._is_too_large(batch)]
+        fresh = [batch for batch in batches if not (self._is_lost(batch) or self._is_too_large(batch))]
         for batch in fresh:
             batch.number = self._numbers
             self._numbers += 1
@@ -130,7 +151,30 @@ class Outbound:
             batch.error = self._limits.exceeded(batch.at, len(batch.data), batch.count)
             if batch.error is not None:
                 self.failed.append(batch)
+                if self.membership is not None:
+                    self.membership.lose(batch.error)
         return batch.error is not None
+
+    def _is_lost(self, batch: Batch) -> bool:
+        """With a transaction that can only be aborted."""
+        if self.membership is None or self.membership.lost is None:
+            return False
+        batch.error = self.membership.abort_only()
+        self.failed.append(batch)
+        return True
+
+    def drop(self) -> None:
+        """Waits for what is in flight and sends nothing again: the transaction is to be aborted, or is another's."""
+        while self._flights:
+            self._land()
+        self._give_up(self._again)
+        self.failed = []
+
+    def _give_up(self, batches: list[Batch]) -> None:
+        for batch in batches:
+            self._fail(batch, batch.error or refused(ErrorCode.REQUEST_TIMED_OUT, f"a batch for {batch.at}"))
+        self._again = []
+        self._gap = False
 
     def settle(self) -> None:
         """Returns when every batch is acked or failed."""
@@ -141,6 +185,9 @@ class Outbound:
             again = self._in_time(sorted(self._again, key=lambda batch: batch.number))
             self._again = []
             doubtful = [batch for batch in again if batch.doubtful]
+            if self._gap and self.membership is not None:
+                self._give_up(again)
+                return
             if self._gap and not doubtful:
                 self._renew(again)
             if not again:
@@ -162,6 +209,8 @@ class Outbound:
         batch.error = error
         self.failed.append(batch)
         self._gap = self.idempotent
+        if self.membership is not None:
+            self.membership.lose(error)
 
     def _send(self, batches: list[Batch]) -> None:
         for wave in waves(batches):
@@ -173,9 +222,24 @@ class Outbound:
                     self._trouble(batch, error)
                 else:
                     led.setdefault(leader, []).append(batch)
+            if not self._named(led):
+                continue
             for leader, together in led.items():
                 for portion in portions(together):
                     self._depart(leader, {batch.at: batch for batch in portion})
+
+    def _named(self, led: dict[int, list[Batch]]) -> bool:
+        """Whether these batches' partitions are in the transaction, where there is one."""
+        if self.membership is None:
+            return True
+        batches = [batch for together in led.values() for batch in together]
+        try:
+            self.membership.name(self.cluster, [batch.at for batch in batches])
+        except PeerError as error:
+            for batch in batches:
+                self._trouble(batch, error)
+            return False
+        return True
 
     def _depart(self, leader: int, batches: dict[TopicPartition, Batch]) -> None:
         while self._must_wait(leader, batches):
@@ -214,8 +278,12 @@ class Outbound:
     ) -> tuple[ProduceRequest, dict[bytes, str], int]:
         topics = {name: self.cluster.topic(name) for name in by_topic(batches)}
         by_id = all(topic.has_id for topic in topics.values())
-        version = connection.version_of(ProduceRequest, highest=None if by_id else BY_NAME)
+        highest = None if by_id else BY_NAME
         request = ProduceRequest(acks=self.acks, timeout_ms=int(self.cluster.timeout_s * 1000))
+        if self.membership is not None:
+            request.transactional_id = self.membership.identity.transactional_id
+            highest = highest if self.membership.identity.joins_by_produce else NAMED_BEFORE
+        version = connection.version_of(ProduceRequest, highest=highest)
         for name, partitions in by_topic(batches).items():
             data = [PartitionProduceData(index=p, records=batches[TopicPartition(name, p)].data) for p in partitions]
             request.topic_data.append(TopicProduceData(name=name, topic_id=topics[name].topic_id, partition_data=data))
@@ -244,7 +312,11 @@ class Outbound:
             batch.error = None
             return
         said = result.error_message or next((one.batch_index_error_message for one in result.record_errors), None)
-        error = refused(result.error_code, f"a batch for {batch.at}", said)
+        what = f"a batch for {batch.at}"
+        if self.membership is None:
+            error = refused(result.error_code, what, said)
+        else:
+            error = refusal_of(result.error_code, what, self.membership.identity, said)
         if result.error_code == ErrorCode.MESSAGE_TOO_LARGE:
             error = self._limits.exceeded(batch.at, len(batch.data), batch.count) or error
         if result.error_code in IN_DOUBT:
@@ -296,7 +368,8 @@ class Outbound:
         for batch in batches:
             batch.base_sequence = self._sequences.get(batch.at, 0)
             self._sequences[batch.at] = (batch.base_sequence + batch.count) % SEQUENCES
-            restamp(batch.data, self._producer_id, self._producer_epoch, batch.base_sequence, False)
+            transactional = self.membership is not None
+            restamp(batch.data, self._producer_id, self._producer_epoch, batch.base_sequence, transactional)
 
 
 def waves(batches: Iterable[Batch]) -> list[list[Batch]]:

@@ -6,6 +6,7 @@ Rules:
 - A record with a key goes where Java's producer puts it (murmur2); one without goes to one partition until its batch is
   full, then to the next. Order within a partition is the order of `send`.
 - Idempotent unless told otherwise: a batch that was sent twice is written once (`outbound.py` has the whole story).
+- With a `membership` all of it is part of a transaction, which somebody else begins and ends (`transactions.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from tidelog.client.cluster import Cluster
+from tidelog.client.identity import Membership
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.outbound import Batch, Outbound
 from tidelog.errors import TidelogError, UsageError
@@ -79,14 +81,18 @@ class Producer:
         idempotent: bool | None = None,
         compression: str = "none",
         batch_bytes: int = BATCH_BYTES,
+        membership: Membership | None = None,
     ) -> None:
-        """Idempotence needs acks=-1 and is on by default there."""
-        if idempotent and acks != ACKS_ALL:
+        """Idempotence needs acks=-1 and is on by default there; a `membership` needs it."""
+        if (idempotent or membership is not None) and acks != ACKS_ALL:
             raise UsageError(f"acks={acks} cannot be idempotent; use acks=-1, or idempotent=False")
+        if idempotent is None or membership is not None:
+            idempotent = acks == ACKS_ALL
         self.cluster = cluster
         self.compression = compression
         self.batch_bytes = batch_bytes
-        self._outbound = Outbound(cluster, acks=acks, idempotent=acks == ACKS_ALL if idempotent is None else idempotent)
+        self._membership = membership
+        self._outbound = Outbound(cluster, acks=acks, idempotent=idempotent, membership=membership)
         self._gathered: dict[TopicPartition, Gathering] = {}
         self._partitions: dict[str, int] = {}
         self._sticky: dict[str, int] = {}
@@ -110,6 +116,8 @@ class Producer:
         timestamp: int | None = None,
     ) -> Delivery:
         """Into its partition's batch. `timestamp` is in milliseconds, now by default."""
+        if self._membership is not None:
+            self._membership.check_open()
         size = ROW_OVERHEAD + len(key or b"") + len(value or b"")
         size += sum(len(name) + len(data or b"") + 2 for name, data in headers)
         at = self._place(topic, key, partition)
@@ -150,6 +158,21 @@ class Producer:
             error = failed[0].error
             assert error is not None
             raise error
+
+    def discard(self) -> None:
+        """Forgets what was not sent, waits for what was: the transaction is not to be committed."""
+        self._gathered.clear()
+        self._sticky.clear()
+        self._outbound.drop()
+
+    def adopt(self, membership: Membership) -> None:
+        """A transaction's next producer id and epoch; nothing is under way."""
+        self._outbound.adopt(membership.identity)
+
+    @property
+    def has_written(self) -> bool:
+        """Whether anything was sent under the present producer id and epoch."""
+        return self._outbound.has_written
 
     def _launch(self, partitions: Iterable[TopicPartition]) -> None:
         batches = []

@@ -45,6 +45,7 @@ ADVICE = {
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "`tidelog transactions` lists what there is",
     ErrorCode.CONCURRENT_TRANSACTIONS: "its last transaction is still being ended; try again",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "ask for access to the transactional id",
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "ask for less, or raise transaction.max.timeout.ms of the broker",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "the group still reads the topic; stop its consumers first",
     ErrorCode.INVALID_RECORD: "the broker refused a record of it, for instance one without a key in a compacted topic",
     ErrorCode.INVALID_TIMESTAMP: "the record's time is too far from the broker's; see message.timestamp.*.max.ms",

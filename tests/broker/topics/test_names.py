@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proving import proves
-from tidelog.broker.names import LEGAL, NAME_LENGTH_MAX, collision_key, fault_of, is_internal
+from tidelog.broker.names import LEGAL, NAME_LENGTH_MAX, collision_key, fault_of, is_internal, is_own
 
 
 @proves("T1")
@@ -52,3 +52,12 @@ def test_names_collide_where_dots_and_underscores_make_the_only_difference() -> 
 def test_the_brokers_own_names_have_its_prefix() -> None:
     assert is_internal("__tidelog.topics")
     assert not is_internal("__consumer_offsets") and not is_internal("tidelog.x") and not is_internal("x__tidelog.")
+
+
+@proves("eo.2")
+def test_marks_and_what_is_staged_are_internal_and_clients() -> None:
+    theirs = ["__tidelog.marks.orders", "__tidelog.staging.orders"]
+    assert all(is_internal(name) and not is_own(name) for name in theirs)
+    ours = ["__tidelog.topics", "__tidelog.marks", "__tidelog.stagings.x", "__tidelog.anything"]
+    assert all(is_own(name) for name in ours)
+    assert not is_own("marks.orders")

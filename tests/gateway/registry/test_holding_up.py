@@ -14,7 +14,6 @@ import tidelog
 from proving import proves
 from tidelog.gateway.gateway import Gateway
 from tidelog.gateway.registry import changing
-
 from tidelog.gateway.registry.parsing import REFERENCES_DEEP
 from tidelog.gateway.registry.records import Record
 from tidelog.gateway.registry.registering import Decision, decide_register, read_proposal

@@ -33,7 +33,8 @@ from tidelog.broker.access.entities import applying
 from tidelog.broker.access.logins import MECHANISMS, Answer, Login, LoginRefused, Unverified
 from tidelog.broker.access.rules import guard
 from tidelog.broker.buffers import Buffer
-from tidelog.broker.connection import MAX_OTHER_BYTES, Call, Connection
+from tidelog.broker.call import Call
+from tidelog.broker.connection import MAX_OTHER_BYTES, Connection
 from tidelog.broker.dispatch import API_VERSIONS, PRODUCE
 from tidelog.broker.transport import is_gone
 from tidelog.errors import MalformedMessage

@@ -16,7 +16,7 @@ from tidelog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, Add
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 PRODUCER_FENCED_SINCE = 2
 

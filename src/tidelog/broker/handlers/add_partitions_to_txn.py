@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.names import is_internal
+from tidelog.broker.names import is_own
 from tidelog.broker.transaction_coordinator import Answer, fenced_code
 from tidelog.broker.transactions.adding import Writer, may_write
 from tidelog.broker.transactions.outcome import Outcome
@@ -29,7 +29,7 @@ from tidelog.wire.messages.add_partitions_to_txn import (
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 MANY_SINCE = 4
 PRODUCER_FENCED_SINCE = 2
@@ -97,7 +97,7 @@ def _add(broker: Broker, asked: AddPartitionsToTxnTransaction, number: int, answ
 
 def _place_error(broker: Broker, place: Place) -> int:
     name, index = place
-    if is_internal(name):
+    if is_own(name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     topic = broker.topics.by_name.get(name)
     known = topic is not None and 0 <= index < topic.partitions

@@ -25,7 +25,7 @@ from tidelog.wire.messages.alter_configs import (
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 
 def handle(broker: Broker, request: AlterConfigsRequest, call: Call) -> AlterConfigsResponse | None:

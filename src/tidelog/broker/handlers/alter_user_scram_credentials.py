@@ -24,7 +24,7 @@ from tidelog.wire.messages.alter_user_scram_credentials import (
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 
 def handle(

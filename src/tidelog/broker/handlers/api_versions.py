@@ -27,7 +27,7 @@ from tidelog.wire.messages.api_versions import (
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 # name -> level. Each is supported from 1 on: a minimum of 0 would have to be left out below v4.
 FEATURES = {"tidelog.version": 1, "transaction.version": 2}

@@ -14,7 +14,7 @@ from tidelog.wire.messages.consumer_group_describe import ConsumerGroupDescribeR
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 
 def handle(broker: Broker, request: ConsumerGroupDescribeRequest, call: Call) -> None:

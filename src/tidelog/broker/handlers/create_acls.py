@@ -19,7 +19,7 @@ from tidelog.wire.messages.create_acls import AclCreation, AclCreationResult, Cr
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 
 def handle(broker: Broker, request: CreateAclsRequest, call: Call) -> CreateAclsResponse | None:

@@ -24,7 +24,7 @@ from tidelog.wire.messages.create_partitions import (
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 
 def handle(broker: Broker, request: CreatePartitionsRequest, call: Call) -> CreatePartitionsResponse | None:

@@ -30,7 +30,7 @@ from tidelog.wire.messages.create_topics import (
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 ONE_REPLICA = 1
 

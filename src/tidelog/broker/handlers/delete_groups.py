@@ -13,7 +13,7 @@ from tidelog.wire.messages.delete_groups import DeleteGroupsRequest
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 
 def handle(broker: Broker, request: DeleteGroupsRequest, call: Call) -> None:

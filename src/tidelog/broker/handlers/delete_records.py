@@ -29,7 +29,7 @@ from tidelog.wire.messages.delete_records import (
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 HIGH_WATERMARK = -1
 NOTHING_DELETED = -1
@@ -110,7 +110,7 @@ def _delete(broker: Broker, deletion: _Deletion, finished: Callable[[], None]) -
 
 def _refused(broker: Broker, name: str) -> int:
     topic = broker.topics.by_name[name]
-    if topic.internal:
+    if topic.own:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     policy = topic_text(TOPIC["cleanup.policy"], topic.configs, broker_values(broker.topics, broker.config))
     return 0 if "delete" in (policy or "").split(",") else ErrorCode.POLICY_VIOLATION

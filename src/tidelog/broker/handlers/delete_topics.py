@@ -20,7 +20,7 @@ from tidelog.wire.messages.delete_topics import DeletableTopicResult, DeleteTopi
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 BY_ID_SINCE = 6
 DELETION_DISABLED_SINCE = 3

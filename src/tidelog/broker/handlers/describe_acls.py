@@ -21,7 +21,7 @@ from tidelog.wire.messages.describe_acls import (
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 NO_RULES = "access rules are off; authorizer.class.name turns them on"
 

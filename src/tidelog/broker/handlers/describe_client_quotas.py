@@ -26,7 +26,7 @@ from tidelog.wire.messages.describe_client_quotas import (
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 BY_NAME, BY_DEFAULT, ANY_NAME = 0, 1, 2
 IP = "ip"

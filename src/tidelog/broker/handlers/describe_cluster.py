@@ -17,7 +17,7 @@ from tidelog.wire.messages.describe_cluster import (
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 BROKERS = 1
 CONTROLLERS = 2

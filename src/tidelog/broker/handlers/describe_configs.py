@@ -47,7 +47,7 @@ from tidelog.wire.messages.describe_configs import (
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 CONFIG_TYPES = {BOOLEAN: 1, STRING: 2, INT: 3, SHORT: 4, LONG: 5, DOUBLE: 6, LIST: 7, PASSWORD: 9}
 
@@ -101,7 +101,7 @@ def _topic(broker: Broker, name: str) -> list[Shown] | Fault:
         return Fault(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
     values = broker_values(broker.topics, broker.config)
     shown = [setting for setting in TOPIC.values() if not setting.hidden or setting.key in topic.configs]
-    return [Shown(describe_topic(setting, topic.configs, values), topic.internal) for setting in shown]
+    return [Shown(describe_topic(setting, topic.configs, values), topic.own) for setting in shown]
 
 
 def _group(broker: Broker, name: str) -> list[Shown] | Fault:

@@ -16,7 +16,7 @@ from tidelog.wire.messages.describe_groups import DescribeGroupsRequest
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 
 def handle(broker: Broker, request: DescribeGroupsRequest, call: Call) -> None:

@@ -27,7 +27,7 @@ from tidelog.wire.messages.describe_log_dirs import (
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 
 def handle(broker: Broker, request: DescribeLogDirsRequest, call: Call) -> None:

@@ -20,7 +20,7 @@ from tidelog.wire.messages.describe_producers import (
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 NO_COORDINATOR_EPOCH = -1
 NOTHING_OPEN = -1

@@ -24,7 +24,7 @@ from tidelog.wire.messages.describe_topic_partitions import (
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 NO_PARTITIONS = range(0)
 

@@ -12,7 +12,7 @@ from tidelog.broker.transactions.describing import describe_transactions
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
     from tidelog.wire.messages.describe_transactions import DescribeTransactionsRequest
 
 

@@ -21,7 +21,7 @@ from tidelog.wire.scram import TYPES
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 
 def handle(broker: Broker, request: DescribeUserScramCredentialsRequest, call: Call) -> None:

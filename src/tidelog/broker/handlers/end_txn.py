@@ -16,7 +16,7 @@ from tidelog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 PRODUCER_FENCED_SINCE = 2
 EPOCH_MOVES_SINCE = 5

@@ -14,6 +14,10 @@ first read in a worker thread, so that a consumer far behind does not stop the l
 With isolation level 1, read committed, no byte leaves above the last stable offset, where the oldest open transaction
 begins, and the reply lists the aborted transactions among what it carries, for the client to leave out. That takes a
 partition that is loaded.
+
+A consumer with nothing to read sends the same bytes again and again. A fetch that was answered with nothing stays with
+its connection (`Connection.repeatable`): if the next frame differs in its correlation id alone, it is not read and
+looked up again, and as long as the partitions have not moved, its answer is not made again either.
 """
 
 from __future__ import annotations
@@ -39,7 +43,7 @@ from tidelog.wire.messages.fetch import (
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 MAX_WAIT_MS = 60_000
 TOPIC_ID_SINCE = 13
@@ -48,31 +52,45 @@ READ_COMMITTED = 1
 NOT_KNOWN = -1
 
 
-def handle(broker: Broker, request: FetchRequest, call: Call) -> FetchResponse | None:
-    fetch = _Fetch(broker, request, call)
-    if fetch.ready() or request.max_wait_ms <= 0:
-        fetch.answer()
-        return None
-    waiting = WaitingFetch(fetch.ready, fetch.answer, call.fault)
-    call.cancel = waiting.cancel
-    waiting.wait(fetch.partitions(), broker.scheduler, min(request.max_wait_ms, MAX_WAIT_MS) / 1000)
-    return None
+def handle(broker: Broker, request: FetchRequest, call: Call) -> None:
+    _Fetch(broker, request, call).begin()
 
 
 class _Fetch:
-    """One fetch request: looked at as often as it is woken, answered once."""
+    """One fetch request: looked at as often as it is woken, answered once; then perhaps the same for the next call."""
 
-    __slots__ = ("_broker", "_call", "_committed", "_request", "_wanted")
+    __slots__ = ("_broker", "_call", "_committed", "_empty", "_request", "_told", "_wanted")
 
     def __init__(self, broker: Broker, request: FetchRequest, call: Call) -> None:
         self._broker = broker
         self._request = request
         self._call = call
         self._committed = request.isolation_level == READ_COMMITTED
+        self._told: list[int] | None = None
+        self._empty = b""  # the frame that told it
         self._wanted: list[tuple[Any, list[tuple[FetchPartition, Partition | int]]]] = []
         for topic in request.topics:
             name = broker.topics.name_of(topic.topic, topic.topic_id)
             self._wanted.append((topic, [(part, find(broker, name, part.partition)) for part in topic.partitions]))
+
+    def begin(self) -> None:
+        request, call = self._request, self._call
+        if self.ready() or request.max_wait_ms <= 0:
+            self.answer()
+            return
+        waiting = WaitingFetch(self.ready, self.answer, call.fault)
+        call.cancel = waiting.cancel
+        waiting.wait(self.partitions(), self._broker.scheduler, min(request.max_wait_ms, MAX_WAIT_MS) / 1000)
+
+    @property
+    def repeatable(self) -> bool:
+        """Not when a topic is gone: another may have its name now."""
+        return not any(one.dropped for one in self.partitions())
+
+    def begin_again(self, call: Call) -> None:
+        """For a request of the same bytes, once the last one is answered."""
+        self._call = call
+        self.begin()
 
     def partitions(self) -> list[Partition]:
         return [one for _, parts in self._wanted for _, one in parts if isinstance(one, Partition)]
@@ -97,6 +115,36 @@ class _Fetch:
 
     def answer(self) -> None:
         """Sends what there is. What would wait for the disk is looked up and read in a thread first."""
+        told = self._nothing()
+        if told is None:
+            self._answer_anew()
+            return
+        if told == self._told:
+            self._call.reply_encoded(self._empty)
+        else:
+            self._answer_anew()
+            chunks = self._call.chunks
+            if not chunks:  # it is looked for in a thread, or nobody waits for it any more
+                return
+            self._told, self._empty = told, chunks[0]
+        self._call.may_be_repeated(self)
+
+    def _nothing(self) -> list[int] | None:
+        """What an answer tells that has no records and no error; None when this one has."""
+        told: list[int] = []
+        for _, parts in self._wanted:
+            for part, partition in parts:
+                if not isinstance(partition, Partition) or partition.dropped or self._refused(part, partition):
+                    return None
+                log = partition.log
+                if not log.loaded or part.fetch_offset != (
+                    log.last_stable_offset if self._committed else log.high_watermark
+                ):
+                    return None
+                told += (log.high_watermark, log.last_stable_offset, log.start_offset)
+        return told
+
+    def _answer_anew(self) -> None:
         try:
             response, filled = self._read_all(wait=False)
             if _are_hot(filled):

@@ -16,7 +16,7 @@ from tidelog.wire.messages.find_coordinator import Coordinator, FindCoordinatorR
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 MANY_KEYS_SINCE = 4

@@ -21,7 +21,7 @@ from tidelog.wire.messages.init_producer_id import InitProducerIdRequest, InitPr
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
     from tidelog.broker.transactions.outcome import Outcome
 
 NO_EPOCH = -1

@@ -19,7 +19,7 @@ from tidelog.wire.messages.join_group import JoinGroupRequest
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 
 def handle(broker: Broker, request: JoinGroupRequest, call: Call) -> None:

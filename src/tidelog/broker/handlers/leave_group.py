@@ -15,7 +15,7 @@ from tidelog.wire.messages.leave_group import LeaveGroupRequest
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 
 def handle(broker: Broker, request: LeaveGroupRequest, call: Call) -> None:

@@ -15,7 +15,7 @@ from tidelog.wire.messages.list_groups import ListGroupsRequest
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 
 def handle(broker: Broker, request: ListGroupsRequest, call: Call) -> None:

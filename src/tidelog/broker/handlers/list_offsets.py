@@ -32,7 +32,7 @@ from tidelog.wire.messages.list_offsets import (
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 EPOCHS_SINCE = 4
 READ_COMMITTED = 1

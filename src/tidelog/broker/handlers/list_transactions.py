@@ -13,7 +13,7 @@ from tidelog.broker.transactions.describing import list_transactions
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
     from tidelog.wire.messages.list_transactions import ListTransactionsRequest
 
 

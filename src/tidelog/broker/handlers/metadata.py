@@ -34,7 +34,7 @@ from tidelog.wire.messages.metadata import (
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 NULL_NAMES_SINCE = 12
 

@@ -13,7 +13,7 @@ from tidelog.wire.messages.offset_delete import OffsetDeleteRequest
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 
 def handle(broker: Broker, request: OffsetDeleteRequest, call: Call) -> None:

@@ -17,7 +17,7 @@ from tidelog.wire.messages.offset_fetch import OffsetFetchRequest
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 
 def handle(broker: Broker, request: OffsetFetchRequest, call: Call) -> None:

@@ -23,7 +23,7 @@ from tidelog.wire.messages.offset_for_leader_epoch import (
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 UNKNOWN = -1
 

@@ -46,7 +46,7 @@ from tidelog.wire.messages.produce import (
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 TOPIC_ID_SINCE = 13
 NO_TIMESTAMP = -1

@@ -12,7 +12,7 @@ from tidelog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, Sas
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 
 def handle(broker: Broker, request: SaslAuthenticateRequest, call: Call) -> SaslAuthenticateResponse:

@@ -14,7 +14,7 @@ from tidelog.wire.messages.sync_group import SyncGroupRequest
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 
 def handle(broker: Broker, request: SyncGroupRequest, call: Call) -> None:

@@ -19,7 +19,7 @@ from tidelog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 ABORTABLE_SINCE = 4
 JOINS_SINCE = 5

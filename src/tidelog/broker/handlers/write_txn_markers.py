@@ -28,7 +28,7 @@ from tidelog.wire.messages.write_txn_markers import (
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-    from tidelog.broker.connection import Call
+    from tidelog.broker.call import Call
 
 
 def handle(broker: Broker, request: WriteTxnMarkersRequest, call: Call) -> None:
