@@ -424,10 +424,12 @@ def test_what_was_acked_from_memory_is_flushed_while_upkeep_takes_its_time(
     try:
         append_and_wait(log, committer, told)  # the segment is made, and the file of facts says that acks do not wait
         committer.background.wait()
+        committer.drain()
         for _ in range(commit.BACKGROUND_THREADS):
             committer.background.submit(lambda: (slow.set(), go.wait(PATIENCE_S)))  # type: ignore[arg-type, return-value]
         assert slow.wait(PATIENCE_S)
         append_and_wait(log, committer, told)
+        assert not log._tail.durable
         while log._tail.synced.offset < log.end_offset and not go.is_set():  # type: ignore[union-attr]
             assert told.wait(PATIENCE_S), "the flush waits for the upkeep"
             told.clear()

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
 
 from tidelog.broker.settings.topic_config import TopicConfig
 from tidelog.log.log import Log
+
+if TYPE_CHECKING:
+    from tidelog.broker.call import Call
+
+    Loaded = tuple[Call, Callable[[], None]]
 
 
 class Waiter(Protocol):
@@ -17,7 +23,7 @@ class Waiter(Protocol):
 
 
 class Partition:
-    __slots__ = ("config", "dropped", "index", "log", "topic", "topic_id", "waiters")
+    __slots__ = ("config", "dropped", "index", "loading", "log", "topic", "topic_id", "waiters")
 
     def __init__(self, topic: str, topic_id: bytes, index: int, log: Log, config: TopicConfig) -> None:
         self.topic = topic
@@ -26,6 +32,7 @@ class Partition:
         self.log = log
         self.config = config
         self.dropped = False  # its topic is deleted: whoever still holds it must not wait for it
+        self.loading: list[Loaded] | None = None  # who waits for it to be loaded, in order (`loading.when_ready`)
         # A dict for its order: who waits longest is answered first.
         self.waiters: dict[Waiter, None] = {}
         log.on_visible = self.wake

@@ -22,9 +22,10 @@ looked up again, and as long as the partitions have not moved, its answer is not
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tidelog.broker.loading import find, off_loop
+from tidelog.broker.loading import find, find_known, off_loop, when_loaded
 from tidelog.broker.partition import Partition
 from tidelog.broker.waiting import WaitingFetch
 from tidelog.errors import HoleError, OffsetOutOfRange, StorageError
@@ -53,7 +54,18 @@ NOT_KNOWN = -1
 
 
 def handle(broker: Broker, request: FetchRequest, call: Call) -> None:
-    _Fetch(broker, request, call).begin()
+    try:
+        fetch = _Fetch(broker, request, call, find_known)
+    except Cold:  # after a crash somebody must look at a partition before anybody knows its offsets
+        _when_known(broker, request, call, lambda: _Fetch(broker, request, call, find).begin())
+    else:
+        fetch.begin()
+
+
+def _when_known(broker: Broker, request: FetchRequest, call: Call, then: Callable[[], None]) -> None:
+    names = [(broker.topics.name_of(topic.topic, topic.topic_id), topic) for topic in request.topics]
+    wanted = [(name, part.partition) for name, topic in names if name is not None for part in topic.partitions]
+    when_loaded(broker, call, wanted, then, known=True)
 
 
 class _Fetch:
@@ -61,7 +73,13 @@ class _Fetch:
 
     __slots__ = ("_broker", "_call", "_committed", "_empty", "_request", "_told", "_wanted")
 
-    def __init__(self, broker: Broker, request: FetchRequest, call: Call) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        request: FetchRequest,
+        call: Call,
+        find: Callable[[Broker, str | None, int], Partition | int],
+    ) -> None:
         self._broker = broker
         self._request = request
         self._call = call

@@ -14,13 +14,16 @@ promise; an error then ends the connection, as the client has no other way to he
 What is checked here and what is not: one batch a partition, whole, of format 2, CRC right, count as stated
 (`record.codec.check`); sequence and epoch (`log.producers`); size; of a transactional batch, that its transaction is
 open and names the partition (`transactional_produce`). Records are not parsed: a batch is stored as it came.
+
+A partition that is not loaded yet, as after a start, is loaded in a worker thread; batches for it wait in their order.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tidelog.broker.loading import find
+from tidelog.broker.loading import find_cold, sentence, when_ready
 from tidelog.broker.partition import Partition
 from tidelog.errors import (
     CorruptBatch,
@@ -83,7 +86,7 @@ def _append_all(broker: Broker, request: ProduceRequest, call: Call, unnamed: in
 class _Waiting:
     """Counts the batches of one request that are not visible yet; the last one lets the reply go."""
 
-    __slots__ = ("_call", "_left", "_response", "acks", "transactional_id", "unnamed")
+    __slots__ = ("_call", "_cold", "_left", "_response", "acks", "transactional_id", "unnamed")
 
     def __init__(self, acks: int, call: Call, transactional_id: str | None, unnamed: int) -> None:
         self.acks = acks
@@ -91,6 +94,7 @@ class _Waiting:
         self.unnamed = unnamed
         self._call = call
         self._left = 1
+        self._cold = 0
         self._response: ProduceResponse | None = None
 
     def batch(self, partition: Partition, offset: int, reply: PartitionProduceResponse) -> None:
@@ -98,7 +102,7 @@ class _Waiting:
 
         def visible(error: StorageError | None) -> None:
             if error is not None:
-                _fail(reply, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+                _fail(reply, ErrorCode.KAFKA_STORAGE_ERROR, sentence(error))
             self._one_less()
 
         partition.log.when_visible(offset, visible)
@@ -111,20 +115,42 @@ class _Waiting:
             if error is not None and self._response is not None:
                 for topic in self._response.responses:
                     for reply in topic.partition_responses:
-                        _fail(reply, reply.error_code or ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+                        _fail(reply, reply.error_code or ErrorCode.KAFKA_STORAGE_ERROR, sentence(error))
             self._one_less()
 
         undecided.when_visible(undecided.end_offset, settled)
 
+    def loaded(self, broker: Broker, partition: Partition, append: Callable[[], None]) -> None:
+        """Appends when the partition is loaded; until then the batch stays in the request's buffer."""
+        self._left += 1
+        self._cold += 1
+        self._call.buffer.pin()
+
+        def ready() -> None:
+            try:
+                append()
+            finally:
+                self._call.buffer.unpin()
+            self._cold -= 1
+            if self.acks:
+                self._one_less()
+            elif not self._cold:
+                self._end_silently()
+
+        when_ready(broker, self._call, partition, ready)
+
     def finish(self, response: ProduceResponse) -> None:
         self._response = response
-        if self.acks == 0:
-            failed = any(part.error_code for topic in response.responses for part in topic.partition_responses)
-            if failed:
-                self._call.connection.close("produce with acks=0 failed")
-            self._call.reply(None)
-            return
-        self._one_less()
+        if self.acks:
+            self._one_less()
+        elif not self._cold:
+            self._end_silently()
+
+    def _end_silently(self) -> None:
+        responses = self._response.responses if self._response is not None else ()
+        if any(part.error_code for topic in responses for part in topic.partition_responses):
+            self._call.connection.close("produce with acks=0 failed")
+        self._call.reply(None)
 
     def _one_less(self) -> None:
         self._left -= 1
@@ -136,13 +162,31 @@ def _append(
     broker: Broker, name: str | None, part: PartitionProduceData, request: ProduceRequest, call: Call, waiting: _Waiting
 ) -> PartitionProduceResponse:
     reply = PartitionProduceResponse(index=part.index, base_offset=-1, log_append_time_ms=-1, log_start_offset=-1)
-    partition = find(broker, name, part.index)
+    partition = find_cold(broker, name, part.index)
     if not isinstance(partition, Partition):
         by_id = call.version >= TOPIC_ID_SINCE and name is None
         return _refuse(broker, reply, ErrorCode.UNKNOWN_TOPIC_ID if by_id else partition, None)
     refused = broker.refuses_produce(partition.topic, request.acks)
     if refused is not None:
         return _refuse(broker, reply, *refused)
+    if partition.loading is None and partition.log.loaded:
+        _try_append(broker, partition, part, call, waiting, reply)
+    else:
+        waiting.loaded(broker, partition, lambda: _try_append(broker, partition, part, call, waiting, reply))
+    return reply
+
+
+def _try_append(
+    broker: Broker,
+    partition: Partition,
+    part: PartitionProduceData,
+    call: Call,
+    waiting: _Waiting,
+    reply: PartitionProduceResponse,
+) -> None:
+    if partition.dropped:  # while it was loaded
+        _refuse(broker, reply, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+        return
     try:
         _append_batch(broker, partition, part, call, waiting, reply)
     except _Refused as error:
@@ -159,8 +203,7 @@ def _append(
     except OutsideTransaction as error:
         _refuse(broker, reply, ErrorCode.INVALID_TXN_STATE, str(error))
     except StorageError as error:
-        _refuse(broker, reply, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-    return reply
+        _refuse(broker, reply, ErrorCode.KAFKA_STORAGE_ERROR, sentence(error))
 
 
 def _append_batch(
