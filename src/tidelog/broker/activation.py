@@ -93,12 +93,17 @@ class Activation:
         self._why = b""
         self._told_to_install = False
         self._lingering = 0
+        self._starting = False
         self._renewing = False
         self._stopping = False
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
         return [one.getsockname()[:2] for one in self._sockets]
+
+    @property
+    def tls(self) -> bool:
+        return self._tls
 
     @property
     def asks_for_certificates(self) -> bool:
@@ -135,12 +140,19 @@ class Activation:
         self._tls = where.tls
         if where.tls and (self._config.values[KEYSTORE] is None or self._config.values["ssl.key.password"] is not None):
             raise ConfigError(f"{LISTENER} is https and needs a PEM file with a key in the clear; set {KEYSTORE}")
+        if where.tls and self._config.text("ssl.client.auth") == "required" and self._config.values[TRUSTSTORE] is None:
+            raise ConfigError(
+                f"{LISTENER} is https, where ssl.client.auth=required needs a PEM file with the authorities; set"
+                f" {TRUSTSTORE}"
+            )
         return where
 
     def renew(self, config: BrokerConfig) -> None:
         """Settings or certificates have changed: the child ends, and the next connection starts one that knows them."""
         self._config = config
-        if self._child is not None and self._child.stdin is not None and not self._stopping:
+        if self._starting:
+            self._renewing = True  # it may have been told how things were before
+        elif self._child is not None and self._child.stdin is not None and not self._stopping:
             self._renewing = True
             self._child.stdin.close()
 
@@ -175,6 +187,7 @@ class Activation:
 
     def _wanted(self, _listening: socket.socket) -> None:
         self._unwatch()
+        self._starting = True
         self._loop.in_thread(self._start, self._started)
 
     def _start(self) -> Popen[bytes] | None:
@@ -210,6 +223,7 @@ class Activation:
         return child
 
     def _started(self, child: object, error: BaseException | None) -> None:
+        self._starting = False
         if error is not None:
             self._logger.error("http failed to start", error=error)
             self._pause(f"the HTTP server could not be started: {error}; the broker's log says more")
@@ -224,7 +238,7 @@ class Activation:
         assert self._child is not None and self._child.stdin is not None and self._child.stdout is not None
         self._started_at = self._loop.time()
         self._loop.add_reader(self._child.stdout.fileno(), self._said)
-        if self._stopping:
+        if self._stopping or self._renewing:
             self._child.stdin.close()
 
     def _said(self) -> None:

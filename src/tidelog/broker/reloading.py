@@ -49,16 +49,27 @@ def differences(now: BrokerConfig, read: BrokerConfig) -> Differences:
 
 
 def reload(
-    broker: Broker, handshakes: Handshakes | None, logger: Logger, read: Callable[[], BrokerConfig]
+    broker: Broker,
+    handshakes: Handshakes | None,
+    logger: Logger,
+    read: Callable[[], BrokerConfig],
+    *,
+    https: bool = False,
 ) -> BrokerConfig:
-    """The settings that count from now on."""
+    """The settings that count from now on; the very same as before when they could not be read.
+
+    With `https` certificates are checked also where no other listener has them: the HTTP server is started anew with
+    them, and would not come up.
+    """
     try:
         found = differences(broker.config, read())
         candidate = broker.with_given(found.given)
-        if handshakes is not None:
+        if handshakes is not None or https:
             from tidelog.broker.tls import server_context
 
-            handshakes.context = server_context(candidate)
+            context = server_context(candidate)
+            if handshakes is not None:
+                handshakes.context = context
     except ConfigError as error:
         logger.error("not reloaded", why=error)
         return broker.config

@@ -164,6 +164,7 @@ class Server:
 
     def _make_delegation(self) -> None:
         """What the HTTP server is believed for when it has seen a certificate; anew with every change of settings."""
+        self._delegation = None
         if self._login and self.http is not None and self.http.asks_for_certificates:
             from tidelog.broker.access.delegation import make_delegation
 
@@ -193,10 +194,12 @@ class Server:
     def reload(self, read: Callable[[], BrokerConfig]) -> None:
         from tidelog.broker.reloading import reload
 
-        self._config = reload(self.broker, self._handshakes, self._logger, read)
-        if self.http is not None:
-            self._make_delegation()
+        before = self.broker.config
+        https = self.http is not None and self.http.tls
+        self._config = reload(self.broker, self._handshakes, self._logger, read, https=https)
+        if self.http is not None and self._config is not before:
             self.http.renew(self._config)
+            self._make_delegation()
 
     def end_with_parent(self, descriptor: int) -> None:
         """Stops when the other end of this pipe closes: a broker that was started by a program does not outlive it."""
