@@ -6,6 +6,7 @@ two processes on the same machine (this module, run by itself), at a listener wi
     reconnects     a TLS handshake, then gone
     garbage        bytes that are no handshake
     half-open      the beginning of a handshake, and then silence
+    slow senders   hundreds of requests that are begun and come byte by byte, before any login
     oversized      a frame that says it is 100 MB, before any login
     wrong PLAIN    a wrong password, without waiting for the answer
     wrong SCRAM    the same
@@ -35,10 +36,11 @@ if TYPE_CHECKING:
     from bench.broker.bench import Bench, Side
 
 ATTACKERS = 2
-SECONDS = 4.0
+SECONDS = 3.0
 PAUSE_S = 0.002
 HALF_OPEN = 400
 GARBAGE_BYTES = 2000
+BYTE_PAUSE_S = 0.0005
 LOAD_MB = 1 << 20
 
 _context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -78,6 +80,16 @@ def half_open(ports: Ports) -> None:
         _open.pop(0).close()
 
 
+def slow_sender(ports: Ports) -> None:
+    """One byte of the request that has waited longest for its next."""
+    time.sleep(BYTE_PAUSE_S)
+    if len(_open) < HALF_OPEN:
+        _open.append(socket.create_connection(("127.0.0.1", ports.logins)))
+    client = _open.pop(0)
+    client.send(b"\0")  # four make a size that no request has; it is ended, and another takes its place
+    _open.append(client)
+
+
 def oversized(ports: Ports) -> None:
     with socket.create_connection(("127.0.0.1", ports.logins)) as client:
         client.sendall(struct.pack(">i", 100 << 20) + bytes(1000))
@@ -101,6 +113,7 @@ ATTACKS: dict[str, Callable[[Ports], None] | None] = {
     "reconnects": reconnect,
     "garbage": garbage,
     "half-open": half_open,
+    "slow senders": slow_sender,
     "oversized": oversized,
     "wrong PLAIN": guess("PLAIN", b"\0alice\0wrong password"),
     "wrong SCRAM": guess("SCRAM-SHA-256", b"n,,n=alice,r=0123456789abcdef"),

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from tidelog.broker.tls import Handshakes, TlsTransport
 
 BACKLOG = 1024
-ACCEPTS_PER_EVENT = 64
+ACCEPTS_PER_EVENT = 8  # who is connected waits for no more than these
 ACCEPT_PAUSE_S = 1.0
 HANDSHAKES_PAUSE_S = 0.02
 STOP_WITHIN_S = 10.0

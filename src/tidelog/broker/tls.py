@@ -4,7 +4,8 @@ Everything above the transport is as without TLS. `send_file` reads the file and
 be encrypted cannot go from page cache to socket by themselves.
 
     states of a handshake    set by
-    waiting                  `begin`, and each step that needs more from the client; the socket is watched
+    silent                   `begin`; the client's first record is not whole. It costs its bytes, and no step
+    waiting                  each step that needs more from the client; the socket is watched
     working                  a step runs in a thread, for it takes a millisecond and no lock; the socket is not watched
     done                     the transport is handed over, with the user whom the client's certificate names
     ended                    the client broke off, spoke something else, or took too long; one line in the log
@@ -24,6 +25,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tidelog.broker.access.principals import Rule, distinguished_name, parse_rules, user_of
+from tidelog.broker.tls_stream import RECEIVE_BYTES, RECORD_BYTES, TlsStream
 from tidelog.config import BrokerConfig
 from tidelog.errors import ConfigError
 from tidelog.logger import Logger
@@ -32,85 +34,12 @@ if TYPE_CHECKING:
     from tidelog.broker.beside import Beside
     from tidelog.broker.loop import Loop, TimerHandle
 
-RECORD_BYTES = 16 << 10  # the most that TLS encrypts at once
-RECEIVE_BYTES = 4 * RECORD_BYTES  # of what has come, at once
 SEND_BYTES = 4 * RECORD_BYTES  # encrypted at once; read from a file, or put together from small pieces
+HANDSHAKE = b"\x16\x03"  # how every handshake begins
+RECORD_HEADER = 5  # bytes: what kind, which version, and in two how long
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 PATIENCE_S = 1.0
 CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
-
-
-class _Stream:
-    """A non-blocking socket, and TLS between memory and memory beside it.
-
-    OpenSSL by itself asks the socket twice for every record of TLS, and clients make many small ones: one for each
-    piece of a message. So what has come is received at once and decrypted from memory, and what was encrypted leaves at
-    once. The two memories keep the size that they once had: RECEIVE_BYTES and SEND_BYTES bound them.
-    """
-
-    __slots__ = ("_incoming", "_leaving", "_outgoing", "_socket", "read", "tls")
-
-    def __init__(self, connected: socket.socket, context: ssl.SSLContext) -> None:
-        self._socket = connected
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._leaving: bytes | memoryview = b""  # encrypted, and not taken by the socket yet
-        self.tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
-        self.read: Callable[[int, memoryview], int] = self.tls.read  # type: ignore[assignment]
-
-    def fileno(self) -> int:
-        return self._socket.fileno()
-
-    def fill(self) -> None:
-        """Takes what the socket has; BlockingIOError when that is nothing."""
-        if self._outgoing.pending:
-            self._say()
-        came = self._socket.recv(RECEIVE_BYTES)
-        if came:
-            self._incoming.write(came)
-        else:
-            self._incoming.write_eof()
-
-    def flush(self) -> None:
-        """Sends what is encrypted; BlockingIOError when the socket does not take all of it now."""
-        while self._leaving or self._outgoing.pending:
-            leaving = self._leaving or self._outgoing.read()
-            self._leaving = leaving
-            self._leaving = memoryview(leaving)[self._socket.send(leaving) :]
-
-    def _say(self) -> None:
-        """What TLS itself has to say, as that it renegotiates nothing; whoever asks on and on has to listen."""
-        try:
-            self.flush()
-        except BlockingIOError:
-            if self._outgoing.pending > RECORD_BYTES:
-                raise OSError("it asks of TLS more than it takes answers") from None
-
-    def shake(self) -> None:
-        """A step of the handshake, as far as it goes: SSLWantReadError and SSLWantWriteError say what it waits for."""
-        while True:
-            try:
-                self.tls.do_handshake()
-                return
-            except ssl.SSLWantReadError:
-                self._flush_handshake()
-                try:
-                    self.fill()
-                except BlockingIOError:
-                    raise ssl.SSLWantReadError from None
-            finally:
-                self._flush_handshake()
-
-    def _flush_handshake(self) -> None:
-        try:
-            self.flush()
-        except BlockingIOError:
-            raise ssl.SSLWantWriteError from None
-
-    def pending(self) -> bool:
-        return self._incoming.pending > 0 or self.tls.pending() > 0
-
-    def close(self) -> None:
-        self._socket.close()
 
 
 class TlsTransport:
@@ -122,7 +51,7 @@ class TlsTransport:
 
     __slots__ = ("_descriptor", "_encrypted", "_stream", "asked_for", "user")
 
-    def __init__(self, stream: _Stream, user: str | None) -> None:
+    def __init__(self, stream: TlsStream, user: str | None) -> None:
         self._stream = stream
         self._descriptor = stream.fileno()
         self._encrypted = 0  # of the bytes that are to be sent next, so many are with the stream already
@@ -195,15 +124,27 @@ class TlsTransport:
 
 
 class _Handshake:
-    __slots__ = ("done", "peer", "since_s", "stream", "timer", "working")
+    __slots__ = ("_context", "done", "hello", "peer", "since_s", "socket", "stream", "timer", "working")
 
-    def __init__(self, stream: _Stream, peer: str, done: Callable[[TlsTransport], None]) -> None:
-        self.stream = stream
+    def __init__(
+        self, connected: socket.socket, context: ssl.SSLContext, peer: str, done: Callable[[TlsTransport], None]
+    ) -> None:
+        self.socket = connected
+        self.hello = b""  # what has come of the client's first record
+        self.stream: TlsStream | None = None
+        self._context = context
         self.peer = peer
         self.done = done
         self.timer: TimerHandle | None = None
         self.working = False
         self.since_s = 0.0  # when it last began to wait for the client
+
+    def step(self) -> None:
+        """In a thread."""
+        if self.stream is None:
+            self.stream = TlsStream(self.socket, self._context, self.hello)
+            self.hello = b""
+        self.stream.shake()
 
 
 class Handshakes:
@@ -238,51 +179,64 @@ class Handshakes:
         connected.setblocking(False)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         context = self.context.for_logins if sasl else self.context.for_certificates
-        try:
-            stream = _Stream(connected, context)
-        except (OSError, ValueError):
-            connected.close()
-            return
-        handshake = _Handshake(stream, peer, done)
+        handshake = _Handshake(connected, context, peer, done)
         handshake.since_s = self._loop.time()
         self._under_way[handshake] = None
         timeout_s = self._config().int("tidelog.handshake.timeout.ms") / 1000
         handshake.timer = self._loop.call_later(timeout_s, lambda: self._end(handshake, "took too long"))
-        self._loop.add_reader(stream.fileno(), lambda: self._step(handshake))
+        self._loop.add_reader(connected.fileno(), lambda: self._hear(handshake))
+
+    def _hear(self, handshake: _Handshake) -> None:
+        """The client's first record, on the loop's thread: threads and OpenSSL are for those who say something."""
+        try:
+            came = handshake.socket.recv(RECEIVE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._end(handshake, _reason(error))
+            return
+        handshake.hello += came
+        if not came:
+            self._end(handshake, "it left")
+        elif not HANDSHAKE.startswith(handshake.hello[: len(HANDSHAKE)]):
+            self._end(handshake, "it does not speak TLS")
+        elif _is_whole(handshake.hello):
+            self._step(handshake)
 
     def _step(self, handshake: _Handshake) -> None:
         self._unwatch(handshake)
         handshake.working = True
-        self._beside(handshake.stream.shake, lambda _none, error: self._stepped(handshake, error))
+        self._beside(handshake.step, lambda _none, error: self._stepped(handshake, error))
 
     def _stepped(self, handshake: _Handshake, error: BaseException | None) -> None:
         handshake.working = False
         handshake.since_s = self._loop.time()
         if handshake not in self._under_way:  # ended meanwhile
-            handshake.stream.close()
+            handshake.socket.close()
         elif isinstance(error, ssl.SSLWantReadError):
-            self._loop.add_reader(handshake.stream.fileno(), lambda: self._step(handshake))
+            self._loop.add_reader(handshake.socket.fileno(), lambda: self._step(handshake))
         elif isinstance(error, ssl.SSLWantWriteError):
-            self._loop.add_writer(handshake.stream.fileno(), lambda: self._step(handshake))
+            self._loop.add_writer(handshake.socket.fileno(), lambda: self._step(handshake))
         elif error is not None:
             self._end(handshake, _reason(error))
         else:
-            self._finish(handshake)
+            assert handshake.stream is not None, "made by the first step"
+            self._finish(handshake, handshake.stream)
 
-    def _finish(self, handshake: _Handshake) -> None:
-        user, named = self.context.user(handshake.stream.tls)
+    def _finish(self, handshake: _Handshake, stream: TlsStream) -> None:
+        user, named = self.context.user(stream.tls)
         if named and user is None:
             self._end(handshake, "no rule of ssl.principal.mapping.rules fits the name in its certificate")
             return
         self._forget(handshake)
-        handshake.done(TlsTransport(handshake.stream, user))
+        handshake.done(TlsTransport(stream, user))
 
     def _end(self, handshake: _Handshake, why: str) -> None:
         self._logger.info("handshake failed", peer=handshake.peer, why=why)
         self._forget(handshake)
         if not handshake.working:  # else the thread has it, and it is closed when that is done
             self._unwatch(handshake)
-            handshake.stream.close()
+            handshake.socket.close()
 
     def end_all(self) -> None:
         for handshake in list(self._under_way):
@@ -294,8 +248,14 @@ class Handshakes:
             handshake.timer.cancel()
 
     def _unwatch(self, handshake: _Handshake) -> None:
-        self._loop.remove_reader(handshake.stream.fileno())
-        self._loop.remove_writer(handshake.stream.fileno())
+        self._loop.remove_reader(handshake.socket.fileno())
+        self._loop.remove_writer(handshake.socket.fileno())
+
+
+def _is_whole(hello: bytes) -> bool:
+    """Whether the first record of a handshake is there, or will never be: then OpenSSL says why."""
+    size = int.from_bytes(hello[RECORD_HEADER - 2 : RECORD_HEADER], "big")
+    return len(hello) >= RECORD_HEADER and (len(hello) >= RECORD_HEADER + size or size > RECORD_BYTES)
 
 
 def _is_connected(connected: socket.socket) -> bool:

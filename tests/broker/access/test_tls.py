@@ -168,6 +168,30 @@ def is_served(broker, context) -> bool:
 
 
 @proves("T10")
+def test_a_hello_that_comes_byte_by_byte_is_heard_and_no_thread_is_asked_before_it_is_whole(tls, certificates):
+    broker = tls()
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    wrapped = certificates.client_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        wrapped.do_handshake()
+    hello = outgoing.read()
+    with socket.create_connection(("127.0.0.1", broker.port("SSL")), timeout=20) as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for position in range(len(hello) - 1):
+            client.sendall(hello[position : position + 1])
+        eventually(lambda: len(broker.server._handshakes) == 1)
+        (handshake,) = broker.server._handshakes._under_way
+        eventually(lambda: handshake.hello == hello[:-1])
+        assert handshake.stream is None
+        client.sendall(hello[-1:])
+        incoming.write(client.recv(50_000))
+        wrapped.do_handshake()
+        client.sendall(outgoing.read())
+        eventually(lambda: not len(broker.server._handshakes))
+        assert wrapped.version() == "TLSv1.3"
+
+
+@proves("T10")
 def test_when_everybody_comes_at_once_nobody_is_turned_away(tls, certificates, monkeypatch):
     monkeypatch.setattr(tls_module, "PATIENCE_S", 300.0)  # all of them are honest, however slow this machine is
     broker = tls(**{"tidelog.max.handshakes": 4, "tidelog.handshake.timeout.ms": 300_000})
