@@ -102,6 +102,11 @@ class Activation:
         return [one.getsockname()[:2] for one in self._sockets]
 
     @property
+    def loopback(self) -> bool:
+        """Whether all who ask are of this machine."""
+        return all(host == "::1" or host.startswith("127.") for host, _ in self.addresses)
+
+    @property
     def tls(self) -> bool:
         return self._tls
 

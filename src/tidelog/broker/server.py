@@ -39,6 +39,7 @@ from tidelog.logger import Logger
 
 if TYPE_CHECKING:
     from tidelog.broker.access.delegation import Delegation
+    from tidelog.broker.access.session import ForGateway
     from tidelog.broker.access.shell import Access
     from tidelog.broker.activation import Activation, Reach
     from tidelog.broker.tls import Handshakes, TlsTransport
@@ -326,14 +327,8 @@ class Server:
 
     def _admit(self, connected: socket.socket, peer_host: str, endpoint: Endpoint) -> None:
         """A connection begins, or with TLS a handshake that may become one."""
-        by_host = self._by_host.get(peer_host, 0)
-        config = self.broker.config  # the present one: these two may be altered while the broker runs
-        if len(self._connections) >= config.int("max.connections") or by_host >= config.int("max.connections.per.ip"):
-            self._logger.warning(
-                "connection refused", peer=peer_host, connections=len(self._connections), from_peer=by_host
-            )
+        if not self._has_room_for(peer_host):
             connected.close()
-            self.broker.counters.refused += 1
             return
         host, port = connected.getsockname()[:2]
         local = str(host), int(port)
@@ -345,8 +340,20 @@ class Server:
             return
         self._connect(PlainTransport(connected), peer_host, endpoint, local)
 
+    def _has_room_for(self, peer_host: str) -> bool:
+        by_host = self._by_host.get(peer_host, 0)
+        config = self.broker.config  # the present one: these two may be altered while the broker runs
+        if len(self._connections) < config.int("max.connections") and by_host < config.int("max.connections.per.ip"):
+            return True
+        self._logger.warning(
+            "connection refused", peer=peer_host, connections=len(self._connections), from_peer=by_host
+        )
+        self.broker.counters.refused += 1
+        return False
+
     def _shaken(self, peer_host: str, endpoint: Endpoint, local: tuple[str, int], tls: TlsTransport) -> None:
-        if self._stopping:
+        """Asked once more whether there is room: handshakes that are under way are no connections yet."""
+        if self._stopping or not self._has_room_for(peer_host):
             tls.close()
             return
         connection = self._connect(tls, peer_host, endpoint, (tls.asked_for or local[0], local[1]))
@@ -361,14 +368,17 @@ class Server:
         self._by_host[peer_host] = self._by_host.get(peer_host, 0) + 1
         if endpoint.sasl or endpoint.tls or self.broker.guards_everybody:
             user = getattr(transport, "user", None) or ANONYMOUS
-            delegation = self._delegation if endpoint.name == GATEWAY else None
-            connection.session = self.broker.access.session(
-                connection, sasl=endpoint.sasl, user=user, delegation=delegation
-            )
+            gateway = self._for_gateway() if endpoint.name == GATEWAY else None
+            connection.session = self.broker.access.session(connection, sasl=endpoint.sasl, user=user, gateway=gateway)
         self.broker.counters.opened += 1
         self.broker.counters.connections += 1
         self.watch_readable(connection, True)
         return connection
+
+    def _for_gateway(self) -> ForGateway:
+        from tidelog.broker.access.session import ForGateway
+
+        return ForGateway(self._delegation, host_known=self.http is not None and self.http.loopback)
 
     # What access asks for ------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ MECHANISM_TYPES = {1: SHA_256, 2: SHA_512}  # as AlterUserScramCredentials numbe
 TYPES = {name: number for number, name in MECHANISM_TYPES.items()}
 MIN_ITERATIONS = 4096
 MAX_ITERATIONS = 16384  # Kafka takes no more
+MOST_ITERATIONS = 1_000_000  # that a client does for a server: about a second; a hostile one could ask for hours
 SALT_BYTES = 16
 NO_BINDING = b"n,,"
 MESSAGE_BYTES_MAX = 4096
@@ -133,6 +134,8 @@ class ClientExchange:
             raise ScramFault("the server's nonce does not go on from ours")
         if not (iterations.isascii() and iterations.isdigit()) or int(iterations) < MIN_ITERATIONS:
             raise ScramFault(f"the server asks for {iterations or 'no'} iterations; at least {MIN_ITERATIONS} are safe")
+        if len(iterations) > len(str(MOST_ITERATIONS)) or int(iterations) > MOST_ITERATIONS:
+            raise ScramFault(f"the server asks for more than {MOST_ITERATIONS} iterations; is it the right one?")
         salted = salted_password(self._mechanism, self._password, _decoded(fields.get("s", "")), int(iterations))
         without_proof = f"c={b64encode(NO_BINDING).decode()},r={nonce}".encode()
         exchanged = b",".join((self._bare, server_first, without_proof))

@@ -5,7 +5,8 @@ none that fits denies it. Where no rule is about the resource at all, `allow.eve
 
     a rule fits     its resource   by name, by prefix, or "*" (every resource of its type)
                     its principal  the same, or User:*
-                    its host       the same address, or *
+                    its host       the same address, or *; whose address nobody knows (`UNKNOWN_HOST`) is denied what
+                                   any address is denied, and allowed what all are
                     its operation  the same, or ALL; one that allows READ, WRITE, DELETE or ALTER allows DESCRIBE too,
                                    and one that allows ALTER_CONFIGS allows DESCRIBE_CONFIGS
 """
@@ -105,6 +106,9 @@ class AclFilter(NamedTuple):
         return self.pattern == MATCH and covers(acl, self.name)
 
 
+UNKNOWN_HOST = ""
+
+
 class Asker(NamedTuple):
     principal: str
     host: str
@@ -136,7 +140,9 @@ class Index:
 
 
 def _concerns(acl: Acl, asker: Asker, operation: int) -> bool:
-    if acl.principal not in (asker.principal, EVERYBODY) or acl.host not in (asker.host, WILDCARD):
+    if acl.principal not in (asker.principal, EVERYBODY):
+        return False
+    if acl.host not in (asker.host, WILDCARD) and not (asker.host == UNKNOWN_HOST and acl.permission == DENY):
         return False
     if acl.operation in (operation, ALL):
         return True

@@ -70,7 +70,7 @@ class Login:
         self._nonce = nonce
         self._exchange: ServerExchange | None = None
         self._user = ""
-        self._known = False
+        self.kept: Credential | None = None  # of the user who is about to prove that it knows the password
 
     def step(self, message: bytes, state: AccessState) -> Answer | Unverified:
         """LoginRefused or ScramFault when it has failed."""
@@ -79,15 +79,16 @@ class Login:
         if self._exchange is None:
             first = read_client_first(message)
             self._user = first.user
-            kept = state.users.get((first.user, self.mechanism))
-            self._known = kept is not None
+            self.kept = state.users.get((first.user, self.mechanism))
             self._exchange = ServerExchange(
-                self.mechanism, first, kept or decoy(state, first.user, self.mechanism), self._nonce
+                self.mechanism, first, self.kept or decoy(state, first.user, self.mechanism), self._nonce
             )
             return Answer(self._exchange.reply)
         reply = self._exchange.finish(message)
-        if not self._known:  # nobody knows a password for a decoy; if somebody did, it would still be nobody's
+        if self.kept is None:  # nobody knows a password for a decoy; if somebody did, it would still be nobody's
             raise LoginRefused("no such user", self._user)
+        if state.users.get((self._user, self.mechanism)) != self.kept:
+            raise LoginRefused("the password was changed meanwhile", self._user)
         return Answer(reply, self._user)
 
 

@@ -15,6 +15,13 @@ then (KIP-368, as the same user and by the same mechanism) loses its connection 
 Before it is open, a request may have `tidelog.frame.bytes.before.authentication` bytes, and all of it LOGIN_WITHIN_S.
 A session whose user is deleted ends soon after (`why_over`). Quotas are looked at when a
 reply is ready: it leaves at once, says how long to wait, and the connection is not read for so long.
+
+The answer to a failed login leaves `connection.failed.authentication.delay.ms` after its last message came, however
+long it took to check: how long that was tells who has an account, and of which kind.
+
+The broker's own HTTP server (`ForGateway`) has connections that are the proof for many requests: whoever brings the
+name and password that one was opened with is let in by it. So there a changed password ends a session too. From where
+its clients come is not known here, unless HTTP is for this machine alone.
 """
 
 from __future__ import annotations
@@ -23,9 +30,9 @@ import os
 import time
 from collections.abc import Callable
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidelog.broker.access.acls import Asker
+from tidelog.broker.access.acls import UNKNOWN_HOST, Asker
 from tidelog.broker.access.changes import CONSUMER_BYTES, PRODUCER_BYTES, REQUEST_PERCENTAGE
 from tidelog.broker.access.delegation import MECHANISM as DELEGATED
 from tidelog.broker.access.delegation import DelegatedLogin, Delegation
@@ -42,7 +49,7 @@ from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.frame import RequestHeader, parse_request_header
 from tidelog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from tidelog.wire.scram import ScramFault
+from tidelog.wire.scram import Credential, ScramFault
 
 if TYPE_CHECKING:
     from tidelog.broker.access.shell import Access
@@ -56,6 +63,13 @@ NAME_SHOWN = 40  # letters of what a stranger says, in a log line
 REAUTHENTICATION_PAUSE_S = 1.0
 LOGIN_WITHIN_S = 30.0
 ANONYMOUS = "ANONYMOUS"
+
+
+class ForGateway(NamedTuple):
+    """What is different for the broker's own HTTP server."""
+
+    delegation: Delegation | None
+    host_known: bool
 
 
 class GuardedCall(Call):
@@ -108,11 +122,13 @@ class GuardedCall(Call):
 class Session:
     __slots__ = (
         "_access",
+        "_asked_s",
         "_asker",
         "_began_s",
         "_connection",
-        "_delegation",
+        "_credentials",
         "_expires_s",
+        "_gateway",
         "_login",
         "_mechanism",
         "_reauthenticated_s",
@@ -129,11 +145,12 @@ class Session:
         *,
         sasl: bool,
         user: str = ANONYMOUS,
-        delegation: Delegation | None = None,
+        gateway: ForGateway | None = None,
     ) -> None:
-        """`delegation` is for the listener of the broker's own HTTP server alone."""
         self._access = access
-        self._delegation = delegation
+        self._gateway = gateway
+        self._credentials: tuple[Credential | None, ...] = ()
+        self._asked_s = 0.0
         self._connection = connection
         self.sasl = sasl
         self.state = FRESH if sasl else OPEN
@@ -149,7 +166,8 @@ class Session:
 
     def become(self, user: str) -> None:
         self.user = user
-        self._asker = Asker(f"User:{user}", self._connection.peer_host)
+        host_known = self._gateway is None or self._gateway.host_known
+        self._asker = Asker(f"User:{user}", self._connection.peer_host if host_known else UNKNOWN_HOST)
 
     def why_over(self) -> str | None:
         """Why the connection should end, looked at now and then: nobody logged in, or who did is no user any more."""
@@ -158,6 +176,9 @@ class Session:
             return f"no login within {LOGIN_WITHIN_S:g} s" if late else None
         if self.state == OPEN and self._mechanism in MECHANISMS and not self._access.is_user(self.user):
             return f"user {self.user} was deleted"
+        if self.state == OPEN and self._gateway is not None and self._mechanism in MECHANISMS:
+            changed = self._access.credentials(self.user) != self._credentials
+            return f"the password of {self.user} was changed" if changed else None
         return None
 
     # Requests ----------------------------------------------------------------------------------------------------
@@ -223,11 +244,13 @@ class Session:
         return None
 
     def _handshake(self, request: SaslHandshakeRequest, call: GuardedCall) -> SaslHandshakeResponse | None:
+        self._asked_s = time.monotonic()
         enabled = list(self._access.config.texts("sasl.enabled.mechanisms"))
         too_soon = time.monotonic() - self._reauthenticated_s < REAUTHENTICATION_PAUSE_S
         if not self.sasl or self.state not in (FRESH, OPEN) or (self.state == OPEN and too_soon):
             return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=enabled)
-        delegated = self._delegation is not None and request.mechanism == DELEGATED
+        delegation = self._gateway.delegation if self._gateway is not None else None
+        delegated = delegation is not None and request.mechanism == DELEGATED
         known = request.mechanism in enabled or delegated
         if not known or (self.state == OPEN and request.mechanism != self._mechanism):
             code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
@@ -236,8 +259,8 @@ class Session:
             return None
         self._access.ensure_secret()
         self._login = Login(request.mechanism, os.urandom(NONCE_BYTES).hex())
-        if delegated and self._delegation is not None:
-            self._login = DelegatedLogin(self._delegation)
+        if delegated and delegation is not None:
+            self._login = DelegatedLogin(delegation)
         self._tokens_bare = call.version < HEADERS_SINCE
         self.state = EXCHANGING
         return SaslHandshakeResponse(mechanisms=enabled)
@@ -265,6 +288,7 @@ class Session:
 
     def _step(self, token: bytes, answer: Callable[[bytes, int], None], refuse: Callable[[str], None]) -> None:
         assert self._login is not None, "made by the handshake"
+        self._asked_s = time.monotonic()
         try:
             outcome = self._login.step(token, self._access.state)
         except (LoginRefused, ScramFault) as error:
@@ -311,6 +335,7 @@ class Session:
         self._mechanism = self._login.mechanism
         self._login = None
         self.become(outcome.user)
+        self._credentials = self._access.credentials(outcome.user)
         lifetime_ms = self._access.config.int("connections.max.reauth.ms")
         now_s = self._reauthenticated_s = time.monotonic()
         self._expires_s = now_s + lifetime_ms / 1000 if lifetime_ms > 0 else None
@@ -324,7 +349,10 @@ class Session:
         return f"{kind} by {mechanism} failed: wrong name or password"
 
     def _fail(self, call: GuardedCall | None, response: Any, why: str) -> None:
-        """The reply is held back for a moment, so that guessing takes its time; then the connection ends."""
+        """The reply is held back for a moment, so that guessing takes its time; then the connection ends.
+
+        The moment is counted from the message, so that it does not tell how long checking took.
+        """
         self.state = FAILED
         self._connection.mute()
         self._access.logger.warning("authentication failed", peer=self._connection.peer_host, why=why)
@@ -336,7 +364,8 @@ class Session:
             self._connection.close("authentication failed")
 
         delay_ms = self._access.config.int("connection.failed.authentication.delay.ms")
-        self._access.scheduler.call_later(delay_ms / 1000, end)
+        due_s = max(self._asked_s, self._began_s) + delay_ms / 1000
+        self._access.scheduler.call_later(max(0.0, due_s - time.monotonic()), end)
 
     # Quotas ------------------------------------------------------------------------------------------------------
 

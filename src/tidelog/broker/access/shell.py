@@ -28,10 +28,10 @@ from tidelog.errors import StorageError
 from tidelog.log.files import Files
 from tidelog.log.log import Log
 from tidelog.logger import Logger
-from tidelog.wire.scram import HASHES
+from tidelog.wire.scram import HASHES, Credential
 
 if TYPE_CHECKING:
-    from tidelog.broker.access.delegation import Delegation
+    from tidelog.broker.access.session import ForGateway
     from tidelog.broker.connection import Connection
 
 SECRET_BYTES = 32
@@ -103,15 +103,18 @@ class Access:
     def is_user(self, name: str) -> bool:
         return any((name, mechanism) in self.state.users for mechanism in HASHES)
 
+    def credentials(self, name: str) -> tuple[Credential | None, ...]:
+        return tuple(self.state.users.get((name, mechanism)) for mechanism in HASHES)
+
     def session(
         self,
         connection: Connection,
         *,
         sasl: bool,
         user: str = ANONYMOUS,
-        delegation: Delegation | None = None,
+        gateway: ForGateway | None = None,
     ) -> Session:
-        return Session(self, connection, sasl=sasl, user=user, delegation=delegation)
+        return Session(self, connection, sasl=sasl, user=user, gateway=gateway)
 
     # Rules -------------------------------------------------------------------------------------------------------
 
