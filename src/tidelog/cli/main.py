@@ -69,7 +69,9 @@ def main(argv: list[str] | None = None) -> int:
     if command.startswith("-"):
         return complain(f"{command} stands before the command; write `tidelog COMMAND {command} ...`", USAGE)
     if command not in COMMANDS:
-        return complain(f"no command {command!r}; `tidelog --help` lists them", USAGE)
+        from tidelog.config import nearest
+
+        return complain(f"no command {command!r}; {nearest(command, COMMANDS, '`tidelog --help` lists them')}", USAGE)
     return run(command, arguments[1:])
 
 

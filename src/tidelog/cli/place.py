@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 NUMBER_MAX = (1 << 63) - 1  # offsets and milliseconds are 64 bits wide
 SECONDS_IN = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+LIKE_A_TIME = 10**11  # in milliseconds, March of 1973; in offsets, more than one disk holds
 PLACE_HELP = "earliest, latest, OFFSET, a time (ISO 8601 or @MILLISECONDS), so long ago (90s 15m 2h 7d)"
 
 
@@ -38,6 +39,13 @@ def parse_place(text: str, *, now_ms: int | None = None) -> Place:
     if place.number > NUMBER_MAX:
         raise UsageError(f"{text!r} is too large; an offset or a time in milliseconds is at most {NUMBER_MAX}")
     return place
+
+
+def not_there(number: int, partitions: int, alone: str) -> str:
+    """What to do about an offset that one of so many partitions does not have, as the end of an error message."""
+    if number >= LIKE_A_TIME:
+        return f"; for a time write @{number}"
+    return f"; {alone}" if partitions > 1 else ""
 
 
 def _place(text: str, now_ms: int | None) -> Place:

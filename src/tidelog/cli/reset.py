@@ -10,7 +10,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.cli import options as command
-from tidelog.cli.place import PLACE_HELP, Place, parse_place, resolve
+from tidelog.cli.place import PLACE_HELP, Place, not_there, parse_place, resolve
 from tidelog.cli.terminal import confirm, show_json, show_table
 from tidelog.errors import BrokerError, UsageError
 
@@ -98,7 +98,7 @@ def plan(cluster: Cluster, group: str, partitions: list[TopicPartition], to: Pla
     moves = []
     for at in partitions:
         if not starts[at] <= afters[at] <= ends[at]:
-            hint = f"; for a time write @{to.number}" if to.number > ends[at] else ""
+            hint = not_there(to.number, len(partitions), f"{at.topic}:PARTITION moves one partition alone")
             raise UsageError(f"offset {afters[at]} is not in {at}, which has {starts[at]} to {ends[at]}{hint}")
         moves.append(Move(at, starts[at], ends[at], held[at].offset if at in held else None, afters[at]))
     return moves

@@ -9,7 +9,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.cli.place import Place, resolve
+from tidelog.cli.place import Place, not_there, resolve
 from tidelog.cli.terminal import confirm, show_json, show_table
 from tidelog.errors import UsageError
 
@@ -68,7 +68,7 @@ def plan(cluster: Cluster, partitions: list[TopicPartition], before: Place) -> l
     wanted = resolve(cluster, before, partitions)
     for at in partitions:
         if wanted[at] > ends[at]:
-            hint = f"; for a time write @{before.number}" if before.kind == "offset" else ""
+            hint = not_there(before.number, len(partitions), "--partition N truncates one partition alone")
             raise UsageError(f"offset {wanted[at]} is not in {at}, which has {starts[at]} to {ends[at]}{hint}")
     return [Cut(at, starts[at], ends[at], max(starts[at], wanted[at])) for at in partitions]
 

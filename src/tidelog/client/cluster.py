@@ -95,12 +95,15 @@ class Cluster:
             if not connection.closed:
                 return connection
         tried: dict[Address, str] = {}
+        advised = ""
         for address in dict.fromkeys((*self.bootstrap, *(node.address for node in self.nodes.values()))):
             try:
                 return self._connection(address)
             except Disconnected as error:
-                tried[address] = str(error).partition("; ")[0]
-        raise Disconnected(f"no broker was reached: {', '.join(tried.values())}; is it up, and is --bootstrap right?")
+                tried[address], _, advice = str(error).partition("; ")
+                advised = advised or advice
+        advised = advised or "is it up, and is --bootstrap right?"
+        raise Disconnected(f"no broker was reached: {', '.join(tried.values())}; {advised}")
 
     def node(self, node_id: int) -> Connection:
         if node_id not in self.nodes:

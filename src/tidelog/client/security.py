@@ -81,7 +81,9 @@ class Security(NamedTuple):
         try:
             text = Path(path).read_text()
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+            why = getattr(error, "strerror", None) or error
+            advice = "--command-config or TIDELOG_COMMAND_CONFIG names a file of properties"
+            raise ConfigError(f"{path} cannot be read: {why}; {advice}") from error
         return cls.from_properties(parse_properties(text), str(path))
 
     @classmethod

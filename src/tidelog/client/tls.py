@@ -61,7 +61,7 @@ def tls(context: ssl.SSLContext) -> Dial:
             return TlsTransport(context.wrap_socket(connected, server_hostname=address.host))
         except ssl.SSLCertVerificationError as error:
             connected.close()
-            why = f"{error.verify_message}; see ssl.truststore.location"
+            why = f"{error.verify_message}; see ssl.truststore.location (--command-config)"
             raise ConnectionError(0, f"the broker's certificate is not trusted: {why}") from error
         except ssl.SSLError as error:
             connected.close()

@@ -81,7 +81,7 @@ class App:
         credentials = self._credentials(request.scope)
         request.scope["tidelog.user"] = _user(credentials)
         if credentials is None and self._gateway.login and not route.open:
-            raise Refusal(401, "the broker wants a login; send a user of its own by Basic, or a token by Bearer", headers=CHALLENGE)
+            raise Refusal(401, "the broker wants a login; send a user by Basic or a token by Bearer", headers=CHALLENGE)
         _check_content_type(route, headers)
         path = {name: guard.segment(value) for name, value in request.path_params.items()}
         query = dict(request.query_params)

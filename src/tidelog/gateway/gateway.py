@@ -58,7 +58,7 @@ class Gateway:
     def cluster(self, credentials: Credentials | None) -> AbstractContextManager[Cluster]:
         """A client of the broker, logged in with these credentials; for one thread, until the end of `with`."""
         if self.login and credentials is None:
-            raise Refusal(401, "the broker wants a login; send a user of its own by Basic, or a token by Bearer", headers=CHALLENGE)
+            raise Refusal(401, "the broker wants a login; send a user by Basic or a token by Bearer", headers=CHALLENGE)
         return self._clusters.lease(credentials if self.login else None)
 
     def shares_with(self, credentials: Credentials | None) -> str:

@@ -33,7 +33,8 @@ def refusal_of(error: Exception) -> Refusal:
         return error
     if isinstance(error, BrokerError):
         status = STATUS_OF_CODE.get(error.code, 502)
-        return Refusal(status, str(error), headers=CHALLENGE if status == 401 else ())
+        said = str(error).removesuffix(" (--command-config)")  # whoever asks by HTTP has no command line
+        return Refusal(status, said, headers=CHALLENGE if status == 401 else ())
     if isinstance(error, Disconnected):
         return Refusal(503, str(error), headers=(("Retry-After", "1"),))
     if isinstance(error, UsageError):
