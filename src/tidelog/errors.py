@@ -28,9 +28,10 @@
         ├── BackupError            a backup that is damaged, unfinished or not ours, or cannot be taken now
         ├── HoleError              a bad batch at or below the synced offset
         ├── DiskFullError          no room for an append
-        └── OfflineError           a partition whose sync failed; it is offline until recovery
+        └── OfflineError           a partition whose sync failed; it is offline until the next start
 
 A message is a lower-case fact with the values in it; what to do about it, if anything, follows after a semicolon.
+DataFolderError and HoleError name folders: they are for whoever runs the broker, and no client is told them.
 Faults of Tidelog itself are assertions, not errors of this tree.
 """
 

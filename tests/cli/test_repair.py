@@ -51,17 +51,31 @@ def test_damage_is_shown_and_passed_only_when_told_to(damaged: TestBroker, nowhe
     assert checked["bytes"] > 11 * 60 and checked["seconds"] >= 0
     assert (hole["topic"], hole["partition"], hole["base_offset"], hole["end_offset"]) == ("orders", 0, 3, 4)
     assert not hole["passed"]
+    assert (hole["offsets"], hole["batches"]) == (1, 1)
+    assert hole["bytes"] == hole["end_position"] - hole["position"] > 60
     fine = nowhere("repair", "--data", data, "fine")
     assert re.fullmatch(r"checked 1 partition: 1 file, \d+ B, 1 record in \d+\.\d s\nno damage\n", fine.out), fine.out
     asked = nowhere("repair", "--data", data, "orders", "0", "--skip")
     assert asked.code == 2 and "--yes" in asked.err and "stops readers" in asked.out
     skipped = nowhere("repair", "--data", data, "orders", "0", "--skip", "--yes")
     assert skipped.code == 0 and "passed" in skipped.out
+    assert f"lost: {hole['bytes']} B, offsets 1, batches 1\n" in skipped.out
     assert nowhere("repair", "--data", data).code == 0
     damaged.start()
     rows = damaged.records("orders")
     assert [row.value for row in rows] == [b"record %d" % number for number in range(10) if number != 3]
     assert [row.offset for row in rows] == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+
+
+@proves("T6")
+def test_batches_are_not_counted_where_nothing_tells_them_apart(damaged: TestBroker, nowhere: Command) -> None:
+    (log,) = [path for path in damaged.data.glob("*-0/*.log") if b"record 4" in path.read_bytes()]
+    content = log.read_bytes()
+    for position in range(content.index(b"record 4"), content.index(b"record 5")):  # a header is among it
+        flip(log, position)
+    (hole,) = nowhere("repair", "--data", str(damaged.data), "orders", "--json").json["damage"]
+    assert (hole["base_offset"], hole["offsets"], hole["batches"]) == (3, 3, None)
+    assert "offsets 3, batches unknown\n" in nowhere("repair", "--data", str(damaged.data), "orders").out
 
 
 @proves("T6")

@@ -240,6 +240,23 @@ def test_left_overs_of_interrupted_work_go(tmp_path: Path) -> None:
 
 
 @proves("T6")
+@pytest.mark.parametrize("clean", [False, True], ids=["after a crash", "after a clean stop"])
+def test_indexes_of_segments_that_are_gone_are_removed_and_others_stay(tmp_path: Path, clean: bool) -> None:
+    """A crash between the two removals leaves one; so does a reader that mends an index while its segment goes."""
+    partition = filled(tmp_path / "p", 40)
+    there = {path.with_suffix(".index") for path in logs(partition)[:-1]}
+    mark = partition.log.close() if clean else None
+    folder = tmp_path / "p"
+    gone = [folder / f"{99:020d}.index", folder / f"{0:020d}-{10:020d}-2.index"]
+    for path in gone:
+        path.write_bytes(logs(partition)[0].with_suffix(".index").read_bytes())
+    again = Partition(folder, settings=SMALL, clean=mark)
+    assert again.values() == values(40)
+    assert there and all(path.exists() for path in there)
+    assert not any(path.exists() for path in gone)
+
+
+@proves("T6")
 def test_files_that_somebody_else_has_put_there_are_left_alone(tmp_path: Path) -> None:
     partition = filled(tmp_path / "p", 2)
     names = ("notes.log", "copy of 00000000000000000000.log", "7.log", "-1.producers", ".log", "x.index")
@@ -250,6 +267,21 @@ def test_files_that_somebody_else_has_put_there_are_left_alone(tmp_path: Path) -
     again.put(b"2")
     assert again.reopen().log.end_offset == 3
     assert all((tmp_path / "p" / name).read_bytes() == b"x" for name in names)
+
+
+@proves("T6")
+def test_what_a_hole_has_taken_is_counted_also_when_its_segment_is_gone(tmp_path: Path) -> None:
+    partition = filled(tmp_path / "p", 40)
+    flip_bit(logs(partition)[0], logs(partition)[0].read_bytes().index(b"3 3 3 "), 1)
+    again = partition.reopen()
+    while not again.log.scrub(1 << 20).finished:
+        pass
+    again.commit()
+    (hole,) = again.log.holes
+    assert (hole.base_offset, again.log.batches_in(hole)) == (3, 1)
+    again.log.delete_before(39)
+    again.commit()
+    assert again.log.batches_in(hole) is None
 
 
 # Producers ------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -212,3 +213,20 @@ def test_an_aborted_transaction_that_compaction_left_nothing_of_is_not_known_aga
     partition.log._old.aborted_gone(3)
     partition.commit()
     assert partition.reopen().log.stable().aborted_between(0, 6) == []
+
+
+@proves("T5")
+def test_an_aborted_transaction_takes_little_more_memory_than_its_three_numbers() -> None:
+    """How many are kept is bounded by retention alone, so each must be small."""
+    count, far = 40 * BLOCK, 1 << 40
+    kept = AbortedColumns(())
+    tracemalloc.start()
+    try:
+        for number in range(count):
+            at = far + 3 * number
+            kept.add(Aborted(far + number, at, at + 2), at + 3)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(kept) == count
+    assert taken < count * (ABORTED_SIZE + 8)

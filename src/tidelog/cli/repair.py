@@ -39,9 +39,25 @@ FORGOTTEN = {
 
 
 class Damage(NamedTuple):
+    """A hole, and how many batches it has taken; None when nothing is left that says so."""
+
     topic: str
     partition: int
     hole: Hole
+    batches: int | None
+
+    @property
+    def offsets(self) -> int:
+        """As many records are lost, but for those that compaction had taken out before."""
+        return self.hole.end_offset - self.hole.base_offset
+
+    @property
+    def size(self) -> int:
+        return self.hole.end_position - self.hole.position
+
+    def as_json(self) -> dict[str, object]:
+        counts = {"offsets": self.offsets, "bytes": self.size, "batches": self.batches}
+        return {"topic": self.topic, "partition": self.partition, **self.hole._asdict(), **counts}
 
 
 def parser() -> command.Parser:
@@ -74,7 +90,7 @@ def run(arguments: list[str]) -> int:
             checked.partitions += 1
             checked.files += len(log.segments())
             checked.records += log.end_offset - log.start_offset
-            found += [Damage(topic.name, index, hole) for hole in log.holes]
+            found += [Damage(topic.name, index, hole, log.batches_in(hole)) for hole in log.holes]
             if options.skip and any(not one.hole.passed for one in found):
                 ask(found, options)
                 log.repair(skip=True)
@@ -195,8 +211,7 @@ def ask(found: list[Damage], options: Namespace) -> None:
 
 def show(found: list[Damage], checked: Checked, options: Namespace) -> None:
     if options.json:
-        damage = [{"topic": one.topic, "partition": one.partition, **one.hole._asdict()} for one in found]
-        show_json({"checked": checked.as_json(), "damage": damage})
+        show_json({"checked": checked.as_json(), "damage": [one.as_json() for one in found]})
         return
     print(checked)
     if found:
@@ -212,10 +227,21 @@ def show_damage(found: list[Damage]) -> None:
             one.partition,
             one.hole.base_offset,
             one.hole.end_offset - 1,
-            size_text(one.hole.end_position - one.hole.position),
+            one.offsets,
+            "?" if one.batches is None else one.batches,
+            size_text(one.size),
             "passed" if one.hole.passed else "stops readers",
             one.hole.reason,
         )
         for one in found
     ]
-    show_table(("topic", "partition", "first", "last", "size", "state", "damage"), rows)
+    show_table(("topic", "partition", "first", "last", "offsets", "batches", "size", "state", "damage"), rows)
+    print(f"lost: {lost_text(found)}")
+
+
+def lost_text(found: list[Damage]) -> str:
+    """All of it; batches as far as they are known."""
+    known = [one.batches for one in found if one.batches is not None]
+    batches = "unknown" if not known else f"{'at least ' if len(known) < len(found) else ''}{sum(known)}"
+    offsets = sum(one.offsets for one in found)
+    return f"{size_text(sum(one.size for one in found))}, offsets {offsets}, batches {batches}"

@@ -159,8 +159,7 @@ class Log:
         parts = reading, self._appending, self._upkeep, self._durability, self._old
         self._visibility = tail.owner = Visibility(self, *parts)
         self._waiters = self._visibility.waiters
-        self.recovery = found.report
-        self.leader_epoch = found.facts.epochs[-1].epoch
+        self.recovery, self.leader_epoch = found.report, found.facts.epochs[-1].epoch
         first = found.segments[0].base_offset if found.segments else 0
         self.start_offset = max(found.facts.start_offset, first)
         self.high_watermark = self._appending.end_offset
@@ -337,7 +336,6 @@ class Log:
     # Its life ---------------------------------------------------------------------------------------------------------
 
     def _found_hole(self, hole: Hole) -> None:
-        """Any thread."""
         self._committer.tell(self._upkeep.remember, hole)
 
     def trouble(self, line: str) -> None:
@@ -354,9 +352,11 @@ class Log:
     def repair(self, *, skip: bool) -> tuple[Hole, ...]:
         """The holes that readers stop at; with `skip` they pass them from now on, and the file of facts says so."""
         self.load()
-        if skip:
-            return self._upkeep.pass_holes()
-        return tuple(hole for hole in self.holes if not hole.passed)
+        return self._upkeep.pass_holes() if skip else tuple(hole for hole in self.holes if not hole.passed)
+
+    def batches_in(self, hole: Hole) -> int | None:
+        """How many batches a hole has taken, if what is left of them says so. Any thread; waits for the disk."""
+        return self._reading.batches_in(hole)
 
     def mark(self) -> CleanMark:
         """Where it ends now, also what is still on its way to the disk. It must be known."""

@@ -162,6 +162,15 @@ class Reading:
             if segment.base_offset <= last
         ]
 
+    def batches_in(self, hole: Hole) -> int | None:
+        """How many batches a hole has taken; None when what is left of their headers does not say. Waits."""
+        segment = next((one for one in self.segments if one.base_offset == hole.segment), None)
+        start = Boundary(hole.position, hole.base_offset)
+        steps = list(segment.walk(start, hole.end_position)) if segment is not None else []  # it may be deleted since
+        headers = [step.header for step in steps if isinstance(step, Step)]
+        whole = headers and len(headers) == len(steps) and headers[-1].next_offset == hole.end_offset
+        return len(headers) if whole else None
+
     def _find(self, segment: Segment, offset: int, wait: bool) -> Place:
         if not wait:
             return self._find_cached(segment, offset)

@@ -12,7 +12,8 @@ not visible. A transaction whose marker is not visible still counts as open for 
 A batch that compaction has emptied begins nothing: no record of it can be read. A marker without an open transaction
 ends nothing; so a marker that is written twice does no harm.
 
-Aborted transactions are kept in columns, ABORTED_SIZE bytes each, as long as their records are there.
+Aborted transactions are kept in columns, ABORTED_SIZE bytes each, 27 with all that is around them (a million: 27 MB).
+They are let go with their records, by retention, deletion or compaction.
 
 Snapshot, big-endian (the file around it is drawn in snapshot.py):
 
