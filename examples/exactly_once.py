@@ -92,3 +92,5 @@ with tidelog.Broker() as broker:
     counted = invoices(broker.bootstrap, "read_committed")
     print(f"{sum(written.values())} invoices were written for {ORDERS} orders")
     print(f"committed: {len(counted)}, each once: {set(counted.values()) == {1}}")
+    for instance in (first, zombie, third):
+        instance.consumer.close()

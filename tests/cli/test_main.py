@@ -160,6 +160,7 @@ def test_a_command_loads_no_broker_and_no_log() -> None:
 
 @proves("command_line")
 def test_a_word_that_is_wrong_is_answered_with_the_right_one(nowhere: Command) -> None:
+    assert "did you mean topics?" in nowhere("topcis").err
     assert "`tidelog topics describe orders`" in nowhere("topics", "orders").err
     refused = nowhere("topics", "create", "a", "--replication-factor", "3").err
     assert "did you mean --replication?" in refused and "`tidelog topics create --help`" in refused

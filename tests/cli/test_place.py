@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proving import proves
-from tidelog.cli.place import Place, parse_place
+from tidelog.cli.place import Place, not_there, parse_place
 from tidelog.errors import UsageError
 
 NOW_MS = 1_767_225_600_000
@@ -52,3 +52,10 @@ def test_anything_else_is_refused(written: str) -> None:
 def test_an_iso_time_is_its_milliseconds(moment: datetime) -> None:
     whole = moment.replace(microsecond=moment.microsecond // 1000 * 1000)
     assert parse_place(whole.isoformat()) == Place("time", round(whole.timestamp() * 1000))
+
+
+@proves("T7")
+def test_an_offset_that_is_not_there_is_answered_with_what_may_have_been_meant() -> None:
+    assert not_there(NOW_MS, 1, "one alone") == f"; for a time write @{NOW_MS}"
+    assert not_there(5, 3, "one alone") == "; one alone"
+    assert not_there(5, 1, "one alone") == ""
