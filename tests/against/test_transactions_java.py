@@ -90,6 +90,16 @@ def test_kafkas_own_tool_shows_transactions(broker: Broker, java: JavaMachine, t
     [header, described] = told("describe", "--transactional-id", topic)[-2:]
     shown = dict(zip(header, described, strict=False))
     assert (shown["TransactionalId"], shown["TransactionState"]) == (topic, "Ongoing")
-    [header, opened] = told("describe-producers", "--topic", topic, "--partition", "0")[-2:]
-    assert dict(zip(header, opened, strict=False))["CurrentTransactionStartOffset"] == "0"
+
+    def opened() -> tuple[int, int]:
+        [header, row] = told("describe-producers", "--topic", topic, "--partition", "0")[-2:]
+        shown = dict(zip(header, row, strict=False))
+        return int(shown["CurrentTransactionStartOffset"]), int(shown["LatestCoordinatorEpoch"])
+
+    assert opened() == (0, -1), "no transaction has ended here before"
+    producer.abort_transaction(SECONDS)
+    producer.begin_transaction()
+    producer.produce(topic, "open", partition=0)
+    producer.flush(SECONDS)
+    assert opened() == (2, 0), "the epoch of the coordinator that ended the last one"
     producer.abort_transaction(SECONDS)

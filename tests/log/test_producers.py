@@ -97,6 +97,16 @@ def test_a_control_batch_has_no_sequence_but_an_epoch() -> None:
     assert find_duplicate(producer, header(0, epoch=2)) is None
 
 
+@proves("F2")
+def test_the_coordinators_epoch_is_that_of_the_last_marker() -> None:
+    producer = after((0, 3))
+    assert producer.coordinator_epoch == -1
+    marked = follow(producer, header(-1, epoch=0, attributes=CONTROL), 3, 0, marked_by=4)
+    assert marked == producer._replace(coordinator_epoch=4)
+    assert follow(marked, header(0, epoch=1), 4, 0).coordinator_epoch == 4
+    assert follow(marked, header(-1, attributes=CONTROL), 4, 0).coordinator_epoch == 4, "compaction emptied the marker"
+
+
 @proves("T1")
 def test_those_who_have_not_written_for_long_are_found() -> None:
     producers = {1: Producer(0, 100, ()), 2: Producer(0, 200, ())}
@@ -121,6 +131,7 @@ def test_those_who_have_not_written_for_long_are_found() -> None:
                 ),
                 max_size=REMEMBERED,
             ).map(tuple),
+            st.integers(-1, 2**31 - 1),
         ),
         max_size=5,
     )

@@ -110,7 +110,7 @@ def test_facts_of_a_newer_format_are_refused_by_name() -> None:
         facts.unpack(text + f"crc {crc32c(text):08x}\n".encode(), "here")
 
 
-PRODUCERS = {5: Producer(1, 99, (RecentBatch(0, 4, 10, -1), RecentBatch(5, 5, 11, 77))), 6: Producer(0, 98, ())}
+PRODUCERS = {5: Producer(1, 99, (RecentBatch(0, 4, 10, -1), RecentBatch(5, 5, 11, 77))), 6: Producer(0, 98, (), 3)}
 ABORTED = transactions.AbortedColumns(())
 ABORTED.add(Aborted(5, 2, 7), 9)
 ABORTED.add(Aborted(6, 4, 9), 10)
@@ -135,15 +135,24 @@ def test_a_snapshot_is_read_as_it_was_written_and_noticed_when_damaged() -> None
 
 
 @proves("T6")
-def test_a_snapshot_is_drawn_on_its_page_and_one_of_version_1_has_no_transactions() -> None:
+def test_a_snapshot_is_drawn_on_its_page_and_older_ones_have_less() -> None:
     data = snapshot.pack(SNAPSHOT)
-    assert struct.unpack_from(">8sH2xqqQ", data) == (b"TIDEPROD", 2, 12, 8, 4196)
+    assert struct.unpack_from(">8sH2xqqQ", data) == (b"TIDEPROD", 3, 12, 8, 4196)
     assert struct.unpack_from(">II2q6q", data, 40) == (1, 2, 6, 10, 5, 6, 2, 4, 7, 9)
-    assert struct.unpack_from(">qh", data, 112) == (5, 1)
-    old = bytearray(data[:40] + data[112:])
-    old[8:10] = (1).to_bytes(2, "big")
-    old[36:40] = crc32c(bytes(old[40:]), crc32c(bytes(old[:36]))).to_bytes(4, "big")
-    assert snapshot.unpack(bytes(old), "x") == SNAPSHOT._replace(transactions=transactions.NO_TRANSACTIONS)
+    assert struct.unpack_from(">qhqiB", data, 112) == (5, 1, 99, -1, 2)
+    assert struct.unpack(">qhqiB", data[112 + 23 + 48 :]) == (6, 0, 98, 3, 0)
+    without_coordinators = data[112:130] + data[134:201] + data[205:]
+    producers = {5: PRODUCERS[5], 6: PRODUCERS[6]._replace(coordinator_epoch=-1)}
+    second = snapshot.unpack(of_version(2, data[:112] + without_coordinators), "x")
+    assert second is not None
+    assert (second.producers, second.transactions.open) == (producers, {6: 10})
+    first = snapshot.unpack(of_version(1, data[:40] + without_coordinators), "x")
+    assert first == SNAPSHOT._replace(producers=producers, transactions=transactions.NO_TRANSACTIONS)
+
+
+def of_version(version: int, data: bytes) -> bytes:
+    head = data[:8] + version.to_bytes(2, "big") + data[10:36]
+    return head + crc32c(data[40:], crc32c(head)).to_bytes(4, "big") + data[40:]
 
 
 @proves("T6")
@@ -151,7 +160,7 @@ def test_a_snapshot_of_a_newer_format_is_refused_by_name() -> None:
     data = bytearray(snapshot.pack(SNAPSHOT))
     data[8:10] = (9).to_bytes(2, "big")
     data[36:40] = crc32c(bytes(data[40:]), crc32c(bytes(data[:36]))).to_bytes(4, "big")
-    with pytest.raises(DataFolderError, match=r"a\.producers has snapshot format 9, newer than 2"):
+    with pytest.raises(DataFolderError, match=r"a\.producers has snapshot format 9, newer than 3"):
         snapshot.unpack(bytes(data), "a.producers")
 
 

@@ -29,7 +29,7 @@ from tidelog.log.snapshot import SNAPSHOT_BYTES, Snapshot
 from tidelog.log.tail import Append, Extent, Tail
 from tidelog.log.upkeep import Plan, Upkeep
 from tidelog.record.codec import patch, peek, stamp_append_time
-from tidelog.record.control import NO_TYPE, control_type, encode_marker
+from tidelog.record.control import NO_MARKER, encode_marker, read_marker
 from tidelog.record.header import TRANSACTION_BITS, BatchHeader
 
 NO_TIME = -1
@@ -123,10 +123,11 @@ class Appending:
         latest = index.max_timestamp, index.max_timestamp_offset
         self._pending.append(Pending(last_offset + 1, release, producer_id, producer, segment, segment.end, *latest))
         if producer_id >= 0:
-            self.producers[producer_id] = follow(producer, header, last_offset, now_ms, append_time)
+            kind, by = read_marker(batch) if header.is_control else NO_MARKER
+            self.producers[producer_id] = follow(producer, header, last_offset, now_ms, append_time, by)
             if header.attributes & TRANSACTION_BITS:
                 marker = header.is_control
-                self.transactions.follow(header, offset, control_type(batch) if header.is_control else NO_TYPE)
+                self.transactions.follow(header, offset, kind)
         segment.note(offset, header.size, max_timestamp, settings.index_interval_bytes)
         self.end_offset = last_offset + 1
         end, next_offset = segment.end, last_offset + 1

@@ -7,13 +7,14 @@ immutable, which makes undoing an append (put the old entry back) and writing a 
 The rules are Kafka's: an unknown producer may begin at any sequence (its state may have been deleted with its records);
 a new epoch begins at 0; otherwise the sequence follows on the last, 0 after 2^31 - 1; a lower epoch is fenced.
 
-Snapshot, big-endian, version 1 (the file around it is drawn in snapshot.py), for each producer:
+Snapshot, big-endian (the file around it is drawn in snapshot.py), for each producer:
 
-     0  producer_id      int64
-     8  epoch            int16
-    10  last_timestamp   int64
-    18  count            uint8     batches that follow, the oldest first
-    19  count times      int32 base sequence, int32 last sequence, int64 last offset, int64 append time or -1
+     0  producer_id        int64
+     8  epoch              int16
+    10  last_timestamp     int64
+    18  coordinator_epoch  int32     not before version 3 of the file
+    22  count              uint8     batches that follow, the oldest first
+    23  count times        int32 base sequence, int32 last sequence, int64 last offset, int64 append time or -1
 """
 
 from __future__ import annotations
@@ -23,13 +24,15 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tidelog.errors import FencedProducer, OutOfOrderSequence, StorageError
+from tidelog.record.control import NO_COORDINATOR
 from tidelog.record.header import BatchHeader
 
 REMEMBERED = 5  # a client has at most this many requests in flight per partition when idempotent
 MAX_SEQUENCE = 0x7FFFFFFF
 NO_SEQUENCE = -1
 
-_PRODUCER = struct.Struct(">qhqB")
+_PRODUCER = struct.Struct(">qhqiB")
+_UNCOORDINATED = struct.Struct(">qhqB")
 _BATCH = struct.Struct(">iiqq")
 
 
@@ -44,6 +47,7 @@ class Producer(NamedTuple):
     epoch: int
     last_timestamp: int
     batches: tuple[RecentBatch, ...]
+    coordinator_epoch: int = NO_COORDINATOR  # of the last marker here, of whatever epoch of the producer
 
     @property
     def last_sequence(self) -> int:
@@ -76,16 +80,24 @@ def find_duplicate(producer: Producer | None, header: BatchHeader) -> RecentBatc
 
 
 def follow(
-    producer: Producer | None, header: BatchHeader, last_offset: int, timestamp: int, append_time: int = -1
+    producer: Producer | None,
+    header: BatchHeader,
+    last_offset: int,
+    timestamp: int,
+    append_time: int = -1,
+    marked_by: int = NO_COORDINATOR,
 ) -> Producer:
-    """The producer after this batch, which was found to be new; `timestamp` is when it was written or says it was."""
+    """The producer after this batch, which was found to be new; `timestamp` is when it was written or says it was,
+    `marked_by` the coordinator's epoch of a marker.
+    """
     epoch = header.producer_epoch
     known = producer.batches if producer is not None and producer.epoch == epoch else ()
+    coordinator = producer.coordinator_epoch if producer is not None and marked_by == NO_COORDINATOR else marked_by
     if header.is_control:
-        return Producer(epoch, timestamp, known)
+        return Producer(epoch, timestamp, known, coordinator)
     first = header.base_sequence
     batch = RecentBatch(first, advance(first, header.last_offset_delta), last_offset, append_time)
-    return Producer(epoch, timestamp, (*known[1 - REMEMBERED :], batch))
+    return Producer(epoch, timestamp, (*known[1 - REMEMBERED :], batch), coordinator)
 
 
 def advance(sequence: int, by: int) -> int:
@@ -100,21 +112,24 @@ def expired(producers: Mapping[int, Producer], before: int) -> list[int]:
 def pack(producers: Mapping[int, Producer]) -> bytes:
     parts = []
     for producer_id, producer in producers.items():
-        parts.append(_PRODUCER.pack(producer_id, producer.epoch, producer.last_timestamp, len(producer.batches)))
-        parts.extend(_BATCH.pack(*batch) for batch in producer.batches)
+        epoch, timestamp, batches, coordinator = producer
+        parts.append(_PRODUCER.pack(producer_id, epoch, timestamp, coordinator, len(batches)))
+        parts.extend(_BATCH.pack(*batch) for batch in batches)
     return b"".join(parts)
 
 
-def unpack(data: bytes) -> dict[int, Producer]:
+def unpack(data: bytes, *, coordinated: bool = True) -> dict[int, Producer]:
+    """`coordinated`: with the epochs of coordinators."""
+    layout = _PRODUCER if coordinated else _UNCOORDINATED
     producers = {}
     position = 0
     try:
         while position < len(data):
-            producer_id, epoch, timestamp, count = _PRODUCER.unpack_from(data, position)
-            start = position + _PRODUCER.size
+            producer_id, epoch, timestamp, *coordinator, count = layout.unpack_from(data, position)
+            start = position + layout.size
             position = start + count * _BATCH.size
             batches = tuple(RecentBatch(*_BATCH.unpack_from(data, at)) for at in range(start, position, _BATCH.size))
-            producers[producer_id] = Producer(epoch, timestamp, batches)
+            producers[producer_id] = Producer(epoch, timestamp, batches, *coordinator)
     except struct.error as error:
         raise StorageError(f"snapshot of producers ends in the middle, at byte {position}") from error
     return producers

@@ -39,7 +39,7 @@ from tidelog.log.segment import CLEANED_SUFFIX, DELETED_SUFFIX, INDEX_SUFFIX, Na
 from tidelog.log.settings import LogSettings
 from tidelog.log.tail import FIRST_SLOT, Extent
 from tidelog.log.transactions import NO_TRANSACTIONS, Transactions
-from tidelog.record.control import NO_TYPE, control_type
+from tidelog.record.control import NO_MARKER, Marker, read_marker
 from tidelog.record.header import TRANSACTION_BITS, BatchHeader
 
 CUT_SUFFIX = ".cut"
@@ -267,16 +267,16 @@ class Recovery:
         if producer_id >= 0 and header.base_offset >= self._folded:
             append_time = header.max_timestamp if header.append_time else -1
             producer = self._producers.get(producer_id)
-            self._producers[producer_id] = follow(producer, header, header.last_offset, self._now_ms, append_time)
+            kind, by = self._marker(segment, position, header)
+            self._producers[producer_id] = follow(producer, header, header.last_offset, self._now_ms, append_time, by)
             if header.attributes & TRANSACTION_BITS:
-                self._fold_transaction(segment, position, header)
+                self._transactions.apply(header, header.base_offset, kind)
 
-    def _fold_transaction(self, segment: Segment, position: int, header: BatchHeader) -> None:
+    def _marker(self, segment: Segment, position: int, header: BatchHeader) -> Marker:
         """A marker is the one batch that a fold must look into."""
-        kind = NO_TYPE
-        if header.is_control:
-            kind = control_type(read_fully(self._files, segment.file().fd, header.size, position))
-        self._transactions.apply(header, header.base_offset, kind)
+        if not header.is_control:
+            return NO_MARKER
+        return read_marker(read_fully(self._files, segment.file().fd, header.size, position))
 
     def _check_rest(self, last: Segment, floor: Boundary, facts: Facts) -> tuple[Boundary, Report]:
         """Above the floor: what is good stays and is synced, the rest is cut."""

@@ -1,7 +1,7 @@
 """Snapshots of the fold over batch headers, so that opening a partition folds no more than the headers behind the last.
 
 `<offset>.producers` is the state of producers and transactions after every record below that offset; big-endian,
-version 2:
+version 3:
 
      0  magic        8 bytes   "TIDEPROD"
      8  version      uint16
@@ -12,7 +12,7 @@ version 2:
     36  crc          uint32    CRC-32C of the 36 bytes before and of the body
     40  body         the transactions, drawn in transactions.py, then the producers, drawn in producers.py
 
-Version 1 had no transactions: its body is the producers.
+Version 1 had no transactions: its body is the producers. Up to version 2 producers had no epochs of coordinators.
 
 One is written, durably, whenever a segment is complete and after every SNAPSHOT_BYTES of one; the last KEPT stay. Bytes
 that a snapshot is for were synced before it was written, so it also says how much of the log is known to be durable.
@@ -32,8 +32,9 @@ from tidelog.log.transactions import NO_TRANSACTIONS, Fold
 from tidelog.record.codec import crc32c
 
 MAGIC = b"TIDEPROD"
-VERSION = 2
+VERSION = 3
 TRANSACTIONS_SINCE = 2
+COORDINATORS_SINCE = 3
 SUFFIX = ".producers"
 SNAPSHOT_BYTES = 32 << 20
 KEPT = 2
@@ -71,7 +72,8 @@ def unpack(data: bytes, path: str) -> Snapshot | None:
         )
     try:
         fold, size = transactions.unpack(body) if version >= TRANSACTIONS_SINCE else (NO_TRANSACTIONS, 0)
-        return Snapshot(offset, segment, position, producers.unpack(body[size:]), fold)
+        known = producers.unpack(body[size:], coordinated=version >= COORDINATORS_SINCE)
+        return Snapshot(offset, segment, position, known, fold)
     except StorageError:
         return None
 

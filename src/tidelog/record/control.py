@@ -12,6 +12,7 @@ record is what compaction leaves of a marker that nobody needs any more: it has 
 from __future__ import annotations
 
 import struct
+from typing import NamedTuple
 
 from tidelog.errors import MalformedBatch
 from tidelog.record.columns import decode, encode
@@ -19,11 +20,20 @@ from tidelog.record.header import Buffer
 
 ABORT, COMMIT = 0, 1
 NO_TYPE = -1
+NO_COORDINATOR = -1
 VERSION = 0
 NO_SEQUENCE = -1
 
 _KEY = struct.Struct(">hh")
 _VALUE = struct.Struct(">hi")
+
+
+class Marker(NamedTuple):
+    kind: int
+    coordinator_epoch: int
+
+
+NO_MARKER = Marker(NO_TYPE, NO_COORDINATOR)
 
 
 def encode_marker(producer_id: int, epoch: int, commit: bool, coordinator_epoch: int, timestamp_ms: int) -> bytearray:
@@ -38,13 +48,15 @@ def encode_marker(producer_id: int, epoch: int, commit: bool, coordinator_epoch:
     )
 
 
-def control_type(batch: Buffer) -> int:
-    """Of one whole control batch; NO_TYPE when it has no record, or one that is no control record."""
+def read_marker(batch: Buffer) -> Marker:
+    """Of one whole control batch; NO_MARKER when it has no record, or one that is no control record."""
     try:
         row = next(decode(batch, crc=False).rows(), None)
     except MalformedBatch:
-        return NO_TYPE
+        return NO_MARKER
     if row is None or row.key is None or len(row.key) < _KEY.size:
-        return NO_TYPE
-    kind: int = _KEY.unpack_from(row.key)[1]
-    return kind
+        return NO_MARKER
+    kind = _KEY.unpack_from(row.key)[1]
+    if row.value is None or len(row.value) < _VALUE.size:
+        return Marker(kind, NO_COORDINATOR)
+    return Marker(kind, _VALUE.unpack_from(row.value)[1])

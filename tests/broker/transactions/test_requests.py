@@ -305,6 +305,22 @@ def test_producers_show_what_they_have_open(orders: Served) -> None:
     asked = DescribeProducersRequest(topics=[TopicRequest(name=TOPIC, partition_indexes=[0])])
     [found] = orders.ask(asked, 0).topics[0].partitions[0].active_producers
     assert (found.producer_id, found.current_txn_start_offset) == (client.producer_id, 0)
+    assert found.coordinator_epoch == -1, "nothing has ended here yet"
+
+
+@proves("F2", "T6")
+def test_producers_show_which_coordinator_ended_their_last_transaction(orders: Served, tmp_path: Path) -> None:
+    client = Client(orders)
+    client.add(0)
+    client.write(0)
+    assert client.end(True) == E.NONE
+    assert state_of(orders).transaction_state == "CompleteCommit"
+    asked = DescribeProducersRequest(topics=[TopicRequest(name=TOPIC, partition_indexes=[0])])
+    [found] = orders.ask(asked, 0).topics[0].partitions[0].active_producers
+    assert (found.current_txn_start_offset, found.coordinator_epoch) == (-1, 0)
+    with after_a_crash(orders, tmp_path / "again") as again:
+        [found] = again.ask(asked, 0).topics[0].partitions[0].active_producers
+        assert (found.current_txn_start_offset, found.coordinator_epoch) == (-1, 0)
 
 
 @proves("F2")

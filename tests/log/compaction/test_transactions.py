@@ -23,7 +23,7 @@ from proving import proves
 from tidelog.log.settings import DAY_MS
 from tidelog.record import codec
 from tidelog.record.columns import Row, decode, encode
-from tidelog.record.control import ABORT, COMMIT, control_type
+from tidelog.record.control import ABORT, COMMIT, read_marker
 from tidelog.record.header import BatchHeader
 from tidelog.testing.disk import SimulatedDisk
 
@@ -48,7 +48,7 @@ def read_committed(table: Table, start: int, max_bytes: int) -> list[Row]:
             while named and named[0].first_offset <= header.last_offset:
                 aborted.add(named.pop(0).producer_id)
             if header.is_control:
-                if control_type(batch) == ABORT:
+                if read_marker(batch).kind == ABORT:
                     aborted.discard(header.producer_id)
             elif not (header.is_transactional and header.producer_id in aborted):
                 rows += [row for row in decode(batch).rows() if row.offset >= offset]
@@ -224,4 +224,4 @@ def _control(table: Table) -> list:  # type: ignore[type-arg]
 def _kind(table: Table, offset: int) -> int:
     piece = table.log.read(offset, 1)
     assert piece is not None
-    return control_type(piece.read())
+    return read_marker(piece.read()).kind

@@ -1,6 +1,8 @@
 """DescribeProducers: the idempotent producers that a partition remembers, and where their open transactions begin.
 
 v0    the first
+
+The coordinator's epoch is that of the producer's last marker here, and -1 before its first, as in Kafka.
 """
 
 from __future__ import annotations
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
     from tidelog.broker.call import Call
 
-NO_COORDINATOR_EPOCH = -1
 NOTHING_OPEN = -1
 
 
@@ -61,7 +62,7 @@ def _describe(index: int, partition: Partition | int) -> PartitionResponse:
                 producer_epoch=producer.epoch,
                 last_sequence=producer.last_sequence,
                 last_timestamp=producer.last_timestamp,
-                coordinator_epoch=NO_COORDINATOR_EPOCH,
+                coordinator_epoch=producer.coordinator_epoch,
                 current_txn_start_offset=open_transactions.get(producer_id, NOTHING_OPEN),
             )
             for producer_id, producer in sorted(partition.log.producers.items())
