@@ -10,6 +10,7 @@ from the beginning at the end must be the same.
 from __future__ import annotations
 
 import random
+import signal
 import subprocess
 import threading
 import time
@@ -82,6 +83,12 @@ class Program:
         assert self.process.poll() is None, self.said()
         self.process.kill()
         self.process.wait()
+
+    def pause(self) -> None:
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
         """As its users do: it commits what it has, and leaves."""

@@ -47,6 +47,27 @@ def test_streams_counts_every_word_once_though_it_is_killed(
     assert everything.copied > expected.copied, "no kill came in the middle of a transaction"
 
 
+@proves("F2", "F3", "T10")
+def test_streams_counts_every_word_once_though_one_that_was_given_up_goes_on(
+    broker: Broker, java: JavaMachine, topic: str, tmp_path: Path, seed: int
+) -> None:
+    """It stands still in the middle of a transaction until another has its partitions, and then goes on as if nothing
+    had been.
+    """
+    topics = make_topics(broker, topic)
+    feeder, reader = Feeder(broker, topics, seed), Reader(broker, topics)
+    zombie = Program(java, broker, topic, topics, tmp_path / "zombie")
+    reader.read_on(SOME)
+    in_the_middle(broker, topics)
+    zombie.pause()
+    heir = Program(java, broker, topic, topics, tmp_path / "heir")
+    reader.read_on(2 * SOME)
+    zombie.go_on()
+    reader.read_on(2 * SOME)
+    zombie.close()
+    settle(heir, feeder, reader, broker, topics)
+
+
 @proves("F2", "T6", "T10")
 def test_streams_counts_every_word_once_though_the_broker_is_killed(
     tidelog_process: TidelogProcess, java: JavaMachine, topic: str, tmp_path: Path, seed: int
