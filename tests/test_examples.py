@@ -28,6 +28,12 @@ EXPECTED = {
     "memory_topic.py": ["payments: an ack means disk", "clicks: an ack means memory"],
     "secured_broker.py": ["orders: written", "salaries: TOPIC_AUTHORIZATION_FAILED"],
     "test_orders.py": ["2 passed"],
+    "transactions_by_hand.py": [
+        "not transferred: account 1 has not so much",
+        "two workers wrote 200 credits in one transaction",
+        "the old owner is fenced",
+        "debits: 2, credits: 201",
+    ],
     "waiting_consumer.py": ["woken 20 times, "],
 }
 ROWS = {
@@ -41,6 +47,7 @@ ROWS = {
     "schemas.py": ("T10",),
     "secured_broker.py": ("T10", "T5"),
     "test_orders.py": ("T1",),
+    "transactions_by_hand.py": ("F2", "F3"),
     "waiting_consumer.py": ("T2",),
 }
 
