@@ -4,7 +4,8 @@ Rules:
 - A text is measured before it is parsed, and a parsed one before it is walked.
 - Walks recurse, so they are run inside `bounded`: one that goes too deep by way of names is refused like one that is
   nested too deep.
-- Comparing is paid for by steps, of which there is a fixed number.
+- Comparing is paid for by steps, of which there is a fixed number. What is found of a pair is told wherever it stands,
+  so of that too there is a fixed number: else it doubles with each level that names it twice.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ TEXT_MAX = 1 << 20  # characters, those of the references included
 DEPTH_MAX = 128  # of nested JSON values, or of nested blocks
 NODES_MAX = 100_000  # JSON values, or tokens
 STEPS_MAX = 50_000  # that one comparison takes: pairs of types, and what is listed in them
+REASONS_MAX = 100  # that are told of one comparison, and kept of each pair of types in it
 REFERENCES_MAX = 1_000  # schemas that one schema refers to, directly or not
 
 

@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tidelog.schema.bounds import REASONS_MAX
 from tidelog.schema.formats import compatible
 from tidelog.schema.schema import Reason, Schema
-
-REASONS_MAX = 100  # that are told
 
 
 class Level(NamedTuple):

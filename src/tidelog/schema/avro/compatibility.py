@@ -20,7 +20,7 @@ from tidelog.schema.avro.model import (
     Union,
     kind_of,
 )
-from tidelog.schema.bounds import Budget
+from tidelog.schema.bounds import REASONS_MAX, Budget
 from tidelog.schema.schema import Reason
 
 NAMED_MAX = 10  # symbols that a sentence names
@@ -47,7 +47,7 @@ class _Walk:
         pair = (id(reader), id(writer))
         if pair not in self._known:
             self._known[pair] = []
-            self._known[pair] = self._look(reader, writer, path)
+            self._known[pair] = self._look(reader, writer, path)[:REASONS_MAX]
         return self._known[pair]
 
     def _look(self, reader: Type, writer: Type, path: str) -> list[Reason]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tidelog.schema.bounds import Budget
+from tidelog.schema.bounds import REASONS_MAX, Budget
 from tidelog.schema.json_schema.limits import compare_limits
 from tidelog.schema.json_schema.patterns import matches
 from tidelog.schema.json_schema.shape import (
@@ -69,7 +69,7 @@ class _Walk:
             self.assumed = self.assumed or pair not in self._wrong
             return self._wrong.get(pair, [])
         self._open.add(pair)
-        found = self._shapes(before, after, path)
+        found = self._shapes(before, after, path)[:REASONS_MAX]
         self._open.discard(pair)
         self.known[pair] = found
         return found
