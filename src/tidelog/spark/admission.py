@@ -13,7 +13,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from tidelog.client.metadata import TopicPartition
@@ -48,18 +48,39 @@ def waits_for_more(
 
 
 class Pace(NamedTuple):
-    """Where one partition is in time: of its next record, or of its last when it has been read to its end."""
+    """Where one partition is in time: at its next record, or at its last where it has been read to its end."""
 
-    timestamp: int
-    idle_ms: float = 0.0  # since when it has been at its end; 0 when it is not
+    timestamp: int | None  # None: it has no time, and holds nobody back
+    at_end_ms: float | None = None  # for how long it has been read to its end; None when it has not
 
 
 def ceiling(paces: Mapping[TopicPartition, Pace], *, lateness_ms: int, idle_after_ms: int) -> int | None:
-    """The timestamp that no admitted record may be above; None when nothing holds anything back."""
-    holding = [pace.timestamp for pace in paces.values() if pace.idle_ms == 0 or pace.idle_ms < idle_after_ms]
+    """The time that no admitted record may be above; None when nothing holds anything back."""
+    holding = [
+        pace.timestamp
+        for pace in paces.values()
+        if pace.timestamp is not None and (pace.at_end_ms is None or pace.at_end_ms < idle_after_ms)
+    ]
     return min(holding) + lateness_ms if holding else None
 
 
-def below_ceiling(ends: Mapping[TopicPartition, int], first_above: Mapping[TopicPartition, int | None]) -> Offsets:
-    """`first_above` has the first offset whose record is above the ceiling; None where there is none such."""
-    return {at: end if (above := first_above.get(at)) is None else min(end, above) for at, end in ends.items()}
+def end_below(highest: int, start: int, end: int, time_at: Callable[[int], int | None]) -> int:
+    """Up to where records are not above `highest`, looked for by halves: times go up with offsets, by and large.
+
+    `time_at` gives the time of the first record at or after an offset.
+    """
+
+    def above(offset: int) -> bool:
+        found = time_at(offset)
+        return found is not None and found > highest
+
+    if start >= end or above(start):
+        return start
+    low, high = start + 1, end  # the answer is from low to high
+    while low < high:
+        middle = (low + high) // 2
+        if above(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low

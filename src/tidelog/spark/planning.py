@@ -3,8 +3,9 @@
 Rules:
 - What is decided from offsets alone is in `admission.py`; here is what must be remembered: the last offsets seen, when
   the last micro-batch began, the end that `bind` fixed, the ids of topics.
-- `begin` depends on its arguments and on what lies in the topics, so that a micro-batch that is planned again, also
-  after a restart, has the same ranges.
+- A topic that was made anew while the query runs is read from its beginning.
+- Otherwise `begin` depends on its arguments and on what lies in the topics, so that a micro-batch that is planned
+  again, also after a restart, has the same ranges.
 - Offsets that are gone are data loss: an error, or a warning with `fail_on_data_loss` false.
 """
 
@@ -17,6 +18,7 @@ from tidelog.client.admin import groups
 from tidelog.client.metadata import TopicPartition
 from tidelog.errors import DataLoss, TidelogError
 from tidelog.spark.admission import share_out, waits_for_more
+from tidelog.spark.alignment import Alignment
 from tidelog.spark.discovery import Discovery
 from tidelog.spark.offsets import Offsets
 from tidelog.spark.options import SourceOptions
@@ -30,10 +32,13 @@ class Planner:
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
         self.discovery = Discovery(options)
+        self.alignment = None if options.alignment_ms is None else Alignment(options, self.discovery)
         self.latest: Offsets = {}
         self._bound: bool = False
         self._target: Offsets | None = None
         self._last_trigger: float | None = None
+        self._topic_ids: dict[str, bytes] = {}
+        self._left_behind: Offsets = {}  # where the query was when a topic was found to be made anew
 
     def close(self) -> None:
         self.discovery.close()
@@ -47,7 +52,7 @@ class Planner:
     def end(self, start: Offsets, most: int | None, *, everything: bool, now: float) -> Offsets:
         """How far the micro-batch that starts there goes."""
         self.latest = latest = self._look(start)
-        begin = start | self._beginnings(start, latest)
+        begin = start | self._beginnings(start, latest) | self._anew(start)
         if everything:
             return latest
         least = None if self._bound else self.options.min_offsets
@@ -56,20 +61,34 @@ class Planner:
             if waits_for_more(least, begin, latest, waited_ms=waited, at_most_ms=self.options.max_delay_ms):
                 return start
             self._last_trigger = now
-        return latest if most is None else share_out(most, begin, latest)
+        ends = latest if most is None else share_out(most, begin, latest)
+        if self.alignment is not None:
+            ends = self.alignment.align(begin, latest, ends, bound=self._bound, now=now)
+        return ends
 
     def _look(self, start: Offsets) -> Offsets:
         if self._target is not None:
             return self._target
         latest = self.discovery.latest()
+        self._compare_ids(start)
         for _ in range(LOOKS_AT_LATEST - 1):
-            if all(start.get(at, 0) <= end for at, end in latest.items()):
+            if all(start.get(at, 0) <= end or at in self._left_behind for at, end in latest.items()):
                 break
             time.sleep(LOOK_AGAIN_S)
             latest = self.discovery.latest()
         if self._bound:
             self._target = latest
         return latest
+
+    def _compare_ids(self, start: Offsets) -> None:
+        found = self.discovery.topic_ids
+        anew = {topic for topic, one in self._topic_ids.items() if found[topic] != one}
+        self._topic_ids = dict(found)
+        self._left_behind.update({at: offset for at, offset in start.items() if at.topic in anew})
+
+    def _anew(self, start: Offsets) -> Offsets:
+        """Where partitions of topics that were made anew begin, as long as the query is still where it was before."""
+        return self.discovery.earliest([at for at, offset in self._left_behind.items() if start.get(at) == offset])
 
     def _beginnings(self, start: Offsets, end: Mapping[TopicPartition, int]) -> Offsets:
         """Where new partitions begin; their end where they were deleted in the meantime."""
@@ -85,11 +104,14 @@ class Planner:
         for at, offset in new.items():
             if offset > 0:
                 self._lose(f"{at} is new to this query and begins at {offset}, not at 0")
+        anew = self._anew(start)
         for at, offset in start.items():
-            if offset > end.get(at, offset):
+            if at in anew:
+                self._lose(f"{at} was deleted and made anew after it had been read up to {offset}")
+            elif offset > end.get(at, offset):
                 made_anew = "the topic was truncated, or deleted and made anew"
                 self._lose(f"{at} ends at {end[at]} where the query had read up to {offset}; {made_anew}")
-        return start | new
+        return start | new | anew
 
     def _lose(self, gone: str) -> None:
         if self.options.fail_on_data_loss:

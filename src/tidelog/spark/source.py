@@ -18,6 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from tidelog.errors import UsageError
 from tidelog.spark.arrow_rows import COLUMNS, WITH_HEADERS
@@ -32,19 +43,24 @@ from tidelog.spark.registration import FORMAT
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
-    from pyspark.sql.types import StructType
 
 SINK = "tidelog.spark.sink"  # loaded by those who write
-TYPES = {
-    "key": "binary",
-    "value": "binary",
-    "topic": "string",
-    "partition": "int",
-    "offset": "bigint",
-    "timestamp": "timestamp",
-    "timestampType": "int",
-    "headers": "array<struct<key:string,value:binary>>",
-}
+
+
+def topic_schema(headers: bool) -> StructType:
+    """The columns of Spark's Kafka connector, all of which may be null."""
+    header = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+    types: dict[str, DataType] = {
+        "key": BinaryType(),
+        "value": BinaryType(),
+        "topic": StringType(),
+        "partition": IntegerType(),
+        "offset": LongType(),
+        "timestamp": TimestampType(),
+        "timestampType": IntegerType(),
+        "headers": ArrayType(header),
+    }
+    return StructType([StructField(name, types[name]) for name in (WITH_HEADERS if headers else COLUMNS)])
 
 
 class TidelogSource(DataSource):
@@ -52,9 +68,8 @@ class TidelogSource(DataSource):
     def name(cls) -> str:
         return FORMAT
 
-    def schema(self) -> str:
-        headers = self.options.get("includeHeaders", "false").strip().lower() == "true"
-        return ", ".join(f"{name} {TYPES[name]}" for name in (WITH_HEADERS if headers else COLUMNS))
+    def schema(self) -> StructType:
+        return topic_schema(self.options.get("includeHeaders", "false").strip().lower() == "true")
 
     def reader(self, schema: StructType) -> TopicReader:
         options = read_options(self.options, streaming=False)
@@ -75,12 +90,11 @@ class TidelogSource(DataSource):
 
 def columns_of(schema: StructType, options: SourceOptions) -> tuple[str, ...]:
     """The columns to read: all, or those that the user's own schema names, which is less to carry over to Spark."""
-    known = WITH_HEADERS if options.headers else COLUMNS
+    known = {field.name: field.dataType for field in topic_schema(options.headers)}
     for field in schema.fields:
-        kind = field.dataType.simpleString()
-        if field.name not in known or kind != TYPES[field.name]:
-            has = ", ".join(f"{name} {TYPES[name]}" for name in known)
-            raise UsageError(f"column {field.name} {kind} is not of this source; it has {has}")
+        if known.get(field.name) != field.dataType:
+            has = ", ".join(f"{name} {kind.simpleString()}" for name, kind in known.items())
+            raise UsageError(f"column {field.name} {field.dataType.simpleString()} is not of this source; it has {has}")
     return tuple(schema.fieldNames())
 
 

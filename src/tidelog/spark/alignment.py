@@ -1,0 +1,66 @@
+"""Partitions that catch up together: what `admission.ceiling` needs to know of their times, asked of the brokers.
+
+Rules:
+- The time of a partition is looked at where it is to be read next, once for each place.
+- The broker's index of timestamps says where a partition passes the ceiling. It names the first record that is that
+  young, wherever it lies: where that was read already, and where the time is a field of the value, the place is looked
+  for by halves.
+- A query that is bound to an end is not held by partitions that have reached it: nothing more will come of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidelog.client.metadata import TopicPartition
+from tidelog.client.offsets import NOT_FOUND
+from tidelog.spark.admission import Pace, ceiling, end_below
+from tidelog.spark.discovery import Discovery
+from tidelog.spark.offsets import Offsets
+from tidelog.spark.options import RECORD_TIME, SourceOptions
+from tidelog.spark.timing import times_at
+
+
+class Alignment:
+    def __init__(self, options: SourceOptions, discovery: Discovery) -> None:
+        assert options.alignment_ms is not None
+        self.lateness_ms = options.alignment_ms
+        self.options = options
+        self.discovery = discovery
+        self._times: dict[TopicPartition, tuple[int, int | None]] = {}  # offset, and the time there
+        self._at_end_since: dict[TopicPartition, float] = {}
+
+    def align(self, start: Offsets, latest: Offsets, ends: Offsets, *, bound: bool, now: float) -> Offsets:
+        """The ends, or earlier ones. `start` has every partition of `latest`; `now` is in seconds."""
+        behind = {at: start[at] for at, end in latest.items() if start[at] < end}
+        waiting = {} if bound else {at: start[at] - 1 for at in latest if at not in behind and start[at] > 0}
+        self._at_end_since = {at: self._at_end_since.get(at, now) for at in waiting}
+        self._look(behind | waiting)
+        paces = {at: Pace(self._times[at][1]) for at in behind}
+        paces |= {at: Pace(self._times[at][1], (now - self._at_end_since[at]) * 1000) for at in waiting}
+        highest = ceiling(paces, lateness_ms=self.lateness_ms, idle_after_ms=self.options.idle_after_ms)
+        if highest is None:
+            return ends
+        passing = self._passing(behind, highest)
+        return ends | {at: self._end(at, first, highest, start[at], ends[at]) for at, first in passing.items()}
+
+    def _look(self, places: Offsets) -> None:
+        unknown = [(at, offset) for at, offset in places.items() if self._times.get(at, (None,))[0] != offset]
+        found = self._times_at(unknown)
+        self._times = {at: (offset, found[at]) if at in found else self._times[at] for at, offset in places.items()}
+
+    def _times_at(self, places: Iterable[tuple[TopicPartition, int]]) -> dict[TopicPartition, int | None]:
+        committed = self.options.reach.read_committed
+        return times_at(self.discovery.cluster, places, self.options.align_by, read_committed=committed)
+
+    def _passing(self, behind: Offsets, highest: int) -> dict[TopicPartition, int | None]:
+        """Those that may pass the ceiling, with the first offset above it where that is known."""
+        if self.options.align_by != RECORD_TIME:
+            return dict.fromkeys(behind)
+        found = self.discovery.offsets(behind, highest + 1)
+        return {at: first for at, first in found.items() if first != NOT_FOUND}
+
+    def _end(self, at: TopicPartition, first: int | None, highest: int, start: int, end: int) -> int:
+        if first is not None and first >= start:
+            return min(first, end)
+        return end_below(highest, start, end, lambda offset: self._times_at([(at, offset)])[at])
