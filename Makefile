@@ -98,7 +98,7 @@ bench-log: .make/dev
 	$(BIN)/python bench/log.py $(ARGS)
 
 bench-compaction: .make/dev .make/kafka/done
-	PYTHONPATH=tests $(BIN)/python bench/compaction.py $(ARGS)
+	$(BIN)/python -m bench.broker --only compaction $(ARGS)
 
 # Housekeeping -------------------------------------------------------------------------------------------------------------
 

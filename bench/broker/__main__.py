@@ -19,6 +19,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 ROWS = {
     "throughput": "throughput:run",
     "transactions": "transactions:run",
+    "compaction": "compaction:run",
     "tls": "tls:run",
     "hostile": "hostile:run",
     "latency": "latency:run_latency",

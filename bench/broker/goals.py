@@ -47,6 +47,7 @@ GOALS = (
     Goal("transactions", "", "transactions/s", KAFKA, 1),
     Goal("transactions", "", "CPU s/1,000", KAFKA, 1),
     Goal("transactions", "", "records read/s", KAFKA, 1),
+    Goal("compaction", "", "MB/s", KAFKA, 1),
     Goal("TLS", "", "MB/s", KAFKA, 1),
     Goal("acks,", "", "p99 ms", KAFKA, 1),
     Goal("latency at", "", "end to end p50 ms", KAFKA_DISK, 1),
