@@ -185,13 +185,14 @@ def _with_id(state: State, call: Call) -> list[Version]:
     ]
 
 
-def schema_types(_call: Call) -> Answer:
-    return _told(list(FORMATS))
+def schema_types(_state: State, _call: Call) -> list[str]:
+    """Asked as all else is: it is the broker that says whether the user is one."""
+    return list(FORMATS)
 
 
-def contexts(_call: Call) -> Answer:
+def contexts(_state: State, _call: Call) -> list[str]:
     """There is one, which everything is in."""
-    return _told(["."])
+    return ["."]
 
 
 # Compatibility, and what is set
@@ -331,7 +332,7 @@ ROUTES = (
         query=(PREFIX, DELETED, Parameter("latestOnly", "The last of each subject", BOOLEAN), *PAGE),
         answer=OBJECTS,
     ),
-    _route("GET", "/schemas/types", schema_types, "Formats of schemas", answer=TEXTS),
+    _route("GET", "/schemas/types", asks(schema_types), "Formats of schemas", answer=TEXTS),
     _route(
         "GET",
         ID,
@@ -408,5 +409,5 @@ ROUTES = (
         "PUT", "/mode/{subject}", changes(set_mode), "Set the mode of a subject", query=(FORCE,), body=MODE, answer=MODE
     ),
     _route("DELETE", "/mode/{subject}", changes(delete_mode), "Back to the mode of all", answer=MODE),
-    _route("GET", "/contexts", contexts, "Contexts: one", answer=TEXTS),
+    _route("GET", "/contexts", asks(contexts), "Contexts: one", answer=TEXTS),
 )
