@@ -59,7 +59,9 @@ class App:
         try:
             if scope["http_version"] not in VERSIONS:
                 raise Refusal(505, f"HTTP {scope['http_version']} is not spoken here; use 1.1", headers=CLOSE)
-            checked = guard.check(scope["raw_path"], scope["query_string"], scope["headers"], self._hosts)
+            checked = guard.check(
+                scope["method"], scope["raw_path"], scope["query_string"], scope["headers"], self._hosts
+            )
             # Starlette routes by `path`; it gets the undecoded one, so that an encoded slash divides nothing.
             scope = {**scope, "path": checked.path, "tidelog.headers": checked.headers}
             await self._router(scope, heard, told)

@@ -5,12 +5,13 @@ getting anywhere, and a browser forges none of them:
 
 - `Host` must be a name of ours. A page that has its own name point to 127.0.0.1 (DNS rebinding) still sends its name.
 - `Origin`, where there is one, must be this very gateway. So a form or a script of another page is refused.
-- `Sec-Fetch-Site`, where there is one, must not be another site, unless a person follows a link.
+- `Sec-Fetch-Site`, where there is one, must not be another site, unless a person follows a link, which only reads.
 
 A body must have a content type that no form can send, which the routes see to (`takes`). There is no CORS.
 
 Paths: segments are split before they are decoded, so that an encoded slash stays part of a name. Empty segments, dots
-and control characters are refused rather than tidied up.
+and control characters are refused rather than tidied up. A request whose body has two ends, by its length and by its
+chunks, is refused and its connection ended: what another server takes for its rest could be a request of its own.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tidelog.gateway.limits import HEAD_MAX_BYTES, HEADERS_MAX, TARGET_MAX_BYTES
 from tidelog.gateway.route import Refusal
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+READING = ("GET", "HEAD")
 OWN_SITES = ("same-origin", "none")
 ONE_ONLY = ("host", "origin", "authorization", "content-type", "content-length", "sec-fetch-site", "sec-fetch-mode")
 
@@ -34,18 +36,21 @@ class Checked(NamedTuple):
     headers: dict[str, str]
 
 
-def check(raw_path: bytes, query: bytes, headers: Headers, hosts: Collection[str]) -> Checked:
+def check(method: str, raw_path: bytes, query: bytes, headers: Headers, hosts: Collection[str]) -> Checked:
     """`hosts` are the names that this gateway goes by, in lower case and without brackets."""
     if len(raw_path) + len(query) > TARGET_MAX_BYTES:
         raise Refusal(414, f"the path and query have more than {TARGET_MAX_BYTES} bytes; send less")
     found = _headers(headers)
+    if "transfer-encoding" in found and "content-length" in found:
+        said = "the body has a length and comes in chunks; send it in one of these ways"
+        raise Refusal(400, said, headers=(("Connection", "close"),))
     host = found.get("host", "")
     if host_name(host) not in hosts:
         raise Refusal(
             421,
             f"{host[:100]!r} is not a name of this gateway; use {min(hosts)}, or add the name to tidelog.http.hosts",
         )
-    _check_origin(host, found)
+    _check_origin(method, host, found)
     return Checked(_path(raw_path), found)
 
 
@@ -83,12 +88,13 @@ def _headers(headers: Headers) -> dict[str, str]:
     return found
 
 
-def _check_origin(host: str, headers: dict[str, str]) -> None:
+def _check_origin(method: str, host: str, headers: dict[str, str]) -> None:
     origin = headers.get("origin")
     if origin is not None and origin.lower() not in (f"http://{host.lower()}", f"https://{host.lower()}"):
         raise Refusal(403, f"a page of {origin[:100]!r} asks; the gateway answers pages of its own alone")
     site = headers.get("sec-fetch-site", "none")
-    if site not in OWN_SITES and headers.get("sec-fetch-mode") != "navigate":
+    follows_link = method in READING and headers.get("sec-fetch-mode") == "navigate"
+    if site not in OWN_SITES and not follows_link:
         raise Refusal(403, "a page of another site asks; the gateway answers pages of its own alone")
 
 
