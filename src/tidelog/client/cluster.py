@@ -3,7 +3,7 @@
 Rules:
 - Nothing is connected before it is needed; connections are kept, one a node, and replaced when they have ended.
 - `bootstrap` is asked in order. When none of it answers at first, that is an error at once: the address is probably
-  wrong.
+  wrong, unless the caller knows better (`patient`).
 - Whatever is known of leaders and coordinators may be old. So an operation is written as an attempt that looks them
   up, and `retry` runs it again after a retriable code or a lost connection, with all that was known forgotten, until
   `timeout_s` has passed.
@@ -47,8 +47,12 @@ class Cluster:
         timeout_s: float = REQUEST_TIMEOUT_S,
         dial: Dial = plain,
         security: Security | None = None,
+        patient: bool = False,
     ) -> None:
-        """`security` is how to reach brokers that ask for TLS or a login; `dial` is for tests."""
+        """`security` is how to reach brokers that ask for TLS or a login; `dial` is for tests.
+
+        `patient` is for addresses that are known to be right: a broker that cannot be reached at first is waited for.
+        """
         self.bootstrap = parse_addresses(bootstrap)
         self.client_id = client_id
         self.timeout_s = timeout_s
@@ -56,7 +60,7 @@ class Cluster:
         self.nodes: dict[int, Node] = {}
         self._security = security
         self._dial = dial if security is None else security.dial()
-        self._reached = False
+        self._reached = patient
         self._connections: dict[Address, Connection] = {}
         self._topics: dict[str, Topic] = {}
         self._coordinators: dict[tuple[int, str], int] = {}

@@ -50,11 +50,21 @@ class Discovery:
     def partitions(self) -> list[TopicPartition]:
         now, ttl = time.monotonic(), self.options.metadata_ttl_ms / 1000
         if self._looked_at is None or now - self._looked_at >= ttl:
-            topics = self.cluster.retry(self._topics)
+            topics = self._look()
             self.topic_ids.update({topic.name: topic.topic_id for topic in topics if topic.has_id})
             self._partitions = self._chosen(topics)
             self._looked_at = now
         return self._partitions
+
+    def _look(self) -> list[Topic]:
+        try:
+            return self.cluster.retry(self._topics)
+        except BrokerError as error:
+            if error.code != ErrorCode.SASL_AUTHENTICATION_FAILED or self._looked_at is None:
+                raise
+        # The password may be another one by now: it is read anew.
+        self.close()
+        return self.cluster.retry(self._topics)
 
     def _topics(self) -> list[Topic]:
         """A topic that there is not is passed over, as the connector does: it may be made while the query runs."""

@@ -121,7 +121,7 @@ class SourceOptions:
 
 def read_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     options = {key.lower(): value for key, value in given.items()}
-    _check_names(options)
+    check_names(given)
     if streaming and (wrong := next((key for key in ENDINGS if key.lower() in options), None)):
         raise UsageError(f"option {wrong} is for batch reads; a streaming query has no end: leave it out")
     reach = read_reach(given)
@@ -153,9 +153,11 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     )
 
 
-def _check_names(options: Mapping[str, str]) -> None:
+def check_names(given: Mapping[str, str]) -> None:
+    """Of options of a read, in batch or in a stream; secrets among them are refused."""
+    read_reach(given)
     known = {name.lower() for name in KNOWN}
-    for key in options:
+    for key in map(str.lower, given):
         if key not in known and key not in OF_SPARK and not key.startswith("kafka."):
             raise ConfigError(f"option {key} is not known; {nearest(key, KNOWN, 'leave it out')}")
 

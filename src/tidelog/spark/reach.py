@@ -159,22 +159,29 @@ def security_of(reach: Reach) -> Security | None:
     return Security.from_properties(properties, where) if properties else None
 
 
-def connect(reach: Reach) -> Cluster:
-    return Cluster(reach.bootstrap, client_id=reach.client_id, timeout_s=reach.timeout_s, security=security_of(reach))
+def connect(reach: Reach, *, patient: bool = False) -> Cluster:
+    """`patient` where the brokers were reached before, by another process: one that restarts is waited for."""
+    return Cluster(
+        reach.bootstrap,
+        client_id=reach.client_id,
+        timeout_s=reach.timeout_s,
+        security=security_of(reach),
+        patient=patient,
+    )
 
 
 _kept: dict[tuple[int, Reach], Cluster] = {}
 
 
 def borrow(reach: Reach) -> Cluster:
-    """This process's cluster, for one user at a time: taken out of the drawer, and put back by `give_back`.
+    """This process's cluster, for one task at a time: taken out of the drawer, and put back by `give_back`.
 
     The process id is in the key because Spark forks its workers: a socket must not be shared with a parent.
     """
     kept = _kept.pop((os.getpid(), reach), None)
     if kept is not None and not kept.ended():
         return kept
-    return connect(reach)
+    return connect(reach, patient=True)
 
 
 def give_back(reach: Reach, cluster: Cluster) -> None:

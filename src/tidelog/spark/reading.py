@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.client.consumer import Consumer, Fetched
 from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, list_offsets
-from tidelog.errors import BrokerError, DataLoss, Disconnected
+from tidelog.errors import BrokerError, DataLoss, Disconnected, MalformedBatch
 from tidelog.spark.arrow_rows import ArrowRows
 from tidelog.spark.ranges import OffsetRange
 from tidelog.spark.reach import Reach, borrow, give_back
@@ -48,14 +48,21 @@ def read_range(reading: Reading, wanted: OffsetRange) -> Iterator[pa.RecordBatch
     cluster = borrow(reading.reach)
     try:
         for fetched in fetch_range(cluster, reading, wanted):
-            for columns in fetched.columns():
-                if columns.count and (batch := rows.batch(columns, fetched.offset, wanted.end)).num_rows:
-                    yield batch
+            yield from decoded(fetched, rows, wanted.end)
     except BaseException:
         # Also when Spark wants no more rows: a fetch may be under way, and nobody will take its answer.
         cluster.close()
         raise
     give_back(reading.reach, cluster)
+
+
+def decoded(fetched: Fetched, rows: ArrowRows, end: int) -> Iterator[pa.RecordBatch]:
+    try:
+        for columns in fetched.columns():
+            if columns.count and (batch := rows.batch(columns, fetched.offset, end)).num_rows:
+                yield batch
+    except MalformedBatch as error:
+        raise type(error)(f"{fetched.at} from offset {fetched.offset} on: {error}") from error
 
 
 def fetch_range(cluster: Cluster, reading: Reading, wanted: OffsetRange) -> Iterator[Fetched]:

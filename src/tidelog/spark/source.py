@@ -34,7 +34,7 @@ from tidelog.errors import UsageError
 from tidelog.spark.arrow_rows import COLUMNS, WITH_HEADERS
 from tidelog.spark.discovery import Discovery
 from tidelog.spark.offsets import from_json, to_json
-from tidelog.spark.options import SourceOptions, read_options
+from tidelog.spark.options import SourceOptions, check_names, read_options
 from tidelog.spark.planning import Planner
 from tidelog.spark.ranges import OffsetRange, cut
 from tidelog.spark.reading import Reading, read_range
@@ -69,6 +69,7 @@ class TidelogSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
+        check_names(self.options)
         return topic_schema(self.options.get("includeHeaders", "false").strip().lower() == "true")
 
     def reader(self, schema: StructType) -> TopicReader:
