@@ -32,7 +32,7 @@ from crash.port import free_port
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 USER, PASSWORD = "alice", "alice has a password"
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-SESSION_LASTS_MS = 3000
+SESSION_LASTS_MS = 10_000
 ITERATIONS = 4096
 PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule"

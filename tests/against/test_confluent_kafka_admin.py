@@ -181,7 +181,7 @@ def test_altered_configs_survive_a_restart(broker: Broker, topic: str) -> None:
     admin = admin_of(broker)
     alter(admin, topic, change("max.message.bytes", "2000", AlterConfigOpType.SET)).result(SECONDS)
     broker.restart()
-    assert configs_of(admin, topic)["max.message.bytes"].value == "2000"
+    eventually(lambda: configs_of(admin, topic)["max.message.bytes"].value, lambda value: value == "2000")
     told: list[Any] = []
     producer = producer_of(broker)
     producer.produce(topic, value=b"x" * 3000, on_delivery=lambda error, _: told.append(error.code()))

@@ -11,6 +11,7 @@ import pytest
 
 from against.brokers import Broker
 from against.java_machine import JavaMachine, Turn, run_alone
+from against.patience import eventually
 from against.rebalancing import create, produce_round
 from proving import proves
 
@@ -63,17 +64,17 @@ def consume(tools: Tools, topic: str, count: int, *arguments: str) -> list[str]:
 def test_topics_are_made_listed_described_altered_and_deleted(tools: Tools, topic: str) -> None:
     made = tools.topics("--create", "--topic", topic, "--partitions", "2", "--config", "retention.ms=86400000")
     assert made.strip() == f"Created topic {topic}."
-    assert topic in tools.topics("--list").splitlines()
+    eventually(lambda: topic in tools.topics("--list").splitlines())
     described = tools.topics("--describe", "--topic", topic).splitlines()
     assert re.search(r"PartitionCount: 2\s+ReplicationFactor: 1\s+Configs: .*retention.ms=86400000", described[0])
     assert len(described) == 3
     assert re.search(r"Partition: 0\s+Leader: (\d+)\s+Replicas: \1\s+Isr: \1", described[1])
     tools.topics("--alter", "--topic", topic, "--partitions", "3")
-    assert len(tools.topics("--describe", "--topic", topic).splitlines()) == 4
+    eventually(lambda: len(tools.topics("--describe", "--topic", topic).splitlines()), lambda lines: lines == 4)
     assert tools.turn("TopicCommand", "--create", "--topic", topic).status == 1
     tools.topics("--create", "--topic", topic, "--if-not-exists")
     tools.topics("--delete", "--topic", topic)
-    assert topic not in tools.topics("--list").splitlines()
+    eventually(lambda: topic not in tools.topics("--list").splitlines())
 
 
 @proves("T1", "T10")
@@ -139,10 +140,10 @@ def test_configs_are_altered_and_described(tools: Tools, broker: Broker, topic: 
     entity = ("--entity-type", "topics", "--entity-name", topic)
     config = "kafka.admin.ConfigCommand"
     tools.run(config, *entity, "--alter", "--add-config", "max.message.bytes=2000,retention.ms=5000")
-    described = tools.run(config, *entity, "--describe")
-    assert re.search(r"max.message.bytes=2000 sensitive=false synonyms=\{DYNAMIC_TOPIC_CONFIG:max.message", described)
+    wanted = re.compile(r"max.message.bytes=2000 sensitive=false synonyms=\{DYNAMIC_TOPIC_CONFIG:max.message")
+    eventually(lambda: tools.run(config, *entity, "--describe"), lambda told: wanted.search(told) is not None)
     tools.run(config, *entity, "--alter", "--delete-config", "retention.ms")
-    assert "retention.ms=5000" not in tools.run(config, *entity, "--describe")
+    eventually(lambda: tools.run(config, *entity, "--describe"), lambda told: "retention.ms=5000" not in told)
     everything = tools.run(config, *entity, "--describe", "--all")
     assert re.search(r"segment.bytes=1073741824 sensitive=false", everything)
     brokers = tools.run(config, "--entity-type", "brokers", "--all", "--describe", "--entity-name", broker_id(tools))
@@ -194,7 +195,7 @@ def test_the_performance_tools_run_to_the_end(tools: Tools, broker: Broker, topi
     load = ("--topic", topic, "--num-records", "20000", "--record-size", "100", "--throughput", "-1")
     produced = tools.run("ProducerPerformance", *load)
     assert produced.splitlines()[-1].startswith("20000 records sent")
-    consumed = tools.run("ConsumerPerformance", "--topic", topic, "--num-records", "20000")
+    consumed = tools.run("ConsumerPerformance", "--topic", topic, "--num-records", "20000", "--timeout", "120000")
     assert consumed.splitlines()[-1].split(", ")[4] == "20000"
     latency = tools.run(
         "EndToEndLatency", "--topic", topic, "--num-records", "50", "--producer-acks", "all", "--record-size", "100"

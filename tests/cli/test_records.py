@@ -179,13 +179,17 @@ def test_only_the_partitions_that_are_named_are_shown(tidelog: Command, topic: s
     assert ran.code == 2 and "has no partition 3; it has 0 to 2" in ran.err
 
 
+def heed_interrupts() -> None:
+    """Whoever runs the tests in the background may have them ignored, and that is inherited."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @proves("T2", "T10")
 def test_follow_shows_what_comes_until_it_is_interrupted(tidelog: Command, topic: str) -> None:
     tidelog.ok("topics", "create", topic)
     tidelog.ok("produce", topic, stdin="before\n")
-    with tidelog.start(
-        "tail", topic, "--follow", "--values", stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as tailing:
+    words, pipes = ("tail", topic, "--follow", "--values"), {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with tidelog.start(*words, **pipes, preexec_fn=heed_interrupts) as tailing:
         assert tailing.stdout is not None
         assert tailing.stdout.readline() == b"before\n"
         tidelog.ok("produce", topic, stdin="after\n")

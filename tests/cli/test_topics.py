@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from against.patience import eventually
 from cli.command import Command
 from proving import proves
 from tidelog.client.cluster import Cluster
@@ -94,8 +95,8 @@ def test_settings_are_shown_and_changed(tidelog: Command, topic: str) -> None:
     assert shown["retention.ms"]["value"] == "60000"
     assert "segment.bytes" not in shown
     tidelog.ok("configs", "alter", "topic", topic, "--set", "segment.bytes=2000000", "--unset", "retention.ms")
-    keys = ["--key", "segment.bytes", "--key", "retention.ms"]
-    changed = tidelog.ok("configs", "describe", "topic", topic, *keys, "--json").json
+    words = ["configs", "describe", "topic", topic, "--key", "segment.bytes", "--key", "retention.ms", "--json"]
+    changed = eventually(lambda: tidelog.ok(*words).json, lambda shown: shown["segment.bytes"]["value"] == "2000000")
     assert changed["segment.bytes"] == {"value": "2000000", "source": "topic", "read_only": False, "type": "int"}
     assert changed["retention.ms"]["source"] == "default"
     every = tidelog.ok("configs", "describe", "topic", topic, "--all").lines

@@ -16,7 +16,7 @@ from proving import proves
 from tidelog.client.admin import brokers, groups, topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.consumer import Consumer
-from tidelog.client.metadata import TopicPartition
+from tidelog.client.metadata import Topic, TopicPartition
 from tidelog.client.producer import Producer
 
 pytestmark = pytest.mark.external
@@ -65,6 +65,15 @@ def cluster(nodes: list[ApacheKafka]) -> Iterator[Cluster]:
         yield connected
 
 
+def create(nodes: list[ApacheKafka], cluster: Cluster, name: str, *, partitions: int) -> Topic:
+    """Until every broker knows of it: one that does not yet refuses what is written to it."""
+    made = topics.create(cluster, name, partitions=partitions, replication=3)
+    for kafka in nodes:
+        with Cluster(kafka.bootstrap, timeout_s=TIMEOUT_S) as alone:
+            eventually(lambda alone=alone: alone.ask_metadata([name]).topics[name].led)
+    return made
+
+
 def read(consumer: Consumer, upto: dict[TopicPartition, int]) -> dict[TopicPartition, list[bytes | None]]:
     seen: dict[TopicPartition, list[bytes | None]] = {at: [] for at in upto}
     while any(consumer.positions[at] < end for at, end in upto.items()):
@@ -74,8 +83,10 @@ def read(consumer: Consumer, upto: dict[TopicPartition, int]) -> dict[TopicParti
 
 
 @proves("T10")
-def test_partitions_of_several_leaders_are_written_and_read_at_once(cluster: Cluster, topic: str) -> None:
-    made = topics.create(cluster, topic, partitions=6, replication=3)
+def test_partitions_of_several_leaders_are_written_and_read_at_once(
+    nodes: list[ApacheKafka], cluster: Cluster, topic: str
+) -> None:
+    made = create(nodes, cluster, topic, partitions=6)
     assert {partition.leader for partition in made.partitions.values()} == {1, 2, 3}
     with Producer(cluster, batch_bytes=500) as producer:
         for number in range(600):
@@ -88,8 +99,8 @@ def test_partitions_of_several_leaders_are_written_and_read_at_once(cluster: Clu
 
 
 @proves("T7", "T10")
-def test_groups_of_every_coordinator_are_found(cluster: Cluster, topic: str) -> None:
-    topics.create(cluster, topic, partitions=1, replication=3)
+def test_groups_of_every_coordinator_are_found(nodes: list[ApacheKafka], cluster: Cluster, topic: str) -> None:
+    create(nodes, cluster, topic, partitions=1)
     at = TopicPartition(topic, 0)
     names = [f"{topic}-{number}" for number in range(12)]
     for number, name in enumerate(names):
@@ -101,7 +112,7 @@ def test_groups_of_every_coordinator_are_found(cluster: Cluster, topic: str) -> 
 
 @proves("T10", "F3")
 def test_nothing_is_lost_or_doubled_when_a_leader_dies(nodes: list[ApacheKafka], cluster: Cluster, topic: str) -> None:
-    topics.create(cluster, topic, partitions=6, replication=3)
+    create(nodes, cluster, topic, partitions=6)
     producer = Producer(cluster, batch_bytes=300)
     deliveries = []
     for number in range(1200):

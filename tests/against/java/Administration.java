@@ -78,6 +78,14 @@ public final class Administration {
         System.out.println(Records.JSON.writeValueAsString(line));
     }
 
+    /** Apache Kafka takes a change before it counts. Whether it ever does is for what is asked next to say. */
+    private static void until(Callable<Boolean> counts) throws Exception {
+        long deadline = System.currentTimeMillis() + Records.PATIENCE_MILLISECONDS;
+        while (!counts.call() && System.currentTimeMillis() < deadline) {
+            Thread.sleep(20);
+        }
+    }
+
     private void cluster() throws Exception {
         say("describeCluster", () -> {
             var cluster = admin.describeCluster();
@@ -101,6 +109,7 @@ public final class Administration {
                 "retention", made.config(topic).get().get("retention.ms").value(),
                 "id", made.topicId(topic).get().toString());
         });
+        until(() -> admin.listTopics().names().get().contains(topic));
         say("createTopics again", () -> admin.createTopics(List.of(wanted)).all().get());
         say("createTopics bad name", () -> admin.createTopics(List.of(new NewTopic("a b", 1, (short) 1))).all().get());
         say("createTopics replicas", () -> admin.createTopics(List.of(new NewTopic(topic + "-r", 1, (short) 3))).all().get());
@@ -117,6 +126,7 @@ public final class Administration {
     private void configs() throws Exception {
         ConfigResource resource = new ConfigResource(ConfigResource.Type.TOPIC, topic);
         say("incrementalAlterConfigs", () -> alter(resource, Map.of("max.message.bytes", "2000000", "cleanup.policy", "delete")));
+        until(() -> "2000000".equals(admin.describeConfigs(List.of(resource)).all().get().get(resource).get("max.message.bytes").value()));
         say("incrementalAlterConfigs bad", () -> alter(resource, Map.of("retention.ms", "soon")));
         say("describeConfigs topic", () -> {
             Config config = admin.describeConfigs(List.of(resource)).all().get().get(resource);

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 from tidelog.client.admin.configs import portable
-from tidelog.client.cluster import Cluster
+from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.connection import Connection
 from tidelog.client.metadata import Topic, TopicPartition, by_topic
 from tidelog.client.refusal import check, refused
@@ -66,6 +66,7 @@ def create(
         check(result.error_code, f"creating topic {name!r}", result.error_message)
 
     cluster.retry(attempt)
+    cluster.forget()
     return cluster.retry(lambda: _led(cluster, name))
 
 
@@ -84,6 +85,7 @@ def delete(cluster: Cluster, name: str) -> None:
     cluster.retry(attempt)
     cluster.forget()
     cluster.wait_until(lambda: name not in names(cluster))
+    cluster.forget()  # a broker that did not know yet may have told of it once more
 
 
 def names(cluster: Cluster) -> list[str]:
@@ -141,8 +143,10 @@ def _delete_records(leader: Connection, before: dict[TopicPartition, int], begin
 
 
 def _led(cluster: Cluster, name: str, *, partitions: int = 1) -> Topic:
-    topic = cluster.topic(name)
-    if not topic.led or len(topic.partitions) < partitions:
-        cluster.forget()
+    """A topic that was made, or has grown. A broker that does not know of that yet is asked until it does."""
+    topic = cluster.ask_metadata([name]).topics.get(name)
+    if topic is not None and topic.error_code not in UNKNOWN_TOPIC:
+        check(topic.error_code, f"topic {name!r}")
+    if topic is None or not topic.led or len(topic.partitions) < partitions:
         raise refused(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name!r}")
     return topic
