@@ -242,9 +242,11 @@ def test_a_mark_that_is_not_committed_yet_is_none(owner: Transactions, cluster: 
     owner.producer.flush()
     assert marks.read_mark(cluster, sink) == mark_of(sink, 1)
     # What is open before the end is waited for: only its end says whether it counts.
-    impatient = Cluster([str(address) for address in cluster.bootstrap], timeout_s=1)
-    with impatient, pytest.raises(PeerError, match="a transaction is open there"):
-        marks.read_mark(impatient, sink, marks.end_of_marks(cluster, sink))
+    with Cluster([str(address) for address in cluster.bootstrap], timeout_s=TIMEOUT_S) as impatient:
+        end = marks.end_of_marks(impatient, sink)
+        impatient.timeout_s = 1  # now that it is connected, however long that took
+        with pytest.raises(PeerError, match="a transaction is open there"):
+            marks.read_mark(impatient, sink, end)
     heir = Transactions(cluster, owner.transactional_id)
     heir.start()
     assert marks.read_mark(cluster, sink, marks.end_of_marks(cluster, sink)) == mark_of(sink, 1)

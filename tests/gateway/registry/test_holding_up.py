@@ -22,7 +22,7 @@ from tidelog.gateway.registry.state import State, all_versions, apply
 from tidelog.gateway.route import Call, Refusal
 from tidelog.gateway.routes import ROUTES
 
-WITHIN_S = 60
+WITHIN_S = 180
 
 
 def proposed(number: int, *referred: tuple[str, str]) -> Callable[[State], Decision]:
