@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from against.apache_kafka import ApacheKafka, Missing
 from client.committed import values_of
 from client.dying import DyingNetwork, InterruptedNetwork
 from client.faults import BreakingNetwork
 from contract import TIMEOUT_S, Broker
 from proving import proves
 from tidelog.client.admin import groups, topics
+from tidelog.client.admin.transactions import describe
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.transactions import State, Transactions
 from tidelog.errors import Disconnected, OutcomeUnknown, ProducerFenced
+from tidelog.record.columns import encode
 from tidelog.testing.broker import TestBroker
 from tidelog.wire.api import ApiKey
 
@@ -160,6 +164,40 @@ def test_the_broker_dies_with_a_request_on_its_way(
 
 
 @proves("F2", "F3", "T10")
+@pytest.mark.external
+@pytest.mark.timeout(600)
+def test_apache_kafka_dies_with_a_commit_on_its_way(tmp_path: Path, topic: str) -> None:
+    """What its coordinator says is looked at, not what is seen: Kafka 4.3 was seen to come back without the markers of
+    a transaction that it calls CompleteCommit.
+    """
+    try:
+        kafka = ApacheKafka(tmp_path / "kafka").start()
+    except Missing as missing:
+        pytest.skip(str(missing))
+
+    def crash() -> None:
+        kafka.kill()
+        kafka.start()
+
+    rounds = ((2, True), (1, True), (2, False))
+    try:
+        with Cluster(kafka.bootstrap, timeout_s=TIMEOUT_S) as calm:
+            topics.create(calm, topic, partitions=1)
+            for number, (version, answered) in enumerate(rounds):
+                network = InterruptedNetwork(ApiKey.END_TXN, crash, answered=answered)
+                with Cluster(kafka.bootstrap, timeout_s=TIMEOUT_S, dial=network) as cluster:
+                    owner = owner_of(cluster, topic, version)
+                    owner.start()
+                    with owner.transaction() as producer:
+                        producer.send(topic, b"%d" % number, partition=0)
+                    assert describe(cluster, owner.transactional_id).state in ("PrepareCommit", "CompleteCommit")
+            written = values_of(calm, TopicPartition(topic, 0), read_committed=False)
+            assert written == [b"%d" % number for number in range(len(rounds))]
+    finally:
+        kafka.kill()
+
+
+@proves("F2", "F3", "T10")
 @VERSIONS
 @pytest.mark.timeout(600)
 def test_lost_requests_and_answers_change_nothing(broker: Broker, topic: str, version: int) -> None:
@@ -177,6 +215,27 @@ def test_lost_requests_and_answers_change_nothing(broker: Broker, topic: str, ve
         network.armed = False
         assert {"send", "answer"} <= set(network.broken)
         assert judge(cluster, topic, version) == 20
+
+
+@proves("F2", "T10")
+@VERSIONS
+@pytest.mark.parametrize("answered", [False, True], ids=["unsent", "answered"])
+def test_a_batch_of_unknown_outcome_is_not_sent_again_after_an_abort(
+    broker: Broker, topic: str, version: int, answered: bool
+) -> None:
+    """It would count with the next transaction."""
+    network = InterruptedNetwork(ApiKey.PRODUCE, lambda: None, answered=answered)
+    with Cluster(broker.bootstrap, timeout_s=TIMEOUT_S, dial=network) as cluster:
+        topics.create(cluster, topic, partitions=1)
+        at = TopicPartition(topic, 0)
+        owner = owner_of(cluster, topic, version)
+        owner.start()
+        owner.begin()
+        owner.produce(at, encode([(None, b"not this", (), 0)]))
+        owner.abort()
+        with owner.transaction():
+            owner.produce(at, encode([(None, b"next", (), 0)]))
+        assert values_of(cluster, at) == [b"next"]
 
 
 @proves("F2", "T10")
