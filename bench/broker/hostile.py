@@ -1,7 +1,8 @@
 """Row `hostile`: what strangers cost those who are connected: the acks of one producer while others attack.
 
 The producer is on a plain listener, sends a record of 100 bytes, waits for its ack, and pauses 2 ms. The attackers are
-two processes on the same machine (this module, run by itself), at a listener with TLS and one with logins:
+two processes on the same machine (this module, run by itself), at a listener with TLS and one with logins. Each begins
+RATE attacks a second, or as many as the broker lets it: at full speed the broker that takes fewer would look better.
 
     reconnects     a TLS handshake, then gone
     garbage        bytes that are no handshake
@@ -36,11 +37,12 @@ if TYPE_CHECKING:
     from bench.broker.bench import Bench, Side
 
 ATTACKERS = 2
-SECONDS = 3.0
+RATE = 250.0
+SECONDS = 2.5
 PAUSE_S = 0.002
 HALF_OPEN = 400
 GARBAGE_BYTES = 2000
-BYTE_PAUSE_S = 0.0005
+SLOW_BYTES = 4
 LOAD_MB = 1 << 20
 
 _context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -81,13 +83,13 @@ def half_open(ports: Ports) -> None:
 
 
 def slow_sender(ports: Ports) -> None:
-    """One byte of the request that has waited longest for its next."""
-    time.sleep(BYTE_PAUSE_S)
+    """One more of them, and a byte of each request that has waited longest for its next."""
     if len(_open) < HALF_OPEN:
         _open.append(socket.create_connection(("127.0.0.1", ports.logins)))
-    client = _open.pop(0)
-    client.send(b"\0")  # four make a size that no request has; it is ended, and another takes its place
-    _open.append(client)
+    for _ in range(SLOW_BYTES):
+        client = _open.pop(0)
+        client.send(b"\0")  # four make a size that no request has; it is ended, and another takes its place
+        _open.append(client)
 
 
 def oversized(ports: Ports) -> None:
@@ -122,12 +124,15 @@ ATTACKS: dict[str, Callable[[Ports], None] | None] = {
 
 def attack(name: str, ports: Ports, seconds: float) -> int:
     """How often."""
-    attacks, end = 0, time.monotonic() + seconds
+    attacks, due = 0, time.monotonic()
+    end = due + seconds
     one = ATTACKS[name]
-    while one is not None and time.monotonic() < end:
+    while one is not None and due < end:
         with suppress(OSError):
             one(ports)
         attacks += 1
+        due = max(due + 1 / RATE, time.monotonic())  # what was missed is not made up for
+        time.sleep(max(0.0, due - time.monotonic()))
     return attacks
 
 
@@ -136,7 +141,7 @@ def attack(name: str, ports: Ports, seconds: float) -> int:
 
 def run(bench: Bench) -> None:
     from bench.broker.bench import KAFKA_SETTINGS, Side
-    from bench.broker.figures import KAFKA, TIDELOG_DISK
+    from bench.broker.figures import KAFKA, KAFKA_DISK, TIDELOG_DISK
 
     from against.apache_kafka import ApacheKafka, free_port
     from against.tidelog_process import TidelogProcess
@@ -161,6 +166,7 @@ def run(bench: Bench) -> None:
         sides = [
             (Side(TIDELOG_DISK, tidelog.bootstrap, tidelog.pid, {}), ours),
             (Side(KAFKA, kafka.bootstrap, kafka.pid, {}), theirs),
+            (Side(KAFKA_DISK, kafka.bootstrap, kafka.pid, {"flush.messages": "1"}), theirs),
         ]
         for name in ATTACKS:
             for rep in range(1 if bench.quick else 0, bench.reps + 1):

@@ -1,7 +1,8 @@
 """Arithmetic that takes milliseconds and no lock, in threads of its own, so that nothing else waits behind it.
 
 A TLS handshake and a password each have such threads: a flood of the one does not hold up the other, and neither holds
-up what reads from disk. Threads start with the first work, and give way to the loop where there are too few cores.
+up what reads from disk. Threads start with the first work, leave one core to the loop, and give way to it where there
+is only one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from contextlib import suppress
 from tidelog.broker.loop import Loop
 from tidelog.log.pool import Pool
 
-THREADS = 2
+MAX_THREADS = 2
 NICE = 5
 
 Work = Callable[[], object]
@@ -27,7 +28,7 @@ class Beside:
 
     def __init__(self, name: str, loop: Loop, on_fault: Callable[[BaseException], None]) -> None:
         self._loop = loop
-        self._pool = Pool(THREADS, name, on_fault)
+        self._pool = Pool(max(1, min(MAX_THREADS, (os.cpu_count() or 1) - 1)), name, on_fault)
         self._nice = threading.local()
 
     def __call__(self, work: Work, done: Done) -> None:
