@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 KAFKA_LIB := .make/kafka/lib
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all soak rows lint format kafka bench-broker bench-record bench-log bench-compaction lock clean
+.PHONY: help run test test-all soak rows lint format kafka spark-kafka bench-broker bench-record bench-log bench-compaction lock clean
 
 help:
 	@echo "make run           start a broker on $(LISTEN), data in ./$(DATA)"
@@ -58,6 +58,15 @@ help:
 
 kafka: .make/kafka/done
 
+# Spark's own Kafka connector, to compare ours with.
+.make/spark-kafka/done: tests/spark/pom.xml
+	@command -v mvn > /dev/null || { echo "Maven is needed for Spark's Kafka connector; on Debian: apt-get install maven"; exit 1; }
+	@mkdir -p .make/spark-kafka/lib
+	$(FETCH) mvn --batch-mode --quiet --file $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.make/spark-kafka/lib
+	@touch $@
+
+spark-kafka: .make/spark-kafka/done
+
 # The two commands ---------------------------------------------------------------------------------------------------------
 
 run: .make/package
@@ -68,7 +77,7 @@ test: .make/dev
 
 # The other tiers ----------------------------------------------------------------------------------------------------------
 
-test-all: .make/dev .make/kafka/done
+test-all: .make/dev .make/kafka/done .make/spark-kafka/done
 	$(PYTEST) -m "not soak"
 
 soak: .make/dev

@@ -27,6 +27,7 @@ EXPECTED = {
     "schemas.py": ["refused: True", "offset 0: {'sensor': 'north', 'celsius': 7.0, 'unit': 'C'}", "versions: [1, 2]"],
     "memory_topic.py": ["payments: an ack means disk", "clicks: an ack means memory"],
     "secured_broker.py": ["orders: written", "salaries: TOPIC_AUTHORIZATION_FAILED"],
+    "spark_topics.py": ["again 1, and 2, comes 2, goes 1, the 2, tide 2"],
     "test_orders.py": ["2 passed"],
     "transactions_by_hand.py": [
         "not transferred: account 1 has not so much",
@@ -46,6 +47,7 @@ ROWS = {
     "memory_topic.py": ("T6",),
     "schemas.py": ("T10",),
     "secured_broker.py": ("T10", "T5"),
+    "spark_topics.py": ("P1", "B1"),
     "test_orders.py": ("T1",),
     "transactions_by_hand.py": ("F2", "F3"),
     "waiting_consumer.py": ("T2",),

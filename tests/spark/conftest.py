@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from contract import broker, cluster, group, kafka, topic
+from spark.connector import found_jars
 
 __all__ = ["broker", "cluster", "group", "kafka", "topic"]
 
@@ -35,6 +36,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
+    if jars := found_jars():
+        settings["spark.jars"] = ",".join(map(str, jars))
     builder = SparkSession.builder.master("local[2]").appName("tidelog-tests")
     for name, value in settings.items():
         builder = builder.config(name, value)

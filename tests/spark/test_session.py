@@ -1,0 +1,220 @@
+"""A real Spark session reads topics of a real broker."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+
+import tidelog
+from proving import proves
+from spark.connector import CONNECTOR, connector_jars
+from spark.filling import fill, numbers
+from tidelog.client.admin import topics
+from tidelog.client.cluster import Cluster
+from tidelog.client.security import Security
+from tidelog.testing.broker import TestBroker
+
+PATIENCE_S = 240
+SECRET = "a password that stands nowhere"
+
+
+def stream(spark: SparkSession, broker: str, kind: str = "tidelog", **options: str) -> DataFrame:
+    return spark.readStream.format(kind).option("kafka.bootstrap.servers", broker).options(**options).load()
+
+
+def batch(spark: SparkSession, broker: str, kind: str = "tidelog", **options: str) -> DataFrame:
+    return spark.read.format(kind).option("kafka.bootstrap.servers", broker).options(**options).load()
+
+
+def run_to_end(frame: DataFrame, checkpoint: Path, table: Path) -> list[Any]:
+    """All that is there now, into files; the progress of each micro-batch."""
+    query = (
+        frame.writeStream.format("parquet")
+        .option("checkpointLocation", str(checkpoint))
+        .option("path", str(table))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(PATIENCE_S)
+    return list(query.recentProgress)
+
+
+@pytest.fixture
+def filled(tidelog_session_broker: TestBroker) -> tuple[str, str]:
+    """A broker and a topic of 40 and 20 numbers in two partitions."""
+    topic = tidelog_session_broker.unique("numbers")
+    with Cluster(tidelog_session_broker.bootstrap) as cluster:
+        topics.create(cluster, topic, partitions=2)
+        fill(cluster, topic, 0, numbers(0, 40))
+        fill(cluster, topic, 1, numbers(40, 60))
+    return tidelog_session_broker.bootstrap, topic
+
+
+@proves("P1", "B1")
+def test_a_topic_is_a_dataframe_without_a_word_of_registration(spark: SparkSession, filled: tuple[str, str]) -> None:
+    broker, topic = filled
+    frame = batch(spark, broker, subscribe=topic, includeHeaders="true")
+    assert frame.schema.simpleString() == (
+        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int,"
+        "headers:array<struct<key:string,value:binary>>>"
+    )
+    found = frame.selectExpr("cast(value as string) as value", "partition", "offset", "topic", "headers").collect()
+    assert sorted(int(row.value) for row in found) == list(range(60))
+    assert {(row.partition, row.offset) for row in found} == {(0, n) for n in range(40)} | {(1, n) for n in range(20)}
+    assert {(row.topic, row.headers) for row in found} == {(topic, None)}
+
+
+@proves("P1")
+def test_a_schema_of_some_columns_reads_no_others(spark: SparkSession, filled: tuple[str, str]) -> None:
+    broker, topic = filled
+    tidelog_spark = spark.read.format("tidelog").schema("offset bigint, value binary")
+    frame = tidelog_spark.option("kafka.bootstrap.servers", broker).option("subscribe", topic).load()
+    assert Row(offset=19, value=bytearray(b"59")) in frame.collect()
+    with pytest.raises(PySparkException, match="column what string is not of this source"):
+        spark.read.format("tidelog").schema("what string").option("kafka.bootstrap.servers", broker).option(
+            "subscribe", topic
+        ).load().collect()
+
+
+@proves("P1", "F1")
+def test_a_query_goes_on_from_its_checkpoint_and_from_one_of_the_connectors_form(
+    spark: SparkSession, filled: tuple[str, str], tmp_path: Path
+) -> None:
+    broker, topic = filled
+    options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "30"}
+    progress = run_to_end(stream(spark, broker, **options), tmp_path / "checkpoint", tmp_path / "table")
+    assert [one.numInputRows for one in progress] == [30, 30]
+    _as_the_connector_writes(tmp_path / "checkpoint" / "offsets")
+    with Cluster(broker) as cluster:
+        fill(cluster, topic, 1, numbers(60, 70))
+    progress = run_to_end(stream(spark, broker, **options), tmp_path / "checkpoint", tmp_path / "table")
+    assert sum(one.numInputRows for one in progress) == 10
+    assert _numbers(spark, tmp_path / "table") == list(range(70))
+
+
+def _as_the_connector_writes(folder: Path) -> None:
+    """The offsets of the last micro-batch without spaces and in another order, as a hash table has them."""
+    last = max((path for path in folder.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
+    lines = last.read_text().splitlines()
+    offsets = json.loads(lines[-1])
+    turned = {name: dict(reversed(partitions.items())) for name, partitions in reversed(offsets.items())}
+    lines[-1] = json.dumps(turned, separators=(",", ":"))
+    last.write_text("\n".join(lines))
+    (folder / f".{last.name}.crc").unlink(missing_ok=True)
+
+
+def _numbers(spark: SparkSession, table: Path) -> list[int]:
+    return sorted(int(bytes(row.value)) for row in spark.read.parquet(str(table)).select("value").collect())
+
+
+@proves("P1")
+def test_a_running_query_sees_new_records_and_new_partitions(
+    spark: SparkSession, filled: tuple[str, str], tmp_path: Path
+) -> None:
+    broker, topic = filled
+    frame = stream(spark, broker, subscribe=topic, startingOffsets="earliest").selectExpr("partition", "offset")
+    query = frame.writeStream.format("memory").queryName("grows").option("checkpointLocation", str(tmp_path)).start()
+    try:
+        _wait_for(spark, "grows", 60)
+        with Cluster(broker) as cluster:
+            topics.add_partitions(cluster, topic, 3)
+            fill(cluster, topic, 2, numbers(0, 5))
+            fill(cluster, topic, 0, numbers(0, 2))
+        _wait_for(spark, "grows", 67)
+    finally:
+        query.stop()
+    assert spark.table("grows").distinct().count() == 67
+
+
+def _wait_for(spark: SparkSession, table: str, count: int) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while (have := spark.table(table).count()) < count:
+        assert time.monotonic() < deadline, f"{have} rows of {count}"
+        time.sleep(0.1)
+
+
+@proves("P1")
+def test_lost_data_ends_a_query_with_the_reason(spark: SparkSession, filled: tuple[str, str], tmp_path: Path) -> None:
+    broker, topic = filled
+    options = {"subscribe": topic, "startingOffsets": f'{{"{topic}": {{"0": 500, "1": 0}}}}'}
+    query = (
+        stream(spark, broker, **options).writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+    )
+    with pytest.raises(PySparkException, match=r"\[0\] ends at 40 where the query had read up to 500.*failOnDataLoss"):
+        query.awaitTermination(PATIENCE_S)
+
+
+# --- secrets ---------------------------------------------------------------------------------------------------------
+
+
+@proves("P1", "secrets")
+def test_a_secret_in_an_option_is_refused_when_the_frame_is_made(spark: SparkSession) -> None:
+    with pytest.raises(PySparkException) as raised:
+        batch(spark, "localhost:1", subscribe="t", **{"kafka.sasl.password": SECRET})
+    assert "securityFile" in str(raised.value)
+    assert SECRET not in str(raised.value)
+
+
+@proves("P1", "secrets")
+def test_a_password_stands_in_no_plan_event_log_or_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    data, properties, checkpoint = tmp_path / "data", tmp_path / "client.properties", tmp_path / "checkpoint"
+    add = [sys.executable, "-m", "tidelog", "users", "add", "reader", "--data", str(data)]
+    subprocess.run(add, input=f"{SECRET}\n", text=True, check=True, capture_output=True)
+    properties.write_text(f"sasl.mechanism=SCRAM-SHA-512\nsasl.username=reader\nsasl.password={SECRET}\n")
+    with tidelog.Broker(data, listen="SASL_PLAINTEXT://127.0.0.1:0") as broker:
+        secured = Security.from_properties(
+            {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512"}
+            | {"sasl.username": "reader", "sasl.password": SECRET}
+        )
+        with Cluster(broker.bootstrap, security=secured) as cluster:
+            topics.create(cluster, "guarded", partitions=1)
+            fill(cluster, "guarded", 0, numbers(0, 5))
+        options = {"subscribe": "guarded", "startingOffsets": "earliest", "securityFile": str(properties)}
+        options["kafka.security.protocol"] = "SASL_PLAINTEXT"
+        frame = stream(spark, broker.bootstrap, **options)
+        assert sum(one.numInputRows for one in run_to_end(frame, checkpoint, tmp_path / "table")) == 5
+        plan = frame._jdf.queryExecution().toString()
+    events = Path(spark.conf.get("spark.eventLog.dir") or "")
+    written = [path for folder in (events, checkpoint) for path in folder.rglob("*") if path.is_file()]
+    assert any(path.is_relative_to(events) for path in written)
+    assert [path for path in written if SECRET.encode() in path.read_bytes()] == []
+    assert SECRET not in plan
+
+
+# --- beside Spark's own connector ------------------------------------------------------------------------------------
+
+
+@pytest.mark.external
+@proves("P1", "T10")
+def test_rows_and_schema_are_those_of_sparks_own_connector(spark: SparkSession, filled: tuple[str, str]) -> None:
+    connector_jars()
+    broker, topic = filled
+    options = {"subscribe": topic, "includeHeaders": "true", "startingOffsets": f'{{"{topic}": {{"0": 7, "1": -2}}}}'}
+    ours, theirs = batch(spark, broker, **options), batch(spark, broker, CONNECTOR, **options)
+    assert ours.schema == theirs.schema
+    assert sorted(ours.collect(), key=str) == sorted(theirs.collect(), key=str)
+
+
+@pytest.mark.external
+@proves("P1", "F1", "T10")
+@pytest.mark.parametrize(("first", "second"), [(CONNECTOR, "tidelog"), ("tidelog", CONNECTOR)])
+def test_a_checkpoint_of_one_connector_continues_under_the_other(
+    spark: SparkSession, filled: tuple[str, str], tmp_path: Path, first: str, second: str
+) -> None:
+    connector_jars()
+    broker, topic = filled
+    options = {"subscribe": topic, "startingOffsets": "earliest"}
+    run_to_end(stream(spark, broker, first, **options), tmp_path / "checkpoint", tmp_path / "table")
+    with Cluster(broker) as cluster:
+        fill(cluster, topic, 0, numbers(60, 75))
+    progress = run_to_end(stream(spark, broker, second, **options), tmp_path / "checkpoint", tmp_path / "table")
+    assert sum(one.numInputRows for one in progress) == 15
+    assert _numbers(spark, tmp_path / "table") == list(range(75))
