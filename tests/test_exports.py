@@ -7,7 +7,7 @@ import pytest
 import tidelog
 from proving import proves
 
-PUBLIC = ["Broker", "TidelogError", "__version__"]
+PUBLIC = ["Broker", "TidelogError", "__version__", "spark_session"]
 
 
 @proves("exports")

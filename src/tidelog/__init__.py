@@ -11,11 +11,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tidelog.broker.embedded import Broker as Broker
     from tidelog.errors import TidelogError as TidelogError
+    from tidelog.spark.session import spark_session as spark_session
 
 __version__ = "0.1.0"
-__all__ = ["Broker", "TidelogError", "__version__"]
+__all__ = ["Broker", "TidelogError", "__version__", "spark_session"]
 
-_HOME = {"Broker": "tidelog.broker.embedded", "TidelogError": "tidelog.errors"}
+_HOME = {
+    "Broker": "tidelog.broker.embedded",
+    "TidelogError": "tidelog.errors",
+    "spark_session": "tidelog.spark.session",
+}
 
 
 def __getattr__(name: str) -> Any:
