@@ -98,15 +98,30 @@ def test_groups_are_listed_with_their_lag(tidelog: Command, topic: str, group: s
     prepared(tidelog, topic)
     tidelog.ok("reset", group, topic, "--to", "3", "--yes")
     (listed,) = [one for one in tidelog.ok("groups", "--json").json if one["group"] == group]
-    assert listed == {"group": group, "kind": "classic", "state": "Empty", "topics": 1, "partitions": 2, "lag": 14}
+    counted = {"topics": 1, "partitions": 2, "lag": 14, "lost": 0}
+    assert listed == {"group": group, "kind": "classic", "state": "Empty", **counted}
     (line,) = [line for line in tidelog.ok("groups").lines if line.startswith(group)]
-    assert line.split() == [group, "classic", "Empty", "1", "2", "14"]
+    assert line.split()[:6] == [group, "classic", "Empty", "1", "2", "14"]
     assert tidelog.ok("groups", f"{group[:6]}*", "--quiet").lines == [group]
     described = tidelog.ok("groups", "describe", group).out
     assert [line.split()[:5] for line in described.splitlines() if line.startswith(topic)] == [
         [topic, "0", "3", "10", "7"],
         [topic, "1", "3", "10", "7"],
     ]
+
+
+@proves("T8", "T10")
+def test_the_list_counts_as_the_description_does_what_retention_took(tidelog: Command, topic: str, group: str) -> None:
+    prepared(tidelog, topic)
+    tidelog.ok("reset", group, topic, "--to", "3", "--yes")
+    tidelog.ok("topics", "truncate", topic, "--before", "9", "--yes")
+    (described,) = tidelog.ok("groups", "describe", group, "--json").json
+    (listed,) = [one for one in tidelog.ok("groups", "--json").json if one["group"] == group]
+    assert (listed["lag"], listed["lost"]) == (2, 12)
+    for name in ("lag", "lost"):
+        assert listed[name] == sum(one[name] for one in described["partitions"])
+    header, line = [line.split() for line in tidelog.ok("groups").lines if line.startswith(("GROUP", group))]
+    assert dict(zip(header, line, strict=True))["LOST"] == "12"
 
 
 @proves("T8", "T10")

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer as ForeignConsumer
 from against.patience import eventually
 from contract import Broker
 from proving import proves
+from tidelog.client import lag
 from tidelog.client.admin import groups, topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
@@ -57,7 +58,7 @@ def test_what_is_committed_for_an_empty_group_is_kept_and_lag_follows(cluster: C
     groups.commit(cluster, group, {first: 4, second: 10}, metadata="note")
     assert groups.committed(cluster, group)[first].metadata == "note"
     assert {at: one.offset for at, one in groups.committed(cluster, group).items()} == {first: 4, second: 10}
-    assert [(lag.at, lag.committed, lag.end, lag.records) for lag in groups.lag(cluster, group)] == [
+    assert [(one.at, one.committed, one.end, one.records) for one in lag.of_group(cluster, group)] == [
         (first, 4, 10, 6),
         (second, 10, 10, 0),
     ]
@@ -73,10 +74,10 @@ def test_lag_of_a_deleted_topic_is_unknown(cluster: Cluster, topic: str, group: 
     fill(cluster, kept.topic, 1, each=3)
     groups.commit(cluster, group, {at: 1, kept: 1})
     topics.delete(cluster, topic)
-    left = [lag for lag in groups.lag(cluster, group) if lag.at == kept]
-    assert [lag.records for lag in left] == [2]
-    gone = [lag for lag in groups.lag(cluster, group) if lag.at == at]
-    assert all(lag.end is None and lag.records is None for lag in gone)
+    left = [one for one in lag.of_group(cluster, group) if one.at == kept]
+    assert [one.records for one in left] == [2]
+    gone = [one for one in lag.of_group(cluster, group) if one.at == at]
+    assert all(one.end is None and one.records is None for one in gone)
 
 
 @proves("T7", "T10")

@@ -11,7 +11,7 @@ from tidelog.cli.terminal import confirm, paint, show_json, show_table, size_tex
 from tidelog.errors import UsageError
 
 if TYPE_CHECKING:
-    from tidelog.client.admin.groups import Group, Lag
+    from tidelog.client.admin.groups import Group
     from tidelog.client.cluster import Cluster
     from tidelog.client.lag import Unread
 
@@ -54,32 +54,40 @@ def run(arguments: list[str]) -> int:
 
 
 def list_groups(cluster: Cluster, options: Namespace) -> int:
+    from tidelog.client import lag
     from tidelog.client.admin import groups
 
     listed = [one for one in groups.list_all(cluster) if not options.pattern or fnmatchcase(one.group, options.pattern)]
     if options.quiet:
         print("\n".join(one.group for one in listed), end="\n" if listed else "")
         return 0
-    found = [
-        {"group": one.group, "kind": one.kind, "state": one.state, **totals(groups.lag(cluster, one.group))}
-        for one in listed
-    ]
+    held = {one.group: groups.committed(cluster, one.group) for one in listed}
+    unread = lag.behind(cluster, {group: {at: one.offset for at, one in held[group].items()} for group in held})
+    found = [{"group": one.group, "kind": one.kind, "state": one.state, **totals(unread[one.group])} for one in listed]
     if options.json:
         show_json(found)
     elif found:
-        show_table(tuple(found[0]), [tuple(one.values()) for one in found])
+        show_groups(found)
     else:
         print("no groups")
     return 0
 
 
-def totals(lags: list[Lag]) -> dict[str, int | None]:
-    behind = [lag.records for lag in lags if lag.records is not None]
+def totals(unread: list[Unread]) -> dict[str, int | None]:
+    behind = [one.records for one in unread if one.records is not None]
     return {
-        "topics": len({lag.at.topic for lag in lags}),
-        "partitions": len(lags),
+        "topics": len({one.at.topic for one in unread}),
+        "partitions": len(unread),
         "lag": sum(behind) if behind else None,
+        "lost": sum(one.lost for one in unread),
     }
+
+
+def show_groups(found: list[dict[str, Any]]) -> None:
+    """What was lost has a column only where something was."""
+    lost = any(one["lost"] for one in found)
+    names = [name for name in found[0] if lost or name != "lost"]
+    show_table(names, [tuple(one[name] for name in names) for one in found])
 
 
 def describe(cluster: Cluster, options: Namespace) -> int:

@@ -12,7 +12,8 @@ A broker does not tell where its segments begin and end, so from outside some of
 
 A Tidelog broker does know, and tells what it knows of the groups that it warns of; then its time left is taken.
 
-`of_group` is what `tidelog groups describe` shows; `of_groups` answers for many at once with as few requests.
+`of_group` is what `tidelog groups describe` shows; `of_groups` answers for many at once with as few requests. `behind`
+is what `tidelog groups` shows: records and losses alone, counted by the same `Unread`.
 """
 
 from __future__ import annotations
@@ -102,6 +103,16 @@ def of_groups(
             _better(_unread(at, held[at], partitions.get(at), written, now), warned.get((group, at)), now)
             for at in sorted(held)
         ]
+        for group, held in groups.items()
+    }
+
+
+def behind(cluster: Cluster, groups: Mapping[str, Committed]) -> dict[str, list[Unread]]:
+    """Records and what was lost, and nothing that takes more than the two ends of each partition to tell."""
+    places = survey.there(cluster, (at for held in groups.values() for at in held))
+    starts, ends = survey.offsets(cluster, places, EARLIEST), survey.offsets(cluster, places, LATEST)
+    return {
+        group: [Unread(at, held[at], starts.get(at), ends.get(at), None, None, None) for at in sorted(held)]
         for group, held in groups.items()
     }
 

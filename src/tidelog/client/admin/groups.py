@@ -1,4 +1,4 @@
-"""Consumer groups: who is in them, what they have committed, how far they lag; and moving or deleting that.
+"""Consumer groups: who is in them and what they have committed; and moving or deleting that. Their lag: `client.lag`.
 
 Both kinds of groups are meant, those of the classic protocol and those of KIP-848; a broker tells them apart,
 `describe` hides it. A commit from outside is taken only while a group has no members. Topics go by name: a group may
@@ -14,7 +14,6 @@ from typing import NamedTuple
 from tidelog.client.cluster import Cluster
 from tidelog.client.connection import Connection
 from tidelog.client.metadata import TopicPartition, by_topic
-from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.client.refusal import check, refused
 from tidelog.errors import MalformedMessage
 from tidelog.wire.codec import decode
@@ -80,16 +79,6 @@ class Committed(NamedTuple):
     offset: int
     leader_epoch: int
     metadata: str
-
-
-class Lag(NamedTuple):
-    at: TopicPartition
-    committed: int
-    end: int | None  # None: the topic or partition is gone
-
-    @property
-    def records(self) -> int | None:
-        return None if self.end is None else max(0, self.end - self.committed)
 
 
 def list_all(cluster: Cluster) -> list[Listed]:
@@ -165,15 +154,6 @@ def delete_offsets(cluster: Cluster, group: str, partitions: Iterable[TopicParti
                 check(place.error_code, f"deleting the offset of group {group!r} for {at}")
 
     cluster.retry(attempt)
-
-
-def lag(cluster: Cluster, group: str) -> list[Lag]:
-    """How far the group is behind the end of each partition that it has committed."""
-    held = committed(cluster, group)
-    known = cluster.retry(lambda: cluster.ask_metadata(by_topic(held))).topics if held else {}
-    there = [at for at in held if at.topic in known and at.partition in known[at.topic].partitions]
-    ends = list_offsets(cluster, dict.fromkeys(there, LATEST))
-    return [Lag(at, held[at].offset, ends[at].offset if at in ends else None) for at in sorted(held)]
 
 
 def _describe(coordinator: Connection, group: str) -> Group:
