@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.cli import options as command
+from tidelog.cli.near import near_topic
 from tidelog.cli.record_json import NewRow, parse_row
-from tidelog.cli.terminal import show_json
-from tidelog.errors import UsageError
+from tidelog.cli.terminal import show_json, warn
+from tidelog.errors import BrokerError, PeerError, UsageError
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster
@@ -117,7 +118,7 @@ def run(arguments: list[str]) -> int:
 def produce(cluster: Cluster, producer: Producer, options: Namespace, tally: Tally) -> None:
     from tidelog.client.size_limits import SizeLimits
 
-    cluster.retry(lambda: cluster.topic(options.topic, auto_create=True))
+    ensure_topic(cluster, options)
     producer.batch_bytes = SizeLimits(cluster).batch_bytes(options.topic, producer.batch_bytes)
     headers = [(name, value.encode()) for name, value in options.header]
     for number, line in lines(producer, tally):
@@ -136,6 +137,24 @@ def produce(cluster: Cluster, producer: Producer, options: Namespace, tally: Tal
         else:
             tally.open.append((number, delivery))
     settle(producer, tally)
+
+
+def ensure_topic(cluster: Cluster, options: Namespace) -> None:
+    """A broker that makes topics by itself says nothing; a slip of the fingers is not to go unseen."""
+    from tidelog.wire.error_code import ErrorCode
+
+    try:
+        cluster.topic(options.topic)
+    except PeerError as error:  # what may pass is tried again below
+        new = isinstance(error, BrokerError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    else:
+        return
+    made = cluster.retry(lambda: cluster.topic(options.topic, auto_create=True))
+    if new and not options.quiet:
+        count = len(made.partitions)
+        meant = near_topic(cluster, options.topic)
+        hint = f"; did you mean {meant}? `tidelog topics delete {options.topic}` removes it" if meant else ""
+        warn(f"there was no topic {options.topic}: made, with {count} partition{'' if count == 1 else 's'}{hint}")
 
 
 def lines(producer: Producer, tally: Tally) -> Iterator[tuple[int, bytes]]:

@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from tidelog.cli import options as command
-from tidelog.cli.place import PLACE_HELP, Place, parse_place, resolve
+from tidelog.cli.near import partitions_of
+from tidelog.cli.place import PLACE_HELP, Place, not_there, parse_place, resolve
 from tidelog.cli.record_json import field
 from tidelog.cli.terminal import paint, printable, warn
 from tidelog.errors import BrokerError, UsageError
@@ -83,8 +84,10 @@ def run(arguments: list[str]) -> int:
 def records(cluster: Cluster, options: Namespace) -> Iterator[tuple[TopicPartition, Row]]:
     from tidelog.client.consumer import Consumer
 
-    partitions = chosen(cluster.partitions(options.topic), options.partition)
+    partitions = chosen(partitions_of(cluster, options.topic), options.partition)
     ends = resolve(cluster, Place("latest"), partitions)
+    if options.start.kind == "offset":
+        check_there(options.start.number, ends, follow=options.follow)
     consumer = Consumer(cluster, max_wait_ms=FOLLOW_WAIT_MS, read_committed=options.committed, prefetch=True)
     consumer.assign(resolve(cluster, options.start, partitions))
     while consumer.positions:
@@ -95,6 +98,17 @@ def records(cluster: Cluster, options: Namespace) -> Iterator[tuple[TopicPartiti
                 if options.follow or row.offset < ends[fetched.at]:
                     yield fetched.at, row
         sys.stdout.flush()
+
+
+def check_there(offset: int, ends: dict[TopicPartition, int], *, follow: bool) -> None:
+    """What no partition has is a mistake; what some do not have yet is said. To follow, all must have come so far."""
+    short = [at for at, end in ends.items() if offset > end]
+    if short and (follow or len(short) == len(ends)):
+        at = max(short, key=lambda one: ends[one])
+        hint = not_there(offset, len(ends) - len(short) + 1, "--partition N chooses one that has it")
+        raise UsageError(f"offset {offset} is not in {at}, which ends at {ends[at]}{hint}")
+    for at in short:
+        warn(f"{at} ends at offset {ends[at]}, before {offset}: nothing of it is shown")
 
 
 def fetch(consumer: Consumer) -> list[Fetched]:

@@ -24,6 +24,8 @@ Settings have Kafka's names; ours begin with "tidelog.". They are taken from the
 then tidelog.toml; an unknown one is refused.
 """
 
+ELSEWHERE = ("--port", "-p", "--host", "--bind", "--bootstrap")  # what people try first, for what --listen is
+
 
 class Choice:
     """What was asked for; None leaves it to the environment, tidelog.toml and the defaults."""
@@ -74,6 +76,9 @@ def quick(arguments: list[str]) -> Choice | None:
 def careful(arguments: list[str]) -> Choice:
     from tidelog.cli import options as command
 
+    for word in arguments:
+        if word.partition("=")[0] in ELSEWHERE:
+            parser().error(f"there is no {word.partition('=')[0]}: write --listen HOST:PORT, as 127.0.0.1:9093")
     options = command.parse(parser(), arguments)
     return Choice(options.data, options.listen, options.set)
 
