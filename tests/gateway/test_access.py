@@ -109,6 +109,7 @@ def test_a_request_without_credentials_learns_only_that_there_is_a_broker(guarde
 def test_what_the_broker_does_not_know_does_not_get_in(guarded: Guarded, wrong: Credentials) -> None:
     got = guarded.client("GET", "/metrics", Authorization=basic(wrong))
     assert got.status == 401
+    assert "wrong name or password" in got.message and "127.0.0.1" not in got.message
     assert wrong.secret not in got.message.split() and wrong.secret not in guarded.running.said().split()
 
 

@@ -71,7 +71,7 @@ def reload(
             if handshakes is not None:
                 handshakes.context = context
     except ConfigError as error:
-        logger.error("not reloaded", why=error)
+        logger.error("not reloaded", why=f"{error}; then send SIGHUP again, until then all is as it was")
         return broker.config
     broker.reload(found.given)
     logger.set_level(broker.config.text("tidelog.log.level"))

@@ -257,8 +257,18 @@ class Server:
             self._listen(endpoint)
             if endpoint.sasl and not endpoint.tls and not endpoint.loopback and PLAIN in self._mechanisms():
                 self._logger.warning("passwords unprotected", listener=endpoint.name, why=PLAIN_IN_THE_OPEN)
+        if any(endpoint.sasl for endpoint in endpoints) and not self.broker.access.state.users:
+            self._logger.warning("nobody can log in", why=self._how_to_log_in(endpoints))
         if not self._sockets:
             raise UsageError("no listener could be bound; give --listen HOST:PORT")
+
+    def _how_to_log_in(self, endpoints: list[Endpoint]) -> str:
+        """While a broker runs, its folder is its own: the first user is made before, or where no login is asked for."""
+        open_to = next((one for one in endpoints if not one.sasl), None)
+        if open_to is not None:
+            return f"there are no users; `tidelog users add NAME` at the listener {open_to.name} makes the first"
+        folder = self._config.texts("log.dirs")[0]
+        return f"there are no users; stop the broker, then `tidelog users add NAME --data {folder}` makes the first"
 
     def _mechanisms(self) -> tuple[str, ...]:
         return self._config.texts("sasl.enabled.mechanisms")

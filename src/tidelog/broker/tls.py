@@ -22,6 +22,7 @@ import socket
 import ssl
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.broker.access.principals import Rule, distinguished_name, parse_rules, user_of
@@ -307,16 +308,14 @@ def _context(config: BrokerConfig, client_auth: ssl.VerifyMode) -> ssl.SSLContex
     try:
         if suites:
             context.set_ciphers(":".join(suites))
-        _load_certificate(context, config)
-        if client_auth != ssl.CERT_NONE:
-            _load_authorities(context, config)
-        context.verify_mode = client_auth
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or _reason(error)
+    except ssl.SSLError as error:
         raise ConfigError(
-            f"the certificates of the broker cannot be used: {reason.lower()}; see ssl.keystore.location"
-            " and ssl.truststore.location"
+            f"ssl.cipher.suites={','.join(suites)} has nothing that OpenSSL knows; `openssl ciphers` lists what it does"
         ) from error
+    _load_certificate(context, config)
+    if client_auth != ssl.CERT_NONE:
+        _load_authorities(context, config)
+    context.verify_mode = client_auth
     return context
 
 
@@ -328,14 +327,20 @@ def _load_certificate(context: ssl.SSLContext, config: BrokerConfig) -> None:
     password = config.optional_text("ssl.key.password") or ""  # without one OpenSSL would ask on the terminal
     location = config.optional_text("ssl.keystore.location")
     if location is not None:
-        context.load_cert_chain(location, password=password)
-        return
-    key, chain = config.text("ssl.keystore.key"), config.text("ssl.keystore.certificate.chain")
+        where, content = f"{location} (ssl.keystore.location)", _read(location, "ssl.keystore.location")
+    else:
+        where = "what ssl.keystore.key and ssl.keystore.certificate.chain hold"
+        content = "\n".join(_pem(config.text(f"ssl.keystore.{part}")) for part in ("key", "certificate.chain")).encode()
     # OpenSSL reads files only; this one is in memory and has no name.
     descriptor = os.memfd_create("tidelog-key", os.MFD_CLOEXEC)
     try:
-        os.write(descriptor, f"{_pem(key)}\n{_pem(chain)}\n".encode())
+        os.write(descriptor, content + b"\n")
         context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=password)
+    except (ssl.SSLError, ValueError) as error:
+        from tidelog.broker.pem import fault_of_keystore
+
+        cause = error if isinstance(error, ssl.SSLError) else ssl.SSLError(str(error))
+        raise _unusable(where, fault_of_keystore(content, cause, password=bool(password))) from error
     finally:
         os.close(descriptor)
 
@@ -347,10 +352,28 @@ def _load_authorities(context: ssl.SSLContext, config: BrokerConfig) -> None:
             f"ssl.client.auth={config.text('ssl.client.auth')} needs to know whose certificates to take; set"
             " ssl.truststore.location to a PEM file with the authorities"
         )
+    where = "what ssl.truststore.certificates holds"
+    content = _pem(str(inline)).encode()
     if location is not None:
-        context.load_verify_locations(location)
-    else:
-        context.load_verify_locations(cadata=_pem(str(inline)))
+        where, content = f"{location} (ssl.truststore.location)", _read(location, "ssl.truststore.location")
+    try:
+        context.load_verify_locations(cadata=content.decode())
+    except (ssl.SSLError, ValueError) as error:
+        from tidelog.broker.pem import fault_of_truststore
+
+        raise _unusable(where, fault_of_truststore(content)) from error
+
+
+def _read(path: str, setting: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise _unusable(f"{path} ({setting})", f"{reason}; give a PEM file that the broker's user can read") from error
+
+
+def _unusable(where: str, why: str) -> ConfigError:
+    return ConfigError(f"the certificates of the broker cannot be used: {where}: {why}")
 
 
 def _pem(text: str) -> str:

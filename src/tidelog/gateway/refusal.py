@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from tidelog.errors import BrokerError, Disconnected, PeerError, StorageError, TidelogError, UsageError
-from tidelog.gateway.access import CHALLENGE
+from tidelog.gateway.access import CHALLENGE, LOGIN_REFUSED
 from tidelog.gateway.route import Answer, Refusal, as_json
 from tidelog.wire.error_code import ErrorCode
 
 STATUS_OF_CODE = {
-    ErrorCode.SASL_AUTHENTICATION_FAILED: 401,
-    ErrorCode.ILLEGAL_SASL_STATE: 401,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: 403,
     ErrorCode.GROUP_AUTHORIZATION_FAILED: 403,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: 403,
@@ -25,16 +23,18 @@ STATUS_OF_CODE = {
 }
 """Other codes of the broker's are 502: it answered, and not with what was asked for."""
 
+WRONG_LOGIN = "the broker refused the login: wrong name or password; check the user and the password"
 FAULT = Refusal(500, "a fault of the gateway's; its log says more, please report it")
 
 
 def refusal_of(error: Exception) -> Refusal:
     if isinstance(error, Refusal):
         return error
+    if isinstance(error, BrokerError) and error.code in LOGIN_REFUSED:
+        return Refusal(401, WRONG_LOGIN, headers=CHALLENGE)  # where the broker listens is nobody's business out there
     if isinstance(error, BrokerError):
         status = STATUS_OF_CODE.get(error.code, 502)
-        said = str(error).removesuffix(" (--command-config)")  # whoever asks by HTTP has no command line
-        return Refusal(status, said, headers=CHALLENGE if status == 401 else ())
+        return Refusal(status, str(error))
     if isinstance(error, Disconnected):
         return Refusal(503, str(error), headers=(("Retry-After", "1"),))
     if isinstance(error, UsageError):

@@ -41,6 +41,7 @@ class DelegatedLogin:
     """In place of `logins.Login`."""
 
     mechanism = MECHANISM
+    user: str | None = None  # a certificate has a subject; what is wrong with it says which
 
     def __init__(self, delegation: Delegation) -> None:
         self._delegation = delegation

@@ -69,7 +69,7 @@ class Login:
         self.mechanism = mechanism
         self._nonce = nonce
         self._exchange: ServerExchange | None = None
-        self._user = ""
+        self.user: str | None = None  # whom the client says it is; of SCRAM, once its first message is read
         self.kept: Credential | None = None  # of the user who is about to prove that it knows the password
 
     def step(self, message: bytes, state: AccessState) -> Answer | Unverified:
@@ -78,7 +78,7 @@ class Login:
             return _plain(message, state)
         if self._exchange is None:
             first = read_client_first(message)
-            self._user = first.user
+            self.user = first.user
             self.kept = state.users.get((first.user, self.mechanism))
             self._exchange = ServerExchange(
                 self.mechanism, first, self.kept or decoy(state, first.user, self.mechanism), self._nonce
@@ -86,10 +86,10 @@ class Login:
             return Answer(self._exchange.reply)
         reply = self._exchange.finish(message)
         if self.kept is None:  # nobody knows a password for a decoy; if somebody did, it would still be nobody's
-            raise LoginRefused("no such user", self._user)
-        if state.users.get((self._user, self.mechanism)) != self.kept:
-            raise LoginRefused("the password was changed meanwhile", self._user)
-        return Answer(reply, self._user)
+            raise LoginRefused("no such user", self.user)
+        if state.users.get((self.user or "", self.mechanism)) != self.kept:
+            raise LoginRefused("the password was changed meanwhile", self.user)
+        return Answer(reply, self.user)
 
 
 def _plain(message: bytes, state: AccessState) -> Unverified:

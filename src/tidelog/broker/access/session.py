@@ -64,6 +64,8 @@ REAUTHENTICATION_PAUSE_S = 1.0
 LOGIN_WITHIN_S = 30.0
 ANONYMOUS = "ANONYMOUS"
 
+Refuse = Callable[[str, "str | None"], None]  # why, and who it was for
+
 
 class ForGateway(NamedTuple):
     """What is different for the broker's own HTTP server."""
@@ -255,7 +257,7 @@ class Session:
         if not known or (self.state == OPEN and request.mechanism != self._mechanism):
             code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
             why = f"mechanism {request.mechanism[:NAME_SHOWN]!r}"
-            self._fail(call, SaslHandshakeResponse(error_code=code, mechanisms=enabled), why)
+            self._fail(call, SaslHandshakeResponse(error_code=code, mechanisms=enabled), why, None)
             return None
         self._access.ensure_secret()
         self._login = Login(request.mechanism, os.urandom(NONCE_BYTES).hex())
@@ -273,9 +275,9 @@ class Session:
         def answer(reply: bytes, lifetime_ms: int) -> None:
             call.reply(SaslAuthenticateResponse(auth_bytes=reply, error_message=None, session_lifetime_ms=lifetime_ms))
 
-        def refuse(why: str) -> None:
+        def refuse(why: str, user: str | None) -> None:
             code = ErrorCode.SASL_AUTHENTICATION_FAILED
-            self._fail(call, SaslAuthenticateResponse(error_code=code, error_message=self._refusal()), why)
+            self._fail(call, SaslAuthenticateResponse(error_code=code, error_message=self._refusal()), why, user)
 
         self._step(bytes(request.auth_bytes), answer, refuse)
         return None
@@ -284,24 +286,22 @@ class Session:
         def answer(reply: bytes, _lifetime_ms: int) -> None:
             self._connection.send_bare(len(reply).to_bytes(4, "big") + reply)
 
-        self._step(token, answer, lambda why: self._fail(None, None, why))
+        self._step(token, answer, lambda why, user: self._fail(None, None, why, user))
 
-    def _step(self, token: bytes, answer: Callable[[bytes, int], None], refuse: Callable[[str], None]) -> None:
+    def _step(self, token: bytes, answer: Callable[[bytes, int], None], refuse: Refuse) -> None:
         assert self._login is not None, "made by the handshake"
         self._asked_s = time.monotonic()
         try:
             outcome = self._login.step(token, self._access.state)
         except (LoginRefused, ScramFault) as error:
-            refuse(str(error))
+            refuse(str(error), getattr(error, "user", None) or self._login.user)
             return
         if isinstance(outcome, Unverified):
             self._verify(outcome, answer, refuse)
         else:
             self._proceed(outcome, answer, refuse)
 
-    def _verify(
-        self, unverified: Unverified, answer: Callable[[bytes, int], None], refuse: Callable[[str], None]
-    ) -> None:
+    def _verify(self, unverified: Unverified, answer: Callable[[bytes, int], None], refuse: Refuse) -> None:
         self.state = VERIFYING
         self._connection.mute()
 
@@ -313,7 +313,7 @@ class Session:
             if error is None and right and kept == unverified.kept:
                 self._proceed(Answer(b"", unverified.user), answer, refuse)
             else:
-                refuse(str(error) if error is not None else "wrong name or password")
+                refuse(str(error) if error is not None else "wrong name or password", unverified.user)
             if self.state == OPEN:
                 self._connection.unmute()
 
@@ -324,13 +324,13 @@ class Session:
 
         self._access.beside(check, verified)
 
-    def _proceed(self, outcome: Answer, answer: Callable[[bytes, int], None], refuse: Callable[[str], None]) -> None:
+    def _proceed(self, outcome: Answer, answer: Callable[[bytes, int], None], refuse: Refuse) -> None:
         if outcome.user is None:
             answer(outcome.reply, 0)
             return
         assert self._login is not None, "made by the handshake"
         if self._mechanism and outcome.user != self.user:
-            refuse(f"a session of {self.user} cannot become {outcome.user}")
+            refuse(f"a session of {self.user} cannot become {outcome.user}", outcome.user)
             return
         self._mechanism = self._login.mechanism
         self._login = None
@@ -348,14 +348,16 @@ class Session:
         kind = "re-authentication" if self._mechanism else "authentication"
         return f"{kind} by {mechanism} failed: wrong name or password"
 
-    def _fail(self, call: GuardedCall | None, response: Any, why: str) -> None:
+    def _fail(self, call: GuardedCall | None, response: Any, why: str, user: str | None) -> None:
         """The reply is held back for a moment, so that guessing takes its time; then the connection ends.
 
-        The moment is counted from the message, so that it does not tell how long checking took.
+        The moment is counted from the message, so that it does not tell how long checking took. `user` is who the
+        client says it is, where it has said so: a name is no secret, and whoever looks for a failing login goes by it.
         """
         self.state = FAILED
         self._connection.mute()
-        self._access.logger.warning("authentication failed", peer=self._connection.peer_host, why=why)
+        named = {} if user is None else {"user": shown(user)}
+        self._access.logger.warning("authentication failed", peer=self._connection.peer_host, **named, why=why)
 
         def end() -> None:
             if call is not None and not self._connection.closed:
@@ -405,6 +407,11 @@ class Session:
                     release()
                 part.records = b""
         return wait_s
+
+
+def shown(name: str) -> str:
+    """What a stranger says, for a log line: not too long of it. The logger escapes what could end the line."""
+    return name if len(name) <= NAME_SHOWN else name[:NAME_SHOWN] + "..."
 
 
 def _size(records: Any) -> int:
