@@ -136,7 +136,15 @@ def test_another_file_is_named_by_a_variable(tmp_path: Path) -> None:
             {"code": {"process.roles": "broker"}},
             r"process.roles is a setting of Apache Kafka's that has no place here: .*",
         ),
-        ({"code": {"sasl.jaas.config": "x"}}, "users are kept by the broker .*; leave it out"),
+        ({"code": {"sasl.jaas.config": "x"}}, "users are kept by the broker; make a user .* `tidelog users add NAME`"),
+        ({"code": {"sasl.oauthbearer.jwks.endpoint.url": "x"}}, "no logins by OAuth; make a user for each program"),
+        ({"code": {"sasl.enabled.mechanisms": "OAUTHBEARER"}}, "takes .*SCRAM-SHA-256, SCRAM-SHA-512, PLAIN"),
+        (
+            {"code": {"listener.name.inside.ssl.client.auth": "none"}},
+            "for all listeners; write it without listener.name",
+        ),
+        ({"code": {"controller.quota.window.num": 11}}, "not bounded; tidelog.max.partitions bounds how many"),
+        ({"code": {"replica.lag.time.max.ms": 1}}, "nothing is replicated: Apache Kafka does that; leave it out"),
         ({"code": {"listeners": "9092"}}, r"9092 is not an address to listen on; write HOST:PORT"),
         (
             {"code": {"listeners": "SSL://:9092"}},

@@ -229,7 +229,8 @@ def gather(
 ) -> dict[str, Given]:
     """The values of all layers, the strongest of each key. `file` is a path to read; None reads no file.
 
-    `foreign` has beginnings of keys that are somebody else's, each with the reason why it has no place here.
+    `foreign` has beginnings of keys that are somebody else's, each with the reason why it has no place here, and after
+    a semicolon what to do, if there is more to do than to leave it out.
     """
     keys = _Keys(known, foreign or {})
     layers = [
@@ -251,9 +252,9 @@ class _Keys(NamedTuple):
     def refuse(self, where: str, key: str) -> ConfigError:
         for beginning, reason in self.foreign.items():
             if key.startswith(beginning):
-                return ConfigError(
-                    f"{where}{key} is a setting of Apache Kafka's that has no place here: {reason}; leave it out"
-                )
+                advice = "" if "; " in reason else "; leave it out"  # a reason may have its own
+                foreign = f"{where}{key} is a setting of Apache Kafka's that has no place here"
+                return ConfigError(f"{foreign}: {reason}{advice}")
         return ConfigError(f"{where}{key} is not a setting; {nearest(key, self.known)}")
 
 

@@ -32,6 +32,7 @@ def test_a_running_broker_is_backed_up_and_comes_back_elsewhere(
     tidelog_broker.produce("orders", ["d"], partition=1)
     restored = nowhere.ok("restore", saved, "--data", new)
     assert restored.lines[-1].endswith(f"; tidelog up --data {new}")
+    assert "add --set tidelog.retention.hold=true" in restored.lines[-2]
     with Broker(new) as again:
         tailed = Command(again.bootstrap).ok("tail", "orders", "--from", "earliest", "--values")
         assert tailed.lines == ["a", "b", "c"]

@@ -12,7 +12,10 @@ from tidelog.cli.terminal import Progress, show_json
 EXAMPLES = """\
   tidelog restore /backups/today --data /var/lib/tidelog-new
   tidelog up --data /var/lib/tidelog-new
+  tidelog up --data /var/lib/tidelog-new --set tidelog.retention.hold=true     an old backup: delete nothing by age
 """
+
+HOLD = "add --set tidelog.retention.hold=true, or retention deletes it at the start"
 
 
 def parser() -> command.Parser:
@@ -34,6 +37,7 @@ def run(arguments: list[str]) -> int:
         show_json(summary(found))
     else:
         show_partitions(found)
+        print(f"to keep what is past its retention.ms or retention.bytes: {HOLD}")
         print(f"{options.data} has what there was at {time_text(found.at_ms)}; tidelog up --data {options.data}")
     warn_of_holes(found)
     return 0

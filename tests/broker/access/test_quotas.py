@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from raw import batch_of, fetch, produce
 
 from proving import proves
+from tidelog.broker.access.changes import QuotaAlteration, decide_quotas
 from tidelog.broker.access.entities import CLIENT, PRECEDENCE, USER, Entity, applying
+from tidelog.broker.access.state import AccessState
 from tidelog.broker.access.throttling import METERS_MAX, Meter, Meters
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.alter_client_quotas import (
@@ -136,6 +138,20 @@ def test_quotas_are_kept_described_and_taken_back(broker):
 def test_a_quota_that_cannot_be_is_refused(broker, entity, values):
     with broker.client("PLAINTEXT") as client:
         assert alter(client, entity, **values) == ErrorCode.INVALID_REQUEST
+
+
+@proves("T5")
+@pytest.mark.parametrize(
+    ("entity", "key", "instead"),
+    [
+        (("ip", "127.0.0.1"), "connection_creation_rate", "max.connections.per.ip of the broker bounds"),
+        ((USER, "a"), "connection_creation_rate", "max.connections.per.ip of the broker bounds"),
+        ((USER, "a"), "controller_mutation_rate", "request_percentage bounds"),
+    ],
+)
+def test_of_a_quota_that_is_not_kept_it_is_said_what_does_something_like_it(entity, key, instead):
+    _, (fault,) = decide_quotas(AccessState(), [QuotaAlteration([entity], [(key, 1.0)])])
+    assert fault is not None and f"; {instead}" in fault.message
 
 
 @proves("T5")

@@ -6,11 +6,47 @@ from pathlib import Path
 
 import pytest
 
-from broker.topics.serving import serving
+from broker.topics.serving import Served, serving
 from proving import proves
 from tidelog.broker import housekeeping
-from tidelog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from tidelog.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from tidelog.wire.messages.delete_topics import DeleteTopicsRequest
+from tidelog.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+HOLD = "tidelog.retention.hold"
+BROKER, SET = 4, 0
+
+
+@proves("T6")
+@pytest.mark.parametrize("limit", [{"retention.ms": "1000"}, {"retention.bytes": "1", "retention.ms": "-1"}])
+def test_retention_takes_nothing_while_it_is_held_whatever_the_topics_own_settings_are(
+    tmp_path: Path, limit: dict[str, str]
+) -> None:
+    with serving(tmp_path / "data", **{HOLD: "true"}) as served:
+        configs = [CreatableTopicConfig(name=name, value=value) for name, value in limit.items()]
+        configs.append(CreatableTopicConfig(name="internal.segment.bytes", value="1048576"))
+        topic = CreatableTopic(name="old", num_partitions=1, replication_factor=1, configs=configs)
+        assert served.ask(CreateTopicsRequest(topics=[topic]), 5).topics[0].error_code == 0
+        assert start_after_retention(served) == 0
+        release = AlterableConfig(name=HOLD, config_operation=SET, value="false")
+        resource = AlterConfigsResource(resource_type=BROKER, resource_name="1", configs=[release])
+        altered = served.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+        assert [one.error_code for one in altered.responses] == [0]
+        assert start_after_retention(served) > 0
+
+
+def start_after_retention(served: Served) -> int:
+    """Where the partition begins after several looks, with records between them that are too old, and many."""
+    for _ in range(4):
+        served.produce("old", 0, b"x" * 600_000)
+        served.broker.housekeeping._retain("old", 0, served.broker.now().wall_ms)
+    found = served.broker.partition("old", 0)
+    assert found is not None
+    return found.log.start_offset
 
 
 @proves("T6")

@@ -25,6 +25,13 @@ TWICE = "a user's credential is in the request more than once; name it once"
 
 PRODUCER_BYTES, CONSUMER_BYTES, REQUEST_PERCENTAGE = "producer_byte_rate", "consumer_byte_rate", "request_percentage"
 QUOTA_KEYS = (PRODUCER_BYTES, CONSUMER_BYTES, REQUEST_PERCENTAGE)
+INSTEAD_OF = {
+    "ip": "max.connections.per.ip of the broker bounds how many connections an address has",
+    "connection_creation_rate": "max.connections.per.ip of the broker bounds how many connections an address has",
+    "controller_mutation_rate": "request_percentage bounds what a client's requests cost, and tidelog.max.partitions of"
+    " the broker how many partitions there are",
+}
+"""What does something like the quotas of Kafka's that are not kept here."""
 BYTE_RATES = (PRODUCER_BYTES, CONSUMER_BYTES)
 LARGEST_RATE = 2.0**63
 
@@ -202,8 +209,10 @@ def _fault_of_entity(parts: Sequence[tuple[str, str | None]]) -> Fault | None:
         return Fault(ErrorCode.INVALID_REQUEST, "a quota is for a user, a client id or both, each named once")
     for kind, name in parts:
         if kind not in (USER, CLIENT):
+            instead = f"; {INSTEAD_OF[kind]}" if kind in INSTEAD_OF else ""
             return Fault(
-                ErrorCode.INVALID_REQUEST, f"quotas for {kind} are not kept here; there are {USER} and {CLIENT}"
+                ErrorCode.INVALID_REQUEST,
+                f"quotas for {kind} are not kept here, only for {USER} and {CLIENT}{instead}",
             )
         if name == "":
             return Fault(ErrorCode.INVALID_REQUEST, f"the name of a {kind} is empty; null is the default")
@@ -213,7 +222,8 @@ def _fault_of_entity(parts: Sequence[tuple[str, str | None]]) -> Fault | None:
 def _fault_of_values(values: Sequence[tuple[str, float | None]]) -> Fault | None:
     for key, value in values:
         if key not in QUOTA_KEYS:
-            message = f"{key} is not a quota that is kept here; there are {', '.join(QUOTA_KEYS)}"
+            message = f"{key} is not a quota that is kept here, only {', '.join(QUOTA_KEYS)} are"
+            message += f"; {INSTEAD_OF[key]}" if key in INSTEAD_OF else ""
             return Fault(ErrorCode.INVALID_REQUEST, message)
         if value is not None and not 0 < value < LARGEST_RATE:
             return Fault(ErrorCode.INVALID_REQUEST, f"{key}={value:g} is refused; it must be above 0")

@@ -85,6 +85,14 @@ LISTENING = [
         at_least(1),
     ),
     Setting(
+        "tidelog.retention.hold",
+        BOOLEAN,
+        "false",
+        "Whether retention deletes nothing for now, by time or by size, of any topic and whatever its settings are: for"
+        " a restored backup that is older than they allow. Disks fill meanwhile.",
+        dynamic=True,
+    ),
+    Setting(
         "tidelog.retention.warning.ms",
         LONG,
         None,
@@ -327,12 +335,15 @@ BROKER: dict[str, Setting] = table(
     [*LISTENING, *ACCESS, *TOPICS, *LOG, *CLEANER, *GROUPS, *TRANSACTIONS, *STORED_BY_BROKER]
 )
 
+MAKE_USERS = "make a user for each program with `tidelog users add NAME`, who logs in by SCRAM or PLAIN"
+
 # Kafka's settings that Tidelog does not know, by how they begin: an error can then say more than "unknown".
 FOREIGN = {
-    "controller.": "there is no controller quorum; one process is the cluster",
-    "process.roles": "there is no controller quorum; one process is the cluster",
-    "metadata.log.": "there is no metadata log; __tidelog.topics is its like",
-    "replica.": "nothing is replicated; Apache Kafka does that",
+    "controller.quota.": "how often topics are made is not bounded; tidelog.max.partitions bounds how many there are",
+    "controller.": "there is no controller quorum: one process is the cluster",
+    "process.roles": "there is no controller quorum: one process is the cluster",
+    "metadata.log.": "there is no metadata log: __tidelog.topics is its like",
+    "replica.": "nothing is replicated: Apache Kafka does that",
     "inter.broker.": "there are no other brokers",
     "remote.log.": "there is no remote storage",
     "ssl.engine.": "TLS is OpenSSL's here, with PEM files",
@@ -340,13 +351,14 @@ FOREIGN = {
     "ssl.provider": "TLS is OpenSSL's here, with PEM files",
     "ssl.secure.random.": "TLS is OpenSSL's here, with PEM files",
     "ssl.trustmanager.": "TLS is OpenSSL's here, with PEM files",
-    "sasl.jaas.": "users are kept by the broker (tidelog users)",
-    "sasl.kerberos.": "logins are by SCRAM and PLAIN",
+    "sasl.jaas.": f"users are kept by the broker; {MAKE_USERS}",
+    "sasl.kerberos.": f"there are no logins by Kerberos; {MAKE_USERS}",
     "sasl.login.": "there are no other brokers to log in at",
     "sasl.mechanism.": "there are no other brokers to log in at",
-    "sasl.oauthbearer.": "logins are by SCRAM and PLAIN",
+    "sasl.oauthbearer.": f"there are no logins by OAuth; {MAKE_USERS}",
     "sasl.server.": "tidelog.frame.bytes.before.authentication bounds logins, and users are kept by the broker",
-    "listener.name.": "settings of TLS and logins are for all listeners",
+    "listener.name.": "settings of TLS and logins are for all listeners; write it without listener.name.NAME, and"
+    " without the mechanism that may stand before the setting",
     "security.": "there are no other brokers",
     "principal.builder.": "principals come from logins and certificates (ssl.principal.mapping.rules)",
     "group.share.": "share groups come with a later release",

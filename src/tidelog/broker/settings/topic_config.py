@@ -1,6 +1,7 @@
 """What the broker works with for one topic: its settings, resolved through all layers, as values.
 
-Retention is for `delete` alone: from a topic that is only compacted, or has no cleanup policy, nothing is deleted.
+Retention is for `delete` alone: from a topic that is only compacted, or has no cleanup policy, nothing is deleted. With
+`tidelog.retention.hold` from no topic anything is.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tidelog.config import Value
 from tidelog.log.settings import FOREVER, LogSettings
 
 PRODUCER_EXPIRATION = "producer.id.expiration.ms"
+RETENTION_HOLD = "tidelog.retention.hold"
 
 
 class TopicConfig(NamedTuple):
@@ -31,7 +33,8 @@ def topic_config(own: Mapping[str, str], broker: BrokerValues) -> TopicConfig:
     """`own` are the topic's settings; `broker` are the layers below, from `config_changes.broker_values`."""
     policy = _value("cleanup.policy", own, broker)
     assert isinstance(policy, tuple)
-    deletes = "delete" in policy
+    held = parse(BROKER[RETENTION_HOLD], describe_broker(BROKER[RETENTION_HOLD], broker).value or "false")
+    deletes = "delete" in policy and not held
     expiration = describe_broker(BROKER[PRODUCER_EXPIRATION], broker).value
     max_message_bytes = _number("max.message.bytes", own, broker)
     segment_ms, max_lag_ms = _number("segment.ms", own, broker), _number("max.compaction.lag.ms", own, broker)
