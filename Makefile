@@ -17,7 +17,7 @@ KAFKA_LIB := .make/kafka/lib
 .PHONY: help run test test-all soak rows lint format kafka spark-kafka bench-broker bench-record bench-log bench-compaction lock clean
 
 help:
-	@echo "make run           start a broker on $(LISTEN), data in ./$(DATA)"
+	@echo "make run           start a broker on $(LISTEN) with HTTP, data in ./$(DATA)"
 	@echo "make test          the tests that need only pip (minutes)"
 	@echo "make test-all      all tests: also needs Maven and Debian's kcat"
 	@echo "make soak          seeded fault runs for MINUTES=$(MINUTES), written to docs/soak.md"
@@ -36,11 +36,11 @@ help:
 	@$(PYTHON) -m venv .venv || { echo "no virtual environment; on Debian: apt-get install python3-venv"; exit 1; }
 	@touch $@
 
-# The broker alone: one dependency and the compiled codec. Pins come from the lock, used as constraints.
+# The broker with its extras for HTTP and schemas, and the compiled codec. Pins come from the lock, used as constraints.
 .make/package: .make/venv pyproject.toml setup.py requirements.lock $(wildcard src/tidelog/record/*.pyx src/tidelog/record/*.pxi src/tidelog/record/*.h)
 	@echo "installing tidelog into .venv"
 	@$(FETCH) $(PIP) install --constraint requirements.lock setuptools cython
-	@$(PIP) install --constraint requirements.lock --no-build-isolation --editable .
+	@$(FETCH) $(PIP) install --constraint requirements.lock --no-build-isolation --editable '.[http,schemas]'
 	@touch $@
 
 # Everything that tests, lint and benchmarks import.
