@@ -89,8 +89,8 @@ LISTENING = [
         BOOLEAN,
         "false",
         "Whether retention deletes nothing for now, by time or by size, of any topic and whatever its settings are: for"
-        " a restored backup that is older than they allow. Disks fill meanwhile.",
-        dynamic=True,
+        " a restored backup that is older than they allow. Disks fill meanwhile. Only at the start: what was altered"
+        " once would be in the backup, and count for more than what is said at the start of the restored one.",
     ),
     Setting(
         "tidelog.retention.warning.ms",
