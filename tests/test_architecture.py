@@ -215,7 +215,9 @@ def test_only_the_gateway_imports_asyncio_and_http() -> None:
 @proves("architecture")
 def test_heavy_libraries_are_imported_late() -> None:
     early = [found for found in all_imports() if found.module.split(".")[0] in LATE_ONLY and not found.late]
-    inherited = [found for found in early if found.module.startswith("pyspark.") and found.file in INHERITS_FROM_PYSPARK]
+    inherited = [
+        found for found in early if found.module.startswith("pyspark.") and found.file in INHERITS_FROM_PYSPARK
+    ]
     assert [found for found in early if found not in inherited] == []
 
 

@@ -118,7 +118,7 @@ class Consumer:
         return fetched
 
     def ask_ahead(self) -> None:
-        """Sends the next fetch, so that it travels while the caller decodes. A fault is for `fetch`, which sends too."""
+        """Sends the next fetch, so that it travels while the caller decodes. A fault is for `fetch`."""
         with suppress(PeerError):
             self._send()
 
