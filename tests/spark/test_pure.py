@@ -132,6 +132,25 @@ def test_none_runs_ahead_by_more_than_the_lateness_and_all_is_read(
 
 
 @proves("P7")
+@given(st.lists(st.none() | st.integers(0, 9), min_size=1, max_size=12), st.integers(0, 9), st.data())
+def test_looking_by_halves_ends_within_the_range_and_before_a_record_above(
+    times: list[int | None], highest: int, data: st.DataObject
+) -> None:
+    """Also where times go up and down, or are missing: then an end is found all the same, and something is read."""
+    start = data.draw(st.integers(0, len(times)))
+    end = data.draw(st.integers(start, len(times)))
+
+    def above(offset: int) -> bool:
+        found = times[offset]
+        return found is not None and found > highest
+
+    found = end_below(highest, start, end, lambda offset: times[offset])
+    assert start <= found <= end
+    assert found == end or above(found)
+    assert found > start or start == end or above(start)
+
+
+@proves("P7")
 @pytest.mark.parametrize(
     ("value", "path", "time"),
     [
@@ -292,6 +311,17 @@ def test_a_secret_among_the_options_is_refused_and_not_repeated(key: str) -> Non
         options(**{key: "hunter2"})
     assert "hunter2" not in str(raised.value)
     assert "securityFile" in str(raised.value)
+
+
+@proves("P1")
+def test_what_spark_finds_by_itself_is_the_source_or_says_why_not() -> None:
+    from pyspark_tidelog import DefaultSource, Refused
+    from tidelog.spark.source import TidelogSource
+
+    assert DefaultSource is TidelogSource
+    assert DefaultSource.name() == Refused.name() == "tidelog"
+    with pytest.raises(ConfigError):
+        Refused({})
 
 
 @proves("P1")

@@ -108,8 +108,15 @@ def test_topics_by_pattern_and_partitions_by_number(broker: Broker, cluster: Clu
 
 @proves("P1")
 def test_a_topic_that_is_not_there_is_said(tidelog_broker: Broker) -> None:
-    with pytest.raises(UsageError, match="no topic is there to read: nothing"):
-        reader(tidelog_broker.bootstrap, subscribe="nothing").partitions()
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        topics.create(cluster, "something", partitions=1)
+    with pytest.raises(UsageError, match=r"^topic nothing is not there to read"):
+        reader(tidelog_broker.bootstrap, subscribe="nothing,something").partitions()
+    with pytest.raises(UsageError, match=r"^something\[1\] is not there to read"):
+        reader(tidelog_broker.bootstrap, assign='{"something": [0, 1]}').partitions()
+    with pytest.raises(UsageError, match="topic nothing"):
+        Query(tidelog_broker.bootstrap, subscribe="nothing")
+    assert Query(tidelog_broker.bootstrap, subscribePattern="nothing").offsets == {}
 
 
 @proves("P1", "B1", "T10")
@@ -252,6 +259,29 @@ def test_under_read_committed_an_open_transaction_is_an_end(broker: Broker, clus
     query.stop()
 
 
+@proves("P1", "T8")
+@pytest.mark.tidelog(settings={"log.cleaner.backoff.ms": "50", "log.retention.check.interval.ms": "200"})
+def test_a_range_whose_end_was_compacted_away_is_done_all_the_same(tidelog_broker: Broker, topic: str) -> None:
+    quick = {"cleanup.policy": "compact", "max.compaction.lag.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        topics.create(cluster, topic, partitions=1, configs=quick)
+        for start in range(0, 100, 10):
+            with Producer(cluster) as producer:
+                for number in range(start, start + 10):
+                    producer.send(topic, b"%d" % number, key=b"one of them")
+    everything = reader(tidelog_broker.bootstrap, subscribe=topic)
+    (whole,) = everything.partitions()
+    deadline = time.monotonic() + 120
+    while len(left := [row["offset"] for row in rows_of(everything.read(whole))]) > 10:
+        assert time.monotonic() < deadline, "nothing was compacted"
+        time.sleep(0.1)
+    assert max(left) == 99
+    pieces = reader(tidelog_broker.bootstrap, subscribe=topic, minPartitions="10")
+    ranges = pieces.partitions()
+    assert len(ranges) == 10
+    assert [row["offset"] for one in ranges for row in rows_of(pieces.read(one))] == left
+
+
 # --- offsets that are gone -------------------------------------------------------------------------------------------
 
 
@@ -262,7 +292,7 @@ def test_deleted_records_are_data_loss_or_skipped(broker: Broker, cluster: Clust
     strict = Query(broker.bootstrap, subscribe=topic, **EARLIEST)
     lenient = Query(broker.bootstrap, subscribe=topic, failOnDataLoss="false", **EARLIEST)
     topics.delete_records(cluster, {TopicPartition(topic, 0): 12})
-    with pytest.raises(DataLoss, match=r"from 0 up to 20.*it now has 12 up to 20.*failOnDataLoss"):
+    with pytest.raises(DataLoss, match=r"from 0 up to 20 and now has 12 up to 20; .*failOnDataLoss"):
         strict.trigger()
     assert lenient.trigger() == 8
     assert lenient.values() == numbers(12, 20)
@@ -299,9 +329,11 @@ def test_a_topic_made_anew_and_filled_beyond_is_known_by_its_id(broker: Broker, 
     assert (strict.trigger(), lenient.trigger()) == (5, 5)
     topics.delete(cluster, topic)
     _create_again(cluster, topic)
-    fill(cluster, topic, 0, numbers(100, 120))
+    fill(cluster, topic, 0, numbers(100, 105))
     with pytest.raises(DataLoss, match="made anew"):
         strict.trigger()
+    assert lenient.trigger() == 0, "its offsets are those of before: there is nothing that Spark would call new"
+    fill(cluster, topic, 0, numbers(105, 120))
     assert lenient.trigger() == 20
     assert lenient.values()[5:] == numbers(100, 120)
     assert lenient.trigger() == 0
@@ -391,6 +423,30 @@ def test_an_early_bird_that_was_read_already_stops_nobody(tidelog_broker: Broker
     for _ in range(30):
         query.trigger()
     assert len(query.rows) == 21
+    query.stop()
+
+
+@proves("P7", "T10")
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_ends_of_transactions_have_the_clocks_time_and_stop_nobody(
+    broker: Broker, cluster: Cluster, topic: str, isolation: str
+) -> None:
+    topics.create(cluster, topic, partitions=2)
+    with Transactions(cluster, f"tx-{topic}") as transactions:
+        for second in range(12):
+            transactions.begin()
+            for partition in (0, 1):
+                row = (None, b"%d" % second, (), T + second * 1000)
+                transactions.produce(TopicPartition(topic, partition), encode([row, row]))
+            transactions.commit()
+    paced = {"alignment": "3s", "idleAfter": "0s", "kafka.isolation.level": isolation}
+    query = Query(broker.bootstrap, subscribe=topic, **paced, **EARLIEST)
+    deadline = time.monotonic() + 60
+    triggers = 0
+    while len(query.rows) < 48 and time.monotonic() < deadline:
+        triggers += query.trigger() > 0
+    assert len(query.rows) == 48
+    assert triggers < 12, "a micro-batch for each transaction"
     query.stop()
 
 

@@ -76,6 +76,8 @@ def end_below(highest: int, start: int, end: int, time_at: Callable[[int], int |
 
     if start >= end or above(start):
         return start
+    if not above(end - 1):
+        return end
     low, high = start + 1, end  # the answer is from low to high
     while low < high:
         middle = (low + high) // 2

@@ -2,9 +2,9 @@
 
 Rules:
 - The time of a partition is looked at where it is to be read next, once for each place.
-- The broker's index of timestamps says where a partition passes the ceiling. It names the first record that is that
-  young, wherever it lies: where that was read already, and where the time is a field of the value, the place is looked
-  for by halves.
+- The broker's index of timestamps names the first offset that is above the ceiling, wherever it lies. It may have been
+  read already, or be a transaction's end, whose time is the clock's. From there on, and always where the time is a
+  field of the value, the place is looked for by halves among the records that can be seen.
 - A query that is bound to an end is not held by partitions that have reached it: nothing more will come of them.
 """
 
@@ -20,6 +20,8 @@ from tidelog.spark.offsets import Offsets
 from tidelog.spark.options import RECORD_TIME, SourceOptions
 from tidelog.spark.timing import times_at
 
+LOOK_BACK = 2  # offsets before the end of a partition: the last may be a transaction's end, which has no time
+
 
 class Alignment:
     def __init__(self, options: SourceOptions, discovery: Discovery) -> None:
@@ -33,7 +35,8 @@ class Alignment:
     def align(self, start: Offsets, latest: Offsets, ends: Offsets, *, bound: bool, now: float) -> Offsets:
         """The ends, or earlier ones. `start` has every partition of `latest`; `now` is in seconds."""
         behind = {at: start[at] for at, end in latest.items() if start[at] < end}
-        waiting = {} if bound else {at: start[at] - 1 for at in latest if at not in behind and start[at] > 0}
+        at_end = [] if bound else [at for at in latest if at not in behind and start[at] > 0]
+        waiting = {at: max(start[at] - LOOK_BACK, 0) for at in at_end}
         self._at_end_since = {at: self._at_end_since.get(at, now) for at in waiting}
         self._look(behind | waiting)
         paces = {at: Pace(self._times[at][1]) for at in behind}
@@ -61,6 +64,7 @@ class Alignment:
         return {at: first for at, first in found.items() if first != NOT_FOUND}
 
     def _end(self, at: TopicPartition, first: int | None, highest: int, start: int, end: int) -> int:
-        if first is not None and first >= start:
-            return min(first, end)
-        return end_below(highest, start, end, lambda offset: self._times_at([(at, offset)])[at])
+        known = start if first is None else max(start, first)  # nothing before it is above
+        if known >= end:
+            return end
+        return end_below(highest, known, end, lambda offset: self._times_at([(at, offset)])[at])

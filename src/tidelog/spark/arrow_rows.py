@@ -125,6 +125,7 @@ def _binary(parts: DecodedBinary, count: int) -> Any:
 def _headers(columns: Columns, kind: Any) -> Any:
     """Null where a record has none, as the connector has it."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     found = columns.headers
     if found is None:
@@ -133,10 +134,9 @@ def _headers(columns: Columns, kind: Any) -> Any:
     total = len(names[1]) // 4 - 1
     fields = [_text(_binary(names, total)), _binary(values, total)]
     children = pa.Array.from_buffers(kind.value_type, total, [None], children=fields)
-    starts = found.offsets
-    some = pa.array([starts[row] < starts[row + 1] for row in range(columns.count)], pa.bool_())
-    bits = some.buffers()[1]
-    return pa.Array.from_buffers(kind, columns.count, [bits, pa.py_buffer(offsets)], children=[children])
+    starts = pa.Array.from_buffers(pa.int32(), columns.count + 1, [None, pa.py_buffer(offsets)])
+    some = pc.not_equal(starts.slice(1), starts.slice(0, columns.count))
+    return pa.Array.from_buffers(kind, columns.count, [some.buffers()[1], pa.py_buffer(offsets)], children=[children])
 
 
 def _text(names: Any) -> Any:

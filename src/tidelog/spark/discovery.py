@@ -19,10 +19,11 @@ from tidelog.client.metadata import Topic, TopicPartition
 from tidelog.client.offsets import NOT_FOUND, READ_COMMITTED, READ_UNCOMMITTED, list_offsets
 from tidelog.errors import BrokerError, UsageError
 from tidelog.spark.offsets import EARLIEST, LATEST, Offsets
-from tidelog.spark.options import Boundary, SourceOptions
+from tidelog.spark.options import Boundary, Choice, SourceOptions
 from tidelog.spark.reach import connect
 from tidelog.wire.error_code import ErrorCode
 
+LOOKS = 3
 UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
@@ -67,7 +68,7 @@ class Discovery:
         return self.cluster.retry(self._topics)
 
     def _topics(self) -> list[Topic]:
-        """A topic that there is not is passed over, as the connector does: it may be made while the query runs."""
+        """Those that there are: one that is missing is an error at the start (`resolve`), and data loss later."""
         choice = self.options.choice
         self.cluster.forget()
         if choice.pattern is not None:
@@ -97,23 +98,31 @@ class Discovery:
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """Of those that there are: one may have been deleted since it was looked up."""
-        found: Offsets = {}
-        for at in partitions:
+        wanted = list(partitions)
+        try:
+            return self.offsets(wanted, EARLIEST)
+        except BrokerError as error:
+            if error.code not in UNKNOWN:
+                raise
+        if len(wanted) == 1:
+            return {}
+        return {at: offset for one in wanted for at, offset in self.earliest([one]).items()}
+
+    def latest(self) -> Offsets:
+        for _ in range(LOOKS):
             try:
-                found.update(self.offsets([at], EARLIEST))
+                return self.offsets(self.partitions(), LATEST)
             except BrokerError as error:
                 if error.code not in UNKNOWN:
                     raise
-        return found
-
-    def latest(self) -> Offsets:
+                self._looked_at = None  # a topic was deleted since it was looked up
         return self.offsets(self.partitions(), LATEST)
 
     def resolve(self, boundary: Boundary) -> Offsets:
         """The offsets that an option means."""
         partitions = self.partitions()
-        if not partitions and self.options.choice.pattern is None:
-            raise UsageError(f"no topic is there to read: {_named(self.options)}; create it, or mend the option")
+        if missing := _missing(self.options.choice, partitions):
+            raise UsageError(f"{missing} is not there to read; create it, or mend the option")
         if boundary.everywhere is not None:
             return self.offsets(partitions, boundary.everywhere)
         if boundary.timestamp is not None:
@@ -141,11 +150,12 @@ class Discovery:
         return found | self.offsets(late, LATEST)
 
 
-def _named(options: SourceOptions) -> str:
-    choice = options.choice
-    if choice.pattern is not None:
-        return f"subscribePattern {choice.pattern!r}"
-    return ", ".join(choice.topics) or ", ".join(map(str, choice.partitions))
+def _missing(choice: Choice, there: Iterable[TopicPartition]) -> str:
+    """What a choice names and the brokers do not have. A pattern names nothing."""
+    found = set(there)
+    topics = {at.topic for at in found}
+    named = [topic for topic in choice.topics if topic not in topics]
+    return ", ".join([*map("topic {}".format, named), *(str(at) for at in choice.partitions if at not in found)])
 
 
 def _check_named(given: Mapping[TopicPartition, int], partitions: Iterable[TopicPartition]) -> None:

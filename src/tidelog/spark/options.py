@@ -40,7 +40,6 @@ MAX_OFFSETS_PER_TRIGGER = 2_000_000  # seconds of work: a long backlog is many m
 MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
 POLL_TIMEOUT_MS = 120_000
 IDLE_AFTER_MS = 10_000
-BATCH_GROUP, STREAM_GROUP = "spark-kafka-relation", "spark-kafka-source"
 RECORD_TIME = "timestamp"
 
 SUBSCRIBE, PATTERN, ASSIGN = CHOICES = ("subscribe", "subscribePattern", "assign")
@@ -111,7 +110,6 @@ class SourceOptions:
     min_partitions: int | None
     max_records: int | None
     group: str | None
-    group_prefix: str
     poll_timeout_ms: int
     metadata_ttl_ms: int
     alignment_ms: int | None
@@ -143,8 +141,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         max_delay_ms=_time(options, "maxTriggerDelay", MAX_TRIGGER_DELAY_MS),
         min_partitions=_positive(options, "minPartitions"),
         max_records=_positive(options, "maxRecordsPerPartition"),
-        group=options.get("kafka.group.id"),
-        group_prefix=options.get("groupidprefix", STREAM_GROUP if streaming else BATCH_GROUP),
+        group=options.get("kafka.group.id") or options.get("groupidprefix"),
         poll_timeout_ms=_positive(options, "kafkaConsumer.pollTimeoutMs") or POLL_TIMEOUT_MS,
         metadata_ttl_ms=_integer(options, "partition.metadata.cache.ttl.ms", -1),
         alignment_ms=None if alignment is None else _time(options, "alignment", 0),

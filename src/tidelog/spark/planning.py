@@ -84,7 +84,10 @@ class Planner:
         found = self.discovery.topic_ids
         anew = {topic for topic, one in self._topic_ids.items() if found[topic] != one}
         self._topic_ids = dict(found)
-        self._left_behind.update({at: offset for at, offset in start.items() if at.topic in anew})
+        left = {at: offset for at, offset in start.items() if at.topic in anew}
+        for at, offset in left.items():
+            self._lose(f"{at} was deleted and made anew after it had been read up to {offset}")
+        self._left_behind.update(left)
 
     def _anew(self, start: Offsets) -> Offsets:
         """Where partitions of topics that were made anew begin, as long as the query is still where it was before."""
@@ -106,9 +109,7 @@ class Planner:
                 self._lose(f"{at} is new to this query and begins at {offset}, not at 0")
         anew = self._anew(start)
         for at, offset in start.items():
-            if at in anew:
-                self._lose(f"{at} was deleted and made anew after it had been read up to {offset}")
-            elif offset > end.get(at, offset):
+            if at not in anew and offset > end.get(at, offset):
                 made_anew = "the topic was truncated, or deleted and made anew"
                 self._lose(f"{at} ends at {end[at]} where the query had read up to {offset}; {made_anew}")
         return start | new | anew

@@ -109,10 +109,10 @@ def _past_loss(cluster: Cluster, reading: Reading, wanted: OffsetRange, position
         )
     first, last = _bounds(cluster, reading, wanted)
     if first <= position <= last:
-        return position  # it has come back: a topic made anew and filled at once
-    left = f"it now has {first} up to {last}"
-    gone = f"{wanted.at} was to be read from {position} up to {wanted.end}; {left}"
-    return lose(reading, gone, min(max(first, position), wanted.end) if position < last else wanted.end)
+        gone = f"{wanted.at} was truncated below {position}, or made anew, and written again"
+        return lose(reading, gone, position)
+    gone = f"{wanted.at} was to be read from {position} up to {wanted.end} and now has {first} up to {last}"
+    return lose(reading, gone, min(first, wanted.end) if position < first else wanted.end)
 
 
 def _check_end(cluster: Cluster, reading: Reading, wanted: OffsetRange, consumer: Consumer, deadline: float) -> None:

@@ -49,11 +49,12 @@ def _times_at(
     consumer = Consumer(cluster, max_wait_ms=MAX_WAIT_MS, max_partition_bytes=ONE_BATCH, read_committed=read_committed)
     consumer.assign(wanted)
     for _ in range(FETCHES):
-        for fetched in consumer.fetch():
+        came = consumer.fetch()
+        for fetched in came:
             if (row := next(fetched.rows(), None)) is not None:
                 found[fetched.at] = time_of(row, align_by)
                 left.discard(fetched.at)
-        if not left:
+        if not (left and came):
             break
         consumer.assign({at: consumer.positions[at] for at in left})
     return found
