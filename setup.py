@@ -1,7 +1,7 @@
-"""The compiled part of the build: the record codec.
+"""The compiled parts of the build: the record codec, and the decoder of values.
 
-It is optional: where no C compiler is, the install goes on and `tidelog.record` uses its pure-Python twin, with one
-warning.
+They are optional: where no C compiler is, the install goes on. `tidelog.record` then uses its pure-Python twin, with a
+warning, and typed values are refused.
 """
 
 from pathlib import Path
@@ -16,5 +16,12 @@ PARTS = [
         *("bytes.h", "crc32c.h", "decode.h", "encode.h", "compact.h"),
     )
 ]
+DECODING = Path("src/tidelog/schema/decoding")
+HEADERS = [str(DECODING / name) for name in ("columns.h", "avro.h", "protobuf.h", "json.h")]
 
-setup(ext_modules=[Extension("tidelog.record._codec", [str(RECORD / "_codec.pyx")], depends=PARTS, optional=True)])
+setup(
+    ext_modules=[
+        Extension("tidelog.record._codec", [str(RECORD / "_codec.pyx")], depends=PARTS, optional=True),
+        Extension("tidelog.schema.decoding._decode", [str(DECODING / "_decode.pyx")], depends=HEADERS, optional=True),
+    ]
+)

@@ -15,6 +15,7 @@
     │   ├── OutsideTransaction     a producer with an open transaction wrote a batch that is not part of it
     │   ├── MalformedMessage       bytes that are not a request or a response
     │   │   └── FrameTooLarge      a frame that says it is larger than the limit
+    │   ├── UndecodableValue       a record's value that is not of its schema
     │   ├── MalformedMark          a mark of a sink that is newer than this version, or none at all
     │   ├── BrokerError            the broker answered with an error code (`code`)
     │   │   └── ProducerFenced     a transactional id whose owner is another one by now
@@ -100,6 +101,10 @@ class MalformedMessage(PeerError):
 
 
 class FrameTooLarge(MalformedMessage):
+    pass
+
+
+class UndecodableValue(PeerError):
     pass
 
 
