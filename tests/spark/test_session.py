@@ -12,17 +12,21 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.functions import window
 
 import tidelog
+import tidelog.spark
 from proving import proves
 from spark.connector import CONNECTOR, connector_jars
 from spark.filling import fill, numbers
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
+from tidelog.client.producer import Producer
 from tidelog.client.security import Security
 from tidelog.testing.broker import TestBroker
 
 PATIENCE_S = 240
+START = 1_700_000_000_000
 SECRET = "a password that stands nowhere"
 
 
@@ -75,8 +79,9 @@ def test_a_topic_is_a_dataframe_without_a_word_of_registration(spark: SparkSessi
 @proves("P1")
 def test_a_schema_of_some_columns_reads_no_others(spark: SparkSession, filled: tuple[str, str]) -> None:
     broker, topic = filled
-    tidelog_spark = spark.read.format("tidelog").schema("offset bigint, value binary")
-    frame = tidelog_spark.option("kafka.bootstrap.servers", broker).option("subscribe", topic).load()
+    tidelog.spark.register(spark)
+    some = spark.read.format("tidelog").schema("offset bigint, value binary")
+    frame = some.option("kafka.bootstrap.servers", broker).option("subscribe", topic).load()
     assert Row(offset=19, value=bytearray(b"59")) in frame.collect()
     with pytest.raises(PySparkException, match="column what string is not of this source"):
         spark.read.format("tidelog").schema("what string").option("kafka.bootstrap.servers", broker).option(
@@ -150,6 +155,34 @@ def test_lost_data_ends_a_query_with_the_reason(spark: SparkSession, filled: tup
     )
     with pytest.raises(PySparkException, match=r"\[0\] ends at 40 where the query had read up to 500.*failOnDataLoss"):
         query.awaitTermination(PATIENCE_S)
+
+
+@proves("P7", "B1")
+@pytest.mark.parametrize("aligned", [True, False])
+def test_a_replay_drops_no_row_when_partitions_catch_up_together(
+    spark: SparkSession, tidelog_session_broker: TestBroker, tmp_path: Path, aligned: bool
+) -> None:
+    """Partition 0 has 40 records in 40 seconds; partition 1 has 60 in the first second, and then as many as 0."""
+    broker, topic = tidelog_session_broker.bootstrap, tidelog_session_broker.unique("paces")
+    with Cluster(broker) as cluster, Producer(cluster) as producer:
+        topics.create(cluster, topic, partitions=2)
+        for second in range(40):
+            producer.send(topic, b"", partition=0, timestamp=START + second * 1000)
+        for number in range(60):
+            producer.send(topic, b"", partition=1, timestamp=START + number)
+        for second in range(1, 40):
+            producer.send(topic, b"", partition=1, timestamp=START + second * 1000)
+    options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "20"}
+    options |= {"alignment": "5s", "idleAfter": "0s"} if aligned else {}
+    seen = stream(spark, broker, **options).withWatermark("timestamp", "5 seconds")
+    counted = seen.groupBy(window("timestamp", "4 seconds")).count()
+    query = counted.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+    running = query.start()
+    assert running.awaitTermination(PATIENCE_S)
+    progress = running.recentProgress
+    dropped = sum(one.stateOperators[0].numRowsDroppedByWatermark for one in progress if one.stateOperators)
+    assert sum(one.numInputRows for one in progress) == 139
+    assert (dropped == 0) is aligned
 
 
 # --- secrets ---------------------------------------------------------------------------------------------------------
