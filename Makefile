@@ -37,7 +37,7 @@ help:
 	@touch $@
 
 # The broker with its extras for HTTP and schemas, and the compiled codec. Pins come from the lock, used as constraints.
-.make/package: .make/venv pyproject.toml setup.py requirements.lock $(wildcard src/tidelog/record/*.pyx src/tidelog/record/*.pxi src/tidelog/record/*.h)
+.make/package: .make/venv pyproject.toml setup.py requirements.lock $(wildcard src/tidelog/record/*.pyx src/tidelog/record/*.pxi src/tidelog/record/*.h src/tidelog/schema/decoding/*.pyx src/tidelog/schema/decoding/*.h)
 	@echo "installing tidelog into .venv"
 	@$(FETCH) $(PIP) install --constraint requirements.lock setuptools cython
 	@$(FETCH) $(PIP) install --constraint requirements.lock --no-build-isolation --editable '.[http,schemas]'
@@ -118,4 +118,4 @@ lock: .make/venv
 
 clean:
 	rm -rf .make .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	rm -f src/tidelog/record/_codec.c src/tidelog/record/_codec*.so
+	rm -f src/tidelog/record/_codec.c src/tidelog/record/_codec*.so src/tidelog/schema/decoding/_decode.c src/tidelog/schema/decoding/_decode*.so
