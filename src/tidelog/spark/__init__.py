@@ -11,9 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tidelog.spark.dead_letter import dead_letters as dead_letters
     from tidelog.spark.registration import register as register
+    from tidelog.spark.typed_values import typed as typed
 
 _HOME = {"register": "tidelog.spark.registration"}
+_HOME |= {"typed": "tidelog.spark.typed_values", "dead_letters": "tidelog.spark.dead_letter"}
 
 
 def __getattr__(name: str) -> Any:
