@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from raw import RawConnection, batch_of, frame_of, produce
 
 from proving import proves
-from tidelog.broker import server as server_module
+from tidelog.broker import connections as server_module
 from tidelog.broker.buffers import SCRATCH_BYTES, BufferPool
 from tidelog.broker.connection import MAX_IN_FLIGHT, MAX_OTHER_BYTES
 from tidelog.broker.embedded import Broker

@@ -9,31 +9,28 @@ runs in the committer's threads and in a small pool, and comes back to the loop 
     stopping      SIGTERM, SIGINT or `stop`: no accepts; fetches that wait are answered, the rest has `STOP_WITHIN_S`
     stopped       everything is synced, the folder is marked clean (unless its disk refuses) and unlocked
 
-Limits are named in `broker.settings`: connections in all and by address, bytes of requests in memory, bytes of one
-frame. Out of file descriptors, the server stops accepting for a second and says so in one line; connected clients
-notice nothing.
+Who may come in is `listeners`, what those who are in share is `connections`. Limits are named in `broker.settings`:
+connections in all and by address, bytes of requests in memory, bytes of one frame.
 """
 
 from __future__ import annotations
 
 import errno
 import signal
-import socket
 import time
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.beside import Beside
 from tidelog.broker.broker import Broker
-from tidelog.broker.buffers import BufferPool
 from tidelog.broker.connection import Connection
-from tidelog.broker.dispatch import Dispatch
+from tidelog.broker.connections import Connections
+from tidelog.broker.listeners import Listeners, raise_open_files_limit
 from tidelog.broker.loop import Loop
-from tidelog.broker.transport import PlainTransport, Transport
+from tidelog.broker.transport import Transport
 from tidelog.config import SASL_PLAINTEXT, BrokerConfig, Endpoint
-from tidelog.errors import DataFolderError, ListenError, UsageError
+from tidelog.errors import DataFolderError, UsageError
 from tidelog.log.files import Files, RealFiles
 from tidelog.logger import Logger
 
@@ -42,29 +39,15 @@ if TYPE_CHECKING:
     from tidelog.broker.access.session import ForGateway
     from tidelog.broker.access.shell import Access
     from tidelog.broker.activation import Activation, Reach
-    from tidelog.broker.tls import Handshakes, TlsTransport
 
-BACKLOG = 1024
-ACCEPTS_PER_EVENT = 8  # who is connected waits for no more than these
-ACCEPT_PAUSE_S = 1.0
-HANDSHAKES_PAUSE_S = 0.02
 STOP_WITHIN_S = 10.0
 STOP_LOOK_S = 0.02
-IDLE_SWEEP_S = 30.0
-SLOW_LOOK_S = 1.0
 REVOKED_WITHIN_S = 1.0
-NEVER = -1
 ANONYMOUS = "ANONYMOUS"
 GATEWAY = "TIDELOG_GATEWAY"  # the listener that the broker has for its own HTTP server, where a login is demanded
 PLAIN = "PLAIN"
 PLAIN_IN_THE_OPEN = "PLAIN sends passwords as they are and this listener encrypts nothing; use SASL_SSL, or SCRAM alone"
-OWN_DESCRIPTORS = 16  # open from the start: standard streams, the loop, the first log files
-RETAINED_BUFFER_BYTES = 24 << 20
 GARBAGE_THRESHOLD = 20_000  # objects that come and stay before cycles are searched for
-LISTEN_ADVICE = {
-    errno.EADDRINUSE: "stop what uses the port, or give another with --listen HOST:PORT",
-    errno.EACCES: "a port below 1024 needs root; give another with --listen HOST:PORT",
-}
 FOLDER_ADVICE = {
     errno.ENOENT: "make the folder that it is to be in, or give another with --data",
     errno.EEXIST: "it is a file; give a folder with --data",
@@ -84,26 +67,13 @@ class Server:
         self._logger = logger
         self._config = config
         self.broker = Broker(config, self._loop, logger, self._commit_ready, self._fatal, files)
-        self.dispatch = Dispatch()
-        self.pool = BufferPool(config.int("queued.max.request.bytes"), RETAINED_BUFFER_BYTES)
-        self.pool.on_room = self._room_came
-        self.frame_bytes_max = config.int("socket.request.max.bytes")
-        self._connections: dict[Connection, None] = {}
-        self._connections_max = connections_within(open_files_limit())
-        self._by_host: dict[str, int] = {}
-        self._to_flush: list[Connection] = []
-        self._flush_queued = False
-        self._wanting_room: deque[Connection] = deque()
-        self._giving_room = False
-        self._looking_for_slow = False
-        self._sockets: list[socket.socket] = []
-        self._handshakes: Handshakes | None = None
+        self._connections = Connections(self.broker, self._loop, logger, self.fault)
+        self._listeners = Listeners(self.broker, self._loop, logger, self._connections, self._connect)
         self._shaking = Beside("tidelog-handshake", self._loop, self.fault)
         self._logins = Beside("tidelog-login", self._loop, self.fault)
         self.broker.on_access = self._access_began
         self._stopping = False
         self.failed: BaseException | None = None
-        self.addresses: list[tuple[str, int]] = []
         self.http: Activation | None = None
         if http and config.text("tidelog.http.listener") != "-":
             from tidelog.broker.activation import Activation
@@ -126,20 +96,22 @@ class Server:
             self._bind()
             self._bind_http()
         except BaseException:
-            for listening in self._sockets:
-                listening.close()
+            self._listeners.close()
             self.broker.stop()
             raise
-        self._loop.call_later(IDLE_SWEEP_S, self._sweep_idle)
+        self._connections.sweep_soon()
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        return self._listeners.addresses
 
     def run(self) -> bool:
         """Serves until stopped; then everything acked is on disk. Says whether the folder could be marked clean."""
         try:
             self._loop.run()
         finally:
-            for listening in self._sockets:
-                listening.close()
-            for connection in list(self._connections):
+            self._listeners.close()
+            for connection in self._connections:
                 connection.close(None)
             if self.http is not None:
                 self.http.close()
@@ -159,7 +131,9 @@ class Server:
         self.http.bind(self._login)
         if self._login and self.http.addresses:
             # Where others must log in, so must those who come by HTTP. Nothing of it leaves the machine: no TLS.
-            self._gateway_port = self._listen_on(Endpoint(GATEWAY, "127.0.0.1", 0, SASL_PLAINTEXT), required=True)
+            self._gateway_port = self._listeners.listen_on(
+                Endpoint(GATEWAY, "127.0.0.1", 0, SASL_PLAINTEXT), required=True
+            )
             self.addresses.pop()
             self._make_delegation()
 
@@ -197,7 +171,7 @@ class Server:
 
         before = self.broker.config
         https = self.http is not None and self.http.tls
-        self._config = reload(self.broker, self._handshakes, self._logger, read, https=https)
+        self._config = reload(self.broker, self._listeners.handshakes, self._logger, read, https=https)
         if self.http is not None and self._config is not before:
             self.http.renew(self._config)
             self._make_delegation()
@@ -221,11 +195,7 @@ class Server:
         self._logger.info("stopping", why=why, connections=len(self._connections))
         if self.http is not None:
             self.http.stop()
-        for listening in self._sockets:
-            self._loop.remove_reader(listening.fileno())
-            listening.close()
-        if self._handshakes is not None:
-            self._handshakes.end_all()
+        self._listeners.stop()
         for connection in self._connections:
             connection.end()
         self.broker.answer_waiting()
@@ -241,25 +211,26 @@ class Server:
         # A moment for the last replies to be read: a socket closed over unread requests takes back what it has sent.
         self._loop.call_later(STOP_LOOK_S if self._connections else 0, self._loop.stop)
 
-    # Accepting -----------------------------------------------------------------------------------------------------
+    # Connecting ----------------------------------------------------------------------------------------------------
 
     def _bind(self) -> None:
         endpoints = self._config.endpoints()
+        mechanisms = self._config.texts("sasl.enabled.mechanisms")
         if any(endpoint.sasl or endpoint.tls for endpoint in endpoints):
             _ = self.broker.access  # what the first client would wait for
         if any(endpoint.tls for endpoint in endpoints):
             from tidelog.broker.tls import Handshakes, server_context
 
-            self._handshakes = Handshakes(
+            self._listeners.handshakes = Handshakes(
                 server_context(self._config), self._loop, self._shaking, lambda: self.broker.config, self._logger
             )
         for endpoint in endpoints:
-            self._listen(endpoint)
-            if endpoint.sasl and not endpoint.tls and not endpoint.loopback and PLAIN in self._mechanisms():
+            self._listeners.listen(endpoint)
+            if endpoint.sasl and not endpoint.tls and not endpoint.loopback and PLAIN in mechanisms:
                 self._logger.warning("passwords unprotected", listener=endpoint.name, why=PLAIN_IN_THE_OPEN)
         if any(endpoint.sasl for endpoint in endpoints) and not self.broker.access.state.users:
             self._logger.warning("nobody can log in", why=self._how_to_log_in(endpoints))
-        if not self._sockets:
+        if not self._listeners.addresses:
             raise UsageError("no listener could be bound; give --listen HOST:PORT")
 
     def _how_to_log_in(self, endpoints: list[Endpoint]) -> str:
@@ -270,119 +241,13 @@ class Server:
         folder = self._config.texts("log.dirs")[0]
         return f"there are no users; stop the broker, then `tidelog users add NAME --data {folder}` makes the first"
 
-    def _mechanisms(self) -> tuple[str, ...]:
-        return self._config.texts("sasl.enabled.mechanisms")
-
-    def _listen(self, endpoint: Endpoint) -> None:
-        """Listens on one address, and on the other loopback too: many systems resolve localhost to ::1 first."""
-        bound = self._listen_on(endpoint, required=True)
-        if endpoint.host in ("127.0.0.1", "localhost"):
-            self._listen_on(endpoint._replace(host="::1", port=bound), required=False)
-
-    def _listen_on(self, endpoint: Endpoint, required: bool) -> int:
-        _, host, port, _ = endpoint
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind(("127.0.0.1" if host == "localhost" else host, port))
-        except OSError as error:
-            listening.close()
-            if not required:
-                return port
-            advice = LISTEN_ADVICE.get(error.errno or 0, "give an address of this machine with --listen HOST:PORT")
-            raise ListenError(f"cannot listen on {host}:{port}: {(error.strerror or '').lower()}; {advice}") from error
-        listening.setblocking(False)
-        listening.listen(BACKLOG)
-        self._sockets.append(listening)
-        self._loop.add_reader(listening.fileno(), partial(self._accept, listening, endpoint))
-        self.addresses.append((host, listening.getsockname()[1]))
-        return int(listening.getsockname()[1])
-
-    def _accept(self, listening: socket.socket, endpoint: Endpoint) -> None:
-        for _ in range(ACCEPTS_PER_EVENT):
-            if endpoint.tls and self._handshakes is not None and not self._handshakes.make_room():
-                self._accept_later(listening, endpoint, HANDSHAKES_PAUSE_S)
-                return
-            try:
-                connected, peer = listening.accept()
-            except (BlockingIOError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    raise
-                self._pause_accepting(listening, endpoint, str(error))
-                return
-            self._admit(connected, peer[0], endpoint)
-            if len(self._connections) + self._under_way >= self._connections_max:
-                self._pause_accepting(listening, endpoint, "no descriptors to spare")
-                return
-
-    @property
-    def _under_way(self) -> int:
-        return len(self._handshakes) if self._handshakes is not None else 0
-
-    def _pause_accepting(self, listening: socket.socket, endpoint: Endpoint, why: str) -> None:
-        self._logger.warning("accepting paused", why=why, connections=len(self._connections))
-        self._accept_later(listening, endpoint, ACCEPT_PAUSE_S)
-
-    def _accept_later(self, listening: socket.socket, endpoint: Endpoint, delay_s: float) -> None:
-        self._loop.remove_reader(listening.fileno())
-
-        def again() -> None:
-            if not self._stopping:
-                self._loop.add_reader(listening.fileno(), partial(self._accept, listening, endpoint))
-
-        self._loop.call_later(delay_s, again)
-
-    def _admit(self, connected: socket.socket, peer_host: str, endpoint: Endpoint) -> None:
-        """A connection begins, or with TLS a handshake that may become one."""
-        if not self._has_room_for(peer_host):
-            connected.close()
-            return
-        host, port = connected.getsockname()[:2]
-        local = str(host), int(port)
-        send_bytes = self._config.int("socket.send.buffer.bytes")
-        if send_bytes > 0:
-            connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_bytes)
-        if self._handshakes is not None and endpoint.tls:
-            self._handshakes.begin(connected, endpoint.sasl, partial(self._shaken, peer_host, endpoint, local))
-            return
-        self._connect(PlainTransport(connected), peer_host, endpoint, local)
-
-    def _has_room_for(self, peer_host: str) -> bool:
-        by_host = self._by_host.get(peer_host, 0)
-        config = self.broker.config  # the present one: these two may be altered while the broker runs
-        if len(self._connections) < config.int("max.connections") and by_host < config.int("max.connections.per.ip"):
-            return True
-        self._logger.warning(
-            "connection refused", peer=peer_host, connections=len(self._connections), from_peer=by_host
-        )
-        self.broker.counters.refused += 1
-        return False
-
-    def _shaken(self, peer_host: str, endpoint: Endpoint, local: tuple[str, int], tls: TlsTransport) -> None:
-        """Asked once more whether there is room: handshakes that are under way are no connections yet."""
-        if self._stopping or not self._has_room_for(peer_host):
-            tls.close()
-            return
-        connection = self._connect(tls, peer_host, endpoint, (tls.asked_for or local[0], local[1]))
-        if tls.pending():
-            self.receive_soon(connection)
-
     def _connect(self, transport: Transport, peer_host: str, endpoint: Endpoint, local: tuple[str, int]) -> Connection:
         listener = local if endpoint.name == GATEWAY else self._config.advertised(*local, endpoint.name)
-        connection = Connection(self, transport, peer_host, listener)
-        connection.last_active = self._loop.time()
-        self._connections[connection] = None
-        self._by_host[peer_host] = self._by_host.get(peer_host, 0) + 1
+        connection = self._connections.open(transport, peer_host, listener)
         if endpoint.sasl or endpoint.tls or self.broker.guards_everybody:
             user = getattr(transport, "user", None) or ANONYMOUS
             gateway = self._for_gateway() if endpoint.name == GATEWAY else None
             connection.session = self.broker.access.session(connection, sasl=endpoint.sasl, user=user, gateway=gateway)
-        self.broker.counters.opened += 1
-        self.broker.counters.connections += 1
-        self.watch_readable(connection, True)
         return connection
 
     def _for_gateway(self) -> ForGateway:
@@ -398,118 +263,18 @@ class Server:
 
     def _access_changed(self) -> None:
         """A quota counts for those who are connected already; who is no user any more gets a last answer and goes."""
-        self._loop.call_later(REVOKED_WITHIN_S, self._sweep_sessions)
+        self._loop.call_later(REVOKED_WITHIN_S, self._connections.sweep_sessions)
         self.broker.rights_changed()
         if self.broker.guards_everybody:
             for connection in self._connections:
                 if connection.session is None:
                     connection.session = self.broker.access.session(connection, sasl=False)
 
-    def unmute_later(self, connection: Connection, delay_s: float) -> None:
-        self._loop.call_later(delay_s, connection.unmute)
-
-    def _sweep_idle(self) -> None:
-        """Closes connections that have said nothing for long, or do not read what they asked for."""
-        idle_ms = self._config.int("connections.max.idle.ms")
-        oldest = self._loop.time() - idle_ms / 1000
-        for connection in list(self._connections) if idle_ms != NEVER else ():
-            if connection.last_active < oldest and not connection.waits_for_us:
-                connection.close("idle")
-        self._sweep_sessions()
-        self._loop.call_later(IDLE_SWEEP_S, self._sweep_idle)
-
-    def _sweep_sessions(self) -> None:
-        for connection in list(self._connections):
-            over = connection.session.why_over() if connection.session is not None else None
-            if over is not None:
-                connection.close(over)
-
-    # What a connection asks for (see connection.Server) ---------------------------------------------------------------
-
-    def watch_readable(self, connection: Connection, on: bool) -> None:
-        if on:
-            self._loop.add_reader(connection.transport.fileno(), partial(self._readable, connection))
-        else:
-            self._loop.remove_reader(connection.transport.fileno())
-
-    def watch_writable(self, connection: Connection, on: bool) -> None:
-        if on:
-            self._loop.add_writer(connection.transport.fileno(), partial(self._writable, connection))
-        else:
-            self._loop.remove_writer(connection.transport.fileno())
-
-    def _readable(self, connection: Connection) -> None:
-        self._flush_queued = True
-        connection.on_readable(self._loop.time())
-        self._flush()
-
-    def _writable(self, connection: Connection) -> None:
-        connection.on_writable(self._loop.time())
-
-    def receive_soon(self, connection: Connection) -> None:
-        self._loop.call_soon(partial(self._readable, connection))
-
-    def flush_soon(self, connection: Connection) -> None:
-        """Replies that become ready in one event leave in one send."""
-        if not connection.flush_queued:
-            connection.flush_queued = True
-            self._to_flush.append(connection)
-            if not self._flush_queued:
-                self._flush_queued = True
-                self._loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        self._flush_queued = False
-        waiting, self._to_flush = self._to_flush, []
-        for connection in waiting:
-            connection.flush_queued = False
-            if not connection.closed:
-                connection.flush()
-
-    def wait_for_room(self, connection: Connection) -> None:
-        self._wanting_room.append(connection)
-        self._room_came()
-        if not self._looking_for_slow:
-            self._looking_for_slow = True
-            self._loop.call_later(SLOW_LOOK_S, self._look_for_slow)
-
-    def _room_came(self) -> None:
-        if self._wanting_room and not self._giving_room:
-            self._giving_room = True
-            self._loop.call_soon(self._give_room)
-
-    def _give_room(self) -> None:
-        """In the order in which they came: else a large request would wait as long as there are small ones."""
-        self._giving_room = False
-        waiting = self._wanting_room
-        while waiting and (waiting[0].closed or waiting[0].room_came()):
-            waiting.popleft()
-
-    def _look_for_slow(self) -> None:
-        """As long as somebody waits for memory: who holds some for a request that does not come on loses it."""
-        self._looking_for_slow = bool(self._wanting_room)
-        if self._looking_for_slow:
-            now = self._loop.time()
-            for connection in [one for one in self._connections if one.is_slow(now)]:
-                connection.close("its request came too slowly while others waited for memory")
-            self._loop.call_later(SLOW_LOOK_S, self._look_for_slow)
-
-    def closed(self, connection: Connection, reason: str | None) -> None:
-        if self._connections.pop(connection, False) is None:
-            self.broker.counters.connections -= 1
-        left = self._by_host.get(connection.peer_host, 1) - 1
-        if left:
-            self._by_host[connection.peer_host] = left
-        else:
-            self._by_host.pop(connection.peer_host, None)
-        if reason is not None:
-            self._logger.info("connection ended", peer=connection.peer_host, why=reason)
-
     # What the committer asks for -----------------------------------------------------------------------------------
 
     def _commit_ready(self) -> None:
         """From the committer's threads."""
-        self._loop.call_soon_threadsafe(self._drain)
+        self._loop.call_soon_threadsafe(self._connections.drain)
 
     def fault(self, error: BaseException) -> None:
         """A fault of ours: said loudly, with the place, and survived."""
@@ -524,11 +289,6 @@ class Server:
         self._logger.error("stopped", error=error)
         self.failed = error
         self._loop.stop()
-
-    def _drain(self) -> None:
-        self._flush_queued = True
-        self.broker.drain()
-        self._flush()
 
 
 def serve(
@@ -569,24 +329,3 @@ def _collect_garbage_seldom() -> None:
 
     gc.freeze()
     gc.set_threshold(GARBAGE_THRESHOLD)
-
-
-def raise_open_files_limit() -> None:
-    """To what the system allows this user: sockets and segments are files, and the usual limit is 1024."""
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def open_files_limit() -> int:
-    import resource
-
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return limit if limit != resource.RLIM_INFINITY else 1 << 20
-
-
-def connections_within(limit: int) -> int:
-    """How many connections leave descriptors for what the broker itself must open: segments, indexes, modules."""
-    return max(1, limit - limit // 4 - OWN_DESCRIPTORS)

@@ -257,7 +257,7 @@ def test_who_does_not_log_in_is_not_waited_for(broker, monkeypatch):
         silent.call(HELLO, 3)
         monkeypatch.setattr(session, "LOGIN_WITHIN_S", 0.01)
         time.sleep(0.02)
-        broker.server._loop.call_soon_threadsafe(broker.server._sweep_sessions)
+        broker.server._loop.call_soon_threadsafe(broker.server._connections.sweep_sessions)
         with pytest.raises(Refused):
             silent.exactly(1)
         assert client.call(HELLO, 3).error_code == 0

@@ -179,15 +179,15 @@ def test_a_hello_that_comes_byte_by_byte_is_heard_and_no_thread_is_asked_before_
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for position in range(len(hello) - 1):
             client.sendall(hello[position : position + 1])
-        eventually(lambda: len(broker.server._handshakes) == 1)
-        (handshake,) = broker.server._handshakes._under_way
+        eventually(lambda: len(broker.server._listeners.handshakes) == 1)
+        (handshake,) = broker.server._listeners.handshakes._under_way
         eventually(lambda: handshake.hello == hello[:-1])
         assert handshake.stream is None
         client.sendall(hello[-1:])
         incoming.write(client.recv(50_000))
         wrapped.do_handshake()
         client.sendall(outgoing.read())
-        eventually(lambda: not len(broker.server._handshakes))
+        eventually(lambda: not len(broker.server._listeners.handshakes))
         assert wrapped.version() == "TLSv1.3"
 
 
@@ -229,7 +229,7 @@ def test_many_who_connect_and_leave_leave_nothing_behind(tls, certificates):
     while broker.server._connections and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not broker.server._connections
-    assert not len(broker.server._handshakes)
+    assert not len(broker.server._listeners.handshakes)
 
 
 @proves("T10")
