@@ -15,7 +15,7 @@ from log.partition import NOW, Partition, batch
 from proving import proves
 from tidelog.errors import DiskFullError, OfflineError, StorageError
 from tidelog.log import commit
-from tidelog.log.commit import SYNC_ALL_FROM, Committer
+from tidelog.log.commit import SYNC_ALL_ANYWAY_FROM, SYNC_ALL_BYTES, SYNC_ALL_FROM, Committer
 from tidelog.log.log import Log
 from tidelog.log.settings import LogSettings
 from tidelog.record.codec import check
@@ -201,10 +201,12 @@ def append_to(logs: list[Log], value: bytes) -> list[tuple[int, StorageError | N
 
 
 @proves("T1")
-@pytest.mark.parametrize("count", [1, 5, SYNC_ALL_FROM])
+@pytest.mark.parametrize("others_bytes", [0, SYNC_ALL_BYTES + 1])
+@pytest.mark.parametrize("count", [1, SYNC_ALL_FROM, 5, SYNC_ALL_ANYWAY_FROM])
 def test_one_several_and_many_dirty_partitions_are_all_durable_when_acked(
-    disk: SimulatedDisk, tmp_path: Path, count: int
+    disk: SimulatedDisk, tmp_path: Path, count: int, others_bytes: int
 ) -> None:
+    disk.others_bytes = others_bytes
     committer, logs = many(disk, count)
     append_to(logs, b"make the segments")
     committer.settle()
@@ -217,8 +219,31 @@ def test_one_several_and_many_dirty_partitions_are_all_durable_when_acked(
 
 
 @proves("T1")
+@pytest.mark.parametrize(
+    ("count", "others_bytes", "syncs_each"),
+    [
+        (SYNC_ALL_FROM, 0, 0),
+        (SYNC_ALL_FROM, SYNC_ALL_BYTES + 1, 1),
+        (SYNC_ALL_ANYWAY_FROM - 1, SYNC_ALL_BYTES + 1, 1),
+        (SYNC_ALL_ANYWAY_FROM, SYNC_ALL_BYTES + 1, 0),
+    ],
+)
+def test_dirty_partitions_are_synced_at_once_where_that_writes_little_of_others(
+    disk: SimulatedDisk, count: int, others_bytes: int, syncs_each: int
+) -> None:
+    disk.others_bytes = others_bytes
+    committer, logs = many(disk, count)
+    append_to(logs, b"make the segments")
+    committer.settle()
+    syncs = disk.syncs
+    append_to(logs, b"one more")
+    committer.settle()
+    assert disk.syncs == syncs + syncs_each * count
+
+
+@proves("T1")
 def test_many_dirty_partitions_are_one_sync_and_record_the_commit_before(disk: SimulatedDisk) -> None:
-    committer, logs = many(disk, SYNC_ALL_FROM)
+    committer, logs = many(disk, 8)
     for value in (b"make", b"one"):
         append_to(logs, value)
         committer.settle()
@@ -232,7 +257,7 @@ def test_many_dirty_partitions_are_one_sync_and_record_the_commit_before(disk: S
 
 @proves("T1")
 def test_when_the_sync_of_all_fails_only_those_at_fault_go_offline(disk: SimulatedDisk, tmp_path: Path) -> None:
-    committer, logs = many(disk, SYNC_ALL_FROM)
+    committer, logs = many(disk, 5)
     append_to(logs, b"make")
     committer.settle()
     disk.fail("sync_all", OSError(EIO, "somebody's pages"))

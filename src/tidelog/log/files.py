@@ -62,6 +62,7 @@ class Files(Protocol):
     def read_cached(self, fd: int, size: int, position: int) -> bytes | bytearray | None: ...
     def forget(self, fd: int, position: int, size: int) -> None: ...
     def free_bytes(self, path: str) -> int: ...
+    def unwritten_bytes(self) -> int: ...
 
 
 class RealFiles:
@@ -200,6 +201,15 @@ class RealFiles:
     def forget(self, fd: int, position: int, size: int) -> None:
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(fd, position, size, os.POSIX_FADV_DONTNEED)
+
+    def unwritten_bytes(self) -> int:
+        """What waits in the page cache of the whole machine to be written; 0 where nobody can tell."""
+        try:
+            with open("/proc/meminfo", "rb") as told:  # noqa: PTH123 (a Path costs more than the call)
+                lines = told.read()
+        except OSError:
+            return 0
+        return sum(int(lines.partition(name)[2].split(None, 1)[0]) << 10 for name in (b"\nDirty:", b"\nWriteback:"))
 
     def free_bytes(self, path: str) -> int:
         facts = os.statvfs(path)

@@ -96,6 +96,7 @@ class SimulatedDisk:
         self.capacity: int | None = None
         self.cached = True  # what `is_cached` says
         self.can_sync_all = True
+        self.others_bytes = 0  # of other programs, that wait to be written
         self.steps = 0
         self.syncs = 0
         self._cut_at: int | None = None
@@ -274,6 +275,9 @@ class SimulatedDisk:
         if self.capacity is None:
             return self._real.free_bytes(path)
         return max(0, self.capacity - self._used())
+
+    def unwritten_bytes(self) -> int:
+        return self.others_bytes
 
     # Inside -----------------------------------------------------------------------------------------------------------
 
