@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 KAFKA_LIB := .make/kafka/lib
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all soak rows lint format kafka spark-kafka bench-broker bench-record bench-log bench-compaction lock clean
+.PHONY: help run test test-all soak rows lint format kafka spark-kafka bench-broker bench-record bench-log bench-compaction checkpoint-jar lock clean
 
 help:
 	@echo "make run           start a broker on $(LISTEN) with HTTP, data in ./$(DATA)"
@@ -108,6 +108,10 @@ bench-log: .make/dev
 
 bench-compaction: .make/dev .make/kafka/done
 	$(BIN)/python -m bench.broker --only compaction $(ARGS)
+
+# The file system of Spark's checkpoints: its jar is in the repository, and is built anew where its sources change.
+checkpoint-jar: .make/dev
+	$(BIN)/python scripts/build_checkpoint_jar.py
 
 # Housekeeping -------------------------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from tidelog.errors import ConfigError
 
 OLDEST = 17
 MODULE = "jdk.incubator.vector"  # of Spark's launcher; it makes some linear algebra faster, and nothing needs it
-USUAL_FOLDERS = (
+USUAL_FOLDERS: tuple[str, ...] = (
     "/usr/lib/jvm/*",
     "/opt/java/*",
     "/Library/Java/JavaVirtualMachines/*/Contents/Home",

@@ -1,12 +1,11 @@
 """`tidelog.spark_session()`: a Spark session tuned for streaming on the machine it runs on, or one on a cluster.
 
-On this machine (no `master`, or a `local[...]` one) each setting below is there for a measured effect, which the guide
-names: no process is forked for a checkpoint, and what is in one survives a power cut; Python workers are reached by
-Unix sockets; there are as many shuffle partitions as cores. On a cluster none of this applies, checkpoints are not
-local files and Java and Python are the cluster's: there only the source and sink are made known.
+On this machine (no `master`, or a `local` one) each setting below is there for an effect that was measured; the guide
+has the figures. On a cluster, and in a program that spark-submit started, none of them applies: checkpoints are no
+local files there, and Python and the JVM's class path are not ours to choose. A setting that the caller gives wins.
 
-A setting that the caller gives wins over one of ours. A session that runs already is returned when it is one of these
-and nothing else is asked for; anything else is refused, because most settings count only when a JVM is launched.
+A session that runs already is returned when the same was asked for. Anything else is refused, since most settings count
+only when a JVM is launched, and PySpark would leave them out without a word.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.errors import ConfigError
 from tidelog.spark.java import find_java, java_home
+from tidelog.spark.providers import PROVIDER, StateStore, provider_of
 from tidelog.spark.registration import refusal, register
 
 if TYPE_CHECKING:
@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 
 CHECKPOINT_JAR = Path(__file__).parent / "checkpoint" / "checkpoint.jar"
 FILE_SYSTEM = "tidelog.checkpoint.SyncedFileSystem"
-FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+FILE_CONTEXT = "tidelog.checkpoint.SyncedFileContext"
 LOOPBACK = "127.0.0.1"
-ASKED = "spark.tidelog.asked"  # what a session of ours was asked for, to compare another call with
+ASKED = "spark.tidelog.asked"  # a digest of what a session was asked for, to know the same call again
+UI_ADDRESS = "SPARK_LOCAL_IP"  # Spark's UI asks for no password, and would listen on all addresses
+SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit has launched the JVM and tells its address
 
 
 def spark_session(
@@ -39,85 +41,144 @@ def spark_session(
     cores: int | None = None,
     memory: str | None = None,
     java: str | Path | None = None,
+    state_store: StateStore = "heap",
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """A session on this machine, or, with a `master` such as `spark://host:7077`, on a cluster.
 
-    `cores` and `memory` (of the JVM, such as "2g") are for this machine; `java` is the folder of a Java to use.
+    `cores` are those of this machine to use, by default all that this process may; `memory` is the heap of the driver's
+    JVM, such as "2g"; `java` is the folder of the Java for it. `state_store` is where queries keep their state unless
+    they are started in a `tidelog.spark.state_store(...)`. `settings` are Spark's own and win over ours.
     """
-    import pyspark
-
-    if reason := refusal(pyspark.__version__):
-        raise ConfigError(reason)
-    local = master is None or master.startswith("local")
-    if not local and (cores or memory or java):
-        raise ConfigError(f"cores, memory and java are of this machine, and master is {master}; use settings")
-    cores = cores or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores or os.cpu_count() or 1
-    wanted = {"spark.app.name": name, "spark.master": master or f"local[{cores}]"}
-    if local:
-        wanted |= local_settings(cores) | ({"spark.driver.memory": memory} if memory else {})
-    wanted |= settings or {}
-    session = _running(wanted) or _launched(wanted, java, local)
-    register(session)
+    _check_pyspark()
+    provider = {PROVIDER: provider_of(state_store)} if state_store != "heap" else {}
+    asked = {**provider, **(settings or {})}
+    wanted = wanted_settings(name, master, cores, memory, asked, submitted=SUBMITTED in os.environ)
+    session = _running(wanted)
+    if session is None:
+        session = _launched(wanted, java)
+        register(session)
     return session
 
 
+def _check_pyspark() -> None:
+    try:
+        import pyspark
+    except ImportError as missing:
+        raise ConfigError("PySpark is not installed; pip install 'tidelog[spark]'") from missing
+    if reason := refusal(pyspark.__version__):
+        raise ConfigError(reason)
+
+
+def wanted_settings(
+    name: str,
+    master: str | None,
+    cores: int | None,
+    memory: str | None,
+    settings: Mapping[str, str],
+    *,
+    submitted: bool,
+) -> dict[str, str]:
+    wanted = {"spark.app.name": name}
+    if memory:
+        wanted["spark.driver.memory"] = memory
+    if submitted or not is_local(master):
+        if cores:
+            raise ConfigError("cores are of this machine, and the session is on a cluster; give spark.cores.max there")
+        return wanted | ({"spark.master": master} if master else {}) | dict(settings)
+    cores = cores or available_cores()
+    return wanted | {"spark.master": master or f"local[{cores}]"} | local_settings(cores) | dict(settings)
+
+
+def is_local(master: str | None) -> bool:
+    """Whether tasks run in this process's JVM; `local-cluster[...]` has executors of its own."""
+    return master is None or master == "local" or master.startswith("local[")
+
+
+def available_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def local_settings(cores: int) -> dict[str, str]:
-    """What a session on this machine gets, with the reason for each; the guide has the figures."""
     return {
-        # Reached by nobody else.
+        # Nobody else's business.
         "spark.driver.bindAddress": LOOPBACK,
         "spark.driver.host": LOOPBACK,
-        # Checkpoints: no forks, and synced.
+        # No process forked for a checkpoint, and none lost in a power cut.
         "spark.driver.extraClassPath": str(CHECKPOINT_JAR),
+        "spark.hadoop.fs.AbstractFileSystem.file.impl": FILE_CONTEXT,
         "spark.hadoop.fs.file.impl": FILE_SYSTEM,
-        "spark.sql.streaming.checkpointFileManagerClass": FILE_MANAGER,
-        # Small micro-batches.
+        # A stage in Python answers without the delays of small TCP packets.
         "spark.python.unix.domain.socket.enabled": "true",
+        # A partition of state more than there are cores is one more file to write and one more task to wait for.
         "spark.sql.shuffle.partitions": str(cores),
+        # Only counts for state in RocksDB: a micro-batch writes what changed, not a snapshot.
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }
 
 
 def _running(wanted: Mapping[str, str]) -> SparkSession | None:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     session = SparkSession.getActiveSession()
     if session is None:
+        if FILE_SYSTEM in wanted.values() and not _knows_the_file_system(SparkContext):
+            raise ConfigError(
+                "the JVM of an earlier Spark session still runs in this process, without Tidelog's file system;"
+                " make the first session by spark_session too, or begin a new process"
+            )
         return None
-    if session.conf.get(ASKED, None) == _asked(wanted):
+    if session.conf.get(ASKED, None) == _digest(wanted):
         return session
     raise ConfigError(
-        "a Spark session runs in this process already, with other settings, and most of them count only at launch;"
-        " stop() it first, or give your settings to the first call of spark_session"
+        "a Spark session with other settings runs in this process, and most settings count only at its launch;"
+        " stop() it first, or give the settings to the first call"
     )
 
 
-def _asked(wanted: Mapping[str, str]) -> str:
-    return " ".join(f"{name}={wanted[name]}" for name in sorted(wanted))
+def _knows_the_file_system(context: type) -> bool:
+    gateway = getattr(context, "_gateway", None)
+    if gateway is None:
+        return True  # none is launched yet
+    path = FILE_SYSTEM.replace(".", "/") + ".class"
+    return gateway.jvm.java.lang.ClassLoader.getSystemResource(path) is not None
 
 
-def _launched(wanted: dict[str, str], java: str | Path | None, local: bool) -> SparkSession:
+def _digest(wanted: Mapping[str, str]) -> str:
+    """A setting may be a secret, and Spark knows those by their names: so not the text itself."""
+    from hashlib import sha256
+
+    return sha256(repr(sorted(wanted.items())).encode()).hexdigest()
+
+
+def _launched(wanted: Mapping[str, str], java: str | Path | None) -> SparkSession:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder
-    for name, value in (wanted | {ASKED: _asked(wanted)}).items():
+    for name, value in {**wanted, ASKED: _digest(wanted)}.items():
         builder = builder.config(name, value)
-    with _launching(java, local):
+    if SUBMITTED in os.environ:
         return builder.getOrCreate()
+    with java_home(find_java(java)) as home:
+        launching = {"JAVA_HOME": str(home)}
+        if is_local(wanted.get("spark.master")):
+            os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+            launching[UI_ADDRESS] = os.environ.get(UI_ADDRESS, LOOPBACK)
+        with _environment(launching):
+            return builder.getOrCreate()
 
 
 @contextmanager
-def _launching(java: str | Path | None, local: bool) -> Iterator[None]:
-    """JAVA_HOME counts for the launch alone; Spark asks for PYSPARK_PYTHON later too."""
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    if local:
-        os.environ["PYSPARK_PYTHON"] = sys.executable
-    before = os.environ.get("JAVA_HOME")
-    with java_home(find_java(java)) as home:
-        os.environ["JAVA_HOME"] = str(home)
-        try:
-            yield
-        finally:
-            del os.environ["JAVA_HOME"]
-            if before is not None:
-                os.environ["JAVA_HOME"] = before
+def _environment(changes: Mapping[str, str]) -> Iterator[None]:
+    """For the launch of a JVM; other programs that this one starts have their own ideas of JAVA_HOME."""
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

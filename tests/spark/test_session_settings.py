@@ -1,0 +1,93 @@
+"""What a session is asked for, here and on a cluster; a session that runs already; the state store of one query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming import StatefulProcessor
+
+import tidelog
+from proving import proves
+from tidelog.errors import ConfigError
+from tidelog.spark.providers import PROVIDER, PROVIDERS, state_store
+from tidelog.spark.session import available_cores, is_local, local_settings, wanted_settings
+
+
+def wanted(master: str | None = None, **others: Any) -> dict[str, str]:
+    arguments: dict[str, Any] = {"cores": None, "memory": None, "settings": {}, "submitted": False} | others
+    return wanted_settings("a name", master, **arguments)
+
+
+@proves("P1")
+def test_on_this_machine_all_cores_are_used_and_the_callers_settings_win() -> None:
+    ours = wanted(memory="2g", settings={"spark.sql.shuffle.partitions": "7"})
+    assert ours["spark.master"] == f"local[{available_cores()}]"
+    assert ours["spark.sql.shuffle.partitions"] == "7"
+    assert ours["spark.driver.memory"] == "2g"
+    assert ours.items() >= (local_settings(7).items() - {("spark.sql.shuffle.partitions", "7")})
+    assert wanted(cores=3)["spark.master"] == "local[3]"
+    assert wanted("local[1]", cores=3)["spark.master"] == "local[1]"
+
+
+@proves("P1", "F1")
+@pytest.mark.parametrize("master", ["spark://host:7077", "k8s://https://host", "yarn", "local-cluster[2,1,1024]"])
+def test_on_a_cluster_nothing_is_set_but_what_was_asked_for(master: str) -> None:
+    assert not is_local(master)
+    asked = {"spark.app.name": "a name", "spark.master": master, "a": "b"}
+    assert wanted(master, settings={"a": "b"}) == asked
+    with pytest.raises(ConfigError, match="cores are of this machine"):
+        wanted(master, cores=2)
+
+
+@proves("P1", "F1")
+def test_under_spark_submit_the_jvm_and_its_master_are_the_callers() -> None:
+    assert wanted(submitted=True, memory="1g") == {"spark.app.name": "a name", "spark.driver.memory": "1g"}
+
+
+@proves("P1")
+def test_a_session_with_other_settings_that_runs_already_is_not_returned_as_ours(spark: SparkSession) -> None:
+    with pytest.raises(ConfigError, match=r"a Spark session with other settings runs in this process.*stop"):
+        tidelog.spark_session(memory="3g")
+
+
+# --- the state store of one query ------------------------------------------------------------------------------------
+
+
+class Last(StatefulProcessor):
+    def init(self, handle: Any) -> None:
+        self.state = handle.getValueState("last", "value bigint")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
+        yield from rows
+
+
+@pytest.fixture
+def stream(spark: SparkSession) -> DataFrame:
+    return spark.readStream.format("rate-micro-batch").option("rowsPerBatch", "10").load()
+
+
+@proves("P1")
+def test_state_is_in_rocksdb_only_where_it_is_asked_for_and_only_for_that_query(
+    spark: SparkSession, stream: DataFrame
+) -> None:
+    counts = stream.groupBy("value").count()
+    processed = stream.groupBy("value").transformWithState(Last(), stream.schema, "Update", "None")
+    session_choice = spark.conf.get(PROVIDER)
+    assert session_choice == PROVIDERS["heap"]
+    with state_store(counts):
+        assert spark.conf.get(PROVIDER) == session_choice
+    with state_store(counts, "rocksdb"):
+        assert spark.conf.get(PROVIDER) == PROVIDERS["rocksdb"]
+    with pytest.raises(ZeroDivisionError), state_store(processed.filter("value > 3")):
+        assert spark.conf.get(PROVIDER) == PROVIDERS["rocksdb"]
+        raise ZeroDivisionError
+    assert spark.conf.get(PROVIDER) == session_choice
+
+
+@proves("P1")
+def test_a_state_store_that_nobody_knows_is_refused(stream: DataFrame) -> None:
+    with pytest.raises(ConfigError, match="no state store is called 'disk'; there are heap, rocksdb"):
+        state_store(stream, "disk").__enter__()  # type: ignore[arg-type]
