@@ -233,6 +233,15 @@ def read_mark(cluster: Cluster, sink: str, end: int | None = None) -> Mark | Non
         look *= 8
 
 
+def read_marks(cluster: Cluster, sink: str, end: int) -> list[Mark]:
+    """All committed marks below `end` that compaction has left, the oldest first."""
+    if end == 0:
+        return []
+    at = partition_of_marks(sink)
+    start = list_offsets(cluster, {at: EARLIEST})[at].offset
+    return [decode(value) for value in _committed(cluster, at, start, end)]
+
+
 def _end(cluster: Cluster, at: TopicPartition, isolation: int) -> int:
     try:
         return list_offsets(cluster, {at: LATEST}, isolation=isolation)[at].offset

@@ -81,12 +81,18 @@ cdef extern from "encode.h":
         const int64_t* timestamps
         const int32_t* header_offsets
         int64_t header_total
+        const int32_t* order
+        int64_t count
     ctypedef struct String:
         const uint8_t* data
         int64_t size
     String string_at(const Strings* strings, int64_t i) noexcept nogil
     Encoded put_records(const Rows* rows, int64_t first, int64_t last, uint8_t* out, int64_t capacity, int64_t* used,
                         int64_t* next, int64_t* max_timestamp, int64_t* base_timestamp) noexcept nogil
+    int64_t place_rows(const Rows* rows, const int32_t* given, int32_t partitions, int32_t spare, int32_t* places,
+                       int32_t* counts) noexcept nogil
+    void sort_rows(const int32_t* places, int64_t count, int32_t* counts, int32_t partitions,
+                   int32_t* order) noexcept nogil
 
 cdef extern from "compact.h":
     ctypedef struct KeySlot:

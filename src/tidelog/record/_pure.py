@@ -15,6 +15,7 @@ from tidelog.record._pure_decode import decode as decode
 from tidelog.record._pure_decode import rows as rows
 from tidelog.record._pure_encode import encode_columns as encode_columns
 from tidelog.record._pure_encode import encode_rows as encode_rows
+from tidelog.record._pure_encode import group_rows as group_rows
 from tidelog.record._pure_encode import murmur2 as murmur2
 from tidelog.record._pure_headers import check as check
 from tidelog.record._pure_headers import patch as patch

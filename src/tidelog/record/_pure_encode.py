@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from tidelog.errors import UsageError
@@ -121,18 +123,77 @@ def encode_columns(
     producer_id: int,
     producer_epoch: int,
     base_sequence: int,
+    order: Buffer | None = None,
+    stop: int | None = None,
 ) -> tuple[bytearray, int]:
-    """One batch of about `target` bytes from row `start` on, as `encode_rows` makes it, and the row that comes next."""
+    """One batch of about `target` bytes from row `start` on, as `encode_rows` makes it, and the row that comes next.
+
+    With an `order` (an int32 a row) row i is the one that it names; rows from `stop` on are left out.
+    """
     batch = _Batch(min(target, MAX_BATCH_SIZE) - HEADER_SIZE)
     times = memoryview(timestamps).cast("B").cast("q")
     _check_columns(count, len(times), keys, values, headers)
-    row = start if 0 <= start < count else count
-    columns = strings(keys, row, count), strings(values, row, count), header_pairs(headers, row, count)
-    for each in zip(*columns, times[row:count], strict=True):
+    last = count if stop is None else min(count, max(0, stop))
+    row = start if 0 <= start < last else last
+    if order is None:
+        columns = strings(keys, row, last), strings(values, row, last), header_pairs(headers, row, last)
+        rows: Iterable[EncodableRow] = zip(*columns, times[row:last], strict=True)
+    else:
+        rows = _ordered(_int32s(order, count), row, last, times, keys, values, headers)
+    for each in rows:
         if not batch.add(each):
             break
         row += 1
     return batch.finish(base_offset, attributes, producer_id, producer_epoch, base_sequence), row
+
+
+def _int32s(buffer: Buffer, count: int) -> memoryview:
+    numbers = memoryview(buffer).cast("B").cast("i")
+    if len(numbers) < count:
+        raise UsageError(f"a column is shorter than the {count} rows that it is for")
+    return numbers
+
+
+def _ordered(
+    order: memoryview,
+    first: int,
+    last: int,
+    times: memoryview,
+    keys: DecodedBinary | None,
+    values: DecodedBinary | None,
+    headers: DecodedHeaders | None,
+) -> Iterator[EncodableRow]:
+    count = len(times)
+    for at in range(first, last):
+        row = order[at]
+        if not 0 <= row < count:
+            raise UsageError("a column's offsets do not fit its data")
+        columns = strings(keys, row, row + 1), strings(values, row, row + 1), header_pairs(headers, row, row + 1)
+        yield next(columns[0]), next(columns[1]), next(columns[2]), times[row]
+
+
+def group_rows(
+    count: int, keys: DecodedBinary | None, given: Buffer | None, partitions: int, spare: int
+) -> tuple[bytes, list[int]]:
+    """Rows by partition: an order (an int32 a row) in which those of a partition follow one another, as they lay, and
+    where each partition's rows end in it.
+
+    A row's partition is the `given` one (an int32 a row, -1 for none), else that of its key, else `spare`.
+    """
+    if not 0 <= spare < partitions:
+        raise UsageError(f"partition {spare} of {partitions}; there is no such partition")
+    _check_columns(count, count, keys, None, None)
+    wanted = [-1] * count if given is None else _int32s(given, count)
+    rows: list[list[int]] = [[] for _ in range(partitions)]
+    for row, key in enumerate(strings(keys, 0, count)):
+        place = wanted[row]
+        if place < 0:
+            place = spare if key is None else (murmur2(key) & 0x7FFFFFFF) % partitions
+        if place >= partitions:
+            raise UsageError(f"row {row} fits none of {partitions} partitions")
+        rows[place].append(row)
+    order = array("i", [row for each in rows for row in each])
+    return order.tobytes(), list(accumulate(map(len, rows)))
 
 
 def _check_columns(

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tidelog.errors import UsageError
-from tidelog.record.columns import TARGET_SIZE, Columns, encode_columns
+from tidelog.record.columns import TARGET_SIZE, Columns, encode_columns, encode_partitions
 from tidelog.record.header import Buffer, DecodedBinary, DecodedHeaders
 
 if TYPE_CHECKING:
@@ -122,6 +122,43 @@ def arrow_to_batches(
     )
 
 
+def arrow_to_partitions(
+    rows: pa.RecordBatch,
+    *,
+    partitions: int,
+    spare: int,
+    timestamp_ms: int = -1,
+    target: int = TARGET_SIZE,
+    compression: str = "none",
+) -> Iterator[tuple[int, bytearray]]:
+    """Batches by partition: of column `partition` where it is there and not null, else by key (`encode_partitions`)."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    count = rows.num_rows
+    column = {name: rows.column(name) for name in rows.schema.names}
+    given = column.get("partition")
+    if given is not None:
+        bounds = pc.min_max(given)
+        low, high = bounds["min"].as_py(), bounds["max"].as_py()
+        if low is not None and (low < 0 or high >= partitions):
+            wrong = low if low < 0 else high
+            raise UsageError(f"a row asks for partition {wrong}, and there are 0 to {partitions - 1}")
+        given = None if low is None else given.cast(pa.int32()).fill_null(-1)
+    return encode_partitions(
+        count,
+        _timestamps(column.get("timestamp"), count, timestamp_ms),
+        _strings(column.get("key")),
+        _strings(column.get("value")),
+        _headers(column.get("headers")),
+        partitions=partitions,
+        spare=spare,
+        given=None if given is None else _piece(given.buffers()[1], 4 * given.offset, 4 * count),
+        target=target,
+        compression=compression,
+    )
+
+
 def _timestamps(array: Any, count: int, default: int) -> Buffer:
     import pyarrow as pa
 
@@ -171,7 +208,7 @@ def _bits(buffer: Any, start: int, count: int) -> Buffer:
 def _headers(array: Any) -> DecodedHeaders | None:
     import pyarrow as pa
 
-    if array is None or pa.types.is_null(array.type):
+    if array is None or pa.types.is_null(array.type) or array.null_count == len(array):
         return None
     if array.null_count:  # the place of a null may hide rows: made anew, it does not
         array = pa.array(array.to_pylist(), array.type)

@@ -14,7 +14,7 @@ Errors are `MalformedBatch` and its kinds. The same function in `_pure` says in 
     seal(buffer)                                in place: length and checksum of a batch just made
     scan(buffer, position=0, *, crc=True)       whole good batches in a row, and why the row ends
     murmur2(key)                                the hash of `partitioner`
-    decode, rows, encode_rows, encode_columns   the inside of `columns`, which is how they are called
+    decode, rows, encode_rows, encode_columns, group_rows   the inside of `columns`, which is how they are called
     KeyMap, note_keys, filter_records           the inside of `compacting`, likewise
 """
 
@@ -30,6 +30,7 @@ try:
         encode_rows,
         engine,
         filter_records,
+        group_rows,
         murmur2,
         note_keys,
         patch,
@@ -54,6 +55,7 @@ except ImportError as error:
         encode_rows,
         engine,
         filter_records,
+        group_rows,
         murmur2,
         note_keys,
         patch,
@@ -83,6 +85,7 @@ __all__ = [
     "encode_rows",
     "engine",
     "filter_records",
+    "group_rows",
     "murmur2",
     "note_keys",
     "patch",

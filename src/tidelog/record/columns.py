@@ -178,6 +178,34 @@ def encode_columns(
         yield _finish(batch, code)
 
 
+def encode_partitions(
+    count: int,
+    timestamps: Buffer,
+    keys: DecodedBinary | None,
+    values: DecodedBinary | None,
+    headers: DecodedHeaders | None = None,
+    *,
+    partitions: int,
+    spare: int,
+    given: Buffer | None = None,
+    target: int = TARGET_SIZE,
+    compression: str = "none",
+) -> Iterator[tuple[int, bytearray]]:
+    """Batches by partition, in each the rows in their order: the partition that is `given` for a row (an int32 each, -1
+    for none), else its key's as Java's default partitioner has it, else `spare`.
+    """
+    attributes, code = _attributes(compression, False, False, False), code_of(compression)
+    order, ends = codec.group_rows(count, keys, given, partitions, spare)
+    row = 0
+    for partition, end in enumerate(ends):
+        while row < end:
+            stamps = 0, attributes, -1, -1, -1
+            batch, row = codec.encode_columns(
+                count, timestamps, keys, values, headers, row, target, *stamps, order=order, stop=end
+            )
+            yield partition, _finish(batch, code)
+
+
 def _attributes(compression: str, transactional: bool, control: bool, append_time: bool) -> int:
     return (
         code_of(compression)

@@ -198,7 +198,9 @@ cdef class Source:
         memset(&self.rows, 0, sizeof(self.rows))
         if count < 0 or count > INT32_MAX:
             raise UsageError(f"{count} rows; columns have at most {INT32_MAX}")
-        self.rows.timestamps = <const int64_t*>self.hold(timestamps, 8 * count, 8)
+        self.rows.count = count
+        if timestamps is not None:
+            self.rows.timestamps = <const int64_t*>self.hold(timestamps, 8 * count, 8)
         self.hold_strings(&self.rows.keys, keys, count)
         self.hold_strings(&self.rows.values, values, count)
         if headers is not None:

@@ -110,8 +110,14 @@ def encode_rows(rows, int64_t base_offset, int16_t attributes, int64_t producer_
 
 def encode_columns(Py_ssize_t count, timestamps, keys, values, headers, Py_ssize_t start, Py_ssize_t target,
                    int64_t base_offset, int16_t attributes, int64_t producer_id, int16_t producer_epoch,
-                   int32_t base_sequence):
+                   int32_t base_sequence, order=None, stop=None):
+    if timestamps is None:
+        raise TypeError("encode_columns() needs timestamps")
     cdef Source source = Source(count, timestamps, keys, values, headers)
+    if order is not None:
+        source.rows.order = <const int32_t*>source.hold(order, 4 * count, 4)
+    if stop is not None:
+        count = min(count, max(0, <Py_ssize_t>stop))
     cdef bytearray out = bytearray()
     cdef uint8_t* p
     cdef int64_t used = 0, next_row = 0, max_timestamp = 0, base_timestamp = 0
@@ -150,6 +156,32 @@ cdef Py_ssize_t room_for(Source source, Py_ssize_t start, Py_ssize_t target):
     for held in source.held:
         most += held.view.len
     return max(0, min(target - HEADER_SIZE, most, INT32_MAX - HEADER_SIZE))
+
+
+def group_rows(Py_ssize_t count, keys, given, int32_t partitions, int32_t spare):
+    if partitions < 1 or spare < 0 or spare >= partitions:
+        raise UsageError(f"partition {spare} of {partitions}; there is no such partition")
+    cdef Source source = Source(count, None, keys, None, None)
+    cdef const int32_t* wanted = NULL
+    cdef bytes order = PyBytes_FromStringAndSize(NULL, 4 * count)
+    cdef int32_t* places = <int32_t*>calloc(count + partitions, sizeof(int32_t))
+    cdef int32_t* counts = places + count
+    cdef int32_t* sorted_rows = <int32_t*>PyBytes_AsString(order)
+    cdef int64_t placed
+    if places == NULL:
+        raise MemoryError()
+    try:
+        if given is not None:
+            wanted = <const int32_t*>source.hold(given, 4 * count, 4)
+        with nogil:
+            placed = place_rows(&source.rows, wanted, partitions, spare, places, counts)
+            if placed == count:
+                sort_rows(places, count, counts, partitions, sorted_rows)
+        if placed != count:
+            raise UsageError(f"row {placed} fits none of {partitions} partitions")
+        return order, [counts[p] for p in range(partitions)]
+    finally:
+        free(places)
 
 
 def murmur2(key):

@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tidelog.spark.dead_letter import dead_letters as dead_letters
+    from tidelog.spark.foreach_batch import topic_writer as topic_writer
     from tidelog.spark.providers import state_store as state_store
     from tidelog.spark.registration import register as register
     from tidelog.spark.typed_values import typed as typed
 
 _HOME = {"register": "tidelog.spark.registration", "state_store": "tidelog.spark.providers"}
 _HOME |= {"typed": "tidelog.spark.typed_values", "dead_letters": "tidelog.spark.dead_letter"}
+
+_HOME |= {"topic_writer": "tidelog.spark.foreach_batch"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,295 @@
+"""The commit of a micro-batch, by the driver: one transaction, owned under the sink's name, with a mark as its last
+record. Without PySpark.
+
+    read the mark             at or above this micro-batch: it is written, stop. Another query's: refused
+    take the id               every other driver of this sink is fenced, and what it left open is ended
+    read the mark again       stop likewise: now nobody else can write one
+    produce                   the staged batches, stamped anew; every answer is waited for
+    source offsets            as a group, so that tools see the query's lag
+    the mark, and the end
+
+Whoever dies between any two of these leaves nothing that counts, or all of it; and who comes after finds out which.
+
+A driver that has committed keeps the id with its mark, in the process that committed: as long as nobody else takes it,
+that mark is the last, and the first three steps are not needed. If somebody has, it is fenced when it writes.
+
+Rules:
+- A micro-batch without rows that moves no source writes nothing.
+- A fenced driver stops: somebody else runs this query.
+- A batch write is the same under its write id, without sources. Its marks have the write's id in their key, so that
+  each is kept, and they are all looked through. Two that commit at once fence each other, and the loser tries again:
+  its mark is not there, so nothing of it counts.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from tidelog.client import marks
+from tidelog.client.admin import configs
+from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
+from tidelog.client.marks import Mark, Sources
+from tidelog.client.metadata import TopicPartition
+from tidelog.client.offsets import LATEST, list_offsets
+from tidelog.client.producer import Delivery
+from tidelog.client.transactions import TIMEOUT_MS, Transactions
+from tidelog.errors import BrokerError, LostCheckpoint, OutcomeUnknown, ProducerFenced, TidelogError
+from tidelog.spark.offsets import to_json
+from tidelog.spark.routing import Routed
+from tidelog.spark.staging import DURABILITY, OpenCluster, Stage, cut, staged, targets_of
+
+FENCED_TRIES = 8  # of a batch write, beside others of the same sink
+WAIT_S = 0.2
+MEMORY = "memory"
+
+
+class Writing(NamedTuple):
+    """Which micro-batch, of which query, into which sink."""
+
+    sink: str
+    query_id: str
+    batch_id: int
+    sources: Sources = Sources()
+    topics: tuple[str, ...] = ()  # targets, written to or not
+    group: str | None = None
+    take_over: str | None = None
+    timeout_ms: int = TIMEOUT_MS
+
+
+class Owned(NamedTuple):
+    """A transactional id that this process has, and the sink's last mark."""
+
+    transactions: Transactions
+    mark: Mark | None
+
+
+Kept = dict[str, Owned]  # by sink
+
+
+def commit(
+    cluster: Cluster, writing: Writing, stages: Sequence[Stage], open_cluster: OpenCluster, kept: Kept | None = None
+) -> bool:
+    """False where there was nothing to do: it was done before, or has nothing to say. `kept` is what this process has
+    from one commit to the next.
+    """
+    kept = {} if kept is None else kept
+    owned = kept.pop(writing.sink, None)  # after a fault it is not put back
+    if owned is not None and owned.transactions.cluster is not cluster:
+        owned = None
+    mark = _look(cluster, writing) if owned is None else owned.mark
+    rows = sum(stage.rows for stage in stages)
+    due = is_due(mark, writing) and marks.is_worth_a_mark(mark, writing.sources, rows=rows)
+    if due and owned is None:
+        owned = _take(cluster, writing)
+        due = is_due(owned.mark, writing)
+    if due and owned is not None:
+        owned = owned._replace(mark=_write(owned, writing, stages, open_cluster))
+    if owned is not None:
+        kept[writing.sink] = owned
+    cut(cluster, stages)
+    return due
+
+
+def _look(cluster: Cluster, writing: Writing) -> Mark | None:
+    """The last mark, so that nobody is fenced in vain. One that is just being committed may be missing: `_take` will
+    know. But what is refused is refused by the last one there is.
+    """
+    try:
+        cluster.topic(marks.topic_of(writing.sink))
+    except BrokerError as error:
+        if error.code in UNKNOWN_TOPIC:
+            return None
+    mark = marks.read_mark(cluster, writing.sink)
+    try:
+        is_due(mark, writing)
+    except LostCheckpoint:
+        return marks.read_mark(cluster, writing.sink, marks.end_of_marks(cluster, writing.sink))
+    return mark
+
+
+def _take(cluster: Cluster, writing: Writing) -> Owned:
+    owner = Transactions(cluster, marks.transactional_id_of(writing.sink), timeout_ms=writing.timeout_ms)
+    owner.start()
+    return Owned(owner, marks.read_mark(cluster, writing.sink, _end_of_marks(cluster, writing.sink)))
+
+
+def _end_of_marks(cluster: Cluster, sink: str) -> int:
+    """To be taken after the id was. The topic is made, or there: a broker that does not know of it is asked again."""
+    at = marks.partition_of_marks(sink)
+    try:
+        cluster.topic(at.topic)
+    except BrokerError as error:
+        if error.code in UNKNOWN_TOPIC:
+            marks.ensure_topic(cluster, sink)
+    return list_offsets(cluster, {at: LATEST})[at].offset
+
+
+def is_due(mark: Mark | None, writing: Writing) -> bool:
+    if mark is None or mark.query_id == writing.take_over:
+        return True
+    try:
+        due = marks.is_due(mark, writing.sink, writing.query_id, writing.batch_id)
+    except LostCheckpoint as lost:
+        raise LostCheckpoint(f"{lost}; {_way_on(mark)}") from None
+    if not due and _is_news(mark, writing):
+        raise LostCheckpoint(
+            f"sink {writing.sink!r} has micro-batch {mark.batch_id} of this query, and this is micro-batch"
+            f" {writing.batch_id}, which has read what that had not: the checkpoint is older than the sink, as from a"
+            f" backup, and to go on with it would leave rows out; {_way_on(mark)}"
+        )
+    return due
+
+
+def _is_news(mark: Mark, writing: Writing) -> bool:
+    """Whether a micro-batch that is said to be written has read more than its mark says: Spark numbers are the same,
+    and what is in them is not.
+    """
+    if writing.batch_id == mark.batch_id:
+        return writing.sources != mark.sources
+    read = mark.sources.offsets
+    return any(offset > read.get(at, 0) for at, offset in writing.sources.offsets.items())
+
+
+def _way_on(mark: Mark) -> str:
+    import json
+
+    begin = json.dumps(to_json(mark.sources.offsets), separators=(",", ":"))
+    return f"to go on, start it with a new checkpoint, startingOffsets {begin} and takeOverFrom {mark.query_id}"
+
+
+def commit_once(cluster: Cluster, writing: Writing, stages: Sequence[Stage], open_cluster: OpenCluster) -> bool:
+    """A batch write under its id, which is the writing's `query_id`."""
+    for tries in range(FENCED_TRIES):
+        try:
+            return _commit_once(cluster, writing, stages, open_cluster)
+        except (ProducerFenced, OutcomeUnknown):
+            if tries == FENCED_TRIES - 1:
+                raise
+            time.sleep(random.random() * WAIT_S * (tries + 1))
+    raise AssertionError("the last try returns or raises")
+
+
+def _commit_once(cluster: Cluster, writing: Writing, stages: Sequence[Stage], open_cluster: OpenCluster) -> bool:
+    owner = Transactions(cluster, marks.transactional_id_of(writing.sink), timeout_ms=writing.timeout_ms)
+    owner.start()
+    known = marks.read_marks(cluster, writing.sink, _end_of_marks(cluster, writing.sink))
+    due = not any(mark.query_id == writing.query_id for mark in known)
+    if due:
+        key = f"{writing.sink}:{writing.query_id}".encode()
+        _write(Owned(owner, known[-1] if known else None), writing, stages, open_cluster, key=key)
+    return due
+
+
+def commit_unmarked(cluster: Cluster, writing: Writing, stages: Sequence[Stage], open_cluster: OpenCluster) -> bool:
+    """All or nothing, under an id that nobody else has; who does it again writes it again."""
+    owner_id = f"{marks.transactional_id_of(writing.sink)}.{writing.query_id}"
+    with Transactions(cluster, owner_id, timeout_ms=writing.timeout_ms) as owner, owner.transaction():
+        produce(owner, staged(stages, open_cluster))
+    return True
+
+
+def _write(
+    owned: Owned, writing: Writing, stages: Sequence[Stage], open_cluster: OpenCluster, key: bytes | None = None
+) -> Mark:
+    owner, before = owned
+    cluster = owner.cluster
+    reported = _reported(cluster, writing)
+    _warn_of_memory(cluster, targets_of(stages))
+    with owner.transaction() as producer:
+        written = produce(owner, staged(stages, open_cluster))
+        if writing.group is not None:
+            owner.send_offsets(writing.group, reported)
+        mark = Mark(
+            sink=writing.sink,
+            query_id=writing.query_id,
+            batch_id=writing.batch_id,
+            sources=writing.sources,
+            ends=_ends(cluster, writing.topics, before, written),
+            time_ms=int(time.time() * 1000),
+        )
+        name, value = marks.encode(mark)
+        producer.send(marks.topic_of(writing.sink), value, key=key or name, partition=0)
+    return mark
+
+
+def produce(owner: Transactions, batches: Iterable[Routed]) -> dict[TopicPartition, int]:
+    """Returns when every one is acked: where each partition ends then. Few are in memory at a time."""
+    ends: dict[TopicPartition, int] = {}
+    waiting: deque[tuple[int, Delivery]] = deque()
+    for batch in batches:
+        waiting.append((batch.rows, owner.produce(batch.at, batch.data)))
+        while waiting and waiting[0][1].acked:
+            _note_end(ends, *waiting.popleft())
+        if waiting and waiting[0][1].error is not None:
+            break
+    owner.producer.flush()
+    for count, delivery in waiting:
+        _note_end(ends, count, delivery)
+    unsaid = [at for at, end in ends.items() if end < 0]
+    ends.update({at: found.offset for at, found in list_offsets(owner.cluster, dict.fromkeys(unsaid, LATEST)).items()})
+    return ends
+
+
+def _note_end(ends: dict[TopicPartition, int], count: int, delivery: Delivery) -> None:
+    """-1 where the broker did not say: a batch that it had already."""
+    ends[delivery.at] = delivery.offset + count if delivery.offset >= 0 else -1
+
+
+def _ends(
+    cluster: Cluster, named: Sequence[str], before: Mark | None, written: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """For every partition of every target."""
+    old = {at.topic for at in before.ends} if before is not None else set()
+    topics = sorted({*named, *(at.topic for at in written), *old})
+    cluster.retry(lambda: cluster.ask_metadata(topics))  # one may have more partitions than before
+    targets = set(written)
+    for topic in topics:
+        try:
+            targets.update(cluster.partitions(topic, auto_create=topic in named))
+        except BrokerError as error:
+            if error.code not in UNKNOWN_TOPIC or topic not in old:
+                raise
+    told = before.ends if before is not None else {}
+    untold = [at for at in targets if at not in written and at not in told]
+    now = {at: found.offset for at, found in list_offsets(cluster, dict.fromkeys(untold, LATEST)).items()}
+    return dict(marks.ends_after(before, written, sorted(targets), now))
+
+
+def _reported(cluster: Cluster, writing: Writing) -> dict[TopicPartition, int]:
+    """The offsets of sources that are on this cluster: others cannot be a group's here."""
+    if writing.group is None:
+        return {}
+    known: dict[str, set[int]] = {}
+    for topic in {at.topic for at in writing.sources.offsets}:
+        try:
+            known[topic] = set(cluster.topic(topic).partitions)
+        except BrokerError:
+            continue
+    return {at: n for at, n in writing.sources.offsets.items() if at.partition in known.get(at.topic, ())}
+
+
+# Warnings -------------------------------------------------------------------------------------------------------------
+
+_looked_at: set[str] = set()
+
+
+def _warn_of_memory(cluster: Cluster, topics: Iterable[str]) -> None:
+    """Once a topic and process."""
+    for topic in set(topics) - _looked_at:
+        _looked_at.add(topic)
+        try:
+            found = configs.describe(cluster, configs.TOPIC, topic, keys=[DURABILITY])
+        except TidelogError:
+            continue
+        if any(one.name == DURABILITY and one.value == MEMORY for one in found):
+            import logging
+
+            logging.getLogger(__name__).warning(
+                "topic %s is written exactly once and has %s=%s: a power cut may lose what a mark says is there; use a"
+                " durable topic, or deliveryGuarantee at-least-once",
+                *(topic, DURABILITY, MEMORY),
+            )

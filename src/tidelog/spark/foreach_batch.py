@@ -1,0 +1,132 @@
+"""`foreachBatch(tidelog.spark.topic_writer(...))`: the sink's commit where Spark has no sink to give: in update mode,
+and where one micro-batch is written to several places.
+
+It runs in the driver's own process: tasks stage their rows by mapInArrow, and the same commit writes them.
+
+Rules:
+- Query id, checkpoint and name are Spark's to tell: local properties, and the running query itself.
+- A sink is written once a micro-batch: a second writer of one name would find the first one's mark and write nothing.
+  So it is refused, by run of the query, since a new run may well write a micro-batch again.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tidelog.errors import UsageError
+from tidelog.spark.query_log import query_id_of, sources_of
+from tidelog.spark.routing import COLUMNS, check_columns
+from tidelog.spark.sink_options import SinkOptions, read_sink_options
+from tidelog.spark.staging import Stage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+QUERY_ID, RUN_ID = "sql.streaming.queryId", "spark.jobGroup.id"
+MESSAGE = "message"
+UNKNOWN_YET = "unknown until a micro-batch runs"
+
+Writer = Callable[["DataFrame", int], None]
+
+_written: dict[str, tuple[str | None, int]] = {}  # by sink: the run and the micro-batch
+
+
+def topic_writer(
+    topic: str | None = None,
+    *,
+    bootstrap: str,
+    sink_name: str | None = None,
+    checkpoint: str | None = None,
+    at_least_once: bool = False,
+    options: Mapping[str, str] | None = None,
+) -> Writer:
+    """A function for `foreachBatch`. `topic` is where all rows go; without it each row says so in its column `topic`.
+
+    `sink_name` is needed where one micro-batch is written by several writers. `options` are those of the sink, such as
+    `securityFile`. `checkpoint` is the query's, where Spark does not tell it (Spark Connect).
+    """
+    given = {"kafka.bootstrap.servers": bootstrap, **(options or {})}
+    given |= {"topic": topic} if topic is not None else {}
+    given |= {"sinkName": sink_name} if sink_name is not None else {}
+    given |= {"deliveryGuarantee": "at-least-once"} if at_least_once else {}
+    read = read_sink_options({**given, "checkpointLocation": checkpoint or UNKNOWN_YET}, streaming=True)
+    read = replace(read, checkpoint=checkpoint)
+
+    def write(rows: DataFrame, batch_id: int) -> None:
+        write_micro_batch(read, rows, batch_id)
+
+    return write
+
+
+def write_micro_batch(options: SinkOptions, rows: DataFrame, batch_id: int) -> None:
+    from tidelog.spark.sink import check_query, commit_micro_batch, report, sink_of, types_of, writing_of
+
+    check_columns(types_of(rows.schema), options.topic)
+    query = Running.of(rows.sparkSession)
+    options = replace(options, checkpoint=options.checkpoint or query.checkpoint, query_name=query.name)
+    if options.checkpoint is None:
+        raise UsageError("Spark does not tell where the query's checkpoint is; give topic_writer its `checkpoint`")
+    sink = sink_of(options)
+    _refuse_twice(sink, query.run_id, batch_id)
+    stages = _staged(options, sink, rows)
+    if options.exactly_once:
+        query_id = query_id_of(options.checkpoint)
+        check_query(query_id, stages, options.checkpoint)
+        writing = writing_of(options, sink, query_id, batch_id, sources_of(options.checkpoint, batch_id))
+        commit_micro_batch(options, writing, stages)
+    else:
+        report(options, sink, batch_id)
+    _written[sink] = query.run_id, batch_id
+
+
+def _refuse_twice(sink: str, run_id: str | None, batch_id: int) -> None:
+    if run_id is not None and _written.get(sink) == (run_id, batch_id):
+        raise UsageError(
+            f"micro-batch {batch_id} was written to sink {sink!r} already, by another writer or another call: its mark"
+            " is there, so these rows would be left out; give each topic_writer a sink_name of its own"
+        )
+
+
+def _staged(options: SinkOptions, sink: str, rows: DataFrame) -> list[Stage]:
+    kept = [name for name in COLUMNS if name in rows.columns]
+    messages = rows.select(*kept).mapInArrow(_task(options, sink), f"{MESSAGE} binary").collect()
+    return [pickle.loads(row[MESSAGE]) for row in messages]
+
+
+def _task(options: SinkOptions, sink: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        from tidelog.spark.sink import write_rows
+
+        message = pickle.dumps(write_rows(options, sink, batches), protocol=pickle.HIGHEST_PROTOCOL)
+        yield pa.record_batch([pa.array([message], pa.binary())], names=[MESSAGE])
+
+    return write
+
+
+class Running:
+    """What Spark says of the query whose micro-batch this is."""
+
+    def __init__(self, run_id: str | None, checkpoint: str | None, name: str | None) -> None:
+        self.run_id = run_id
+        self.checkpoint = checkpoint
+        self.name = name
+
+    @classmethod
+    def of(cls, spark: SparkSession) -> Running:
+        """A session of Spark Connect tells nothing."""
+        try:
+            context = spark.sparkContext
+            query_id = context.getLocalProperty(QUERY_ID)
+            found: Any = spark._jsparkSession.streams().get(query_id) if query_id else None
+        except Exception:
+            return cls(None, None, None)
+        if found is None:
+            raise UsageError("this is no micro-batch of a streaming query; give topic_writer to foreachBatch")
+        checkpoint = str(found.streamingQuery().resolvedCheckpointRoot())
+        return cls(context.getLocalProperty(RUN_ID), checkpoint, found.name())

@@ -1,0 +1,120 @@
+"""What a checkpoint says of its query: its id, and how far its sources are read by a micro-batch.
+
+Spark tells a Python sink neither, but writes both before a micro-batch runs:
+
+    metadata              {"id":"..."}
+    offsets/<batch>       v1, then a line of metadata, then one line for each source: its offset as JSON, "-" for none
+                          v2: the same, and each source's line begins with its name and a colon
+
+An offset in the form of the Kafka connector ({"topic":{"0":12}}) is offsets; what any other source has is a position in
+its own words. Local paths are read as files, other places by Arrow's file systems (hdfs, s3, gs, abfs).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from tidelog.client.marks import SINK_LENGTH_MAX, Sources
+from tidelog.errors import UsageError
+from tidelog.spark.offsets import Offsets, from_json
+
+METADATA, OFFSETS = "metadata", "offsets"
+NOTHING_READ = "-"
+VERSIONS = ("v1", "v2")
+DIGEST_LENGTH = 12
+ANY_TOPIC = "topics"  # in a sink's name, where each row says its topic
+
+_LOCAL = re.compile(r"file:(?://[^/]*)?(/.*)")
+_REMOTE = re.compile(r"[a-z][a-z0-9+.-]+:")
+
+
+def location_of(checkpoint: str) -> str:
+    """One place has one name, however it is written."""
+    found = _LOCAL.fullmatch(checkpoint)
+    path = found[1] if found else checkpoint
+    return path.rstrip("/") or "/"
+
+
+def default_name(topic: str | None, checkpoint: str) -> str:
+    """A sink's name, where none is given."""
+    digest = hashlib.sha256(location_of(checkpoint).encode()).hexdigest()[:DIGEST_LENGTH]
+    return f"{(topic or ANY_TOPIC)[: SINK_LENGTH_MAX - DIGEST_LENGTH - 1]}.{digest}"
+
+
+def query_id_of(checkpoint: str) -> str:
+    try:
+        return str(json.loads(_read(checkpoint, METADATA))["id"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{checkpoint}/{METADATA} names no query: {error!r}; is it a checkpoint of Spark?") from error
+
+
+def sources_of(checkpoint: str, batch_id: int) -> Sources:
+    """Where the next micro-batch will begin to read."""
+    return parse_offsets_file(_read(checkpoint, f"{OFFSETS}/{batch_id}"))
+
+
+def parse_offsets_file(text: str) -> Sources:
+    version, *rest = text.split("\n")
+    if version not in VERSIONS:
+        raise UsageError(f"a checkpoint has offsets of version {version[:20]!r}, and this Tidelog knows v1 and v2")
+    offsets: Offsets = {}
+    positions: dict[str, str] = {}
+    for name, said in _by_source(version, rest[1:]):
+        read = _kafka_offsets(said)
+        if read is None:
+            positions[name] = said
+            continue
+        for at, offset in read.items():
+            # A topic that two sources read is read as far as the slower one is.
+            offsets[at] = min(offset, offsets.get(at, offset))
+    return Sources(offsets, positions)
+
+
+def _by_source(version: str, lines: list[str]) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(lines):
+        name, said = (str(number), line) if version == "v1" else (line.partition(":")[0], line.partition(":")[2])
+        if said.strip() and said != NOTHING_READ:
+            yield name, said
+
+
+def _kafka_offsets(said: str) -> Offsets | None:
+    try:
+        read: Any = json.loads(said)
+        found = from_json(read)
+    except (ValueError, AttributeError, TypeError):
+        return None
+    return found if found and all(type(offset) is int for offset in found.values()) else None
+
+
+def _read(checkpoint: str, name: str) -> str:
+    place = location_of(checkpoint)
+    if _REMOTE.match(place):
+        return _read_remote(place, name)
+    try:
+        with open(f"{place}/{name}", encoding="utf-8") as file:  # noqa: PTH123  a path as written
+            return file.read()
+    except OSError as error:
+        raise _unread(f"{place}/{name}", (error.strerror or "it is not there").lower()) from error
+
+
+def _read_remote(place: str, name: str) -> str:
+    import pyarrow as pa
+    from pyarrow.fs import FileSystem
+
+    try:
+        system, path = FileSystem.from_uri(place)
+        with system.open_input_stream(f"{path}/{name}") as file:
+            return str(file.read().decode())
+    except (OSError, pa.ArrowException) as error:
+        raise _unread(f"{place}/{name}", str(error).partition("\n")[0].lower()) from error
+
+
+def _unread(path: str, reason: str) -> UsageError:
+    return UsageError(
+        f"{path} of the checkpoint cannot be read: {reason}; an exactly-once sink needs it, where the driver runs (and"
+        " asyncProgressTrackingEnabled off)"
+    )

@@ -1,0 +1,226 @@
+"""Batches on their way from a task to the driver: in the task's message while they are small, else in a topic.
+
+    topic    __tidelog.staging.<sink>: one encoded batch to a record value, durability memory, kept for a day
+
+Rules:
+- A stage counts only if its message reached the driver. What a failed or a speculative task has staged is never looked
+  at, and goes with the next cut.
+- A message is up to INLINE_BYTES; beyond that all of the task's batches are in the topic, and the message says where.
+- A stage that is gone, or is not what was staged (the broker lost its memory), fails the micro-batch: Spark redoes it.
+- The driver reads stages in one pass a partition, so that it holds a few batches at a time. Batches of one task keep
+  their order; there is none between tasks.
+- `cut` deletes what was read, when the transaction has ended; retention deletes what nobody cuts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from typing import NamedTuple
+
+from tidelog.client.admin import topics
+from tidelog.client.cluster import Cluster
+from tidelog.client.consumer import Consumer, Fetched
+from tidelog.client.marks import staging_topic_of
+from tidelog.client.metadata import TopicPartition
+from tidelog.client.producer import Delivery, Producer
+from tidelog.errors import BrokerError, DataLoss, PeerError
+from tidelog.record.codec import crc32c
+from tidelog.spark.routing import Routed
+from tidelog.wire.error_code import ErrorCode
+
+INLINE_BYTES = 1 << 20  # of a task; more through Spark costs more than through the broker
+PARTITIONS = 4  # of a staging topic: tasks write at once
+FETCHES_IN_VAIN = 4  # half a second each: all of it was acked, so it is there to be read
+EACH_ALONE = 1  # as batch_bytes: a record goes as it comes
+SETTINGS = {
+    "cleanup.policy": "delete",
+    "retention.ms": "86400000",
+    "max.message.bytes": str(64 << 20),
+    "tidelog.durability": "memory",
+}
+DURABILITY = "tidelog.durability"
+
+OpenCluster = Callable[[], Cluster]
+
+
+class Place(NamedTuple):
+    """Where a batch is staged, and what it is."""
+
+    at: TopicPartition  # its target
+    rows: int
+    offset: int
+    crc: int
+
+
+class Stage(NamedTuple):
+    """What a task tells the driver."""
+
+    query_id: str
+    rows: int
+    inline: tuple[Routed, ...] = ()
+    staging: TopicPartition | None = None
+    places: tuple[Place, ...] = ()
+
+
+def stage(
+    cluster: Cluster,
+    batches: Iterable[Routed],
+    *,
+    sink: str,
+    query_id: str = "",
+    task: int = 0,
+    limit: int = INLINE_BYTES,
+) -> Stage:
+    """`task` is its number among those of the micro-batch."""
+    held: list[Routed] = []
+    size = rows = 0
+    writer: StageWriter | None = None
+    for batch in batches:
+        rows += batch.rows
+        size += len(batch.data)
+        held.append(batch)
+        if writer is None and size > limit:
+            writer = StageWriter(cluster, sink, task)
+        if writer is not None:
+            for one in held:
+                writer.add(one)
+            held.clear()
+    if writer is None:
+        return Stage(query_id, rows, tuple(held))
+    return Stage(query_id, rows, (), writer.at, writer.finish())
+
+
+class StageWriter:
+    def __init__(self, cluster: Cluster, sink: str, task: int) -> None:
+        self.at = TopicPartition(staging_topic_of(sink), task % PARTITIONS)
+        ensure_staging(cluster, self.at.topic)
+        self._producer = Producer(cluster, batch_bytes=EACH_ALONE)
+        self._waiting: deque[tuple[Routed, int, Delivery]] = deque()
+        self._places: list[Place] = []
+
+    def add(self, batch: Routed) -> None:
+        data = bytes(batch.data)
+        delivery = self._producer.send(self.at.topic, data, partition=self.at.partition)
+        self._waiting.append((batch._replace(data=bytearray()), crc32c(data), delivery))
+        self._take_acked()
+
+    def finish(self) -> tuple[Place, ...]:
+        self._producer.flush()
+        self._take_acked()
+        assert not self._waiting
+        return tuple(self._places)
+
+    def _take_acked(self) -> None:
+        """What is acked is let go: a stage may be larger than a worker's memory."""
+        while self._waiting and self._waiting[0][2].acked:
+            batch, crc, delivery = self._waiting.popleft()
+            if delivery.offset < 0:
+                raise DataLoss(f"{self.at} does not say where a batch is staged; Spark does the task again")
+            self._places.append(Place(batch.at, batch.rows, delivery.offset, crc))
+
+
+def ensure_staging(cluster: Cluster, topic: str) -> None:
+    try:
+        cluster.topic(topic)
+        return
+    except BrokerError as error:
+        if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return  # it is there, and will be had
+    settings = SETTINGS if cluster.is_tidelog() else {k: v for k, v in SETTINGS.items() if k != DURABILITY}
+    try:
+        topics.create(cluster, topic, partitions=PARTITIONS, configs=settings)
+    except BrokerError as error:
+        if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise
+
+
+def staged(stages: Sequence[Stage], open_cluster: OpenCluster) -> Iterator[Routed]:
+    """All batches. The topic is read by a cluster of its own: a fetch that waits would hold up what is written."""
+    for each in stages:
+        yield from each.inline
+    wanted = by_staging(stages)
+    if wanted:
+        with closing(open_cluster()) as cluster:
+            yield from _read(cluster, wanted)
+
+
+def targets_of(stages: Sequence[Stage]) -> set[str]:
+    """The topics that are written to."""
+    inline = {one.at.topic for each in stages for one in each.inline}
+    return inline | {place.at.topic for each in stages for place in each.places}
+
+
+def by_staging(stages: Sequence[Stage]) -> dict[TopicPartition, dict[int, Place]]:
+    wanted: dict[TopicPartition, dict[int, Place]] = {}
+    for each in stages:
+        if each.staging is not None and each.places:
+            wanted.setdefault(each.staging, {}).update({place.offset: place for place in each.places})
+    return wanted
+
+
+def _read(cluster: Cluster, wanted: dict[TopicPartition, dict[int, Place]]) -> Iterator[Routed]:
+    consumer = Consumer(cluster)
+    consumer.assign({at: min(places) for at, places in wanted.items()})
+    in_vain = 0
+    while consumer.positions:
+        fetched = _fetch(consumer)
+        left = {at: offset for at, offset in consumer.positions.items() if offset <= max(wanted[at])}
+        consumer.assign(left)
+        if left:
+            consumer.ask_ahead()
+        for one in fetched:
+            yield from _found(one, wanted[one.at])
+        in_vain = 0 if fetched else in_vain + 1
+        if in_vain == FETCHES_IN_VAIN:
+            raise _gone(min(left))
+
+
+def _fetch(consumer: Consumer) -> list[Fetched]:
+    try:
+        return consumer.fetch()
+    except BrokerError as error:
+        if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise _gone(min(consumer.positions)) from error
+        raise
+
+
+def _found(fetched: Fetched, places: dict[int, Place]) -> Iterator[Routed]:
+    there = 0
+    for row in fetched.rows():
+        place = places.get(row.offset)
+        if place is None:
+            continue
+        if row.value is None or crc32c(row.value) != place.crc:
+            raise _gone(fetched.at)
+        there += 1
+        yield Routed(place.at, place.rows, bytearray(row.value))
+    if there != sum(fetched.offset <= offset < fetched.next_offset for offset in places):
+        raise _gone(fetched.at)
+
+
+def _gone(at: TopicPartition) -> DataLoss:
+    return DataLoss(f"what tasks had staged in {at} is not there any more; nothing was written, start the query again")
+
+
+def cut(cluster: Cluster, stages: Sequence[Stage]) -> None:
+    """A fault is passed over: retention will do it."""
+    if ends := {at: max(places) + 1 for at, places in by_staging(stages).items()}:
+        _clean(lambda: topics.delete_records(cluster, ends))
+
+
+def drop(cluster: Cluster, stages: Sequence[Stage]) -> None:
+    """Deletes the topics, where nobody else stages in them."""
+    for topic in {at.topic for at in by_staging(stages)}:
+        _clean(partial(topics.delete, cluster, topic))
+
+
+def _clean(act: Callable[[], object]) -> None:
+    try:
+        act()
+    except PeerError as error:
+        import logging
+
+        logging.getLogger(__name__).warning("stages were not deleted, and stay for a day: %s", error)
