@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority, a broker and a client of it, and a stranger who is nobody's."""
+"""Certificates for tests: an authority, a broker and a client of it, one that has expired, and a stranger's."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ CLIENTS_NAME = "CN=alice,OU=payments,O=Example,C=DE"
 
 
 class Certificates(NamedTuple):
-    """PEM files; `broker`, `client` and `stranger` hold a key and its certificate."""
+    """PEM files; `broker`, `client`, `stranger` and `expired` hold a key and its certificate."""
 
     authority: Path
     broker: Path
     client: Path
     stranger: Path
+    expired: Path
 
     def client_context(self, own: Path | None = None) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=str(self.authority))
@@ -34,6 +35,7 @@ def make_certificates(folder: Path) -> Certificates:
         _signed(folder, "broker", "/O=Example/CN=localhost", "authority"),
         _signed(folder, "client", "/C=DE/O=Example/OU=payments/CN=alice", "authority"),
         _signed(folder, "stranger", "/CN=stranger", "another"),
+        _signed(folder, "expired", "/C=DE/O=Example/OU=payments/CN=alice", "authority", days=-1),
     )
 
 
@@ -42,11 +44,11 @@ def _authority(folder: Path, name: str) -> None:
     _openssl(folder, "req", "-x509", *ELLIPTIC, "-days", "2", *files, "-subj", f"/CN={name}")
 
 
-def _signed(folder: Path, name: str, subject: str, by: str) -> Path:
+def _signed(folder: Path, name: str, subject: str, by: str, days: int = 2) -> Path:
     _openssl(folder, "req", *ELLIPTIC, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", subject)
     (folder / "names").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost")
     authority = ("-CA", f"{by}.pem", "-CAkey", f"{by}.key", "-CAcreateserial")
-    made = ("-days", "2", "-out", f"{name}.crt", "-extfile", "names")
+    made = ("-days", str(days), "-out", f"{name}.crt", "-extfile", "names")
     _openssl(folder, "x509", "-req", "-in", f"{name}.csr", *authority, *made)
     both = folder / f"{name}.both.pem"
     both.write_text((folder / f"{name}.key").read_text() + (folder / f"{name}.crt").read_text())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import subprocess
 from pathlib import Path
 
 from hypothesis import given
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from cli.command import Command
 from proving import proves
+from tidelog.broker.embedded import Broker
 from tidelog.cli.up import Choice, careful, quick
 from tidelog.errors import UsageError
 
@@ -59,3 +62,28 @@ def test_a_port_that_is_taken_is_a_failure_and_no_wrong_usage(nowhere: Command, 
         f"tidelog: cannot listen on {address}: address already in use;"
         " stop what uses the port, or give another with --listen HOST:PORT\n"
     )
+
+
+@proves("command_line", "T6")
+def test_a_second_broker_on_a_folder_is_refused_in_a_line_with_the_pid_of_the_first(
+    nowhere: Command, tmp_path: Path
+) -> None:
+    with Broker(tmp_path / "data", settings={"tidelog.log.level": "ERROR"}) as first:
+        ran = nowhere("up", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
+        assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
+        assert f"process {first.pid}; stop that one" in ran.err
+
+
+@proves("command_line", "T6")
+def test_every_line_of_the_log_is_json_where_that_is_asked_for(nowhere: Command, tmp_path: Path) -> None:
+    words = ("up", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--set", "tidelog.log.format=json")
+    log = tmp_path / "log"
+    with log.open("wb") as said:
+        process = nowhere.start(*words, stdout=subprocess.PIPE, stderr=said)
+        assert process.stdout is not None and process.stdout.readline().startswith(b"ready on ")
+        process.terminate()
+        assert process.wait(180) == 0
+        process.stdout.close()
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert all({"time", "level", "event"} <= set(line) for line in lines)
+    assert "stopping" in [line["event"] for line in lines]

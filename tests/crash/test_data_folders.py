@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tarfile
 from collections.abc import Iterator
@@ -124,3 +125,14 @@ def test_a_folder_of_every_tagged_version_is_read_and_written_on(opened: Opened)
 def test_the_folders_that_are_kept_are_small() -> None:
     assert ARCHIVES
     assert all(path.stat().st_size < LARGEST_BYTES for path in ARCHIVES)
+
+
+def versions_without_a_folder(changelog: str) -> list[str]:
+    released = re.findall(r"^## \[?v?(\d+\.\d+\.\d+)", changelog, re.MULTILINE)
+    return sorted(set(released) - {version_of(path) for path in ARCHIVES})
+
+
+@proves("T6")
+def test_every_version_of_the_changelog_has_a_folder_that_is_kept() -> None:
+    assert versions_without_a_folder((ROOT / "CHANGELOG.md").read_text()) == []
+    assert versions_without_a_folder("## Unreleased\n\n## 9.9.9 (2030-01-01)\n\n## 0.1.0\n") == ["9.9.9"]

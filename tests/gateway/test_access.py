@@ -218,11 +218,12 @@ def test_a_clients_certificate_is_a_login(tmp_path: Path, certificates: Certific
 
     with up(tmp_path, *words, listen="SSL://127.0.0.1:0"):
         assert b'tidelog_scrape_failed{part="sizes"} 0' in metrics(certificates.client)
-        with pytest.raises(OSError):
-            metrics(certificates.stranger)
-        with pytest.raises(OSError) as refused:
+        for refused in (certificates.stranger, certificates.expired):
+            with pytest.raises(OSError):
+                metrics(refused)
+        with pytest.raises(OSError) as without:
             metrics(None)
-        assert ("401" in str(refused.value)) == (asked == "requested")
+        assert ("401" in str(without.value)) == (asked == "requested")
 
 
 @proves("http")

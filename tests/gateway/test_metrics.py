@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,11 @@ from tidelog.client.admin import groups, topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
+from tidelog.gateway.metrics.collecting import Found
+from tidelog.gateway.metrics.collecting import _broker as tell_broker
 from tidelog.gateway.metrics.exposition import OPEN_METRICS, PROMETHEUS, text, wants_open_metrics
-from tidelog.gateway.metrics.table import COUNTER, HISTOGRAM, METRICS, Buckets, Metric
+from tidelog.gateway.metrics.status import Report
+from tidelog.gateway.metrics.table import COUNTER, DISK_LEFT, HISTOGRAM, METRICS, Buckets, Metric
 
 ROOT = Path(__file__).parent.parent.parent
 PATIENCE_S = 180.0
@@ -164,3 +168,21 @@ def test_a_histogram_counts_upwards() -> None:
         ("tidelog_took_seconds_sum", None, 4.5),
         ("tidelog_took_seconds_count", None, 6),
     ]
+
+
+@proves("metrics", "T6")
+@pytest.mark.parametrize(("hours", "seconds"), [(None, None), (2.5, 9000.0)])
+def test_the_time_until_the_disk_is_full_is_told_when_it_is_filling(hours: float | None, seconds: float | None) -> None:
+    figures = {
+        "at_ms": 1000,
+        "started_ms": 1000,
+        "requests": {},
+        "commits": {"le_s": [], "counts": [0], "sum_s": 0.0},
+        "disk": {"free_bytes": 7, "hours_left": hours},
+    }
+    found: Found = defaultdict(list)
+    tell_broker(Report("broker", "1", figures), found)
+    written = text(found, open_metrics=False).decode()
+    told = {sample.name: sample.value for family in parse_prometheus(written) for sample in family.samples}
+    assert told["tidelog_broker_disk_free_bytes"] == 7
+    assert told.get(DISK_LEFT.name) == seconds

@@ -116,12 +116,27 @@ def test_the_name_in_a_certificate_is_the_user_and_rules_may_shorten_it(tls, cer
 @proves("T10")
 def test_where_a_certificate_is_asked_for_none_and_a_strangers_are_refused(tls, certificates):
     broker = tls(**{"ssl.client.auth": "required"})
+    with broker.client("SSL", certificates.client_context(certificates.client)) as client:
+        assert client.call(HELLO, 3).error_code == 0
     for own in (None, certificates.stranger):
         with (
             pytest.raises((Refused, ssl.SSLError, ConnectionError)),
             broker.client("SSL", certificates.client_context(own)) as client,
         ):
             client.call(HELLO, 3)
+
+
+@proves("T10")
+@pytest.mark.parametrize("asked", ["required", "requested"])
+def test_a_certificate_that_is_over_is_refused(tls, certificates, asked):
+    broker = tls(**{"ssl.client.auth": asked})
+    with (
+        pytest.raises((Refused, ssl.SSLError, ConnectionError)),
+        broker.client("SSL", certificates.client_context(certificates.expired)) as client,
+    ):
+        client.call(HELLO, 3)
+    with broker.client("SSL", certificates.client_context(certificates.client)) as client:
+        assert client.call(HELLO, 3).error_code == 0
 
 
 @proves("T10")

@@ -9,6 +9,7 @@ import pytest
 from broker.topics.serving import Served, serving
 from proving import proves
 from tidelog.broker import housekeeping
+from tidelog.broker.status import Status
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from tidelog.wire.messages.delete_topics import DeleteTopicsRequest
@@ -71,3 +72,24 @@ def test_a_topic_that_is_deleted_while_it_is_scrubbed_is_no_trouble(
         for _ in range(50):
             served.broker.housekeeping._turn()
         assert "scrub failed" not in served.log_lines.getvalue()
+
+
+@proves("T6")
+def test_the_hours_until_the_disk_is_full_are_in_the_log_and_in_the_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(tmp_path / "data") as served:
+        free = 100 << 30
+        monkeypatch.setattr(served.broker, "free_bytes", lambda: free)
+        looks = round(housekeeping.DISK_WATCH_S / housekeeping.DISK_LOOK_S)
+        for look in range(2 * looks):
+            served.broker.housekeeping._look_at_disk(1000 + look * housekeeping.DISK_LOOK_S)
+            shown = Status(served.broker).figures()["disk"]
+            assert shown["free_bytes"] == free
+            assert (shown["hours_left"] is not None) == (look >= looks), "known when it was watched for long enough"
+            free -= 100 << 20  # 36,000 MB an hour
+        left = (free + (100 << 20)) / (36_000 << 20)
+        assert shown["hours_left"] == pytest.approx(left)
+        lines = [line for line in served.log_lines.getvalue().splitlines() if "disk is filling" in line]
+        assert len(lines) == 1 and " WARNING " in lines[0], "once, and again only after a while"
+        assert f"hours_left={(100 * 1024 - looks * 100) / 36_000:.1f} " in lines[0] + " "
