@@ -98,6 +98,23 @@ def test_without_file_descriptors_accepting_pauses_and_the_connected_go_on(tmp_p
         process.stderr.close()
 
 
+@proves("T5")
+def test_the_limit_of_open_files_is_raised_to_what_the_system_allows(tmp_path):
+    def few_at_first() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, 900))
+
+    command = [sys.executable, "-m", "tidelog", "up", "--data", str(tmp_path), "--listen", "127.0.0.1:0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=few_at_first)
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline().startswith("ready on ")
+        assert resource.prlimit(process.pid, resource.RLIMIT_NOFILE) == (900, 900)
+    finally:
+        process.terminate()
+        process.wait(180)
+        process.stdout.close()
+
+
 def watched(*free_bytes: int, every_s: float = 1800) -> list[Sample]:
     return [Sample(number * every_s, free) for number, free in enumerate(free_bytes)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import sys
 from pathlib import Path
@@ -13,9 +14,13 @@ from against.patience import eventually
 from cli.command import Command
 from crash.port import free_port
 from proving import proves
+from tidelog.cli import doctor
 from tidelog.cli.doctor import (
+    check_clock,
+    check_codec,
     check_data_folder,
     check_file_system,
+    check_open_files,
     check_port,
     check_room,
     check_sync,
@@ -109,3 +114,32 @@ def test_javas_version_is_read(said: str, version: tuple[int, str] | None) -> No
 def test_the_python_that_runs_is_the_one_reported(nowhere: Command, tmp_path: Path) -> None:
     ran = nowhere("doctor", "--data", str(tmp_path), "--listen", f"127.0.0.1:{free_port()}")
     assert f"Python {sys.version.split()[0]} at {sys.executable}" in ran.out
+
+
+@proves("command_line")
+@pytest.mark.parametrize(("hard", "state"), [(64, "fail"), (2000, "warn"), (1 << 20, "ok"), (-1, "ok")])
+def test_a_limit_of_open_files_that_is_too_low_is_found(monkeypatch: pytest.MonkeyPatch, hard: int, state: str) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: (32, hard))
+    found = check_open_files()
+    assert (found.state, bool(found.advice)) == (state, state != "ok")
+
+
+@proves("command_line")
+def test_a_clock_that_was_never_set_or_is_left_alone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "SLOW_CLOCKS", ())
+    monkeypatch.setattr(doctor, "synchronised", lambda: True)
+    assert check_clock().state == "ok"
+    monkeypatch.setattr(doctor, "synchronised", lambda: False)
+    assert check_clock().state == "warn"
+    monkeypatch.setattr(doctor.time, "time", lambda: 0.0)
+    assert check_clock().state == "fail"
+
+
+@proves("command_line")
+def test_a_codec_that_was_not_compiled_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_codec().state == "ok"
+    import tidelog.record
+
+    monkeypatch.delattr(tidelog.record, "_codec", raising=False)
+    monkeypatch.setitem(sys.modules, "tidelog.record._codec", None)
+    assert check_codec().state == "warn"
