@@ -10,8 +10,9 @@ from tidelog.broker.transactions.adding import Writer
 from tidelog.broker.transactions.initialising import Holder
 from tidelog.broker.transactions.outcome import Later, Outcome
 from tidelog.broker.transactions.settings import TransactionSettings
-from tidelog.broker.transactions.state import LAST_EPOCH_FOR_CLIENTS, record
+from tidelog.broker.transactions.state import LAST_EPOCH_FOR_CLIENTS, apply, record
 from tidelog.broker.transactions.states import MOVES, PREPARED, State
+from tidelog.errors import DataFolderError
 from tidelog.wire.error_code import ErrorCode as E
 
 HERE, THERE = ("orders", 0), ("orders", 1)
@@ -265,3 +266,10 @@ def test_the_table_has_a_way_out_of_every_state_but_the_last() -> None:
     for state in State:
         ways = [event for (before, event) in MOVES if before is state]
         assert bool(ways) == (state is not State.DEAD), state
+
+
+@proves("T6")
+@pytest.mark.parametrize("key", [b'{"v":2,"kind":"transaction","id":"a"}', b'{"v":1,"kind":"pact","id":"a"}'])
+def test_a_record_of_a_newer_tidelog_stops_the_fold_by_name(key: bytes) -> None:
+    with pytest.raises(DataFolderError, match=r"in the transactions' topic is newer than this Tidelog.* use the newer"):
+        apply(Machine().state, key, b"{}")
