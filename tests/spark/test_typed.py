@@ -6,9 +6,12 @@ import io
 import json
 import pickle
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -152,6 +155,67 @@ def test_a_registry_that_is_away_is_no_fault_of_a_record(monkeypatch: pytest.Mon
     monkeypatch.setattr("tidelog.spark.schema_registry.PAUSES_S", (0.01,))
     with pytest.raises(Disconnected, match=r"registry at http://127\.0\.0\.1:1 cannot be asked"):
         tidelog.spark.typed(registry="http://127.0.0.1:1", subject="s")
+
+
+@contextmanager
+def answering(*answers: tuple[int, bytes]) -> Iterator[tuple[str, list[str]]]:
+    """A registry that gives these answers, the last one again and again; and what it was asked, with the login."""
+    waiting, asked = list(answers), list[str]()
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(f"{self.path} {self.headers.get('Authorization')}")
+            code, body = waiting.pop(0) if len(waiting) > 1 else waiting[0]
+            self.send_response(code)
+            self.send_header("Location", "http://127.0.0.1:1/elsewhere")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Answer) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", asked
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+GOOD = (200, json.dumps({"schema": json.dumps(SMALL)}).encode())
+
+
+@proves("P1", "typed")
+def test_a_registry_in_trouble_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY_LOGIN", "user:swordfish")
+    with answering((503, b""), (200, b"not json"), GOOD) as (url, asked):
+        tidelog.spark.typed(registry=url, subject="a/b", login_variable="REGISTRY_LOGIN")
+    assert asked == ["/subjects/a%2Fb/versions/latest Basic dXNlcjpzd29yZGZpc2g="] * 3
+
+
+@proves("P1", "typed")
+@pytest.mark.parametrize(
+    ("code", "kind", "said"),
+    [
+        (401, UsageError, r"refuses us \(401\); check the login"),
+        (404, UsageError, "has no version latest of subject 's'; register it first"),
+        (302, Disconnected, "answered 302"),
+        (422, Disconnected, "answered 422"),
+    ],
+)
+def test_what_a_registry_refuses_is_told_at_once(code: int, kind: type[Exception], said: str) -> None:
+    with answering((code, b"")) as (url, asked), pytest.raises(kind, match=said):
+        tidelog.spark.typed(registry=url, subject="s")
+    assert len(asked) == 1
+
+
+@proves("P1", "typed")
+def test_a_login_that_is_not_there_is_told() -> None:
+    with pytest.raises(UsageError, match="variable NO_SUCH_LOGIN is not set here"):
+        tidelog.spark.typed(registry="http://127.0.0.1:1", subject="s", login_variable="NO_SUCH_LOGIN")
 
 
 # --- by a schema -----------------------------------------------------------------------------------------------------
@@ -343,3 +407,19 @@ def test_a_login_travels_by_name_alone(monkeypatch: pytest.MonkeyPatch, served: 
     task = next(cell.cell_contents for cell in typed.__closure__ or () if hasattr(cell.cell_contents, "on_error"))
     assert b"REGISTRY_LOGIN" in pickle.dumps(task)
     assert b"swordfish" not in pickle.dumps(task)
+
+
+@proves("P1", "typed")
+def test_the_letters_of_a_stream_go_to_a_topic(
+    spark: SparkSession, served: tidelog.Broker, tmp_path: Path, topic: str
+) -> None:
+    rows = stream_of(spark, served, topic).transform(tidelog.spark.typed(SMALL, on_error="dead_letter"))
+    _, letters = tidelog.spark.dead_letters(rows)
+    writer = letters.writeStream.format("tidelog").option("kafka.bootstrap.servers", served.bootstrap)
+    writer = writer.option("topic", f"{topic}-dead").option("checkpointLocation", str(tmp_path))
+    assert writer.trigger(availableNow=True).start().awaitTermination(120)
+    dead = spark.read.format("tidelog").option("kafka.bootstrap.servers", served.bootstrap)
+    dead = dead.option("subscribe", f"{topic}-dead").option("includeHeaders", "true").load()
+    found = {bytes(row.key): {one.key: bytes(one.value) for one in row.headers} for row in dead.collect()}
+    assert set(found) == {b"%d" % n for n in range(0, 1000, 100)}
+    assert found[b"300"]["__connect.errors.topic"] == topic.encode()

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from tidelog.errors import Disconnected, InvalidSchema, UsageError
 from tidelog.schema import formats
@@ -27,6 +27,13 @@ ANSWER_MAX = 8 << 20
 NOT_FOUND = 404
 DENIED = (401, 403)
 MAY_PASS = 500  # and above: the registry's own trouble
+
+
+class NoRedirect(HTTPRedirectHandler):
+    """A login is for the address that was named, and for no other that it may point to."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
 
 
 class Registry(NamedTuple):
@@ -112,9 +119,10 @@ def _gather(registry: Registry, answer: Mapping[str, Any], found: dict[str, str]
 def ask(registry: Registry, path: str) -> dict[str, Any] | None:
     """None where there is no such thing."""
     request = Request(f"{registry.url}{path}", headers={"Accept": "application/json", **_login(registry)})
+    opener = build_opener(NoRedirect)
     for pause in (*PAUSES_S, None):
         try:
-            with urlopen(request, timeout=TIMEOUT_S) as answer:
+            with opener.open(request, timeout=TIMEOUT_S) as answer:
                 made: dict[str, Any] = json.loads(answer.read(ANSWER_MAX))
                 return made
         except HTTPError as error:
