@@ -196,7 +196,7 @@ def check(table: Table, found: Read, start: int) -> None:
     assert len(found) < len(table.written) / 4
 
 
-@proves("T6", "T1")
+@proves("T6", "T1", "D5")
 @pytest.mark.parametrize("fetch_bytes", [1, 1 << 20], ids=["a batch a fetch", "all at once"])
 @pytest.mark.parametrize("name", READERS)
 def test_every_client_reads_a_compacted_topic(table: Table, name: str, fetch_bytes: int) -> None:
@@ -204,7 +204,7 @@ def test_every_client_reads_a_compacted_topic(table: Table, name: str, fetch_byt
         check(table, READERS[name](table.broker.bootstrap, start, table.end, fetch_bytes), start)
 
 
-@proves("T6", "T1")
+@proves("T6", "T1", "D5")
 @pytest.mark.external
 def test_the_java_client_reads_a_compacted_topic(table: Table, java: JavaMachine) -> None:
     for start in (0, 1, table.end // 3, table.end // 2):

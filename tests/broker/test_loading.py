@@ -82,7 +82,7 @@ def values(server: Server, topic: str) -> list[bytes | None]:
     return [row.value for row in decode(response.responses[0].partitions[0].records).rows()]
 
 
-@proves("T6", "T9")
+@proves("T6")
 @pytest.mark.parametrize("clean", [False, True], ids=["after a crash", "after a clean stop"])
 def test_batches_for_a_partition_that_is_being_loaded_wait_in_their_order_and_nobody_else_does(
     tmp_path: Path, clean: bool
@@ -99,7 +99,7 @@ def test_batches_for_a_partition_that_is_being_loaded_wait_in_their_order_and_no
         assert values(server, "t") == [b"first", b"0", b"1", b"2", b"3", b"4", b"behind them"]
 
 
-@proves("T6", "T9")
+@proves("T6")
 def test_a_fetch_of_a_partition_that_is_being_recovered_waits_and_nobody_else_does(tmp_path: Path) -> None:
     with recovering(tmp_path) as (server, files), connect(server) as reader:
         reader.send(fetch("t", 0), FETCH)
@@ -109,7 +109,7 @@ def test_a_fetch_of_a_partition_that_is_being_recovered_waits_and_nobody_else_do
         assert [row.value for row in decode(part.records).rows()] == [b"first"]
 
 
-@proves("T6", "T9")
+@proves("T6")
 def test_without_acks_batches_wait_for_their_partition_too_and_are_silent(tmp_path: Path) -> None:
     with recovering(tmp_path) as (server, files), connect(server) as connection:
         for number in range(3):

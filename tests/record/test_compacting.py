@@ -116,7 +116,7 @@ def expected(rows: list[Row]) -> list[Row]:
     return [row for row in rows if row.key is not None and last[row.key] == row.offset]
 
 
-@proves("T6", "T1")
+@proves("T6", "T1", "D5")
 @TWINS
 @given(parts=batches)
 def test_the_last_record_of_every_key_stays_as_it_was(codec: ModuleType, parts: list) -> None:  # type: ignore[type-arg]
@@ -131,7 +131,7 @@ def test_the_last_record_of_every_key_stays_as_it_was(codec: ModuleType, parts: 
         assert header.max_timestamp == (max(stayed) if stayed else -1)
 
 
-@proves("T6")
+@proves("T6", "D5")
 @given(parts=batches, known=st.integers(95, 130), now=st.sampled_from([NOW, NOW + DAY, NOW + 3 * DAY]))
 def test_the_compiled_codec_and_its_twin_agree(parts: list, known: int, now: int) -> None:  # type: ignore[type-arg]
     data = lay(parts)
@@ -142,7 +142,7 @@ def test_the_compiled_codec_and_its_twin_agree(parts: list, known: int, now: int
         data, now = made[0][0], now + DAY
 
 
-@proves("T6")
+@proves("T6", "D5")
 @TWINS
 @given(parts=batches, cut=st.integers(0, 7))
 def test_a_gap_goes_on_from_window_to_window(codec: ModuleType, parts: list, cut: int) -> None:  # type: ignore[type-arg]
@@ -158,7 +158,7 @@ def test_a_gap_goes_on_from_window_to_window(codec: ModuleType, parts: list, cut
     assert second[1] == found[1]
 
 
-@proves("T6")
+@proves("T6", "D5")
 @TWINS
 def test_a_tombstone_gets_a_horizon_and_goes_when_it_has_come(codec: ModuleType) -> None:
     data = bytes(encode([(b"a", b"1", None, NOW), (b"a", None, [("h", b"v")], NOW + 7), (b"b", b"2", None, NOW + 3)]))
@@ -174,7 +174,7 @@ def test_a_tombstone_gets_a_horizon_and_goes_when_it_has_come(codec: ModuleType)
     check_dense(codec, data, gone)
 
 
-@proves("T6")
+@proves("T6", "D5")
 @TWINS
 def test_what_the_map_does_not_know_yet_stays(codec: ModuleType) -> None:
     rows = [(b"%d" % (number % 3), b"v", None, NOW) for number in range(9)]
@@ -187,7 +187,7 @@ def test_what_the_map_does_not_know_yet_stays(codec: ModuleType) -> None:
     assert note(codec, codec.KeyMap(3), data, bytes(2), start=4) == -1
 
 
-@proves("T6")
+@proves("T6", "D5")
 @TWINS
 def test_verdicts_keep_drop_and_remember_batches(codec: ModuleType) -> None:
     def one(offset: int, **how: object) -> bytes:
@@ -214,7 +214,7 @@ def test_verdicts_keep_drop_and_remember_batches(codec: ModuleType) -> None:
     assert [row.timestamp for row in decode(again).rows()] == [NOW, NOW]
 
 
-@proves("T6", "T1")
+@proves("T6", "T1", "D5")
 @TWINS
 def test_a_batch_that_cannot_be_read_stays_and_tells_no_keys(codec: ModuleType) -> None:
     good = bytes(encode([(b"k", b"1", None, NOW)]))
@@ -227,7 +227,7 @@ def test_a_batch_that_cannot_be_read_stays_and_tells_no_keys(codec: ModuleType) 
         assert found[5] == 1
 
 
-@proves("T6")
+@proves("T6", "D5")
 @TWINS
 def test_a_window_that_ends_inside_a_batch_is_refused(codec: ModuleType) -> None:
     data = bytes(encode([(b"k", b"1", None, NOW)]))
@@ -240,7 +240,7 @@ def test_a_window_that_ends_inside_a_batch_is_refused(codec: ModuleType) -> None
         codec.KeyMap(0)
 
 
-@proves("T6")
+@proves("T6", "D5")
 @TWINS
 def test_a_change_of_leader_epoch_ends_a_gap(codec: ModuleType) -> None:
     first, second, last = (encode([(b"k", b"v", None, NOW)], base_offset=offset) for offset in range(3))
@@ -249,7 +249,7 @@ def test_a_change_of_leader_epoch_ends_a_gap(codec: ModuleType) -> None:
     assert [(header.base_offset, header.leader_epoch) for header in codec.scan(out).headers] == [(0, 0), (1, 3), (2, 3)]
 
 
-@proves("T6")
+@proves("T6", "D5")
 @TWINS
 def test_many_keys_find_each_their_place(codec: ModuleType) -> None:
     rows = [(b"key-%d" % (number % 5000), b"%d" % number, None, NOW) for number in range(9000)]
@@ -261,7 +261,7 @@ def test_many_keys_find_each_their_place(codec: ModuleType) -> None:
     assert [row.offset for row in decode(out).rows()] == list(range(4000, 9000))
 
 
-@proves("T6", "T1")
+@proves("T6", "T1", "D5")
 @given(parts=batches, flips=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 7)), max_size=6))
 def test_bytes_that_make_no_sense_are_left_alone_by_both(parts: list, flips: list[tuple[int, int]]) -> None:  # type: ignore[type-arg]
     plain = [(rows, "none", append_time) for rows, _, append_time in parts]
@@ -283,7 +283,7 @@ def _split(data: bytes) -> list[bytearray]:
     return [bytearray(data[at : at + header.size]) for at, header in zip(scan.positions, scan.headers, strict=True)]
 
 
-@proves("T6")
+@proves("T6", "D5")
 @TWINS
 def test_the_time_of_a_tombstone_begins_when_its_key_is_known(codec: ModuleType) -> None:
     data = bytes(encode([(b"a", None, None, NOW), (b"b", b"1", None, NOW)]))

@@ -54,7 +54,7 @@ def test_a_pass_leaves_the_last_record_of_each_key_and_fewer_segments(table: Tab
     assert table.trouble == []
 
 
-@proves("T6")
+@proves("T6", "D5")
 def test_how_far_compaction_has_come_outlives_the_process(table: Table) -> None:
     table.fill(60)
     table.compact()
@@ -66,7 +66,7 @@ def test_how_far_compaction_has_come_outlives_the_process(table: Table) -> None:
         assert again.records() == table.records()
 
 
-@proves("T6")
+@proves("T6", "D5")
 def test_a_second_pass_reads_only_new_records_for_their_keys_and_writes_nothing_that_stays(table: Table) -> None:
     table.fill(60)
     table.compact()
@@ -82,7 +82,7 @@ def test_a_second_pass_reads_only_new_records_for_their_keys_and_writes_nothing_
     assert table.turn() == Turn(more=False)
 
 
-@proves("T6")
+@proves("T6", "D5")
 def test_more_keys_than_memory_take_more_passes(table: Table) -> None:
     table.fill(60, keys=20)
     before = table.records()
@@ -93,7 +93,7 @@ def test_more_keys_than_memory_take_more_passes(table: Table) -> None:
     assert table.records() == last_of_each(before, table.active)
 
 
-@proves("T6")
+@proves("T6", "D5")
 def test_a_pass_goes_on_where_it_was_turn_by_turn(table: Table) -> None:
     table.fill(60)
     before = table.records()
@@ -103,7 +103,7 @@ def test_a_pass_goes_on_where_it_was_turn_by_turn(table: Table) -> None:
     assert table.records() == last_of_each(before, table.active)
 
 
-@proves("T6", "T8")
+@proves("T6", "T8", "D5")
 def test_tombstones_stay_for_their_time_and_take_what_they_cover_at_once(table: Table) -> None:
     table.fill(20)
     for key in range(5):
@@ -121,7 +121,7 @@ def test_tombstones_stay_for_their_time_and_take_what_they_cover_at_once(table: 
     assert table.again().records() == table.records()
 
 
-@proves("T6")
+@proves("T6", "D5")
 def test_the_segment_that_grows_is_ended_by_age_so_that_it_is_compacted_too(tmp_path: Path) -> None:
     table = Table(tmp_path / "p", settings=replace(SETTINGS, segment_ms=1000, segment_bytes=60_000))
     table.fill(5, keys=1)
@@ -135,7 +135,7 @@ def test_the_segment_that_grows_is_ended_by_age_so_that_it_is_compacted_too(tmp_
     assert len(table.log.segments()) == 2
 
 
-@proves("T6", "T8")
+@proves("T6", "T8", "D5")
 def test_what_is_found_by_time_is_a_record_that_is_there(tmp_path: Path) -> None:
     table = Table(tmp_path / "p")
     for number in range(60):
@@ -148,7 +148,7 @@ def test_what_is_found_by_time_is_a_record_that_is_there(tmp_path: Path) -> None
     assert table.log.max_timestamp() == (59, NOW + 59)
 
 
-@proves("T6")
+@proves("T6", "D5")
 def test_producers_are_known_from_compacted_segments_alone(table: Table) -> None:
     for number in range(30):
         table.write(
@@ -165,7 +165,7 @@ def test_producers_are_known_from_compacted_segments_alone(table: Table) -> None
         assert known == {0: 9, 1: 9, 2: 9}
 
 
-@proves("T6")
+@proves("T6", "D5")
 def test_a_snapshot_with_a_position_in_a_segment_that_was_compacted_since_is_read_all_the_same(table: Table) -> None:
     table.fill(2)
     table.log._upkeep.save(table.log._appending.plan_at_end(table.log._reading.segments[-1]))
@@ -188,7 +188,7 @@ def test_a_snapshot_with_a_position_in_a_segment_that_was_compacted_since_is_rea
 # Beside readers -------------------------------------------------------------------------------------------------------
 
 
-@proves("T6", "T1")
+@proves("T6", "T1", "D5")
 def test_whoever_reads_an_old_segment_reads_on(table: Table) -> None:
     table.fill(60)
     before = table.records()
@@ -213,7 +213,7 @@ def test_whoever_reads_an_old_segment_reads_on(table: Table) -> None:
     assert table.log.holes == ()
 
 
-@proves("T6", "T1")
+@proves("T6", "T1", "D5")
 def test_damage_in_a_segment_that_was_replaced_is_no_hole(table: Table) -> None:
     table.fill(60)
     piece = table.log.read(0, 1 << 20)
@@ -228,7 +228,7 @@ def test_damage_in_a_segment_that_was_replaced_is_no_hole(table: Table) -> None:
     assert len(table.records()) > 0
 
 
-@proves("T6", "T1")
+@proves("T6", "T1", "D5")
 def test_readers_writers_and_compaction_in_threads_of_their_own(tmp_path: Path) -> None:
     settings = LogSettings(
         segment_bytes=20_000, index_interval_bytes=500, compact=True, min_cleanable_ratio=0.0, durable=False
@@ -278,7 +278,7 @@ def test_readers_writers_and_compaction_in_threads_of_their_own(tmp_path: Path) 
 # Beside what else happens to a log ------------------------------------------------------------------------------------
 
 
-@proves("T6", "T8")
+@proves("T6", "T8", "D5")
 def test_retention_and_compaction_work_on_the_same_log(tmp_path: Path) -> None:
     table = Table(tmp_path / "p", settings=replace(SETTINGS, retention_bytes=20_000))
     table.fill(60)
@@ -297,7 +297,7 @@ def test_retention_and_compaction_work_on_the_same_log(tmp_path: Path) -> None:
     assert table.again().records() == table.records()
 
 
-@proves("T6", "T8")
+@proves("T6", "T8", "D5")
 def test_segments_that_are_deleted_while_they_are_written_anew_stay_deleted(table: Table) -> None:
     table.fill(60)
     rows = table.records()
@@ -318,7 +318,7 @@ def test_segments_that_are_deleted_while_they_are_written_anew_stay_deleted(tabl
     assert again.records() == table.records()
 
 
-@proves("T6")
+@proves("T6", "D5")
 def test_a_topic_that_is_no_longer_compacted_is_left_as_it_is(table: Table) -> None:
     table.fill(60)
     table.turn(max_bytes=1)
@@ -329,7 +329,7 @@ def test_a_topic_that_is_no_longer_compacted_is_left_as_it_is(table: Table) -> N
     assert not list(table.folder.glob("*.cleaned"))
 
 
-@proves("T6")
+@proves("T6", "D5")
 def test_a_partition_can_be_deleted_while_it_is_compacted(table: Table) -> None:
     table.fill(60)
     turns: list[Turn] = []
@@ -341,7 +341,7 @@ def test_a_partition_can_be_deleted_while_it_is_compacted(table: Table) -> None:
     assert table.turn() == Turn(more=False)
 
 
-@proves("T6", "T1")
+@proves("T6", "T1", "D5")
 @pytest.mark.parametrize("operation", ["create", "write", "sync"])
 def test_a_disk_that_refuses_puts_a_pass_off_and_leaves_nothing(tmp_path: Path, operation: str) -> None:
     disk = SimulatedDisk(tmp_path)
@@ -357,7 +357,7 @@ def test_a_disk_that_refuses_puts_a_pass_off_and_leaves_nothing(tmp_path: Path, 
     assert table.records() == last_of_each(before, table.active)
 
 
-@proves("T6", "T1")
+@proves("T6", "T1", "D5")
 @pytest.mark.parametrize("operation", ["rename", "sync_folder"])
 def test_a_new_segment_that_could_not_be_named_ends_compaction_until_the_next_start(
     tmp_path: Path, operation: str
@@ -378,7 +378,7 @@ def test_a_new_segment_that_could_not_be_named_ends_compaction_until_the_next_st
     assert again.records() == last_of_each(before, again.active)
 
 
-@proves("T6", "T1")
+@proves("T6", "T1", "D5")
 def test_a_full_disk_is_left_alone_before_it_is_full(tmp_path: Path) -> None:
     disk = SimulatedDisk(tmp_path)
     table = Table(tmp_path / "p", disk)
@@ -391,7 +391,7 @@ def test_a_full_disk_is_left_alone_before_it_is_full(tmp_path: Path) -> None:
     assert table.log.high_watermark == 61
 
 
-@proves("T6", "T1")
+@proves("T6", "T1", "D5")
 def test_a_segment_with_a_hole_is_left_as_it_is_and_so_are_tombstones(tmp_path: Path) -> None:
     disk = SimulatedDisk(tmp_path)
     table = Table(tmp_path / "p", disk)
@@ -421,7 +421,7 @@ def test_a_segment_with_a_hole_is_left_as_it_is_and_so_are_tombstones(tmp_path: 
 # After a crash --------------------------------------------------------------------------------------------------------
 
 
-@proves("T6", "T1")
+@proves("T6", "T1", "D5")
 def test_the_power_may_go_at_every_operation_of_a_pass() -> None:
     with quick_folder() as folder:
         steps = 0
@@ -465,7 +465,7 @@ def _check_image(disk: SimulatedDisk, before: list) -> None:  # type: ignore[typ
 # Names ----------------------------------------------------------------------------------------------------------------
 
 
-@proves("T6")
+@proves("T6", "D5")
 def test_names_of_segments_say_what_is_in_them() -> None:
     first, second = Name(0), Name(120, 300, 2)
     assert (str(first), str(second)) == ("0" * 20, f"{120:020d}-{300:020d}-2")
@@ -475,7 +475,7 @@ def test_names_of_segments_say_what_is_in_them() -> None:
         assert Name.parse(other) is None
 
 
-@proves("T6")
+@proves("T6", "D5")
 def test_of_two_segments_with_the_same_records_the_newer_one_counts() -> None:
     plain = [Name(0), Name(10), Name(20), Name(30)]
     assert newest(plain) == plain

@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
     return shutil.copytree(KEPT, tmp_path / "p")
 
 
-@proves("T6")
+@proves("T6", "D5")
 def test_a_compacted_partition_is_opened_read_and_compacted_again(folder: Path) -> None:
     table = Table(folder, settings=replace(SETTINGS, segment_bytes=5500))
     assert [row[:4] for row in table.records()] == FOUND
@@ -42,7 +42,7 @@ def test_a_compacted_partition_is_opened_read_and_compacted_again(folder: Path) 
     assert [row.key for row in table.records() if row.offset < table.active] == [b"b", b"a", b"key-0"]
 
 
-@proves("T6")
+@proves("T6", "D5")
 def test_a_compacted_segment_is_as_its_page_draws_it() -> None:
     data = (KEPT / f"{COMPACTED}.log").read_bytes()
     assert struct.unpack_from(">8sH2xqq", data) == (b"TIDELOGS", 1, 0, NOW)
@@ -62,7 +62,7 @@ def test_a_compacted_segment_is_as_its_page_draws_it() -> None:
     assert (dated.base_timestamp, dated.max_timestamp) == (NOW + DAY_MS, NOW + 20)
 
 
-@proves("T6")
+@proves("T6", "D5")
 def test_the_facts_say_how_far_compaction_has_come() -> None:
     text = (KEPT / "partition").read_bytes()
     body, crc = text[:-13], text[-13:]

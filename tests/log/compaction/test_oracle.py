@@ -258,7 +258,7 @@ def tell(folder: Path, seed: int) -> History:
     return history
 
 
-@proves("T6", "T1")
+@proves("T6", "T1", "D5")
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_the_last_record_of_every_key_is_there_whatever_happened(seed: int) -> None:
@@ -267,7 +267,7 @@ def test_the_last_record_of_every_key_is_there_whatever_happened(seed: int) -> N
         tell(folder, seed)
 
 
-@proves("T6")
+@proves("T6", "D5")
 @pytest.mark.soak
 def test_the_last_record_of_every_key_is_there_for_many_seeds() -> None:
     with quick_folder() as folder:

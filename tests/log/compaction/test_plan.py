@@ -18,7 +18,7 @@ def pieces(*sizes: int, latest: int = NOW - DAY_MS) -> list[Piece]:
     return [Piece(number * 10, number * 10 + 10, size, latest) for number, size in enumerate(sizes)]
 
 
-@proves("T6")
+@proves("T6", "D5")
 def test_the_dirty_part_begins_where_the_last_pass_ended_and_ends_with_the_complete_segments() -> None:
     found = find_dirt(pieces(100, 200, 300, 400), 20, END, SETTINGS, NOW)
     assert found == Dirt(4, 20, 300, 700)
@@ -28,14 +28,14 @@ def test_the_dirty_part_begins_where_the_last_pass_ended_and_ends_with_the_compl
     assert find_dirt([], 0, 0, SETTINGS, NOW).ratio == 0
 
 
-@proves("T6", "T5")
+@proves("T6", "D5")
 def test_nothing_is_touched_from_the_segment_with_the_first_open_transaction_on() -> None:
     assert find_dirt(pieces(100, 200, 300, 400), 0, 20, SETTINGS, NOW).pieces == 2
     assert find_dirt(pieces(100, 200, 300, 400), 0, 29, SETTINGS, NOW).pieces == 2
     assert find_dirt(pieces(100, 200, 300, 400), 0, 5, SETTINGS, NOW) == Dirt(0, 0, 0, 0)
 
 
-@proves("T6")
+@proves("T6", "D5")
 def test_what_is_younger_than_the_shortest_lag_waits_with_all_that_follows() -> None:
     settings = replace(SETTINGS, min_compaction_lag_ms=1000)
     log = pieces(1, 1, 1, 1)
@@ -45,7 +45,7 @@ def test_what_is_younger_than_the_shortest_lag_waits_with_all_that_follows() -> 
     assert find_dirt(log, 0, END, settings, NOW + 1).pieces == 4
 
 
-@proves("T6")
+@proves("T6", "D5")
 def test_a_first_dirty_offset_that_cannot_be_is_taken_for_the_beginning() -> None:
     log = [piece for piece in pieces(1, 1, 1, 1) if piece.base_offset >= 20]
     assert find_dirt(log, 5, END, SETTINGS, NOW).start == 20  # retention has deleted it
@@ -53,7 +53,7 @@ def test_a_first_dirty_offset_that_cannot_be_is_taken_for_the_beginning() -> Non
     assert find_dirt(log, 40, END, SETTINGS, NOW) == Dirt(2, 40, 2, 0)
 
 
-@proves("T6")
+@proves("T6", "D5")
 def test_a_pass_is_due_by_the_dirty_part_or_by_the_age_of_a_record() -> None:
     half = Dirt(2, 0, 50, 50)
     assert not is_due(half, None, SETTINGS, NOW)
@@ -66,7 +66,7 @@ def test_a_pass_is_due_by_the_dirty_part_or_by_the_age_of_a_record() -> None:
     assert not is_due(half._replace(dirty_bytes=0), NOW - 5000, late, NOW)
 
 
-@proves("T6")
+@proves("T6", "D5")
 def test_small_segments_in_a_row_become_one_and_damaged_ones_none() -> None:
     assert in_groups(pieces(400, 600, 1, 999, 1), 1000) == [range(2), range(2, 4), range(4, 5)]
     assert in_groups(pieces(5000), 1000) == [range(1)]

@@ -38,7 +38,7 @@ def _at(table: Table, offset: int) -> list[Row]:
     return [row for row in found.rows() if row.offset == offset]
 
 
-@proves("T1", "T6")
+@proves("T1", "T6", "D5")
 def test_a_flipped_bit_in_a_compacted_segment_is_found_and_costs_no_other_batch() -> None:
     with quick_folder() as folder:
         table = Table(folder / "p")

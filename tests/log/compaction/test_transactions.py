@@ -177,7 +177,7 @@ def tell(folder: Path, seed: int) -> None:
     history.finish()
 
 
-@proves("T6", "T5")
+@proves("T6", "D5")
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_readers_of_committed_records_see_what_was_committed_last(seed: int) -> None:
@@ -186,14 +186,14 @@ def test_readers_of_committed_records_see_what_was_committed_last(seed: int) -> 
         tell(folder, seed)
 
 
-@proves("T6", "T5")
+@proves("T6", "D5")
 @pytest.mark.soak
 def test_readers_of_committed_records_see_it_for_many_seeds() -> None:
     with quick_folder() as folder:
         run_seeds(folder, MANY, tell, FIRST * MANY)
 
 
-@proves("T6", "T5")
+@proves("T6", "D5")
 def test_a_transaction_that_is_open_is_not_touched(tmp_path: Path) -> None:
     table = Table(tmp_path / "p")
     table.fill(15, keys=1)

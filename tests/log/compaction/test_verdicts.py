@@ -35,7 +35,7 @@ def judge(*headers: BatchHeader, discard: bool = True, aborted: tuple[Aborted, .
     return list(Verdicts(aborted, (), {}, NOW, discard=discard).of(headers))
 
 
-@proves("T6", "T5")
+@proves("T6", "D5")
 def test_what_was_aborted_goes_and_what_the_same_producer_wrote_before_and_after_stays() -> None:
     aborted = (Aborted(1, 10, 20), Aborted(1, 40, 50), Aborted(2, 0, 99))
     verdicts = judge(*(header(offset, 1) for offset in (9, 10, 19, 21, 39, 40, 49, 51)), aborted=aborted)
@@ -47,7 +47,7 @@ def test_what_was_aborted_goes_and_what_the_same_producer_wrote_before_and_after
     assert list(skips) == [DROP, DROP, FILTER, FILTER]
 
 
-@proves("T6", "T5")
+@proves("T6", "D5")
 def test_a_marker_stays_with_its_records_and_for_its_time_after_them() -> None:
     assert judge(header(1, 1), marker(2, 1), marker(3, 1)) == [FILTER, KEEP, KEEP | SET_HORIZON_BIT]
     assert judge(header(1, 1), marker(2, 2)) == [FILTER, KEEP | SET_HORIZON_BIT]
@@ -61,7 +61,7 @@ def test_a_marker_stays_with_its_records_and_for_its_time_after_them() -> None:
     assert judge(header(1, 1, count=0), marker(2, 1, NOW)) == [FILTER, DROP]
 
 
-@proves("T6")
+@proves("T6", "D5")
 def test_the_last_batch_of_a_producer_that_is_remembered_stays() -> None:
     batches = (RecentBatch(0, 0, 5, -1), RecentBatch(1, 1, 8, -1))
     producers = {1: Producer(0, NOW, batches), 2: Producer(3, NOW, ())}
