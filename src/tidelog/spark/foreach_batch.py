@@ -122,11 +122,11 @@ class Running:
         """A session of Spark Connect tells nothing."""
         try:
             context = spark.sparkContext
-            query_id = context.getLocalProperty(QUERY_ID)
-            found: Any = spark._jsparkSession.streams().get(query_id) if query_id else None
+            shared: Any = spark._jsparkSession.sharedState()  # the session of a micro-batch has no queries of its own
         except Exception:
             return cls(None, None, None)
-        if found is None:
+        query_id, jvm = context.getLocalProperty(QUERY_ID), context._jvm
+        if query_id is None or jvm is None:
             raise UsageError("this is no micro-batch of a streaming query; give topic_writer to foreachBatch")
-        checkpoint = str(found.streamingQuery().resolvedCheckpointRoot())
-        return cls(context.getLocalProperty(RUN_ID), checkpoint, found.name())
+        found = shared.activeStreamingQueries().get(jvm.java.util.UUID.fromString(query_id))
+        return cls(context.getLocalProperty(RUN_ID), found.resolvedCheckpointRoot(), found.name())
