@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
 
-from raw import RawConnection, batch_of, frame_of, produce
+import pytest
+from raw import RawConnection, batch_of, fetch, frame_of, produce
 
 from proving import proves
 from tidelog.broker.server import Server
@@ -19,6 +20,7 @@ from tidelog.client.cluster import Cluster
 from tidelog.log.files import Buffer, RealFiles
 from tidelog.logger import Logger
 from tidelog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tidelog.wire.messages.fetch import FetchResponse
 from tidelog.wire.messages.produce import ProduceResponse
 
 HELLO = ApiVersionsRequest(client_software_name="raw", client_software_version="1")
@@ -42,6 +44,21 @@ class HeldFiles(RealFiles):
 
     def sync(self, fd: int) -> None:
         assert self.go.wait(PATIENCE_S)
+        super().sync(fd)
+
+
+class HeldSyncs(HeldFiles):
+    """Writes go through; syncs wait while they are held, and `written` says that one has been asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = threading.Event()
+
+    def write(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
+        return RealFiles.write(self, fd, buffers, position)
+
+    def sync(self, fd: int) -> None:
+        self.written.set()
         super().sync(fd)
 
 
@@ -78,6 +95,34 @@ def is_answered(connection: RawConnection, bootstrap: str) -> bool:
         for _ in range(2):
             other.call(HELLO, 3, ApiVersionsResponse)
     return bool(select.select([connection.socket], [], [], 0)[0])
+
+
+@proves("T1", "T6")
+@pytest.mark.parametrize("acks", [1, -1])
+def test_what_is_written_and_not_synced_is_neither_acked_nor_seen(tmp_path: Path, acks: int) -> None:
+    files = HeldSyncs()
+    with (
+        serving(tmp_path, files) as bootstrap,
+        RawConnection(bootstrap) as writer,
+        RawConnection(bootstrap) as reader,
+    ):
+        files.written.clear()
+        files.go.clear()
+        writer.send(produce("t", batch_of(b"second"), acks=acks), 9)
+        assert files.written.wait(PATIENCE_S), "it is in its file, and its sync has begun"
+        assert not is_answered(writer, bootstrap)
+        assert seen_at(reader, 1) == (1, b"")
+        files.go.set()
+        (answer,) = writer.receive(ProduceResponse, 9)[1].responses[0].partition_responses
+        assert (answer.error_code, answer.base_offset) == (0, 1)
+        high_watermark, records = seen_at(reader, 1)
+        assert high_watermark == 2 and b"second" in records
+
+
+def seen_at(reader: RawConnection, offset: int) -> tuple[int, bytes]:
+    """The end of what may be seen, and what is there from this offset on."""
+    (part,) = reader.call(fetch("t", offset), 12, FetchResponse).responses[0].partitions
+    return part.high_watermark, bytes(part.records or b"")
 
 
 @proves("T1")
