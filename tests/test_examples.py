@@ -27,6 +27,11 @@ EXPECTED = {
     "schemas.py": ["refused: True", "offset 0: {'sensor': 'north', 'celsius': 7.0, 'unit': 'C'}", "versions: [1, 2]"],
     "memory_topic.py": ["payments: an ack means disk", "clicks: an ack means memory"],
     "secured_broker.py": ["orders: written", "salaries: TOPIC_AUTHORIZATION_FAILED"],
+    "spark_exactly_once.py": [
+        "invoices: 100",
+        "after a crash before Spark's own commit: 100",
+        "billing has read 100 orders",
+    ],
     "spark_topics.py": ["again 1, and 2, comes 2, goes 1, the 2, tide 2"],
     "test_orders.py": ["2 passed"],
     "transactions_by_hand.py": [
@@ -47,6 +52,7 @@ ROWS = {
     "memory_topic.py": ("T6",),
     "schemas.py": ("T10",),
     "secured_broker.py": ("T10", "T5"),
+    "spark_exactly_once.py": ("P1", "F2", "eo.5", "eo.11"),
     "spark_topics.py": ("P1", "B1"),
     "test_orders.py": ("T1",),
     "transactions_by_hand.py": ("F2", "F3"),
