@@ -69,14 +69,16 @@ def test_a_second_broker_on_a_folder_is_refused_in_a_line_with_the_pid_of_the_fi
     nowhere: Command, tmp_path: Path
 ) -> None:
     with Broker(tmp_path / "data", settings={"tidelog.log.level": "ERROR"}) as first:
-        ran = nowhere("up", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
+        words = ("up", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
+        ran = nowhere(*words, TIDELOG_HTTP_LISTENER="-")  # the default port may be another test's
         assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
         assert f"process {first.pid}; stop that one" in ran.err
 
 
 @proves("command_line", "T6")
 def test_every_line_of_the_log_is_json_where_that_is_asked_for(nowhere: Command, tmp_path: Path) -> None:
-    words = ("up", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--set", "tidelog.log.format=json")
+    words = ("up", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
+    words += ("--set", "tidelog.log.format=json", "--set", "tidelog.http.listener=-")
     log = tmp_path / "log"
     with log.open("wb") as said:
         process = nowhere.start(*words, stdout=subprocess.PIPE, stderr=said)
