@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from array import array
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, localcontext
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from proving import proves
 from tidelog.errors import InvalidSchema
+from tidelog.schema.decoding import _decode
 from tidelog.schema.decoding.decoder import Decoder, Failed, reader_of
 from tidelog.schema.formats import parse
 
@@ -432,6 +434,24 @@ def test_slices_and_empty_arrays_are_read() -> None:
     assert one.decode(values.slice(0, 2))[0].to_pylist() == [None, {"a": 0}]
     assert one.decode(values.slice(0, 0))[0].to_pylist() == []
     assert one.decode(pa.array([], pa.binary()))[0].to_pylist() == []
+
+
+@proves("P1", "typed")
+def test_an_error_leaves_nothing_behind_for_the_next_batch() -> None:
+    def writer_of(number: int) -> Any:
+        if number == 2:
+            raise OSError("the registry is away")
+        return parse("AVRO", json.dumps(schema), {})
+
+    schema = fields(field("a", "int"))
+    one = Decoder(reader_of("AVRO", json.dumps(schema), {}), writer_of)
+    [row] = write(schema, [{"a": 1}])
+    with pytest.raises(OSError, match="away"):
+        one.decode(pa.array([framed(1, row), framed(2, row)], pa.binary()))
+    rows = _decode.Rows(2, 0, None, memoryview(array("i", [0, 1, 2])).cast("B"), row * 2)
+    with pytest.raises(ValueError, match="row 1 has no program 7"):
+        _decode.decode(one._columns, [one._by_kind[1, b""].program], rows, array("i", [0, 7]).tobytes())
+    assert one.decode(pa.array([framed(1, row)], pa.binary()))[0].to_pylist() == [{"a": 1}]
 
 
 @proves("P1", "typed")

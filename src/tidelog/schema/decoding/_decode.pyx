@@ -252,6 +252,7 @@ def decode(Columns columns, list programs, Rows rows, bytes which=None, bytes sk
     for one in programs:
         if (<Program?>one).columns is not columns:
             raise ValueError("a program for other columns")
+    columns.begin()  # an error may have left some of the last batch in them
     for row in range(rows.count):
         if which is not None:
             memcpy(&program, PyBytes_AS_STRING(which) + 4 * row, 4)
