@@ -138,6 +138,18 @@ def test_a_query_goes_on_in_micro_batches_from_where_it_was(broker: Broker, clus
 
 
 @proves("P1")
+def test_where_a_query_began_stays_though_the_topic_grows(tidelog_broker: Broker, topic: str) -> None:
+    """Spark asks for it again until its first micro-batch is committed."""
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        topics.create(cluster, topic, partitions=1)
+        query = Query(tidelog_broker.bootstrap, subscribe=topic, startingOffsets="latest")
+        fill(cluster, topic, 0, numbers(0, 7))
+    assert query.stream.initialOffset() == {topic: {"0": 0}}
+    assert query.trigger() == 7
+    query.stop()
+
+
+@proves("P1")
 def test_when_nothing_is_new_spark_gets_back_what_it_gave(tidelog_broker: Broker, topic: str) -> None:
     with Cluster(tidelog_broker.bootstrap) as cluster:
         topics.create(cluster, topic, partitions=11)

@@ -34,6 +34,7 @@ class Planner:
         self.discovery = Discovery(options)
         self.alignment = None if options.alignment_ms is None else Alignment(options, self.discovery)
         self.latest: Offsets = {}
+        self._initial: Offsets | None = None
         self._bound: bool = False
         self._target: Offsets | None = None
         self._last_trigger: float | None = None
@@ -44,7 +45,10 @@ class Planner:
         self.discovery.close()
 
     def initial(self) -> Offsets:
-        return self.discovery.resolve(self.options.starting)
+        """Once: Spark asks again until its first micro-batch is committed, and `latest` would have moved on."""
+        if self._initial is None:
+            self._initial = self.discovery.resolve(self.options.starting)
+        return self._initial
 
     def bind(self) -> None:
         self._bound = True
