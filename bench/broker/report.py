@@ -30,7 +30,7 @@ are medians. *Synced* means that every ack waits until the record is on disk: Ti
 def table(figures: Figures) -> list[list[str]]:
     lines = [["row", "metric", *SIDES, "better", "goal", ""]]
     for row, metric in figures.rows():
-        cells = [_shown(figures.median(row, metric, side)) for side in SIDES]
+        cells = [shown(figures.median(row, metric, side)) for side in SIDES]
         times = better(figures, row, metric)
         goal = goal_of(row, metric)
         met = goal.is_met(figures, row) if goal else None
@@ -39,7 +39,7 @@ def table(figures: Figures) -> list[list[str]]:
     return lines
 
 
-def _shown(value: float | None) -> str:
+def shown(value: float | None) -> str:
     if value is None:
         return ""
     if value >= 100:

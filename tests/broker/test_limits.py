@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
+import time
 
 import pytest
 from raw import RawConnection, batch_of, produce
@@ -12,6 +13,7 @@ from raw import RawConnection, batch_of, produce
 from proving import proves
 from tidelog.broker.embedded import Broker
 from tidelog.broker.housekeeping import Sample, hours_left
+from tidelog.logger import SELDOM_S
 from tidelog.testing.broker import TestBroker
 from tidelog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tidelog.wire.messages.incremental_alter_configs import (
@@ -87,10 +89,15 @@ def test_without_file_descriptors_accepting_pauses_and_the_connected_go_on(tmp_p
         connections = [RawConnection(bootstrap) for _ in range(60)]
         assert "accepting paused" in process.stderr.readline()
         assert connections[0].call(HELLO, 3, ApiVersionsResponse).error_code == 0
+        began = time.monotonic()
+        time.sleep(2.5)  # so long that accepting is tried again, in vain
         for connection in connections[1:]:
             connection.socket.close()
         with RawConnection(bootstrap) as late:
             assert late.call(HELLO, 3, ApiVersionsResponse).error_code == 0
+        process.terminate()
+        more = process.stderr.read().count("accepting paused")
+        assert more <= (time.monotonic() - began) // SELDOM_S, "one line, however long it lasts"
     finally:
         process.terminate()
         process.wait(180)

@@ -98,6 +98,9 @@ class Listeners:
             if endpoint.tls and self.handshakes is not None and not self.handshakes.make_room():
                 self._accept_later(listening, endpoint, HANDSHAKES_PAUSE_S)
                 return
+            if len(self._connections) + self._under_way >= self._connections_max:
+                self._pause_accepting(listening, endpoint, "no descriptors to spare")
+                return
             try:
                 connected, peer = listening.accept()
             except (BlockingIOError, ConnectionAbortedError):
@@ -108,16 +111,13 @@ class Listeners:
                 self._pause_accepting(listening, endpoint, str(error))
                 return
             self._admit(connected, peer[0], endpoint)
-            if len(self._connections) + self._under_way >= self._connections_max:
-                self._pause_accepting(listening, endpoint, "no descriptors to spare")
-                return
 
     @property
     def _under_way(self) -> int:
         return len(self.handshakes) if self.handshakes is not None else 0
 
     def _pause_accepting(self, listening: socket.socket, endpoint: Endpoint, why: str) -> None:
-        self._logger.warning("accepting paused", why=why, connections=len(self._connections))
+        self._logger.seldom("accepting paused", why=why, connections=len(self._connections))
         self._accept_later(listening, endpoint, ACCEPT_PAUSE_S)
 
     def _accept_later(self, listening: socket.socket, endpoint: Endpoint, delay_s: float) -> None:

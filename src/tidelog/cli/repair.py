@@ -35,6 +35,8 @@ CHECKED_AT_ONCE = 64 << 20
 FORGOTTEN = {
     "__tidelog.topics": "topics, their settings and producer ids that were decided there",
     "__tidelog.groups": "offsets and members of groups that were decided there",
+    "__tidelog.transactions": "outcomes of transactions that were decided there; what hangs is then aborted",
+    "__tidelog.access": "users, rules and quotas that were decided there, also what had been taken from somebody",
 }
 
 

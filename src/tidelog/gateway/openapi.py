@@ -64,7 +64,8 @@ def _operation(route: Route) -> dict[str, Any]:
 def _responses(route: Route) -> dict[str, Any]:
     schema = {} if route.answer is None else {"schema": route.answer}
     answers: dict[str, Any] = {"200": {"description": "Done", "content": dict.fromkeys(route.gives, schema)}}
-    refused = {"content": {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}}}
+    kinds = route.gives if route.errors_as_given else (JSON,)
+    refused = {"content": {kind: {"schema": {"$ref": "#/components/schemas/Error"}} for kind in kinds}}
     for status, what in sorted(route.refusals.items()):
         answers[str(status)] = {"description": what or HTTPStatus(status).phrase, **refused}
     answers["default"] = {"description": "Refused", **refused}
