@@ -272,9 +272,8 @@ class SimulatedDisk:
         """The page cache is not simulated: what was read can be read again."""
 
     def free_bytes(self, path: str) -> int:
-        if self.capacity is None:
-            return self._real.free_bytes(path)
-        return max(0, self.capacity - self._used())
+        capacity = self.capacity  # once: another thread may mend the disk
+        return self._real.free_bytes(path) if capacity is None else max(0, capacity - self._used())
 
     def unwritten_bytes(self) -> int:
         return self.others_bytes
@@ -317,10 +316,11 @@ class SimulatedDisk:
 
     def _room(self, fd: int, position: int, size: int) -> int:
         """How much of a write fits: all, a part, or an error when nothing does."""
-        if self.capacity is None:
+        capacity = self.capacity  # once: another thread may mend the disk
+        if capacity is None:
             return size
         growth = max(0, position + size - self._real.size(fd))
-        fits = size - max(0, growth - max(0, self.capacity - self._used()))
+        fits = size - max(0, growth - max(0, capacity - self._used()))
         if fits <= 0:
             raise OSError(ENOSPC, os.strerror(ENOSPC))
         return fits
