@@ -7,6 +7,7 @@ import json
 from array import array
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, localcontext
+from itertools import product
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -452,6 +453,28 @@ def test_an_error_leaves_nothing_behind_for_the_next_batch() -> None:
     with pytest.raises(ValueError, match="row 1 has no program 7"):
         _decode.decode(one._columns, [one._by_kind[1, b""].program], rows, array("i", [0, 7]).tobytes())
     assert one.decode(pa.array([framed(1, row)], pa.binary()))[0].to_pylist() == [{"a": 1}]
+
+
+EDGES = bytes.fromhex("00 7f 80 8f 90 9f a0 bf c0 c1 c2 df e0 e1 ed ee ef f0 f1 f4 f5 ff")
+
+
+@proves("P1", "typed", "hostile")
+def test_a_text_is_utf8_where_python_says_so() -> None:
+    """All texts of up to four bytes at the edges of what UTF-8 has: 245,000 of them."""
+    texts = [bytes(one) for size in range(1, 5) for one in product(EDGES, repeat=size)]
+    made, failed = decoder("string").decode(pa.array([bytes([2 * len(text)]) + text for text in texts], pa.binary()))
+    bad = {one.row for one in failed}
+    wrong = [text for row, text in enumerate(texts) if (row in bad) == _is_utf8(text)]
+    assert wrong == []
+    made.validate(full=True)
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 @proves("P1", "typed")

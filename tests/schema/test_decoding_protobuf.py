@@ -361,6 +361,18 @@ def test_what_no_column_can_hold_is_refused_by_name(text: str, said: str) -> Non
         reader_of("PROTOBUF", text, {})
 
 
+@proves("P1", "typed")
+def test_of_a_oneof_the_last_counts() -> None:
+    text = 'syntax = "proto3"; message T { oneof o { A a = 1; int32 n = 2; } } message A { int32 x = 1; int32 y = 2; }'
+    decoder = Decoder(reader_of("PROTOBUF", text, {}))
+    x, y, n = b"\x0a\x02\x08\x01", b"\x0a\x02\x10\x02", b"\x10\x07"
+    made, failed = decoder.decode(pa.array([x + n, n + x, x + y, x + n + y, x + n + x + y], pa.binary()))
+    assert failed == []
+    assert [(row["a"] and (row["a"]["x"], row["a"]["y"]), row["n"]) for row in made.to_pylist()] == [
+        *[(None, 7), ((1, 0), None), ((1, 2), None), ((0, 2), None), ((1, 2), None)]
+    ]
+
+
 @proves("P1", "typed", "hostile")
 def test_merging_without_end_is_stopped() -> None:
     text = 'syntax = "proto3"; message T { A a = 1; } message A { int32 x = 1; }'
