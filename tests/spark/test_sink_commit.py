@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import logging
 from itertools import count
+from random import Random
 
 import pytest
 
 from client.committed import rows_of
+from client.faults import BreakingNetwork
 from proving import proves
 from spark.sinking import (
     QUERY,
@@ -36,7 +38,15 @@ from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.client.producer import Producer
 from tidelog.client.transactions import Transactions
-from tidelog.errors import AbortOnly, BrokerError, DataLoss, LostCheckpoint, OutcomeUnknown, ProducerFenced
+from tidelog.errors import (
+    AbortOnly,
+    BrokerError,
+    DataLoss,
+    LostCheckpoint,
+    OutcomeUnknown,
+    ProducerFenced,
+    TidelogError,
+)
 from tidelog.spark import commit as committing
 from tidelog.spark.commit import Kept, commit, commit_once, commit_unmarked
 from tidelog.spark.query_log import default_name
@@ -231,6 +241,37 @@ def test_of_tasks_that_failed_or_ran_twice_one_counts(cluster: Cluster, topic: s
     twins = staged_numbers(cluster, topic, sink, numbers_of(0), tasks=2, limit=limit)
     assert commit(cluster, writing_of(sink, 0, topic), [twins[0], first[1]], lambda: connected(cluster))
     assert committed(cluster, topic) == up_to(1)
+
+
+@proves("eo.5", "F2", "F3", "T10")
+@pytest.mark.parametrize("seed", range(3))
+def test_connections_that_break_at_random_repeat_and_lose_nothing(
+    cluster: Cluster, topic: str, sink: str, seed: int
+) -> None:
+    """Whatever a driver makes of it: it goes on, or fails and is started again with other tasks."""
+    random, broken = Random(seed), 0
+    bootstrap = [str(address) for address in cluster.bootstrap]
+    for batch in range(8):
+        limit = random.choice([INLINE_BYTES, STAGED])
+        for attempt in range(20):
+            network = BreakingNetwork(random.randrange(1 << 30), 0.2 if attempt < 10 else 0.0)
+            with Cluster(bootstrap, timeout_s=5, dial=network) as mine:
+                try:
+                    mine.any_node()
+                    network.armed = True
+                    stages = staged_numbers(
+                        mine, topic, sink, numbers_of(batch), tasks=random.randint(1, 4), limit=limit
+                    )
+                    commit(mine, writing_of(sink, batch, topic), stages, lambda: connected(cluster))
+                    break
+                except TidelogError:
+                    continue
+                finally:
+                    broken += len(network.broken)
+        else:
+            pytest.fail("never written")
+    assert broken > 5
+    assert committed(cluster, topic) == up_to(8)
 
 
 @proves("eo.5", "F2")

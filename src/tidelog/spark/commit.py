@@ -39,7 +39,6 @@ from tidelog.client.producer import Delivery
 from tidelog.client.transactions import TIMEOUT_MS, Transactions
 from tidelog.errors import BrokerError, LostCheckpoint, OutcomeUnknown, ProducerFenced, TidelogError
 from tidelog.spark.offsets import to_json
-from tidelog.spark.routing import Routed
 from tidelog.spark.staging import DURABILITY, OpenCluster, Stage, cut, staged, targets_of
 
 FENCED_TRIES = 8  # of a batch write, beside others of the same sink
@@ -188,7 +187,7 @@ def commit_unmarked(cluster: Cluster, writing: Writing, stages: Sequence[Stage],
     """All or nothing, under an id that nobody else has; who does it again writes it again."""
     owner_id = f"{marks.transactional_id_of(writing.sink)}.{writing.query_id}"
     with Transactions(cluster, owner_id, timeout_ms=writing.timeout_ms) as owner, owner.transaction():
-        produce(owner, staged(stages, open_cluster))
+        produce(owner, stages, open_cluster)
     return True
 
 
@@ -200,7 +199,7 @@ def _write(
     reported = _reported(cluster, writing)
     _warn_of_memory(cluster, targets_of(stages))
     with owner.transaction() as producer:
-        written = produce(owner, staged(stages, open_cluster))
+        written = produce(owner, stages, open_cluster)
         if writing.group is not None:
             owner.send_offsets(writing.group, reported)
         mark = Mark(
@@ -216,19 +215,20 @@ def _write(
     return mark
 
 
-def produce(owner: Transactions, batches: Iterable[Routed]) -> dict[TopicPartition, int]:
-    """Returns when every one is acked: where each partition ends then. Few are in memory at a time."""
+def produce(owner: Transactions, stages: Sequence[Stage], open_cluster: OpenCluster) -> dict[TopicPartition, int]:
+    """Returns when every row is acked: where each partition ends then. Few batches are in memory at a time."""
     ends: dict[TopicPartition, int] = {}
+    rows = 0
     waiting: deque[tuple[int, Delivery]] = deque()
-    for batch in batches:
+    for batch in staged(stages, open_cluster):
+        rows += batch.rows
         waiting.append((batch.rows, owner.produce(batch.at, batch.data)))
         while waiting and waiting[0][1].acked:
             _note_end(ends, *waiting.popleft())
-        if waiting and waiting[0][1].error is not None:
-            break
     owner.producer.flush()
     for count, delivery in waiting:
         _note_end(ends, count, delivery)
+    assert rows == sum(stage.rows for stage in stages), "what is staged is what is written"
     unsaid = [at for at, end in ends.items() if end < 0]
     ends.update({at: found.offset for at, found in list_offsets(owner.cluster, dict.fromkeys(unsaid, LATEST)).items()})
     return ends
