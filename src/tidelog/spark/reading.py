@@ -20,6 +20,7 @@ from tidelog.errors import BrokerError, DataLoss, Disconnected, MalformedBatch
 from tidelog.spark.arrow_rows import ArrowRows
 from tidelog.spark.ranges import OffsetRange
 from tidelog.spark.reach import Reach, borrow, give_back
+from tidelog.spark.worker_memory import keep_buffers
 from tidelog.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class Reading(NamedTuple):
 
 
 def read_range(reading: Reading, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+    keep_buffers()
     rows = ArrowRows(wanted.at, reading.columns)
     cluster = borrow(reading.reach)
     try:
