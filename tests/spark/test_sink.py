@@ -249,6 +249,9 @@ def test_update_mode_goes_by_foreach_batch_with_the_same_commit(
             .count()
             .selectExpr("cast(rest as string) key", "cast(count as string) value")
         )
+        refused = writing(counts, tidelog_broker.bootstrap, "out", f"{checkpoint}-0").outputMode("update")
+        with pytest.raises(StreamingQueryException, match="tidelog does not support Update mode"):
+            refused.start().awaitTermination()
         writer = topic_writer("out", bootstrap=tidelog_broker.bootstrap, sink_name="counts")
 
         def start() -> None:
