@@ -11,11 +11,12 @@ record. Without PySpark.
 Whoever dies between any two of these leaves nothing that counts, or all of it; and who comes after finds out which.
 
 A driver that has committed keeps the id with its mark, in the process that committed: as long as nobody else takes it,
-that mark is the last, and the first three steps are not needed. If somebody has, it is fenced when it writes.
+that mark is the last, and the first three steps are not needed. If somebody has, it is fenced when it writes, and then
+does all of them.
 
 Rules:
 - A micro-batch without rows that moves no source writes nothing.
-- A fenced driver stops: somebody else runs this query.
+- A driver that is fenced after it had taken the id for this commit stops: somebody else runs this query.
 - A batch write is the same under its write id, without sources. Its marks have the write's id in their key, so that
   each is kept, and they are all looked through. Two that commit at once fence each other, and the loser tries again:
   its mark is not there, so nothing of it counts.
@@ -76,6 +77,17 @@ def commit(
     from one commit to the next.
     """
     kept = {} if kept is None else kept
+    had = writing.sink in kept
+    try:
+        return _commit(cluster, writing, stages, open_cluster, kept)
+    except ProducerFenced:
+        if not had:
+            raise
+    # Spark has several processes for the commits of several queries: another one has the id by now.
+    return _commit(cluster, writing, stages, open_cluster, kept)
+
+
+def _commit(cluster: Cluster, writing: Writing, stages: Sequence[Stage], open_cluster: OpenCluster, kept: Kept) -> bool:
     owned = kept.pop(writing.sink, None)  # after a fault it is not put back
     if owned is not None and owned.transactions.cluster is not cluster:
         owned = None
