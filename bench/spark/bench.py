@@ -49,7 +49,7 @@ class Shape(NamedTuple):
     size: int
 
 
-SHAPES = (Shape("100 B", 6_000_000, 100), Shape("1 KB", 1_600_000, 1000))
+SHAPES = (Shape("100 B", 6_000_000, 100), Shape("1 KB", 1_500_000, 1000))
 
 
 class Turn(NamedTuple):

@@ -19,7 +19,7 @@ ROWS = {
     "jvm": "micro-batch of 10 rows, no Python",
     floor.LATENCY: f"age of a record when a sink has it, at {floor.LATENCY}",
 }
-BATCHES, SECONDS = 30, 8.0
+BATCHES, SECONDS = 25, 6.0
 
 
 def run(bench: Bench) -> None:
