@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from proving import fault_of, proven_by
 
 REQUIRE_EXTERNAL = os.environ.get("CI_REQUIRE_EXTERNAL") == "1"
+OPEN_FILES_MAX = 300
 SEED = int(os.environ.get("TIDELOG_SEED", "1"))
 
 # Brokers that tests start as users do would all want the one default port for HTTP; those that test it ask for theirs.
@@ -27,6 +30,15 @@ hypothesis.settings.load_profile("soak" if "TIDELOG_SEED" in os.environ else "ho
 def seed() -> int:
     """Where this test's randomness starts: always the same, but `make soak` sets TIDELOG_SEED anew each round."""
     return SEED
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _abandoned_files_are_closed() -> Iterator[None]:
+    """A log that a test leaves as a crash would is a cycle, and its files stay open until it is searched for."""
+    yield
+    open_files = Path("/proc/self/fd")
+    if open_files.exists() and len(list(open_files.iterdir())) > OPEN_FILES_MAX:
+        gc.collect()
 
 
 @pytest.hookimpl(tryfirst=True)

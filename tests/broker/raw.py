@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 from typing import TypeVar
@@ -39,6 +40,12 @@ class RawConnection:
     def call(self, request: Struct, version: int, kind: type[Response]) -> Response:
         self.send(request, version)
         return self.receive(kind, version)[1]
+
+    def has_answer(self, within_s: float = 0) -> bool:
+        """Whether something has come; by `poll`, which knows descriptors of any number."""
+        poller = select.poll()
+        poller.register(self.socket.fileno(), select.POLLIN)
+        return bool(poller.poll(within_s * 1000))
 
     def is_closed(self) -> bool:
         try:

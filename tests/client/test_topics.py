@@ -170,8 +170,11 @@ def test_log_dirs_say_what_each_partition_takes(cluster: Cluster, topic: str) ->
     topics.create(cluster, topic, partitions=2)
     with Producer(cluster) as producer:
         producer.send(topic, b"x" * 10_000, partition=1)
+    both = {TopicPartition(topic, 0), TopicPartition(topic, 1)}
+    # Apache Kafka makes the folder of a partition when it likes.
+    cluster.wait_until(lambda: set(brokers.log_dirs(cluster, topic)[0].sizes) == both)
     (held,) = brokers.log_dirs(cluster, topic)
-    assert set(held.sizes) == {TopicPartition(topic, 0), TopicPartition(topic, 1)}
+    assert set(held.sizes) == both
     assert held.sizes[TopicPartition(topic, 1)] >= 10_000
     assert held.path and held.total_bytes > 0
     assert TopicPartition(topic, 1) in brokers.log_dirs(cluster)[0].sizes
