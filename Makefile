@@ -63,7 +63,7 @@ kafka: .make/kafka/done
 .make/spark-kafka/done: tests/spark/pom.xml
 	@command -v mvn > /dev/null || { echo "Maven is needed for Spark's Kafka connector; on Debian: apt-get install maven"; exit 1; }
 	@mkdir -p .make/spark-kafka/lib
-	$(FETCH) mvn --batch-mode --quiet --file $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.make/spark-kafka/lib
+	$(FETCH) mvn --batch-mode --quiet --update-snapshots --file $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.make/spark-kafka/lib
 	@touch $@
 
 spark-kafka: .make/spark-kafka/done

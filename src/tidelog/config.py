@@ -44,6 +44,7 @@ OTHER_VARIABLES = frozenset(
         "TIDELOG_DEBUG",
         "TIDELOG_SEED",
         "TIDELOG_KAFKA_LIB",
+        "TIDELOG_SPARK_KAFKA_LIB",
     }
 )
 
