@@ -81,6 +81,8 @@ class Session(Protocol):
 
     def why_over(self) -> str | None: ...
 
+    def ended(self) -> None: ...
+
 
 class Connection:
     __slots__ = (

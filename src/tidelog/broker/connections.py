@@ -181,6 +181,8 @@ class Connections:
     def closed(self, connection: Connection, reason: str | None) -> None:
         if self._open.pop(connection, False) is None:
             self.broker.counters.connections -= 1
+        if connection.session is not None:
+            connection.session.ended()
         left = self._by_host.get(connection.peer_host, 1) - 1
         if left:
             self._by_host[connection.peer_host] = left

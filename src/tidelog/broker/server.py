@@ -247,7 +247,10 @@ class Server:
         if endpoint.sasl or endpoint.tls or self.broker.guards_everybody:
             user = getattr(transport, "user", None) or ANONYMOUS
             gateway = self._for_gateway() if endpoint.name == GATEWAY else None
-            connection.session = self.broker.access.session(connection, sasl=endpoint.sasl, user=user, gateway=gateway)
+            session = self.broker.access.session(connection, sasl=endpoint.sasl, user=user, gateway=gateway)
+            connection.session = session
+            if user != ANONYMOUS and not endpoint.sasl and not session.admit(user):
+                connection.close(f"user {user} has as many connections as tidelog.max.connections.per.user allows")
         return connection
 
     def _for_gateway(self) -> ForGateway:

@@ -62,6 +62,7 @@ NONCE_BYTES = 24
 NAME_SHOWN = 40  # letters of what a stranger says, in a log line
 REAUTHENTICATION_PAUSE_S = 1.0
 LOGIN_WITHIN_S = 30.0
+TOO_MANY = "this user has as many connections as tidelog.max.connections.per.user allows; close some"
 ANONYMOUS = "ANONYMOUS"
 
 Refuse = Callable[[str, "str | None"], None]  # why, and who it was for
@@ -128,7 +129,9 @@ class Session:
         "_asker",
         "_began_s",
         "_connection",
+        "_counted_as",
         "_credentials",
+        "_crowded",
         "_expires_s",
         "_gateway",
         "_login",
@@ -157,6 +160,8 @@ class Session:
         self.sasl = sasl
         self.state = FRESH if sasl else OPEN
         self._login: Login | DelegatedLogin | None = None
+        self._counted_as: str | None = None
+        self._crowded = False
         self._mechanism = ""
         self._tokens_bare = False
         self._expires_s: float | None = None
@@ -170,6 +175,20 @@ class Session:
         self.user = user
         host_known = self._gateway is None or self._gateway.host_known
         self._asker = Asker(f"User:{user}", self._connection.peer_host if host_known else UNKNOWN_HOST)
+
+    def admit(self, user: str) -> bool:
+        """Whether the user may have this connection too; asked once, when it has proved who it is."""
+        if self._counted_as is None:
+            if not self._access.admit(user):
+                return False
+            self._counted_as = user
+        return True
+
+    def ended(self) -> None:
+        """The connection is closed."""
+        if self._counted_as is not None:
+            self._access.leave(self._counted_as)
+            self._counted_as = None
 
     def why_over(self) -> str | None:
         """Why the connection should end, looked at now and then: nobody logged in, or who did is no user any more."""
@@ -332,6 +351,10 @@ class Session:
         if self._mechanism and outcome.user != self.user:
             refuse(f"a session of {self.user} cannot become {outcome.user}", outcome.user)
             return
+        if not self.admit(outcome.user):
+            self._crowded = True
+            refuse(TOO_MANY, outcome.user)
+            return
         self._mechanism = self._login.mechanism
         self._login = None
         self.become(outcome.user)
@@ -344,6 +367,8 @@ class Session:
         answer(outcome.reply, max(0, lifetime_ms))
 
     def _refusal(self) -> str:
+        if self._crowded:
+            return TOO_MANY
         mechanism = self._login.mechanism if self._login is not None else ""
         kind = "re-authentication" if self._mechanism else "authentication"
         return f"{kind} by {mechanism} failed: wrong name or password"

@@ -64,6 +64,7 @@ class Access:
         self._remembered_at: tuple[object, int, BrokerConfig] = None, 0, owner.config
         self._index = acls.Index(())
         self._meters: Meters | None = None
+        self._connected: dict[str, int] = {}
 
     @property
     def state(self) -> AccessState:
@@ -90,6 +91,21 @@ class Access:
         self.internal.commit(decision, time.time_ns() // 1_000_000)
         if decision.records and self.on_change is not None:
             self.on_change()
+
+    def admit(self, user: str) -> bool:
+        """Counts one more connection of a user who has proved to be one; False when that is one too many."""
+        have = self._connected.get(user, 0)
+        if have >= self.config.int("tidelog.max.connections.per.user"):
+            return False
+        self._connected[user] = have + 1
+        return True
+
+    def leave(self, user: str) -> None:
+        left = self._connected[user] - 1
+        if left:
+            self._connected[user] = left
+        else:
+            del self._connected[user]
 
     def ensure_secret(self) -> None:
         """What decoys rest on; made once, before the first login. Where it cannot be written, it is for this run."""

@@ -128,6 +128,14 @@ LISTENING = [
         dynamic=True,
     ),
     Setting(
+        "tidelog.max.connections.per.user",
+        INT,
+        UNLIMITED,
+        "Connections of one user, by password or certificate; a further login is refused.",
+        at_least(0),
+        dynamic=True,
+    ),
+    Setting(
         "connections.max.idle.ms",
         LONG,
         "600000",
