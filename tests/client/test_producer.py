@@ -206,6 +206,8 @@ def test_records_without_a_key_are_named_one_by_one_by_a_compacted_topic(
     cluster: Cluster, topic: str, compression: str
 ) -> None:
     topics.create(cluster, topic, partitions=1, configs={"cleanup.policy": "compact"})
+    with Producer(cluster) as first:  # Apache Kafka may need a moment to lead a new partition
+        first.send(topic, b"ready", key=b"k")
     keys = [b"a", None, b"", None, *[b"b"] * 8, None]
     rows = [(key, b"value", (), int(time.time() * 1000)) for key in keys]
     leader = cluster.leader(TopicPartition(topic, 0))
