@@ -97,16 +97,25 @@ def librdkafka_version() -> str:
 
 def publish(figures: Figures, earlier: list[dict[str, Any]], taken: dict[str, Any]) -> None:
     """This run's figures, and those of an earlier one for the rows that this one has not taken."""
-    shown = Figures()
-    shown.load(figures.to_json())
-    shown.load(earlier)
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    RESULTS.write_text(json.dumps({"taken": taken, "figures": shown.to_json()}, indent=1))
+    shown = merged(figures, earlier)
+    keep(RESULTS, shown, taken)
     PAGE.write_text(markdown(shown, taken))
 
 
-def earlier() -> dict[str, Any]:
-    if not RESULTS.exists():
+def merged(figures: Figures, earlier: list[dict[str, Any]]) -> Figures:
+    shown = Figures()
+    shown.load(figures.to_json())
+    shown.load(earlier)
+    return shown
+
+
+def keep(results: Path, shown: Figures, taken: dict[str, Any]) -> None:
+    results.parent.mkdir(parents=True, exist_ok=True)
+    results.write_text(json.dumps({"taken": taken, "figures": shown.to_json()}, indent=1))
+
+
+def earlier(results: Path = RESULTS) -> dict[str, Any]:
+    if not results.exists():
         return {"taken": {}, "figures": []}
-    found: dict[str, Any] = json.loads(RESULTS.read_text())
+    found: dict[str, Any] = json.loads(results.read_text())
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from importlib.metadata import version
 from typing import Any
@@ -93,16 +92,10 @@ def facts(reps: int) -> dict[str, Any]:
 
 def publish(figures: Figures, earlier: list[dict[str, Any]], taken: dict[str, Any]) -> None:
     """This run's figures, and those of an earlier one for the rows that this one has not taken."""
-    shown = Figures()
-    shown.load(figures.to_json())
-    shown.load(earlier)
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    RESULTS.write_text(json.dumps({"taken": taken, "figures": shown.to_json()}, indent=1))
+    shown = of_brokers.merged(figures, earlier)
+    of_brokers.keep(RESULTS, shown, taken)
     PAGE.write_text(markdown(shown, taken))
 
 
 def earlier() -> dict[str, Any]:
-    if not RESULTS.exists():
-        return {"taken": {}, "figures": []}
-    found: dict[str, Any] = json.loads(RESULTS.read_text())
-    return found
+    return of_brokers.earlier(RESULTS)

@@ -8,13 +8,22 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from tidelog.client.address import Address
 from tidelog.client.transport import Buffer, Transport, plain
 
 
-class DyingTransport:
-    def __init__(self, inner: Transport, network: DyingNetwork | InterruptedNetwork) -> None:
+class Watcher(Protocol):
+    """A network that looks at each request `before` it goes out and `after`; `await_answer` waits for its answer."""
+
+    def before(self, api_key: int, /) -> None: ...
+
+    def after(self, api_key: int, await_answer: Callable[[], None], /) -> None: ...
+
+
+class WatchedTransport:
+    def __init__(self, inner: Transport, network: Watcher) -> None:
         self._inner = inner
         self._network = network
 
@@ -46,7 +55,7 @@ class DyingNetwork:
         self._left = step
 
     def __call__(self, address: Address, timeout_s: float) -> Transport:
-        return DyingTransport(plain(address, timeout_s), self)
+        return WatchedTransport(plain(address, timeout_s), self)
 
     def before(self, _api_key: int) -> None:
         self._left -= 1
@@ -71,7 +80,7 @@ class InterruptedNetwork:
         self._answered = answered
 
     def __call__(self, address: Address, timeout_s: float) -> Transport:
-        return DyingTransport(plain(address, timeout_s), self)
+        return WatchedTransport(plain(address, timeout_s), self)
 
     def before(self, api_key: int) -> None:
         if not self._answered:

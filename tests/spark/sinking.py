@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from client.committed import values_of
+from client.dying import WatchedTransport
 from contract import TIMEOUT_S
 from tidelog.client.address import Address
 from tidelog.client.cluster import Cluster
 from tidelog.client.marks import Mark, Sources, end_of_marks, read_mark
 from tidelog.client.metadata import TopicPartition
-from tidelog.client.transport import Buffer, Transport, plain
+from tidelog.client.transport import Transport, plain
 from tidelog.spark.commit import Writing, commit
 from tidelog.spark.routing import Router
 from tidelog.spark.staging import INLINE_BYTES, Stage, stage
@@ -30,30 +31,6 @@ class Died(BaseException):
     """Instead of kill -9: from here on this driver sends nothing more, whatever its code still tries."""
 
 
-class MortalTransport:
-    def __init__(self, inner: Transport, network: MortalNetwork | PausedNetwork | CountingNetwork) -> None:
-        self._inner = inner
-        self._network = network
-
-    def send(self, chunks: Sequence[Buffer], deadline: float) -> None:
-        api_key = int.from_bytes(b"".join(bytes(chunk) for chunk in chunks[:1])[4:6], "big")
-        self._network.before(api_key)
-        self._inner.send(chunks, deadline)
-        self._network.after(api_key, lambda: self._inner.receive_into(memoryview(bytearray(4)), deadline))
-
-    def receive_into(self, view: memoryview, deadline: float) -> None:
-        self._inner.receive_into(view, deadline)
-
-    def pending(self) -> bool:
-        return self._inner.pending()
-
-    def fileno(self) -> int:
-        return self._inner.fileno()
-
-    def close(self) -> None:
-        self._inner.close()
-
-
 class MortalNetwork:
     """A `Dial`. Each request has two steps: before it goes out, and when its answer is there. At step `step` its owner
     dies.
@@ -63,7 +40,7 @@ class MortalNetwork:
         self._left = step
 
     def __call__(self, address: Address, timeout_s: float) -> Transport:
-        return MortalTransport(plain(address, timeout_s), self)
+        return WatchedTransport(plain(address, timeout_s), self)
 
     def before(self, _api_key: int) -> None:
         self._left -= 1
@@ -87,7 +64,7 @@ class PausedNetwork:
         self.paused = False
 
     def __call__(self, address: Address, timeout_s: float) -> Transport:
-        return MortalTransport(plain(address, timeout_s), self)
+        return WatchedTransport(plain(address, timeout_s), self)
 
     def before(self, api_key: int) -> None:
         if api_key == self._api_key and not self.paused:
@@ -106,7 +83,7 @@ class CountingNetwork:
         self._noted = noted
 
     def __call__(self, address: Address, timeout_s: float) -> Transport:
-        return MortalTransport(plain(address, timeout_s), self)
+        return WatchedTransport(plain(address, timeout_s), self)
 
     def before(self, api_key: int) -> None:
         if api_key == self._api_key:
