@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 KAFKA_LIB := .make/kafka/lib
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all soak rows lint format kafka spark-kafka bench-broker bench-record bench-log bench-compaction bench-spark checkpoint-jar lock clean
+.PHONY: help run test test-all test-again soak rows lint format kafka spark-kafka bench-broker bench-record bench-log bench-compaction bench-spark checkpoint-jar lock clean
 
 help:
 	@echo "make run           start a broker on $(LISTEN) with HTTP, data in ./$(DATA)"
@@ -80,6 +80,10 @@ test: .make/dev
 
 test-all: .make/dev .make/kafka/done .make/spark-kafka/done
 	$(PYTEST) -m "not soak"
+
+# What failed in the last run, one after the other.
+test-again: .make/dev .make/kafka/done .make/spark-kafka/done
+	$(PYTEST) -m "not soak" -n 0 --last-failed --last-failed-no-failures none
 
 soak: .make/dev
 	$(BIN)/python scripts/soak.py --minutes $(MINUTES)

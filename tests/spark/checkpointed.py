@@ -87,6 +87,8 @@ def run(spark: SparkSession, folder: Path, until: int) -> None:
         time.sleep(LOOK_S)
     for query in queries:
         query.stop()
+    # What writes snapshots of state behind the queries' backs must be still before the folder is taken away.
+    spark._jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()  # type: ignore[union-attr]
     values = sorted(row.value for row in spark.read.parquet(str(disk / "table")).select("value").collect())
     assert values == list(range(len(values))), values
     assert len(values) >= until * ROWS

@@ -1,0 +1,63 @@
+"""What a stateful operator is to the mechanism that runs it: a pure step over Arrow tables.
+
+Rules:
+- A step is given rows, all state rows of their keys (and of other keys, which it gives back), and the clock. It gives
+  the state anew, whole: a state row that it leaves out is forgotten.
+- All rows and all state of one key come in one step; different keys may come in different steps.
+- Rows come in the order of arrival: a key's later row is behind its earlier one wherever the input has an order.
+- With no rows, a step is a wake-up: the watermark has reached the `DUE` of some state row.
+- Rows that are late come too. A row is late when its time is at or below the watermark; what that means is the fold's.
+- The answer does not depend on how the input was cut into micro-batches, but for what was late.
+- State outlives the code: `version` stands beside it, and a newer fold reads older state by `upgrade`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+HASH = "_hash"  # int64: the hash of a row's key columns, in rows and in state alike
+DUE = "_due"  # int64 or null, in state: the event time, in ms, at which the fold must look at the row again
+SIDE = "_side"  # int8: which input a row is of, where an operator has several
+
+END_OF_TIME = 2**62  # ms; the watermark of a batch: nothing more will come
+
+
+class Clock(NamedTuple):
+    """`watermark` is what rows of earlier micro-batches have reached, in ms; None before there is one.
+
+    `now` is the wall clock of the micro-batch, in ms. A micro-batch that is run again has a later one: nothing that
+    must be repeatable may rest on it.
+    """
+
+    watermark: int | None
+    now: int
+
+
+class Step(NamedTuple):
+    state: pa.Table
+    output: pa.Table
+
+
+class Fold(Protocol):
+    """Frozen and picklable: it travels to the workers. The state's schema has `HASH` and `DUE`."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def state_schema(self) -> pa.Schema: ...
+
+    @property
+    def output_schema(self) -> pa.Schema: ...
+
+    def step(self, state: pa.Table, rows: pa.Table, clock: Clock) -> Step: ...
+
+    def upgrade(self, state: pa.Table, version: int) -> pa.Table:
+        """State that a fold of an older version wrote, as this one has it."""
+        ...
