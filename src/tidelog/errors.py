@@ -5,6 +5,7 @@
     │   ├── ConfigError            a setting that is unknown, malformed or refused
     │   ├── InvalidSchema          a text that is no schema, or one that is larger than a limit
     │   ├── LostCheckpoint         a query whose sink was written by another query
+    │   ├── StateMismatch          the state of an operator that this query or this version cannot go on with
     │   └── OffsetOutOfRange       an offset that a partition does not have (`start`, `end`)
     ├── PeerError                  the other side's: bytes or answers that break the protocol
     │   ├── MalformedBatch         bytes that are not a record batch
@@ -56,6 +57,10 @@ class InvalidSchema(UsageError):
 
 
 class LostCheckpoint(UsageError):
+    pass
+
+
+class StateMismatch(UsageError):
     pass
 
 

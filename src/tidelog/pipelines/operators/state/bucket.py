@@ -1,0 +1,200 @@
+"""One step of a fold over one bucket: read the pages it needs, let it decide, write the pages it changed.
+
+    header (JSON; beside it the directory of `pages.py`)
+        format      1
+        fold        name of the fold
+        version     of the fold that wrote the state
+        buckets     how many there are in all: a key's bucket is its hash modulo this
+        partitions  of Spark, when the state was made
+        schema      of the state's rows: Arrow IPC, base64
+        next        the number of the next new page
+        timer       the event time in ms for which Spark has been asked to wake the bucket; null where it has not
+
+Rules:
+- State that another fold wrote, that is spread over another number of buckets, or that is newer than this code is
+  refused before anything is written.
+- State of an older version of the fold is read whole and written anew in the first step.
+- The bucket asks to be woken at the earliest DUE of its rows, once: one timer a bucket.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from tidelog.errors import StateMismatch
+from tidelog.pipelines.operators.state.fold import HASH, Clock, Fold
+from tidelog.pipelines.operators.state.pages import (
+    ENTRY,
+    LOWEST,
+    NEVER,
+    Directory,
+    by_hash,
+    concerned,
+    cuts,
+    dues,
+    read_page,
+    touched,
+    write_page,
+)
+
+FORMAT = 1
+
+
+class Store(Protocol):
+    """Where a bucket's bytes are kept: Spark's state store, or a dictionary in tests."""
+
+    def header(self) -> tuple[str, bytes] | None: ...
+
+    def set_header(self, header: str, directory: bytes) -> None: ...
+
+    def page(self, number: int) -> bytes: ...
+
+    def set_page(self, number: int, data: bytes) -> None: ...
+
+    def drop_page(self, number: int) -> None: ...
+
+    def set_timer(self, before: int | None, after: int | None) -> None: ...
+
+
+class Layout(NamedTuple):
+    """How the keys of a query are spread. It is fixed for the life of its state."""
+
+    buckets: int
+    partitions: int
+
+
+class Header(NamedTuple):
+    fold: str
+    version: int
+    layout: Layout
+    schema: pa.Schema
+    next: int
+    timer: int | None
+
+    def encode(self) -> str:
+        schema = base64.b64encode(self.schema.serialize()).decode()
+        known = {"format": FORMAT, "fold": self.fold, "version": self.version} | self.layout._asdict()
+        return json.dumps(known | {"schema": schema, "next": self.next, "timer": self.timer})
+
+    @classmethod
+    def decode(cls, text: str) -> Header:
+        known = json.loads(text)
+        if known["format"] != FORMAT:
+            raise StateMismatch(f"the state has format {known['format']}; this version reads {FORMAT}: use a newer one")
+        layout = Layout(known["buckets"], known["partitions"])
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(known["schema"])))
+        return cls(known["fold"], known["version"], layout, schema, known["next"], known["timer"])
+
+
+def step_bucket(fold: Fold, store: Store, layout: Layout, rows: pa.Table, clock: Clock) -> pa.Table:
+    """What the fold puts out for these rows, or for the time that has come; its state is in the store afterwards."""
+    header, directory = _open(fold, store, layout)
+    hashes = rows[HASH].to_numpy()
+    needed = (
+        np.arange(len(directory)) if header.version != fold.version else touched(directory, hashes, clock.watermark)
+    )
+    held, before = _read(fold, store, header, directory[needed])
+    mask = concerned(held, hashes, clock.watermark)
+    state, output = fold.step(held.filter(pa.array(mask)), rows, clock)
+    rest = held.filter(pa.array(~mask))
+    after = by_hash(pa.concat_tables([rest, state.select(fold.state_schema.names).cast(fold.state_schema)]))
+    directory, number = _write(store, header.next, directory, needed, before, after)
+    timer = _next_due(directory)
+    if timer != header.timer:
+        store.set_timer(header.timer, timer)
+    header = Header(fold.name, fold.version, layout, fold.state_schema, number, timer)
+    store.set_header(header.encode(), directory.tobytes())
+    return output
+
+
+def _open(fold: Fold, store: Store, layout: Layout) -> tuple[Header, Directory]:
+    if (found := store.header()) is None:
+        return Header(fold.name, fold.version, layout, fold.state_schema, 0, None), np.zeros(0, ENTRY)
+    header = Header.decode(found[0])
+    check(header, fold, layout)
+    return header, np.frombuffer(found[1], ENTRY)
+
+
+def check(header: Header, fold: Fold, layout: Layout) -> None:
+    if header.fold != fold.name:
+        raise StateMismatch(f"the state is that of {header.fold!r}, not of {fold.name!r}; take a new checkpoint for it")
+    if header.layout != layout:
+        raise StateMismatch(
+            f"the state of {fold.name!r} is spread over {header.layout.buckets} buckets in {header.layout.partitions} "
+            f"partitions, the query over {layout.buckets} in {layout.partitions}; set spark.sql.shuffle.partitions to "
+            f"{header.layout.partitions}, or take a new checkpoint and the state is rebuilt from the log"
+        )
+    if header.version > fold.version:
+        raise StateMismatch(
+            f"the state of {fold.name!r} has version {header.version}, newer than {fold.version}; take newer code"
+        )
+    if header.version == fold.version and header.schema != fold.state_schema:
+        raise StateMismatch(
+            f"the state of {fold.name!r} has columns {_columns(header.schema)}, and the query now needs "
+            f"{_columns(fold.state_schema)}; take a new checkpoint and it is rebuilt from the log"
+        )
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
+def _read(fold: Fold, store: Store, header: Header, entries: Directory) -> tuple[pa.Table, dict[int, bytes]]:
+    """The rows of these pages as the fold has them now, and their bytes by number."""
+    pages = {int(entry["number"]): store.page(int(entry["number"])) for entry in entries}
+    held = pa.Table.from_batches([read_page(data, header.schema) for data in pages.values()], header.schema)
+    if header.version != fold.version:
+        held = fold.upgrade(held, header.version).select(fold.state_schema.names).cast(fold.state_schema)
+        pages = dict.fromkeys(pages, b"")
+    return held, pages
+
+
+def _write(
+    store: Store,
+    number: int,
+    directory: Directory,
+    needed: np.ndarray,
+    before: dict[int, bytes],
+    after: pa.Table,
+) -> tuple[Directory, int]:
+    """The directory with the rows that are in these pages now, and the next free number."""
+    firsts, numbers, ends = _ranges(directory, needed)
+    hashes, due = after[HASH].to_numpy(), dues(after)
+    made: list[tuple[int, int, int, int, int]] = []
+    old = dict(zip(firsts, numbers, strict=True))
+    for cut in cuts(firsts, ends, hashes, after.nbytes / max(len(after), 1)):
+        data = write_page(after, cut).to_pybytes()
+        page = old.pop(cut.first, None)
+        if page is None:
+            page, number = number, number + 1
+        if before.get(page) != data:
+            store.set_page(page, data)
+        made.append((cut.first, int(due[cut.start : cut.end].min()), page, cut.end - cut.start, len(data)))
+    assert sum(entry[3] for entry in made) == len(after), "a fold may keep state only of the keys that it was given"
+    for page in old.values():
+        if page is not None:
+            store.drop_page(page)
+    kept = np.delete(directory, needed)
+    merged = np.concatenate([kept, np.array(made, ENTRY)])
+    merged = merged[np.argsort(merged["first"], kind="stable")]
+    if len(merged):
+        merged["first"][0] = LOWEST
+    return merged, number
+
+
+def _ranges(directory: Directory, needed: np.ndarray) -> tuple[list[int], list[int | None], list[int]]:
+    if not len(directory):
+        return [LOWEST], [None], [NEVER]
+    ends = np.append(directory["first"][1:], NEVER)
+    chosen = directory[needed]
+    return chosen["first"].tolist(), chosen["number"].tolist(), ends[needed].tolist()
+
+
+def _next_due(directory: Directory) -> int | None:
+    due = int(directory["due"].min()) if len(directory) else NEVER
+    return None if due == NEVER else due

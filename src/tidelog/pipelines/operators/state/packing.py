@@ -1,0 +1,77 @@
+"""Rows on their way to a bucket: many small rows as few large ones, so that Spark moves bytes and not rows.
+
+    packed row   bucket int     the id of the bucket
+                 task int       the number of the task that packed it
+                 part int       counts up within the task
+                 rows binary    an Arrow IPC stream: input rows of that bucket, in the order of arrival
+
+Rules:
+- `task` and `part` give the packed rows of one bucket their order: rows of one topic partition keep theirs.
+- A task holds at most PACK_AT bytes of rows before it packs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from tidelog.pipelines.operators.state.fold import HASH
+
+PACKED = "bucket int, task int, part int, rows binary"
+PACK_AT = 16 * 1024 * 1024  # bytes
+
+SCHEMA = pa.schema([("bucket", pa.int32()), ("task", pa.int32()), ("part", pa.int32()), ("rows", pa.binary())])
+
+
+def pack(batches: Iterable[pa.RecordBatch], ids: Sequence[int], task: int) -> Iterator[pa.RecordBatch]:
+    """Packed rows of these batches, whose column HASH says which of the buckets each row belongs to."""
+    for part, table in enumerate(_gathered(batches)):
+        places = table[HASH].to_numpy() % len(ids)
+        order = np.argsort(places, kind="stable")
+        sorted_rows = table.take(pa.array(order)).combine_chunks()
+        ends = np.searchsorted(places[order], np.arange(len(ids)), side="right").tolist()
+        yield _packed(sorted_rows, ends, ids, task, part)
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if batch.num_rows:
+            held.append(batch)
+            size += batch.nbytes
+        if size >= PACK_AT:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _packed(rows: pa.Table, ends: Sequence[int], ids: Sequence[int], task: int, part: int) -> pa.RecordBatch:
+    starts = [0, *ends[:-1]]
+    found = [
+        (bucket, _stream(rows.slice(start, end - start)))
+        for bucket, start, end in zip(ids, starts, ends, strict=True)
+        if end > start
+    ]
+    buckets, streams = zip(*found, strict=True)
+    columns = [buckets, [task] * len(found), [part] * len(found), streams]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
+    )
+
+
+def _stream(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def unpack(packed: Iterable[tuple[int, int, bytes]], schema: pa.Schema) -> pa.Table:
+    """The rows of one bucket from its packed rows (task, part, rows), in order."""
+    streams = [pa.ipc.open_stream(rows).read_all() for _, _, rows in sorted(packed, key=lambda row: row[:2])]
+    return pa.concat_tables(streams) if streams else schema.empty_table()
