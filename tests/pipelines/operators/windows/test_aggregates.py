@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ def folded(aggregate: Aggregate, rows: Sequence[tuple[int, Row]], kind: pa.DataT
     state = aggregate.reduce(lifted(aggregate, [], kind), groups_of([], 3))
     assert tuple(part.type for part in state) == aggregate.state_types(kind)
     bounds = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
-    for start, end in zip(bounds, bounds[1:], strict=False):
+    for start, end in pairwise(bounds):
         part = rows[start:end]
         more = lifted(aggregate, [row for _, row in part], kind)
         state = aggregate.reduce(together(state, more), groups_of([0, 1, 2, *(group for group, _ in part)], 3))

@@ -13,6 +13,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -35,10 +36,18 @@ class Clock(NamedTuple):
     watermark: int | None
     now: int
 
+    @property
+    def late(self) -> int | None:
+        """Rows at or below this are late; None: none is. In a batch, nothing was put out before they came."""
+        return None if self.watermark == END_OF_TIME else self.watermark
+
 
 class Step(NamedTuple):
+    """`counts` says what became of rows, by name (`in`, `aggregated`, `dropped`); the counts of all steps add up."""
+
     state: pa.Table
     output: pa.Table
+    counts: Mapping[str, int] = {}
 
 
 class Fold(Protocol):
