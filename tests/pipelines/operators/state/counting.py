@@ -41,9 +41,10 @@ class Counting:
         gone = pc.fill_null(pc.less_equal(now[DUE], clock.watermark), False) if clock.watermark is not None else None
         changed = now.filter(pc.is_in(now["key"], value_set=rows["key"].combine_chunks()))
         if gone is None:
-            return Step(now, self._output(changed, False))
+            return Step(now, self._output(changed, False), {"in": len(rows)})
         output = [self._output(changed, False), self._output(now.filter(gone), True)]
-        return Step(now.filter(pc.invert(gone)), pa.concat_tables(output))
+        counts = {"in": len(rows), "forgotten": len(output[1])}
+        return Step(now.filter(pc.invert(gone)), pa.concat_tables(output), counts)
 
     def upgrade(self, state: pa.Table, version: int) -> pa.Table:
         raise AssertionError("there is one version")

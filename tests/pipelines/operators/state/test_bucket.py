@@ -15,7 +15,7 @@ from pipelines.operators.state.counting import ROW, Counting
 from proving import proves
 from tidelog.errors import StateMismatch
 from tidelog.pipelines.operators.state import pages
-from tidelog.pipelines.operators.state.bucket import Layout, step_bucket
+from tidelog.pipelines.operators.state.bucket import Header, Layout, step_bucket
 from tidelog.pipelines.operators.state.fold import Clock
 from tidelog.pipelines.operators.state.pages import ENTRY, LOWEST
 
@@ -150,6 +150,15 @@ def test_a_step_that_changes_nothing_writes_no_page(small_pages: None) -> None:
     kept.step(fold, [(str(key), 0, 100 + key) for key in range(100)], watermark=1)
     kept.step(fold, [], watermark=2)
     assert kept.written == []
+
+
+@proves("P1", "P7")
+def test_what_became_of_rows_is_counted_over_all_steps() -> None:
+    kept, fold = Kept(), Counting(forget_after=10)
+    for watermark in (1, 50, 60):
+        kept.step(fold, [("1", 0, 20), ("2", 0, 100)], watermark)
+    assert kept.known is not None
+    assert Header.decode(kept.known[0]).counts == {"in": 6, "forgotten": 2}
 
 
 @dataclass(frozen=True)

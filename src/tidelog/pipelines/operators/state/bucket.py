@@ -9,6 +9,7 @@
         schema      of the state's rows: Arrow IPC, base64
         next        the number of the next new page
         timer       the event time in ms for which Spark has been asked to wake the bucket; null where it has not
+        counts      what became of rows, by name, since the state was made
 
 Rules:
 - State that another fold wrote, that is spread over another number of buckets, or that is newer than this code is
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -75,11 +77,13 @@ class Header(NamedTuple):
     schema: pa.Schema
     next: int
     timer: int | None
+    counts: Mapping[str, int]
 
     def encode(self) -> str:
         schema = base64.b64encode(self.schema.serialize()).decode()
         known = {"format": FORMAT, "fold": self.fold, "version": self.version} | self.layout._asdict()
-        return json.dumps(known | {"schema": schema, "next": self.next, "timer": self.timer})
+        rest = {"schema": schema, "next": self.next, "timer": self.timer, "counts": self.counts}
+        return json.dumps(known | rest)
 
     @classmethod
     def decode(cls, text: str) -> Header:
@@ -88,7 +92,7 @@ class Header(NamedTuple):
             raise StateMismatch(f"the state has format {known['format']}; this version reads {FORMAT}: use a newer one")
         layout = Layout(known["buckets"], known["partitions"])
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(known["schema"])))
-        return cls(known["fold"], known["version"], layout, schema, known["next"], known["timer"])
+        return cls(known["fold"], known["version"], layout, schema, known["next"], known["timer"], known["counts"])
 
 
 def step_bucket(fold: Fold, store: Store, layout: Layout, rows: pa.Table, clock: Clock) -> pa.Table:
@@ -100,21 +104,22 @@ def step_bucket(fold: Fold, store: Store, layout: Layout, rows: pa.Table, clock:
     )
     held, before = _read(fold, store, header, directory[needed])
     mask = concerned(held, hashes, clock.watermark)
-    state, output = fold.step(held.filter(pa.array(mask)), rows, clock)
-    rest = held.filter(pa.array(~mask))
-    after = by_hash(pa.concat_tables([rest, state.select(fold.state_schema.names).cast(fold.state_schema)]))
+    step = fold.step(held.filter(pa.array(mask)), rows, clock)
+    state = step.state.select(fold.state_schema.names).cast(fold.state_schema)
+    after = by_hash(pa.concat_tables([held.filter(pa.array(~mask)), state]))
     directory, number = _write(store, header.next, directory, needed, before, after)
-    timer = _next_due(directory)
+    timer = _next_due(directory, fold, clock)
     if timer != header.timer:
         store.set_timer(header.timer, timer)
-    header = Header(fold.name, fold.version, layout, fold.state_schema, number, timer)
+    counts = {name: header.counts.get(name, 0) + step.counts.get(name, 0) for name in {*header.counts, *step.counts}}
+    header = Header(fold.name, fold.version, layout, fold.state_schema, number, timer, counts)
     store.set_header(header.encode(), directory.tobytes())
-    return output
+    return step.output
 
 
 def _open(fold: Fold, store: Store, layout: Layout) -> tuple[Header, Directory]:
     if (found := store.header()) is None:
-        return Header(fold.name, fold.version, layout, fold.state_schema, 0, None), np.zeros(0, ENTRY)
+        return Header(fold.name, fold.version, layout, fold.state_schema, 0, None, {}), np.zeros(0, ENTRY)
     header = Header.decode(found[0])
     check(header, fold, layout)
     return header, np.frombuffer(found[1], ENTRY)
@@ -195,6 +200,7 @@ def _ranges(directory: Directory, needed: np.ndarray) -> tuple[list[int], list[i
     return chosen["first"].tolist(), chosen["number"].tolist(), ends[needed].tolist()
 
 
-def _next_due(directory: Directory) -> int | None:
+def _next_due(directory: Directory, fold: Fold, clock: Clock) -> int | None:
     due = int(directory["due"].min()) if len(directory) else NEVER
+    assert clock.watermark is None or due > clock.watermark, f"{fold.name!r} left a row due at {due}, and it is {clock}"
     return None if due == NEVER else due

@@ -64,7 +64,7 @@ def concerned(held: pa.Table, hashes: Hashes, watermark: int | None) -> npt.NDAr
     wanted = hashes
     if watermark is not None:
         wanted = np.concatenate([hashes, found[dues(held) <= watermark]])
-    return np.asarray(pc.is_in(pa.array(found), value_set=pa.array(np.unique(wanted))))
+    return np.asarray(pc.is_in(pa.array(found), value_set=pa.array(wanted)))
 
 
 def dues(rows: pa.Table) -> npt.NDArray[np.int64]:
