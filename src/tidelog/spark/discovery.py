@@ -118,6 +118,13 @@ class Discovery:
                 self._looked_at = None  # a topic was deleted since it was looked up
         return self.offsets(self.partitions(), LATEST)
 
+    def has_open_transactions(self, latest: Offsets) -> bool:
+        """Whether there are records beyond the ends that `read_committed` shows."""
+        if not self.options.reach.read_committed:
+            return False
+        found = list_offsets(self.cluster, dict.fromkeys(latest, LATEST), isolation=READ_UNCOMMITTED)
+        return any(one.offset > latest[at] for at, one in found.items())
+
     def resolve(self, boundary: Boundary) -> Offsets:
         """The offsets that an option means."""
         partitions = self.partitions()

@@ -18,7 +18,8 @@ migration. Spark hands option names over in lower case or as written; here case 
     kafka.security.protocol, .sasl.*, .ssl.*         how to reach the brokers, without secrets (`reach.py`)
 
 Ours: `securityFile` and `securityVariable` (where the secrets are), `alignment`, `alignBy` and `idleAfter` (partitions
-catch up together, `admission.py`); `maxOffsetsPerTrigger` has a default, and `unlimited` takes it away.
+catch up together, `admission.py`), `ticks` (rows that let time go on while an input is silent, `ticks.py`);
+`maxOffsetsPerTrigger` has a default, and `unlimited` takes it away.
 
 What Kafka's consumer would take but means nothing here is passed over; a name that nobody knows is refused.
 """
@@ -69,6 +70,7 @@ KNOWN = (
     "alignment",
     "alignBy",
     "idleAfter",
+    "ticks",
 )
 OF_SPARK = ("path", "checkpointlocation", "queryname")  # what Spark itself may put among the options
 ENDINGS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
@@ -115,6 +117,7 @@ class SourceOptions:
     alignment_ms: int | None
     align_by: str
     idle_after_ms: int
+    ticks: bool
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -147,6 +150,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         alignment_ms=None if alignment is None else _time(options, "alignment", 0),
         align_by=options.get("alignby", RECORD_TIME),
         idle_after_ms=_time(options, "idleAfter", IDLE_AFTER_MS),
+        ticks=_flag(options, "ticks", False),
     )
 
 

@@ -23,6 +23,7 @@ from tidelog.spark.discovery import Discovery
 from tidelog.spark.offsets import Offsets
 from tidelog.spark.options import SourceOptions
 from tidelog.spark.reading import warn_of_loss
+from tidelog.spark.ticks import Idleness, Tick
 
 LOOKS_AT_LATEST = 3  # a broker that has just become leader may say an old end
 LOOK_AGAIN_S = 0.2
@@ -33,6 +34,7 @@ class Planner:
         self.options = options
         self.discovery = Discovery(options)
         self.alignment = None if options.alignment_ms is None else Alignment(options, self.discovery)
+        self.idleness = Idleness(options.idle_after_ms) if options.ticks else None
         self.latest: Offsets = {}
         self._initial: Offsets | None = None
         self._bound: bool = False
@@ -69,6 +71,21 @@ class Planner:
         if self.alignment is not None:
             ends = self.alignment.align(begin, latest, ends, bound=self._bound, now=now)
         return ends
+
+    def tick(self, start: Offsets, *, now: float) -> Tick | None:
+        """Where the last look has found nothing after `start`: a tick, if it is time for one."""
+        if self.idleness is None or self._bound:
+            return None
+        if start != self.latest:
+            self.idleness.stir()
+            return None
+        found = self.idleness.tick(now=now, clock_ms=int(time.time() * 1000))
+        if found is not None and self.discovery.has_open_transactions(self.latest):
+            self.idleness.stir()
+            return None
+        if found is not None:
+            self.idleness.ticked(now)
+        return found
 
     def _look(self, start: Offsets) -> Offsets:
         if self._target is not None:

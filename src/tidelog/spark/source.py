@@ -39,6 +39,7 @@ from tidelog.spark.planning import Planner
 from tidelog.spark.ranges import OffsetRange, cut
 from tidelog.spark.reading import Reading, read_range
 from tidelog.spark.registration import FORMAT
+from tidelog.spark.ticks import Tick, tick_of, tick_rows, with_tick
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -147,18 +148,23 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.planner.bind()
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        begin = from_json(start)
+        begin, now = from_json(start), time.monotonic()
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        end = self.planner.end(begin, most, everything=isinstance(limit, ReadAllAvailable), now=time.monotonic())
+        end = self.planner.end(begin, most, everything=isinstance(limit, ReadAllAvailable), now=now)
+        tick = self.planner.tick(begin, now=now)
+        if end != begin:
+            return to_json(end)
         # Spark compares text: where nothing is new, it gets back what it gave.
-        return dict(start) if end == begin else to_json(end)
+        return dict(start) if tick is None else with_tick(to_json(end), tick)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return to_json(self.planner.latest) or None
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
         begin, until = from_json(start), from_json(end)
-        return planned(self.planner.begin(begin, until), until, self.options)
+        tick = tick_of(end)
+        ticks = [] if tick is None or tick == tick_of(start) else [InputPartition(tick)]
+        return planned(self.planner.begin(begin, until), until, self.options) + ticks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self.reading, partition)
@@ -182,5 +188,7 @@ def planned(start: Mapping[Any, int], end: Mapping[Any, int], options: SourceOpt
 
 def read_partition(reading: Reading, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """Spark plans one partition of None where a batch read has none."""
-    wanted: OffsetRange | None = partition.value
+    wanted: OffsetRange | Tick | None = partition.value
+    if isinstance(wanted, Tick):
+        return iter([tick_rows(wanted, reading.columns)])
     return iter(()) if wanted is None else read_range(reading, wanted)
