@@ -1,0 +1,142 @@
+"""A stream with a table as it was at the time of each row of the stream: the fold of `enrich`.
+
+Rules:
+- A row of the table is a *version* of its key, from its time on until that of the next. One that is marked as gone is a
+  version too: from then on the key has no row. Of versions with the same time the one that came last counts.
+- A row of the stream waits until the watermark has reached its time. Then it meets the newest version at or before it,
+  or none; that is put out and never revised. A key's rows come out by time, those of the same time as they came.
+- A row of the stream at or below the watermark is late: the versions of its time may be gone. It is dropped, or put out
+  as late (`divert`), and meets nothing. A version that is late is taken: it counts for all that waits or is to come.
+- Versions that are kept: all that are newer than the watermark, and of each key the newest at or before it. If that one
+  is a deletion, it is forgotten once the watermark is `deletes_kept` beyond it: a version from before it that comes
+  later than that would be taken for the newest.
+- A row of the stream without a time or without a key meets nothing, and is put out at once. A version without is none.
+- In a batch nothing is late, and all is due.
+- Counted: rows of the stream that came (`in`), were put out (`joined`), and were too late (`dropped`, `diverted`). What
+  came and is none of these is waiting.
+
+    state   _side 0   a row that waits: its key, time (microseconds) and left columns; due at its time
+            _side 1   a version: its key, time, _gone and right columns; never due by itself
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelog.pipelines.operators.joins.matching import (
+    NO_KEY,
+    NO_ROW,
+    Mask,
+    Numbers,
+    in_order,
+    key_codes,
+    needed_versions,
+    newest,
+    taken,
+)
+from tidelog.pipelines.operators.joins.sides import GONE, LEFT, ORDER, Columns
+from tidelog.pipelines.operators.state.fold import DUE, END_OF_TIME, HASH, SIDE, Clock, Step
+
+TIME = "_time"  # timestamp in rows, microseconds in state: event time of a row, start of a version
+LATE = "_late"  # boolean, in the output: a row that came too late to be joined
+MATCHED = "_matched"  # boolean, in the output: a version was found
+NO_TIME = -(2**63)
+MICROSECONDS = 1000  # of a millisecond
+
+ENRICHED = pa.schema([(LATE, pa.bool_()), (MATCHED, pa.bool_())])  # and then the columns of both sides
+
+
+@dataclass(frozen=True, slots=True)
+class AsOf:
+    columns: Columns
+    deletes_kept: int  # ms
+    divert: bool = False
+    name: str = "enrich as of event time"
+    version: int = 1
+
+    @property
+    def state_schema(self) -> pa.Schema:
+        head = pa.schema([(HASH, pa.int64()), (SIDE, pa.int8()), (TIME, pa.int64()), (GONE, pa.bool_())])
+        return pa.schema([*head, *self.columns.all, pa.field(DUE, pa.int64())])
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        return pa.schema([*ENRICHED, *self.columns.all])
+
+    def step(self, state: pa.Table, rows: pa.Table, clock: Clock) -> Step:
+        held = self.state_schema.names[:-1]
+        all_rows = pa.concat_tables(
+            [state.select(held), _with_microseconds(in_order(rows, ORDER)).select(held)]
+        ).combine_chunks()
+        is_left = all_rows[SIDE].to_numpy() == LEFT
+        times = pc.fill_null(all_rows[TIME], NO_TIME).to_numpy()
+        (codes,) = key_codes([all_rows], self.columns.keys.names)
+        reached = reached_by(clock)
+        placeless = (times == NO_TIME) | (codes == NO_KEY)
+        late = is_left & ~placeless & _is_late(times, len(state), clock.late)
+        due = is_left & ~late & (placeless | (times <= reached))
+        versions = np.flatnonzero(~is_left & ~placeless)
+        too_late = np.flatnonzero(late & self.divert)
+        output = self._joined(all_rows, codes, times, np.flatnonzero(due), versions, too_late)
+        kept = versions[needed_versions(codes[versions], times[versions], reached)]
+        kept = kept[~self._forgotten(all_rows, times, kept, reached)]
+        waiting = np.flatnonzero(is_left & ~late & ~due)
+        counts = {"in": int(np.count_nonzero(is_left[len(state) :])), "joined": int(np.count_nonzero(due))}
+        counts["diverted" if self.divert else "dropped"] = int(np.count_nonzero(late))
+        return Step(_state(all_rows, times, waiting, kept), output, counts)
+
+    def _joined(
+        self, rows: pa.Table, codes: Numbers, times: Numbers, due: Numbers, versions: Numbers, too_late: Numbers
+    ) -> pa.Table:
+        due = due[np.argsort(times[due], kind="stable")]
+        found = newest(codes[versions], times[versions], codes[due], times[due])
+        found = np.where(found == NO_ROW, NO_ROW, versions[found] if len(versions) else NO_ROW)
+        gone = np.asarray(pc.fill_null(rows[GONE], False))
+        found[(found != NO_ROW) & gone[found]] = NO_ROW
+        lefts = np.concatenate([due, too_late])
+        rights = np.concatenate([found, np.full(len(too_late), NO_ROW)])
+        head = [pa.array(np.arange(len(lefts)) >= len(due)), pa.array(rights != NO_ROW)]
+        own = rows.select([*self.columns.keys.names, *self.columns.left.names]).take(pa.array(lefts))
+        other = taken(rows.select(self.columns.right.names), rights)
+        return pa.table([*head, *own.columns, *other.columns], schema=self.output_schema)
+
+    def _forgotten(self, rows: pa.Table, times: Numbers, kept: Numbers, reached: int) -> Mask:
+        """Deletions before which nothing is kept, and that nothing late can be below any more.
+
+        `needed_versions` keeps at most one version a key at or before what was reached: the first one of it.
+        """
+        gone = np.asarray(pc.fill_null(rows[GONE], False))[kept]
+        forgotten: Mask = gone & (times[kept] <= reached - self.deletes_kept * MICROSECONDS)
+        return forgotten
+
+    def upgrade(self, state: pa.Table, version: int) -> pa.Table:
+        return state
+
+
+def reached_by(clock: Clock) -> int:
+    """Up to which microsecond event time has come."""
+    return NO_TIME if clock.watermark is None else min(clock.watermark, END_OF_TIME // MICROSECONDS) * MICROSECONDS
+
+
+def _with_microseconds(rows: pa.Table) -> pa.Table:
+    place = rows.column_names.index(TIME)
+    return rows.set_column(place, TIME, pc.cast(rows[TIME], pa.int64()))
+
+
+def _is_late(times: Numbers, held: int, watermark: int | None) -> Mask:
+    """Only what has just come can be late."""
+    late = np.zeros(len(times), bool)
+    if watermark is not None:
+        late[held:] = times[held:] <= watermark * MICROSECONDS
+    return late
+
+
+def _state(rows: pa.Table, times: Numbers, waiting: Numbers, versions: Numbers) -> pa.Table:
+    places = np.concatenate([waiting, versions])
+    due = np.where(np.arange(len(places)) < len(waiting), -(-times[places] // MICROSECONDS), 0)
+    never = pa.array(due, pa.int64(), mask=np.arange(len(places)) >= len(waiting))
+    return rows.take(pa.array(places)).append_column(DUE, never)

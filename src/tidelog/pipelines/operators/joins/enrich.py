@@ -1,0 +1,180 @@
+"""`enrich`: rows of a stream with what a table says of their key, as of the time of each row.
+
+It takes plain rows, and gives plain rows that are never revised. The table's rows are upserts by key, with an event
+time from which on each counts: rows of a topic, captured changes, or a changelog. In a changelog the event time of a
+row is when it changed: that of a `-D` is when the row went.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.errors import UsageError
+from tidelog.pipelines.operators.changelog import BEFORE, DELETE, OP, SEQ
+from tidelog.pipelines.operators.durations import Duration, milliseconds
+from tidelog.pipelines.operators.joins.as_of import LATE, MATCHED, TIME, AsOf
+from tidelog.pipelines.operators.joins.compaction import check_table
+from tidelog.pipelines.operators.joins.latest import Latest
+from tidelog.pipelines.operators.joins.sides import GONE, ORDER, Sides, as_one, columns_of, sides_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+AT_EVENT_TIME, LATEST = AS_OF = ("event time", "latest")
+KINDS = ("left", "inner")
+LATE_ROWS = ("drop", "divert")
+
+On = str | Sequence[str] | Mapping[str, str]
+
+
+class Ask(NamedTuple):
+    """How a table is to be joined, checked; durations and times in ms."""
+
+    as_of: str
+    how: str
+    where: str | None
+    deleted: str | None
+    order: str | None
+    late: str
+    deletes_kept: int
+    load_until: int | None
+
+
+def enrich(
+    table: DataFrame,
+    on: On,
+    *,
+    as_of: str = AT_EVENT_TIME,
+    how: str = "left",
+    where: str | None = None,
+    deleted: str | None = None,
+    order: str | None = None,
+    late: str = "drop",
+    deletes_kept: Duration = "1 day",
+    load_until: datetime | None = None,
+    horizon: Duration | None = None,
+    topic: str | None = None,
+    bootstrap: str | None = None,
+) -> Callable[[DataFrame], DataFrame]:
+    """Each row with the newest version of its key in `table` at or before the row's event time.
+
+    `on`: the columns that both have, or `{"left": "right"}`. `how`: a row without a match has nulls ("left") or is left
+    out ("inner"). `where`: a condition on both, asked after the version is picked; no older version is fallen back on.
+    `deleted`: what is true for a row of the table that ends its key. `order`: the column that says which of two
+    versions with the same time is the later one; it is not part of the table. `late`: rows behind the watermark are
+    dropped, or put out with `_late` true ("divert"). `deletes_kept`: how long a deletion is remembered, lest a version
+    from before it comes later.
+
+    `as_of="latest"` waits for nothing and joins with what the table is when a row comes: with another order of arrival,
+    as in a replay, the answer is another one. `load_until` holds rows back until the watermark has reached that time.
+
+    `horizon`: how far back rows may ask: by default the lateness of the two. The table's topics have to keep versions
+    for as long; they are found in its plan, or named by `topic` and `bootstrap`.
+    """
+    ask = Ask(
+        _one_of(as_of, AS_OF, "as_of"),
+        _one_of(how, KINDS, "how"),
+        where,
+        deleted,
+        order,
+        _one_of(late, LATE_ROWS, "late"),
+        milliseconds(deletes_kept, what="deletes_kept"),
+        None if load_until is None else int(load_until.timestamp() * 1000),
+    )
+    far = None if horizon is None else milliseconds(horizon, what="horizon")
+
+    def enriched(frame: DataFrame) -> DataFrame:
+        _check_inputs(frame, table)
+        if as_of == AT_EVENT_TIME:
+            check_table(table, _lateness(frame, table) if far is None else far, topic, bootstrap)
+        return _joined(frame, table, _pairs(on), ask)
+
+    return enriched
+
+
+def _joined(frame: DataFrame, table: DataFrame, pairs: list[tuple[str, str]], ask: Ask) -> DataFrame:
+    from tidelog.pipelines.operators.state.operator import run_fold
+
+    changes = table.where(f"{OP} != '{BEFORE}'") if OP in table.columns else table
+    rows = changes.drop(ask.order) if ask.order else changes
+    sides = sides_of(frame, rows, pairs)
+    more = {GONE: _gone(table, ask), ORDER: _order(table, ask)}
+    if ask.as_of == AT_EVENT_TIME:
+        more[TIME] = _times(frame, table)
+    elif ask.load_until is not None:
+        _times(frame, table)
+    both = as_one(sides, frame, changes, more)
+    columns = columns_of(sides, frame, rows)
+    if ask.as_of == AT_EVENT_TIME:
+        return _chosen(run_fold(both, sides.keys, AsOf(columns, ask.deletes_kept, ask.late == "divert")), sides, ask)
+    return _chosen(run_fold(both, sides.keys, Latest(columns, ask.load_until)), sides, ask)
+
+
+def _chosen(output: DataFrame, sides: Sides, ask: Ask) -> DataFrame:
+    """The columns by the names that users know, and what the condition says of what was found."""
+    from pyspark.sql import functions as F
+
+    named = output.select(LATE, MATCHED, *(F.col(f"`{at}`").alias(name) for name, at in sides.columns.items()))
+    fits = F.col(MATCHED) & (F.coalesce(F.expr(ask.where), F.lit(False)) if ask.where else F.lit(True))
+    if ask.how == "inner":
+        named = named.where(fits | F.col(LATE))
+    elif ask.where:
+        named = named.select(
+            *(F.when(fits, F.col(f"`{n}`")).alias(n) if n in sides.right else F.col(f"`{n}`") for n in named.columns)
+        )
+    return named.drop(MATCHED) if ask.late == "divert" else named.drop(MATCHED, LATE)
+
+
+def _gone(table: DataFrame, ask: Ask) -> tuple[Column, Column]:
+    from pyspark.sql import functions as F
+
+    ended = F.expr(ask.deleted) if ask.deleted else F.col(OP) == DELETE if OP in table.columns else F.lit(False)
+    return F.lit(False), F.coalesce(ended, F.lit(False))
+
+
+def _order(table: DataFrame, ask: Ask) -> tuple[Column, Column]:
+    from pyspark.sql import functions as F
+
+    nothing = F.lit(None).cast("bigint")
+    name = ask.order or (SEQ if SEQ in table.columns else None)
+    return nothing, F.col(name).cast("bigint") if name else nothing
+
+
+def _times(frame: DataFrame, table: DataFrame) -> tuple[Column, Column]:
+    from pyspark.sql import functions as F
+
+    from tidelog.pipelines.operators.time import event_time_column
+
+    return F.col(event_time_column(frame)), F.col(event_time_column(table))
+
+
+def _lateness(frame: DataFrame, table: DataFrame) -> int:
+    from tidelog.pipelines.operators.time import EVENT_TIME, WATERMARK, event_time_column
+
+    found = [one.schema[event_time_column(one)].metadata for one in (frame, table)]
+    return max(int(metadata.get(WATERMARK, metadata.get(EVENT_TIME, 0))) for metadata in found)
+
+
+def _check_inputs(frame: DataFrame, table: DataFrame) -> None:
+    if OP in frame.columns:
+        raise UsageError("enrich takes plain rows on the left, and this is a changelog; use join_tables for two tables")
+    if frame.isStreaming != table.isStreaming:
+        one, other = ("stream", "batch") if frame.isStreaming else ("batch", "stream")
+        raise UsageError(
+            f"the left is a {one} and the table a {other}; read both by readStream, or join with a table that does not "
+            "change by Spark's own df.join(...)"
+        )
+
+
+def _pairs(on: On) -> list[tuple[str, str]]:
+    if isinstance(on, Mapping):
+        return list(on.items())
+    return [(name, name) for name in ([on] if isinstance(on, str) else on)]
+
+
+def _one_of(value: str, choices: Sequence[str], what: str) -> str:
+    if value not in choices:
+        raise UsageError(f"{what} is {value!r}; it is one of {', '.join(map(repr, choices))}")
+    return value

@@ -1,0 +1,109 @@
+"""Two DataFrames as one, as a fold over two inputs takes them, and the names of columns on the way.
+
+    keys    k_<name>   the columns that both are joined by, named as on the left
+    left    l_<name>   the left's own columns; null in rows of the right
+    right   r_<name>   the right's own columns; null in rows of the left
+
+`SIDE` says which input a row is of. Names that both have are refused, but for those that they are joined by: which of
+the two would be meant by it later, nobody could see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+from tidelog.errors import UsageError
+from tidelog.pipelines.operators.changelog import OP, SEQ
+from tidelog.pipelines.operators.state.fold import SIDE
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+LEFT, RIGHT = 0, 1
+GONE = "_gone"  # boolean: a row of a table that ends its key
+ORDER = "_order"  # bigint or null: which of two rows is the later one, where the order of arrival does not say it
+
+
+class Columns(NamedTuple):
+    """The columns of a fold over two inputs, by the names that they have within it."""
+
+    keys: pa.Schema
+    left: pa.Schema
+    right: pa.Schema
+
+    @property
+    def all(self) -> list[pa.Field]:
+        return [*self.keys, *self.left, *self.right]
+
+
+class Sides(NamedTuple):
+    """What joins what: `pairs` are the names of the key columns, left and right."""
+
+    pairs: tuple[tuple[str, str], ...]
+    left: tuple[str, ...]
+    right: tuple[str, ...]
+
+    @property
+    def keys(self) -> list[str]:
+        return [f"k_{name}" for name, _ in self.pairs]
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The names after the join, with those within the fold, in order."""
+        shared = {name: f"k_{name}" for name, other in self.pairs if name == other}
+        return shared | {name: f"l_{name}" for name in self.left} | {name: f"r_{name}" for name in self.right}
+
+
+def sides_of(left: DataFrame, right: DataFrame, pairs: Sequence[tuple[str, str]]) -> Sides:
+    """Refuses a key column that is not there, and names that both sides have."""
+    for frame, names in ((left, [name for name, _ in pairs]), (right, [name for _, name in pairs])):
+        if missing := [name for name in names if name not in frame.columns]:
+            raise UsageError(f"there is no column {missing[0]!r} to join by; columns are {', '.join(frame.columns)}")
+    shared = {name for name, other in pairs if name == other}
+    left_rest = tuple(name for name in left.columns if name not in shared | {OP, SEQ})
+    right_rest = tuple(name for name in right.columns if name not in shared | {OP, SEQ})
+    if clash := sorted(set(left_rest) & set(right_rest)):
+        raise UsageError(
+            f"both sides have a column {clash[0]!r}; rename one of them first: withColumnRenamed({clash[0]!r}, ...)"
+        )
+    return Sides(tuple(pairs), left_rest, right_rest)
+
+
+def columns_of(sides: Sides, left: DataFrame, right: DataFrame) -> Columns:
+    keys = pa.schema([_field(left, name).with_name(f"k_{name}") for name, _ in sides.pairs])
+    lefts = pa.schema([_field(left, name).with_name(f"l_{name}") for name in sides.left])
+    rights = pa.schema([_field(right, name).with_name(f"r_{name}") for name in sides.right])
+    return Columns(keys, lefts, rights)
+
+
+def _field(frame: DataFrame, name: str) -> pa.Field:
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    return pa.field(name, to_arrow_type(frame.schema[name].dataType))
+
+
+def as_one(sides: Sides, left: DataFrame, right: DataFrame, more: Mapping[str, tuple[Column, Column]]) -> DataFrame:
+    """Both inputs as one DataFrame; `more` are further columns, with what each is on the left and on the right."""
+    from pyspark.sql import functions as F
+
+    def column(of: DataFrame, name: str) -> Column:
+        return F.col(f"`{name}`").cast(of.schema[name].dataType)
+
+    def nothing(of: DataFrame, name: str) -> Column:
+        return F.lit(None).cast(of.schema[name].dataType)
+
+    def side(number: int) -> Iterable[Column]:
+        yield F.lit(number).cast("tinyint").alias(SIDE)
+        yield from (both[number].alias(name) for name, both in more.items())
+        yield from (
+            column((left, right)[number], pair[number]).cast(left.schema[pair[0]].dataType).alias(f"k_{pair[0]}")
+            for pair in sides.pairs
+        )
+        of_left, of_right = (column, nothing) if number == LEFT else (nothing, column)
+        yield from (of_left(left, name).alias(f"l_{name}") for name in sides.left)
+        yield from (of_right(right, name).alias(f"r_{name}") for name in sides.right)
+
+    return left.select(*side(LEFT)).unionByName(right.select(*side(RIGHT)))

@@ -1,0 +1,129 @@
+"""Upserts by key into a changelog, and a changelog into upserts by key: the folds of `as_changelog` and `as_upserts`.
+
+Rules:
+- `Upserts` keeps the row that each key has now. A key's last row of a step is what it is afterwards; a row that is
+  equal to the one that was there changes nothing.
+- Where rows have an ORDER, it says which is the last of a step, and a row that is below the one that is kept is
+  ignored. That of a deleted row is not remembered: rows of a key have to come in order, as those of one partition do.
+- `Netting` keeps nothing: a micro-batch's changes of a key are together, and become one row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelog.pipelines.operators.changelog import (
+    AFTER,
+    BEFORE,
+    DELETE,
+    DELETED,
+    HEAD,
+    INSERT,
+    OP,
+    SEQ,
+    of_changes,
+    upserts_of,
+)
+from tidelog.pipelines.operators.joins.matching import NO_KEY, NO_ROW, Mask, Numbers, key_codes
+from tidelog.pipelines.operators.joins.sides import GONE, ORDER
+from tidelog.pipelines.operators.state.fold import DUE, HASH, Clock, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Upserts:
+    columns: pa.Schema  # of the table
+    by: tuple[str, ...]
+    name: str = "as_changelog"
+    version: int = 1
+
+    @property
+    def state_schema(self) -> pa.Schema:
+        ends = [pa.field(ORDER, pa.int64()), pa.field(DUE, pa.int64())]
+        return pa.schema([pa.field(HASH, pa.int64()), *self.columns, *ends])
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        return pa.schema([*HEAD, *self.columns])
+
+    def step(self, state: pa.Table, rows: pa.Table, clock: Clock) -> Step:
+        held = [*self.state_schema.names[:-1]]
+        all_rows = pa.concat_tables([state.select(held), rows.select(held)]).combine_chunks()
+        (codes,) = key_codes([all_rows], self.by)
+        gone = np.concatenate([np.zeros(len(state), bool), np.asarray(rows[GONE])])
+        old, new = _before_and_after(codes, len(state), _last(codes, all_rows[ORDER]))
+        new[(new != NO_ROW) & gone[new]] = NO_ROW
+        kept = all_rows.take(pa.array(new[new != NO_ROW]))
+        kept = kept.append_column(DUE, pa.nulls(len(kept), pa.int64()))
+        return Step(kept, self._changes(all_rows.select(self.columns.names), old, new))
+
+    def _changes(self, rows: pa.Table, old: Numbers, new: Numbers) -> pa.Table:
+        is_there, stays = old != NO_ROW, new != NO_ROW
+        changed = is_there | stays
+        both = np.flatnonzero(is_there & stays)
+        changed[both] = (old[both] != new[both]) & ~_equal(rows, old[both], new[both])
+        gone, come = changed & is_there, changed & stays
+        return of_changes(
+            rows.take(pa.array(old[gone])),
+            rows.take(pa.array(new[come])),
+            np.where(stays[gone], BEFORE, DELETE).tolist(),
+            np.where(is_there[come], AFTER, INSERT).tolist(),
+        )
+
+    def upgrade(self, state: pa.Table, version: int) -> pa.Table:
+        return state
+
+
+def _last(codes: Numbers, order: pa.ChunkedArray) -> Numbers:
+    """For each code the place of its last row: the largest in `order`, where there is one, and the last of those."""
+    places = np.flatnonzero(codes != NO_KEY)
+    if order.null_count < len(order):
+        numbers = pc.fill_null(order, -(2**63)).to_numpy()
+        places = places[np.lexsort((numbers[places], codes[places]))]
+    last = np.full(int(codes.max(initial=NO_KEY)) + 1, NO_ROW, np.int64)
+    last[codes[places]] = places
+    return last
+
+
+def _before_and_after(codes: Numbers, held: int, last: Numbers) -> tuple[Numbers, Numbers]:
+    old = np.full(len(last), NO_ROW, np.int64)
+    old[codes[:held]] = np.arange(held)
+    return old, last.copy()
+
+
+def _equal(rows: pa.Table, left: Numbers, right: Numbers) -> Mask:
+    equal = np.ones(len(left), bool)
+    for column in rows.columns:
+        one, other = column.take(pa.array(left)), column.take(pa.array(right))
+        if pa.types.is_nested(column.type):
+            equal &= np.array([a == b for a, b in zip(one.to_pylist(), other.to_pylist(), strict=True)], bool)
+        else:
+            same = pc.fill_null(pc.equal(one, other), False)
+            equal &= np.asarray(pc.or_(same, pc.and_(pc.is_null(one), pc.is_null(other))))
+    return equal
+
+
+@dataclass(frozen=True, slots=True)
+class Netting:
+    columns: pa.Schema  # of the changelog
+    by: tuple[str, ...]
+    name: str = "as_upserts"
+    version: int = 1
+
+    @property
+    def state_schema(self) -> pa.Schema:
+        return pa.schema([(HASH, pa.int64()), (DUE, pa.int64())])
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        rows = [field for field in self.columns if field.name not in (OP, SEQ)]
+        return pa.schema([*rows, pa.field(DELETED, pa.bool_())])
+
+    def step(self, state: pa.Table, rows: pa.Table, clock: Clock) -> Step:
+        return Step(state, upserts_of(rows.select(self.columns.names), self.by).cast(self.output_schema))
+
+    def upgrade(self, state: pa.Table, version: int) -> pa.Table:
+        return state
