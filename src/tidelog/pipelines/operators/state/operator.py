@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tidelog.pipelines.operators.state.bucket import Layout
 from tidelog.pipelines.operators.state.buckets import BUCKETS_A_PARTITION, bucket_ids
 from tidelog.pipelines.operators.state.fold import END_OF_TIME, HASH, Clock, Fold
-from tidelog.pipelines.operators.state.packing import PACKED, pack
+from tidelog.pipelines.operators.state.packing import PACKED, nullable, pack
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +55,7 @@ def has_watermark(frame: DataFrame) -> bool:
 
 def _whole(fold: Fold) -> Callable[[pa.Table], pa.Table]:
     def whole(rows: pa.Table) -> pa.Table:
-        return fold.step(fold.state_schema.empty_table(), rows, Clock(END_OF_TIME, END_OF_TIME)).output
+        return fold.step(fold.state_schema.empty_table(), nullable(rows), Clock(END_OF_TIME, END_OF_TIME)).output
 
     return whole
 

@@ -74,4 +74,9 @@ def _stream(rows: pa.Table) -> bytes:
 def unpack(packed: Iterable[tuple[int, int, bytes]], schema: pa.Schema) -> pa.Table:
     """The rows of one bucket from its packed rows (task, part, rows), in order."""
     streams = [pa.ipc.open_stream(rows).read_all() for _, _, rows in sorted(packed, key=lambda row: row[:2])]
-    return pa.concat_tables(streams) if streams else schema.empty_table()
+    return nullable(pa.concat_tables(streams) if streams else schema.empty_table())
+
+
+def nullable(rows: pa.Table) -> pa.Table:
+    """The same rows, of which no column says that it is never null: whether one does so is Spark's optimizer's affair."""
+    return pa.table(rows.columns, schema=pa.schema([field.with_nullable(True) for field in rows.schema]))

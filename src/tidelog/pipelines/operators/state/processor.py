@@ -41,7 +41,7 @@ class FoldProcessor(StatefulProcessor):
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
         self.store.expired = expiredTimerInfo.getExpiryTimeInMs()
-        yield from self._step(self.input_schema.empty_table(), timerValues)
+        yield from self._step(unpack([], self.input_schema), timerValues)
 
     def close(self) -> None:
         pass
@@ -97,4 +97,4 @@ def to_pandas(table: pa.Table) -> pd.DataFrame:
     """Arrow's own memory under pandas' clothes: Spark takes no other, and turns it back into Arrow at once."""
     import pandas as pd
 
-    return table.to_pandas(types_mapper=pd.ArrowDtype)
+    return table.combine_chunks().to_pandas(types_mapper=pd.ArrowDtype)
