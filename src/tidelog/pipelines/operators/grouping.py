@@ -82,6 +82,26 @@ def pairs(codes: Integers, times: Integers) -> Keys:
     return encode(pa.array(codes * len(ranks.first) + ranks.codes))
 
 
+class Moments(NamedTuple):
+    """Times, and whose they are."""
+
+    codes: Integers
+    times: Integers
+
+
+def in_order(*moments: Moments) -> list[Integers]:
+    """Each moment as one number: the numbers have the order of keys, and within a key that of times."""
+    codes, times = (np.concatenate(side) for side in zip(*moments, strict=True))
+    low = int(times.min(initial=0))
+    span = int(times.max(initial=0)) - low + 1
+    if span * (int(codes.max(initial=0)) + 1) < 2**62:
+        placed = codes * span + (times - low)
+    else:
+        distinct, ranks = np.unique(times, return_inverse=True)
+        placed = codes * len(distinct) + ranks
+    return np.split(placed, np.cumsum([len(each.times) for each in moments])[:-1])
+
+
 def expand(starts: Integers, counts: Integers) -> tuple[Integers, Integers]:
     """Ranges written out: for each element the number of its range, and its value (start, start + 1, ...)."""
     owners = np.repeat(np.arange(len(starts), dtype=np.int64), counts)
