@@ -24,6 +24,7 @@ COMMANDS = {
     "users": "who may log in, and by which password",
     "acls": "who may do what",
     "quotas": "how much users and client ids may use",
+    "state": "what a pipeline's operators keep, from its checkpoint",
     "gateway": "serve HTTP beside a broker: health, metrics, and every other route",
     "doctor": "check this machine: ports, disk, limits, clock, codec, Java",
     "backup": "copy a broker's data folder as it is at one instant, while the broker runs",

@@ -78,5 +78,5 @@ def unpack(packed: Iterable[tuple[int, int, bytes]], schema: pa.Schema) -> pa.Ta
 
 
 def nullable(rows: pa.Table) -> pa.Table:
-    """The same rows, of which no column says that it is never null: whether one does so is Spark's optimizer's affair."""
+    """The same rows, where no column says that it is never null: whether one does is up to Spark's optimizer."""
     return pa.table(rows.columns, schema=pa.schema([field.with_nullable(True) for field in rows.schema]))

@@ -16,14 +16,12 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from tidelog.pipelines.operators.state.bucket import Layout, step_bucket
 from tidelog.pipelines.operators.state.fold import Clock, Fold
 from tidelog.pipelines.operators.state.packing import unpack
+from tidelog.pipelines.operators.state.reading import HEADER, PAGES
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
-
-HEADER = "header"  # the names of Spark's state variables, which `tidelog state` reads
-PAGES = "pages"
 
 
 class FoldProcessor(StatefulProcessor):
