@@ -69,11 +69,12 @@ def check_accounts(mechanism: Mechanism, oracle: Oracle, diverts: bool) -> None:
 
 
 def check_order(output: pa.Table) -> None:
-    """Within a key, `_seq` rises: the order in which the rows stand is not all that there is."""
+    """Within a key, `_seq` rises, from below 0 for what is taken back to 0 and above for what is put in its place."""
     if "_seq" not in output.column_names:
         return
     last: dict[Any, int] = {}
-    for key, seq in zip(output["key"].to_pylist(), output["_seq"].to_pylist(), strict=True):
+    for op, seq, key in zip(*(output[name].to_pylist() for name in ("_op", "_seq", "key")), strict=True):
         if seq is not None:
-            assert seq > last.get(key, -1)
+            assert (seq < 0) == (op in ("-U", "-D"))
+            assert seq > last.get(key, -(2**62))
             last[key] = seq

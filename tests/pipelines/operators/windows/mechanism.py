@@ -1,4 +1,4 @@
-"""A fold as its mechanism runs it, without Spark: keys in pages, and only those are stepped that have rows or are due."""
+"""A fold as its mechanism runs it, without Spark: keys in pages; those are stepped that have rows or are due."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ class SessionOracle:
         return sorted(told, key=lambda each: (order(each.key), each.start, each.end)), late
 
     def _together(self, key: str | None, rows: list[Row]) -> Iterator[tuple[list[Window], list[Row]]]:
-        """Sessions and rows of a key that go together, found by joining one thing after the other to what it touches."""
+        """Sessions and rows of a key that go together, by joining one thing after the other to what it touches."""
         clusters: list[tuple[list[Window], list[Row], int, int]] = []
         things = [([each], [], each.start, each.end - self.gap) for each in self.sessions if each.key == key]
         for thing in [*things, *(([], [row], row.at, row.at) for row in rows)]:

@@ -9,7 +9,7 @@ from pipelines.operators.windows.driving import Batch, batches, compare
 from pipelines.operators.windows.mechanism import Mechanism, Row, Told, batch, spec, told_of
 from pipelines.operators.windows.oracle import MS, Rules, SessionOracle
 from proving import proves
-from tidelog.pipelines.operators.windows.session import SessionFold
+from tidelog.pipelines.operators.windows.session_fold import SessionFold
 
 RULES = st.builds(Rules, st.booleans(), st.none() | st.integers(1, 8).map(lambda ms: ms * MS))
 FIRST, LAST = -15, 25

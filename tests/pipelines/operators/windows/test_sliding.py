@@ -9,7 +9,7 @@ from pipelines.operators.windows.driving import Batch, batches, compare
 from pipelines.operators.windows.mechanism import Mechanism, Row, Told, batch, late_of, spec, told_of
 from pipelines.operators.windows.oracle import MS, Rules, SlidingOracle
 from proving import proves
-from tidelog.pipelines.operators.windows.sliding import SlidingFold
+from tidelog.pipelines.operators.windows.sliding_fold import SlidingFold
 
 RULES = st.builds(Rules, st.booleans(), st.none() | st.integers(1, 8).map(lambda ms: ms * MS))
 FIRST, LAST = -15, 25

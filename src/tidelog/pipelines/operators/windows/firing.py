@@ -18,8 +18,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from tidelog.pipelines.operators.changelog import AFTER, BEFORE, INSERT
 from tidelog.pipelines.operators.grouping import Booleans, Integers
-from tidelog.pipelines.operators.windows.output import INSERT, REPLACE, RETRACT, Results
+from tidelog.pipelines.operators.windows.output import Results
 from tidelog.pipelines.operators.windows.panes import Panes, Within, combine
 from tidelog.pipelines.operators.windows.spec import Bounds, Columns, Spec
 
@@ -51,16 +52,16 @@ def fire(spec: Spec, panes: Panes, windows: Windows, inside: Within, bounds: Bou
     found = decide(spec, panes, windows, bounds, inside)
     before = Within(inside.windows[inside.panes < panes.old], inside.panes[inside.panes < panes.old])
 
-    def results(op: str, which: Integers, old: bool, turn: int) -> Results:
+    def results(op: str, which: Integers, old: bool) -> Results:
         columns = _values(spec, panes.before if old else panes.columns, before if old else inside, which, windows)
         key_rows = panes.key_rows[windows.codes[which]]
-        return Results(op, key_rows, windows.starts[which], windows.ends[which], columns, which * 2 + turn)
+        return Results(op, key_rows, windows.starts[which], windows.ends[which], columns, which)
 
     return [
-        results(INSERT, found.now, False, 1),
-        results(INSERT, found.as_it_was, True, 1),
-        results(RETRACT, found.again, True, 0),
-        results(REPLACE, found.again, False, 1),
+        results(INSERT, found.now, False),
+        results(INSERT, found.as_it_was, True),
+        results(BEFORE, found.again, True),
+        results(AFTER, found.again, False),
     ]
 
 

@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from tidelog.pipelines.operators.changelog import RETRACTIONS, of_changes
 from tidelog.pipelines.operators.grouping import Integers
 from tidelog.pipelines.operators.state.fold import Clock
 from tidelog.pipelines.operators.windows.spec import BEGINNING, LATE, MICROSECONDS, TIMESTAMP, Columns, Spec, finish
 
-INSERT, RETRACT, REPLACE, DELETE = "+I", "-U", "+U", "-D"
 TOO_LATE = "its window was over"
 NO_TIME = "it has no event time"
 
@@ -45,26 +45,28 @@ HALF_OPEN = Span()
 
 
 def result_rows(spec: Spec, keys: pa.Table, results: list[Results], span: Span = HALF_OPEN) -> pa.Table:
+    """In a changelog, what is taken back comes before all that is put in its place."""
+    gone, gone_ops = _ordered(spec, keys, [part for part in results if part.op in RETRACTIONS], span)
+    come, come_ops = _ordered(spec, keys, [part for part in results if part.op not in RETRACTIONS], span)
+    return of_changes(gone, come, gone_ops, come_ops) if spec.changelog else come
+
+
+def _ordered(spec: Spec, keys: pa.Table, results: list[Results], span: Span) -> tuple[pa.Table, list[str]]:
     parts = [part for part in results if len(part.starts)]
     if not parts:
-        return spec.output_schema.empty_table()
+        return spec.plain_schema.empty_table(), []
+    order = np.argsort(np.concatenate([part.order for part in parts]), kind="stable")
+    ops = np.repeat([part.op for part in parts], [len(part.starts) for part in parts])
     whole = pa.concat_tables([_part(spec, keys, part, span) for part in parts])
-    if len(parts) > 1 or spec.changelog:
-        order = np.argsort(np.concatenate([part.order for part in parts]), kind="stable")
-        whole = whole.take(pa.array(order))
-    if spec.changelog:
-        whole = whole.set_column(1, spec.output_schema.field(1), pa.array(np.arange(len(whole), dtype=np.int64)))
-    return whole
+    return whole.take(pa.array(order)), ops[order].tolist()
 
 
 def _part(spec: Spec, keys: pa.Table, part: Results, span: Span) -> pa.Table:
-    size, schema = len(part.starts), spec.output_schema
-    changes = [pa.array([part.op] * size, pa.string()), pa.nulls(size, pa.int64())] if spec.changelog else []
     times = [_timestamps(each) for each in (part.starts, part.ends + span.shown, part.ends + span.last)]
     place = pa.array(part.key_rows)
     by = [keys[name].combine_chunks().take(place) for name in spec.by]
-    late = [pa.nulls(size, spec.late_type)] if spec.diverts else []
-    return pa.Table.from_arrays([*changes, *times, *by, *finish(spec, part.columns), *late], schema=schema)
+    late = [pa.nulls(len(part.starts), spec.late_type)] if spec.diverts else []
+    return pa.Table.from_arrays([*times, *by, *finish(spec, part.columns), *late], schema=spec.plain_schema)
 
 
 class LateRows(NamedTuple):

@@ -14,14 +14,13 @@ import pyarrow as pa
 
 from tidelog.errors import UsageError
 from tidelog.pipelines.operators.aggregates import Aggregate
+from tidelog.pipelines.operators.changelog import HEAD, OP, SEQ
 from tidelog.pipelines.operators.grouping import Booleans, Groups, Integers
 from tidelog.pipelines.operators.state.fold import HASH, Clock
 
 START = "window_start"
 END = "window_end"
 TIME = "window_time"
-OP = "_op"
-SEQ = "_seq"
 LATE = "_late"
 
 MICROSECONDS = 1_000  # in a millisecond
@@ -80,12 +79,16 @@ class Spec:
 
     @property
     def output_schema(self) -> pa.Schema:
-        changes = [pa.field(OP, pa.string()), pa.field(SEQ, pa.int64())] if self.changelog else []
+        return pa.schema([*HEAD, *self.plain_schema]) if self.changelog else self.plain_schema
+
+    @property
+    def plain_schema(self) -> pa.Schema:
+        """What is put out, without what makes it a changelog."""
         window = [pa.field(name, TIMESTAMP) for name in (START, END, TIME)]
         keys = [self.rows.field(name) for name in self.by]
         results = [pa.field(name, found.output_type(self.kind(found))) for name, found in self.aggregates]
         late = [pa.field(LATE, self.late_type)] if self.diverts else []
-        return pa.schema([*changes, *window, *keys, *results, *late])
+        return pa.schema([*window, *keys, *results, *late])
 
     @property
     def late_type(self) -> pa.DataType:

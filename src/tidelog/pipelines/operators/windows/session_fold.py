@@ -21,19 +21,10 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from tidelog.pipelines.operators.changelog import AFTER, BEFORE, DELETE, INSERT
 from tidelog.pipelines.operators.grouping import Booleans, Groups, Integers, Moments, encode_keys, in_order
 from tidelog.pipelines.operators.state.fold import DUE, Clock, Step
-from tidelog.pipelines.operators.windows.output import (
-    DELETE,
-    HALF_OPEN,
-    INSERT,
-    REPLACE,
-    RETRACT,
-    LateRows,
-    Results,
-    late_rows,
-    result_rows,
-)
+from tidelog.pipelines.operators.windows.output import HALF_OPEN, LateRows, Results, late_rows, result_rows
 from tidelog.pipelines.operators.windows.panes import key_table
 from tidelog.pipelines.operators.windows.spec import (
     BEGINNING,
@@ -168,20 +159,20 @@ class SessionFold:
         again[old.turns[gone & same & old.told]] = True
         due = self._due(grown, bounds)
         return [
-            self._told(DELETE, old, gone & old.told & ~same, 0),
-            self._told(RETRACT, old, gone & old.told & same, 0),
-            self._told(INSERT, old, self._due(old, bounds) & ~gone & ~old.told, 1),
-            self._told(INSERT, grown, due & ~again[grown.turns], 1),
-            self._told(REPLACE, grown, due & again[grown.turns], 1),
+            self._told(DELETE, old, gone & old.told & ~same),
+            self._told(BEFORE, old, gone & old.told & same),
+            self._told(INSERT, old, self._due(old, bounds) & ~gone & ~old.told),
+            self._told(INSERT, grown, due & ~again[grown.turns]),
+            self._told(AFTER, grown, due & again[grown.turns]),
         ]
 
     def _due(self, sessions: Sessions, bounds: Bounds) -> Booleans:
         return np.asarray(self.spec.early | (sessions.last + self.gap <= bounds.reached))
 
-    def _told(self, op: str, sessions: Sessions, which: Booleans, turn: int) -> Results:
+    def _told(self, op: str, sessions: Sessions, which: Booleans) -> Results:
         found = sessions.take(np.flatnonzero(which))
         ends = found.last + self.gap
-        return Results(op, found.key_rows, found.first, ends, found.columns, found.turns * 2 + turn)
+        return Results(op, found.key_rows, found.first, ends, found.columns, found.turns)
 
     def _state(self, keys: pa.Table, parts: list[Sessions], bounds: Bounds) -> pa.Table:
         allowed, tables = self.spec.allowed or 0, []
