@@ -5,6 +5,7 @@
     │   ├── ConfigError            a setting that is unknown, malformed or refused
     │   ├── InvalidSchema          a text that is no schema, or one that is larger than a limit
     │   ├── LostCheckpoint         a query whose sink was written by another query
+    │   ├── PipelineFailed         a pipeline under test that raised an error
     │   ├── StateMismatch          the state of an operator that this query or this version cannot go on with
     │   └── OffsetOutOfRange       an offset that a partition does not have (`start`, `end`)
     ├── PeerError                  the other side's: bytes or answers that break the protocol
@@ -57,6 +58,10 @@ class InvalidSchema(UsageError):
 
 
 class LostCheckpoint(UsageError):
+    pass
+
+
+class PipelineFailed(UsageError):
     pass
 
 

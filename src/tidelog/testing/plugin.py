@@ -1,4 +1,4 @@
-"""The pytest plugin: a fresh broker for a test, in a tenth of a second.
+"""The pytest plugin: a fresh broker for a test, in a tenth of a second; Spark pipelines, one step at a time.
 
     def test_orders(tidelog_broker):
         tidelog_broker.create_topic("orders", partitions=3)
@@ -10,13 +10,20 @@ topics of their own. `@pytest.mark.tidelog(settings={"num.partitions": 4})` star
 settings. Every fixture returns only when produce works. The broker is a child process with a temporary folder; it
 ends with the test, however the test ends.
 
+`tidelog_pipeline` drives Spark pipelines step by step (`pipeline.py`), in the session `tidelog_spark`, which is one for
+all tests of a process. A project that has a session of its own gives it that name, in its conftest.py:
+
+    @pytest.fixture(scope="session")
+    def tidelog_spark(my_session):
+        return my_session
+
 Nothing is imported until a fixture is used, so that the plugin costs nothing in projects that have it installed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -24,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tidelog.testing.broker import TestBroker
+    from tidelog.testing.pipeline import PipelineDriver
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -51,3 +59,21 @@ def _running(data: Path, *, settings: dict[str, object] | None = None) -> Iterat
 
     with TestBroker(data, settings=settings) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def tidelog_spark() -> Iterator[Any]:
+    """The Spark session of this process: the one that runs already, or a new one for the whole test session."""
+    from tidelog.testing.pipeline_session import shared_session
+
+    with shared_session() as session:
+        yield session
+
+
+@pytest.fixture
+def tidelog_pipeline(tidelog_spark: Any) -> Iterator[PipelineDriver]:
+    """Runs pipelines of this test, one step at a time; all of them end with it."""
+    from tidelog.testing.pipeline import PipelineDriver
+
+    with PipelineDriver(tidelog_spark) as driver:
+        yield driver

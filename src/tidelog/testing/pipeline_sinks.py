@@ -1,0 +1,103 @@
+"""Where the rows of a run go: Spark's own MemorySink, and, for one micro-batch, a sink that crashes at a named point.
+
+    after offsets       the offset log has the micro-batch; no task has run
+    in a task           all tasks but one have finished and have written their state; that one fails before it has
+                        written any
+    before the sink     all tasks have finished and all state is written; the sink has got nothing
+    before the commit   the sink has got the rows too; the commit log does not have the micro-batch
+
+In each case the micro-batch is run again when the query is started again: that is Spark's own recovery.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from tidelog.testing.pipeline_rows import RowsOut
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+CrashPoint = Literal["after offsets", "in a task", "before the sink", "before the commit"]
+CRASH_POINTS: tuple[CrashPoint, ...] = ("after offsets", "in a task", "before the sink", "before the commit")
+
+
+class MicroBatch(NamedTuple):
+    """What a micro-batch put out. One that is run again has the same number again."""
+
+    number: int
+    rows: list[Row]
+
+
+class MemorySink:
+    def __init__(self, frame: DataFrame) -> None:
+        jvm: Any = frame.sparkSession._jvm
+        self.table = jvm.org.apache.spark.sql.execution.streaming.sources.MemorySink()
+        self._rows_out = RowsOut(frame.sparkSession, frame.schema)
+        self._taken = -1
+
+    def take(self) -> MicroBatch:
+        """The one that was written last."""
+        written = self.table.dataSinceBatch(self._taken)
+        self._taken = self.table.latestBatchId().get()
+        return MicroBatch(self._taken, self._rows_out.to_python(written))
+
+
+class CrashingSink:
+    """It crashes in its first micro-batch; `written` is what it got before."""
+
+    def __init__(self, frame: DataFrame, point: CrashPoint) -> None:
+        jvm: Any = frame.sparkSession._jvm
+        _listen(frame.sparkSession.sparkContext._gateway)
+        kind = jvm.org.apache.spark.sql.execution.streaming.sources.ForeachBatchSink
+        self.table = kind(self, frame._jdf.exprEnc())
+        self._session = frame.sparkSession
+        self._point = point
+        self.reached = False
+        self.written: MicroBatch | None = None
+
+    def apply(self, frame: Any, number: int) -> None:
+        """Called by Spark with the rows of a micro-batch, when its offsets are logged and no task has run."""
+        from pyspark.sql import DataFrame as Frame
+
+        rows = Frame(frame, self._session)
+        self.reached = True
+        if self._point == "in a task":
+            _all_but_one(rows)
+        elif self._point != "after offsets":
+            collected = rows.collect()
+            if self._point == "before the commit":
+                self.written = MicroBatch(number, collected)
+        raise Crash(self._point)
+
+    class Java:
+        implements = ("scala.Function2",)
+
+
+class Crash(Exception):
+    """Not an error: asked for by a test."""
+
+
+def _listen(gateway: Any) -> None:
+    """For calls from the JVM, as foreachBatch does."""
+    from pyspark import java_gateway
+
+    start: Any = java_gateway.ensure_callback_server_started
+    start(gateway)
+
+
+def _all_but_one(rows: DataFrame) -> None:
+    """The last partition's task fails before it has read a row, when those of the others have finished."""
+    partitions = rows.rdd.getNumPartitions()
+    run = rows.sparkSession.sparkContext.runJob
+    if partitions > 1:
+        run(rows.rdd, _drain, range(partitions - 1))
+    run(rows.rdd, _fail, [partitions - 1])
+
+
+def _drain(rows: Any) -> list[int]:
+    return [sum(1 for _ in rows)]
+
+
+def _fail(rows: Any) -> list[int]:
+    raise RuntimeError("a crash in a task, as the test asked for")
