@@ -87,6 +87,20 @@ def test_headers_may_be_a_map_and_nulls_are_no_headers() -> None:
 
 
 @proves("T1")
+def test_what_lies_under_a_null_is_no_header() -> None:
+    """Arrow lets a null keep its values; a filter or a union in Spark may leave them there."""
+    header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+    under = pa.array([{"key": name, "value": name.encode()} for name in "abcdef"], header)
+    lists = pa.ListArray.from_arrays(
+        pa.array([0, 1, 3, 3, 5, 6], pa.int32()), under, mask=pa.array([False, True, False, False, True])
+    )
+    table = pa.RecordBatch.from_arrays([lists], ["headers"])
+    expected = [(("a", b"a"),), (), (), (("d", b"d"), ("e", b"e")), ()]
+    assert [row[3] for row in rows_of(arrow_to_batches(table))] == expected
+    assert [row[3] for row in rows_of(arrow_to_batches(table.slice(1, 3)))] == expected[1:4]
+
+
+@proves("T1")
 def test_timestamps_of_any_unit_become_milliseconds() -> None:
     values = pa.array([1_500_000, None], pa.timestamp("us", "UTC"))
     table = pa.RecordBatch.from_arrays([values], ["timestamp"])

@@ -106,7 +106,7 @@ class Cluster:
             except Disconnected as error:
                 tried[address], _, advice = str(error).partition("; ")
                 advised = advised or advice
-        advised = advised or "is it up, and is --bootstrap right?"
+        advised = advised or "is it up, and is its address right?"
         raise Disconnected(f"no broker was reached: {', '.join(tried.values())}; {advised}")
 
     def node(self, node_id: int) -> Connection:

@@ -211,7 +211,7 @@ def _headers(array: Any) -> DecodedHeaders | None:
     if array is None or pa.types.is_null(array.type) or array.null_count == len(array):
         return None
     if array.null_count:  # the place of a null may hide rows: made anew, it does not
-        array = pa.array(array.to_pylist(), array.type)
+        array = _without_hidden_rows(array)
     if pa.types.is_map(array.type):
         names, values = array.keys, array.items
     elif pa.types.is_list(array.type) and pa.types.is_struct(array.type.value_type):
@@ -224,3 +224,15 @@ def _headers(array: Any) -> DecodedHeaders | None:
     offsets = array.offsets
     first = _piece(offsets.buffers()[1], 4 * offsets.offset, 4 * len(array) + 4)
     return first, _strings(names) or nothing, _strings(values) or nothing
+
+
+def _without_hidden_rows(array: Any) -> Any:
+    """Lists of the same values, with empty ones in place of nulls."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_list(array.type):
+        return pa.array(array.to_pylist(), array.type)
+    ends = pc.cumulative_sum(pc.list_value_length(array).fill_null(0))
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
+    return pa.ListArray.from_arrays(offsets, array.flatten())
