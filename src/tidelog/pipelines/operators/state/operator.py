@@ -43,7 +43,7 @@ def run_fold(frame: DataFrame, keys: Sequence[str], fold: Fold, *, event_time: s
     from tidelog.pipelines.operators.state.processor import FoldProcessor
 
     packed = hashed.mapInArrow(_packing(bucket_ids(partitions, layout.buckets)), PACKED)
-    processor = FoldProcessor(fold, layout, to_arrow_schema(hashed.schema))
+    processor = FoldProcessor(fold, layout, to_arrow_schema(hashed.schema, timezone="UTC"))
     mode = "EventTime" if has_watermark(frame) else "None"
     groups = packed.groupBy("bucket")
     return groups.transformWithStateInPandas(processor, output, "Append", mode, eventTimeColumnName=event_time or "")
