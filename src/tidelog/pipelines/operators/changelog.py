@@ -207,4 +207,4 @@ def must_be_changelog(frame: DataFrame, where: str) -> None:
 def arrow_schema(frame: DataFrame) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    return to_arrow_schema(frame.schema)
+    return to_arrow_schema(frame.schema, timezone="UTC")
