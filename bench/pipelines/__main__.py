@@ -33,7 +33,7 @@ def main() -> None:
     pin()
     folder = Path(tempfile.mkdtemp(prefix="tidelog-bench-", dir=options.folder))
     reps = 1 if options.quick else options.reps
-    share = QUICK_SHARE if options.quick else options.share
+    share = options.share or (QUICK_SHARE if options.quick else 1.0)
     bench = Bench(folder, reps=reps, share=share, quick=options.quick, sides=options.sides, queries=options.queries)
     earlier = report.earlier()
     taken = {} if options.quick else dict(earlier["taken"])
@@ -57,7 +57,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--sides", nargs="+", default=[], metavar="NAME", help="these alone, by the names of columns")
     parser.add_argument("--queries", nargs="+", default=[], metavar="qN", help="these alone of Nexmark's")
     parser.add_argument("--reps", type=int, default=3, help="repetitions of each row (default: 3)")
-    parser.add_argument("--share", type=float, default=1.0, help="of the full amount of work (default: 1)")
+    parser.add_argument(
+        "--share", type=float, help="of the full amount of work (default: all, or a tenth with --quick)"
+    )
     parser.add_argument("--quick", action="store_true", help="a smoke test: little work, no publishing")
     parser.add_argument("--folder", help="where the broker and Spark keep their data (default: the temporary folder)")
     options = parser.parse_args()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from collections import defaultdict
@@ -13,9 +14,12 @@ from typing import Any
 
 import pyarrow as pa
 from bench.broker.figures import Figures
-from bench.pipelines import keyed
+from bench.pipelines import keyed, nexmark
 from bench.pipelines.figures import CPU, MEMORY, RATE
+from bench.pipelines.nexmark import Events
 from bench.pipelines.watch import Cannot, Seen, watched
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError
+from confluent_kafka import TopicPartition as AtOffset
 
 from against.tidelog_process import TidelogProcess
 from tidelog.client.admin import topics
@@ -27,6 +31,7 @@ from tidelog.record.codec import patch
 
 BATCH_BYTES = 100_000
 ROWS_AT_ONCE = 50_000
+BROKER_SETTINGS = {"log.retention.ms": "-1"}  # the events happened in 2023
 
 
 class Bench:
@@ -48,6 +53,7 @@ class Bench:
         """Why a side has no figure, by row and side."""
         self._stack = ExitStack()
         self._filled: set[str] = set()
+        self._numbers = itertools.count()
 
     def stop(self) -> None:
         self._stack.close()
@@ -60,7 +66,7 @@ class Bench:
 
     @cached_property
     def bootstrap(self) -> str:
-        broker = TidelogProcess(self.folder / "broker").start()
+        broker = TidelogProcess(self.folder / "broker", BROKER_SETTINGS).start()
         self._stack.callback(broker.stop)
         return broker.bootstrap
 
@@ -73,6 +79,40 @@ class Bench:
                 keys, values = map(keyed.text, given.partition(number))
                 self.fill(name, number, pa.RecordBatch.from_arrays([keys, values], ["key", "value"]))
         return name
+
+    def nexmark_topic(self, events: Events, kind: str) -> str:
+        name = f"{kind}-{events.count}"
+        if name not in self._filled:
+            self._filled.add(name)
+            self.create(name, nexmark.PARTITIONS)
+            rows, closing = events.of(kind), events.closing(kind)
+            for number in range(nexmark.PARTITIONS):
+                for part in (nexmark.partition(rows, number), closing):
+                    times = part["dateTime"].combine_chunks().cast(pa.timestamp("ms", tz="UTC"))
+                    made = [pa.nulls(len(part), pa.binary()), nexmark.to_json(part), times]
+                    self.fill(name, number, pa.RecordBatch.from_arrays(made, ["key", "value", "timestamp"]))
+        return name
+
+    def new_topic(self, name: str) -> str:
+        name = f"{name}-{next(self._numbers)}"
+        self.create(name, nexmark.PARTITIONS)
+        return name
+
+    def values_of(self, topic: str) -> list[bytes]:
+        """Of all records, partition by partition."""
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "judge", "enable.partition.eof": True})
+        consumer.assign([AtOffset(topic, number, OFFSET_BEGINNING) for number in range(nexmark.PARTITIONS)])
+        found: list[list[bytes]] = [[] for _ in range(nexmark.PARTITIONS)]
+        ended = 0
+        while ended < nexmark.PARTITIONS:
+            for message in consumer.consume(10_000, timeout=1.0):
+                if message.error() is not None:
+                    assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                    ended += 1
+                else:
+                    found[message.partition()].append(message.value())
+        consumer.close()
+        return [value for partition in found for value in partition if value is not None]
 
     def create(self, topic: str, partitions: int) -> None:
         with Cluster(self.bootstrap) as cluster:

@@ -8,8 +8,8 @@ name an auction or a person that comes up to ten later. What differs:
 - Event number n happens at START + n milliseconds: a thousand events a second, no two at the same time, so that "the
   last" and "the highest, then the first" have one answer.
 - Kinds lie in topics of their own, in turns over the partitions, and only those that a query reads are made.
-- Behind the last event of each partition comes one an hour later, with numbers below zero: it closes what is open.
-  Nothing with such a number is compared.
+- Behind the last event of each partition come some with numbers below zero, one, two and three hours later: they close
+  what is open, in every partition into which a side may spread them. Nothing with such a number is compared.
 
 Values are JSON objects, times in milliseconds.
 """
@@ -35,7 +35,7 @@ BIDS = ROUND - PEOPLE - AUCTIONS
 FIRST_ID = 1000
 ACTIVE_PEOPLE, OPEN_AUCTIONS, LEAD, HOT = 1000, 100, 10, 100
 FIRST_CATEGORY, CATEGORIES = 10, 5
-NOBODY = -1
+CLOSING, CLOSING_HOURS = 16, 3
 
 PERSON, AUCTION, BID = KINDS = ("person", "auction", "bid")
 CITIES = ("Phoenix", "Los Angeles", "San Francisco", "Boise", "Portland", "Bend", "Redmond", "Seattle", "Kent")
@@ -123,17 +123,20 @@ class Events(NamedTuple):
         return {PERSON: self.people, AUCTION: self.auctions, BID: self.bids}[kind]()
 
     def closing(self, kind: str) -> pa.Table:
-        """The one row behind all others."""
-        return pa.table({name: [_closing(name, self.end)] for name in Events(ROUND).of(kind).column_names})
+        """The rows behind all others."""
+        names, numbers = Events(ROUND).of(kind).column_names, np.arange(CLOSING * CLOSING_HOURS)
+        return pa.table({name: _closing(name, self.end, numbers) for name in names})
 
 
 TEXTS = {"name", "emailAddress", "creditCard", "city", "state", "itemName", "description", "channel", "url", "extra"}
 
 
-def _closing(name: str, end: int) -> int | str:
+def _closing(name: str, end: int, numbers: Numbers) -> pa.Array:
     if name in TEXTS:
-        return "closing"
-    return {"dateTime": end + HOUR, "expires": end + HOUR}.get(name, NOBODY)
+        return pa.array(["closing"] * len(numbers))
+    if name in ("dateTime", "expires"):
+        return pa.array(end + HOUR * (1 + numbers // CLOSING) + numbers)
+    return pa.array(-1 - numbers % CLOSING)
 
 
 def people_before(numbers: Numbers) -> Numbers:

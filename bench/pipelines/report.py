@@ -16,7 +16,7 @@ from bench.pipelines.watch import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "benchmarks_pipelines.md"
 RESULTS = REPOSITORY / "bench" / "results" / "pipelines.json"
-HEAD = (REPOSITORY / "bench" / "pipelines" / "head.md").read_text
+HEAD = REPOSITORY / "bench" / "pipelines" / "head.md"
 NO_FIGURE = "-"
 
 Reasons = Mapping[str, Mapping[str, str]]
@@ -76,7 +76,7 @@ def print_tables(figures: Figures, reasons: Reasons) -> None:
 
 
 def markdown(figures: Figures, reasons: Reasons, taken: Mapping[str, Any]) -> str:
-    out = [HEAD(), *as_markdown(table(figures, QUERY_SIDES, reasons))]
+    out = [HEAD.read_text(), *as_markdown(table(figures, QUERY_SIDES, reasons))]
     out += ["", "## State of many keys", "", *as_markdown(table(figures, STATE_SIDES, reasons))]
     out += ["", "## Goals", "", *as_markdown(goals(figures))]
     out += ["", "## Where a peer is ahead", "", *(behind(figures) or ["Nowhere."])]

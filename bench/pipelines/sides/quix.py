@@ -1,0 +1,155 @@
+"""Nexmark's queries by Quix Streams: two processes of one consumer group, one a core.
+
+Runs in Quix Streams' own environment. Offsets are committed every second, at least once; state is in RocksDB, with its
+changelog topics. Rows come without a key, so a query by key first sends them through a topic of its own, as `group_by`
+has it. A process is done when nothing has come for IDLE_S, and what it waited is not counted. What each query answers:
+`oracle.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from bench.pipelines.sides.marks import say, work
+from bench.pipelines.sides.steps import BID, STEPS, Event, averages, is_wanted, key_of, picked
+
+ROLE = "BENCH_ROLE"
+IDLE_S = 20.0
+COMMIT_S = 1.0
+GRACE_MS = 30_000  # by how much processes may be apart in a topic between them
+KEYS = {"q4": ("category",), "q9": ("auction",), "q18": ("bidder", "auction")}
+
+
+def main() -> None:
+    given = work()
+    if role := os.environ.get(ROLE):
+        return drain(given, role)
+    folder = tempfile.mkdtemp(prefix="quix-", dir=given["folder"])
+    say("begin")
+    began = time.time()
+    workers = [
+        subprocess.Popen(
+            [sys.executable, __file__, sys.argv[1]],
+            env={**os.environ, ROLE: f"{folder}/{number}"},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(given["partitions"])
+    ]
+    said = [worker.communicate()[0] for worker in workers]
+    shutil.rmtree(folder, ignore_errors=True)
+    if any(worker.returncode for worker in workers):
+        raise SystemExit("a worker failed")
+    say("end", seconds=max(json.loads(each.splitlines()[-1])["last"] for each in said) - began)
+    return None
+
+
+def drain(given: dict[str, Any], folder: str) -> None:
+    from quixstreams import Application
+
+    last = [time.time()]
+
+    def note(topic: str, partition: int, offset: int) -> None:
+        last[0] = time.time()
+
+    app = Application(
+        given["bootstrap"],
+        consumer_group=f"quix-{given['output']}",
+        auto_offset_reset="earliest",
+        commit_interval=COMMIT_S,
+        state_dir=folder,
+        on_message_processed=note,
+        loglevel="ERROR",
+    )
+    topics = {kind: app.topic(name, value_deserializer="json") for kind, name in given["topics"].items()}
+    output = app.topic(given["output"], value_serializer="json", key_serializer="str")
+    streams = [app.dataframe(topic).apply(tagged(kind)) for kind, topic in topics.items()]
+    query = given["query"]
+    answers = QUERIES.get(query, by_steps)(query, streams)
+    answers.to_topic(output, key=lambda row: ",".join(str(row[name]) for name in KEYS.get(query, ())) or None)
+    app.run(timeout=IDLE_S, collect=False)
+    print(json.dumps({"last": last[0]}), flush=True)
+
+
+def tagged(kind: str) -> Callable[[Event], Event]:
+    def tag(event: Event) -> Event:
+        event["kind"] = kind
+        return event
+
+    return tag
+
+
+def stepping(step: Callable[..., Any]) -> Callable[[Event, Any], list[Event]]:
+    def apply(event: Event, state: Any) -> list[Event]:
+        held, found = step(state.get("state"), event)
+        state.set("state", held)
+        return found
+
+    return apply
+
+
+def by_steps(query: str, streams: list[Any]) -> Any:
+    grouped = [
+        stream.filter(lambda event: is_wanted(query, event)).group_by(key_of(query), name="key") for stream in streams
+    ]
+    rows = grouped[0] if len(grouped) == 1 else grouped[0].concat(grouped[1])
+    found = rows.apply(stepping(STEPS[query]), stateful=True, expand=True)
+    if query == "q4":
+        found = found.group_by("category").apply(stepping(averages), stateful=True, expand=True)
+    return found
+
+
+def q0(query: str, streams: list[Any]) -> Any:
+    return streams[0].apply(lambda event: picked(event, BID))
+
+
+def q5(query: str, streams: list[Any]) -> Any:
+    by_auction = streams[0].group_by("auction")
+    counts = by_auction.hopping_window(10_000, 2_000, grace_ms=GRACE_MS).count().final(closing_strategy="partition")
+    rows = counts.apply(
+        lambda found, key, at, headers: {"start": found["start"], "n": found["value"], "auction": int(key)},
+        metadata=True,
+    )
+    windows = rows.group_by("start").tumbling_window(2_000, grace_ms=GRACE_MS).reduce(most, lambda row: [row])
+    return windows.final(closing_strategy="partition").apply(lambda found: found["value"], expand=True)
+
+
+def most(held: list[Event], row: Event) -> list[Event]:
+    if row["n"] > held[0]["n"]:
+        return [row]
+    return [*held, row] if row["n"] == held[0]["n"] else held
+
+
+def q7(query: str, streams: list[Any]) -> Any:
+    everything = streams[0].group_by(lambda event: "all", name="all")
+    best = everything.tumbling_window(10_000, grace_ms=GRACE_MS).reduce(higher, lambda event: picked(event, BID))
+    return best.final(closing_strategy="partition").apply(lambda found: {"start": found["start"], **found["value"]})
+
+
+def higher(held: Event, event: Event) -> Event:
+    return picked(event, BID) if event["price"] > held["price"] else held
+
+
+def q11(query: str, streams: list[Any]) -> Any:
+    sessions = streams[0].group_by("bidder").session_window(10_000, grace_ms=GRACE_MS).count()
+    return sessions.final(closing_strategy="partition").apply(
+        lambda found, key, at, headers: {"bidder": int(key), "start": found["start"], "n": found["value"]},
+        metadata=True,
+    )
+
+
+QUERIES = {"q0": q0, "q5": q5, "q7": q7, "q11": q11}
+
+if __name__ == "__main__":
+    main()
