@@ -14,10 +14,10 @@ from tidelog.errors import ConfigError, UsageError
 from tidelog.record.columns import Row
 from tidelog.spark.admission import Pace, ceiling, end_below, share_out, waits_for_more
 from tidelog.spark.offsets import from_json, to_json
-from tidelog.spark.options import MAX_OFFSETS_PER_TRIGGER, SourceOptions, read_options
+from tidelog.spark.options import MAX_OFFSETS_PER_TRIGGER, AlignBy, SourceOptions, read_options
 from tidelog.spark.ranges import cut
 from tidelog.spark.registration import refusal
-from tidelog.spark.timing import time_of
+from tidelog.spark.value_times import time_reader
 
 partitions = st.builds(TopicPartition, st.sampled_from(["a", "b", "topic.with-dots"]), st.integers(0, 12))
 offsets = st.dictionaries(partitions, st.integers(0, 1 << 40), max_size=12)
@@ -169,7 +169,7 @@ def test_looking_by_halves_ends_within_the_range_and_before_a_record_above(
 def test_the_time_of_a_record_is_its_own_or_a_field_of_its_value(
     value: bytes | None, path: str, time: int | None
 ) -> None:
-    assert time_of(Row(0, 7, None, value, ()), path) == time
+    assert time_reader(AlignBy(path))(Row(0, 7, None, value, ())) == time
 
 
 # --- ranges ----------------------------------------------------------------------------------------------------------

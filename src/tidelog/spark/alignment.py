@@ -17,8 +17,9 @@ from tidelog.client.offsets import NOT_FOUND
 from tidelog.spark.admission import Pace, ceiling, end_below
 from tidelog.spark.discovery import Discovery
 from tidelog.spark.offsets import Offsets
-from tidelog.spark.options import RECORD_TIME, SourceOptions
+from tidelog.spark.options import SourceOptions
 from tidelog.spark.timing import times_at
+from tidelog.spark.value_times import time_reader
 
 LOOK_BACK = 2  # offsets before the end of a partition: the last may be a transaction's end, which has no time
 
@@ -28,6 +29,7 @@ class Alignment:
         assert options.alignment_ms is not None
         self.lateness_ms = options.alignment_ms
         self.options = options
+        self.time_of = time_reader(options.align_by)
         self.discovery = discovery
         self._times: dict[TopicPartition, tuple[int, int | None]] = {}  # offset, and the time there
         self._at_end_since: dict[TopicPartition, float] = {}
@@ -54,11 +56,11 @@ class Alignment:
 
     def _times_at(self, places: Iterable[tuple[TopicPartition, int]]) -> dict[TopicPartition, int | None]:
         committed = self.options.reach.read_committed
-        return times_at(self.discovery.cluster, places, self.options.align_by, read_committed=committed)
+        return times_at(self.discovery.cluster, places, self.time_of, read_committed=committed)
 
     def _passing(self, behind: Offsets, highest: int) -> dict[TopicPartition, int | None]:
         """Those that may pass the ceiling, with the first offset above it where that is known."""
-        if self.options.align_by != RECORD_TIME:
+        if not self.options.align_by.is_record_time:
             return dict.fromkeys(behind)
         found = self.discovery.offsets(behind, highest + 1)
         return {at: first for at, first in found.items() if first != NOT_FOUND}

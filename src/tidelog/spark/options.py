@@ -17,8 +17,14 @@ migration. Spark hands option names over in lower case or as written; here case 
     kafka.isolation.level                            read_uncommitted (as there) or read_committed
     kafka.security.protocol, .sasl.*, .ssl.*         how to reach the brokers, without secrets (`reach.py`)
 
-Ours: `securityFile` and `securityVariable` (where the secrets are), `alignment`, `alignBy` and `idleAfter` (partitions
-catch up together, `admission.py`), `ticks` (rows that let time go on while an input is silent, `ticks.py`);
+Ours:
+
+    securityFile, securityVariable                   where the secrets are
+    alignment, alignBy, idleAfter                    partitions catch up together (`admission.py`)
+    alignSchema, alignFormat, alignMessage,          how to read the values that `alignBy` names a field of
+    alignRegistry, alignLoginVariable                (`value_times.py`)
+    ticks                                            rows that let time go on while an input is silent (`ticks.py`)
+
 `maxOffsetsPerTrigger` has a default, and `unlimited` takes it away.
 
 What Kafka's consumer would take but means nothing here is passed over; a name that nobody knows is refused.
@@ -69,6 +75,11 @@ KNOWN = (
     SECURITY_VARIABLE,
     "alignment",
     "alignBy",
+    "alignSchema",
+    "alignFormat",
+    "alignMessage",
+    "alignRegistry",
+    "alignLoginVariable",
     "idleAfter",
     "ticks",
 )
@@ -85,6 +96,25 @@ class Choice(NamedTuple):
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     partitions: tuple[TopicPartition, ...] = ()
+
+
+class AlignBy(NamedTuple):
+    """What a record's time is, and how to find it in the value (`value_times.py`)."""
+
+    field: str = RECORD_TIME
+    schema: str | None = None
+    format: str | None = None
+    message: str | None = None
+    registry: str | None = None
+    login_variable: str | None = None
+
+    @property
+    def is_record_time(self) -> bool:
+        return self == AlignBy()
+
+    @property
+    def path(self) -> list[str]:
+        return self.field.split(".")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +145,7 @@ class SourceOptions:
     poll_timeout_ms: int
     metadata_ttl_ms: int
     alignment_ms: int | None
-    align_by: str
+    align_by: AlignBy
     idle_after_ms: int
     ticks: bool
 
@@ -148,7 +178,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         poll_timeout_ms=_positive(options, "kafkaConsumer.pollTimeoutMs") or POLL_TIMEOUT_MS,
         metadata_ttl_ms=_integer(options, "partition.metadata.cache.ttl.ms", -1),
         alignment_ms=None if alignment is None else _time(options, "alignment", 0),
-        align_by=options.get("alignby", RECORD_TIME),
+        align_by=_align_by(options),
         idle_after_ms=_time(options, "idleAfter", IDLE_AFTER_MS),
         ticks=_flag(options, "ticks", False),
     )
@@ -223,6 +253,24 @@ def _check_batch(starting: Boundary, ending: Boundary) -> None:
     for at, start in starting.offsets.items():
         if 0 <= ending.offsets[at] < start:
             raise UsageError(f"{at} starts at {start} and ends at {ending.offsets[at]}; it is to start before its end")
+
+
+def _align_by(options: Mapping[str, str]) -> AlignBy:
+    by = AlignBy(
+        options.get("alignby", RECORD_TIME),
+        options.get("alignschema"),
+        options.get("alignformat"),
+        options.get("alignmessage"),
+        options.get("alignregistry"),
+        options.get("alignloginvariable"),
+    )
+    if by.field == RECORD_TIME and by != AlignBy() and "alignby" not in options:
+        raise UsageError("how values are to be read is said, and not which field is their time; set alignBy")
+    if by.schema is None and (by.format or by.message):
+        raise UsageError("alignFormat and alignMessage are of alignSchema, which is not given; set it")
+    if by.registry is None and by.login_variable:
+        raise UsageError("alignLoginVariable is for alignRegistry, which is not given; set it")
+    return by
 
 
 def _limits(options: Mapping[str, str]) -> tuple[int | None, int | None]:
