@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 
 from contract import broker, cluster, group, kafka, topic
 from spark.connector import found_jars
+from spark.mortal_broker import mortal_broker
 
-__all__ = ["broker", "cluster", "group", "kafka", "topic"]
+__all__ = ["broker", "cluster", "group", "kafka", "mortal_broker", "topic"]
 
 
 @pytest.fixture(scope="session")

@@ -58,7 +58,7 @@ class Cluster:
         self.timeout_s = timeout_s
         self.cluster_id: str | None = None
         self.nodes: dict[int, Node] = {}
-        self._security = security
+        self.security = security
         self._dial = dial if security is None else security.dial()
         self._reached = patient
         self._connections: dict[Address, Connection] = {}
@@ -241,7 +241,7 @@ class Cluster:
                 client_id=self.client_id,
                 timeout_s=self.timeout_s,
                 dial=self._dial,
-                security=self._security,
+                security=self.security,
             )
             self._connections[address] = known
             self._reached = True

@@ -96,7 +96,11 @@ class Connection:
         self._log_in_at = None
         while self._awaited:
             self._receive_next()
-        self._log_in_at = log_in(self, self._security)
+        try:
+            self._log_in_at = log_in(self, self._security)
+        except BaseException:
+            self.close()  # nobody is logged in any more
+            raise
 
     def __enter__(self) -> Connection:
         return self

@@ -27,6 +27,7 @@ from tidelog.client.visible import Aborted, visible
 from tidelog.errors import BrokerError, Disconnected, MalformedBatch, PeerError
 from tidelog.record.codec import scan
 from tidelog.record.columns import Columns, Row, decode
+from tidelog.wire.field import ZERO_UUID
 from tidelog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
 MAX_WAIT_MS = 500
@@ -48,6 +49,7 @@ class Fetched(NamedTuple):
     log_start_offset: int
     leader_epoch: int  # of the last batch
     aborted: tuple[Aborted, ...] = ()
+    topic_id: bytes = ZERO_UUID  # of the topic that they are of: a name may be of another one by now
 
     def columns(self) -> list[Columns]:
         """Decoded, without control batches and aborted transactions; rows before `offset` are still in."""
@@ -65,6 +67,9 @@ class Flight(NamedTuple):
     sent: Sent[FetchResponse]
     asked: dict[TopicPartition, int]
     topics: dict[bytes, str]
+
+    def topic_id(self, name: str) -> bytes:
+        return next((one for one, called in self.topics.items() if called == name), ZERO_UUID)
 
 
 class Consumer:
@@ -133,7 +138,7 @@ class Consumer:
                 raise refused(answer.error_code, f"a fetch from {flight.connection.address}")
             for at, data in self._current(flight, answer):
                 if one := self._taken(at, data):
-                    fetched.append(one)
+                    fetched.append(one._replace(topic_id=flight.topic_id(at.topic)))
                 elif data.error_code:
                     error = refused(data.error_code, f"offset {flight.asked[at]} of {at}")
                     if may_pass(data.error_code):

@@ -26,7 +26,8 @@ NONCE_BYTES = 24
 
 def log_in(connection: Connection, security: Security) -> float | None:
     """When to do it again, on the monotonic clock; None is never."""
-    what = f"login at {connection.address} as {security.user!r} by {security.mechanism}"
+    told = f" (from {security.where})" if security.where else ""
+    what = f"login at {connection.address} as {security.user!r} by {security.mechanism}{told}"
     shaken = connection.call(SaslHandshakeRequest(mechanism=security.mechanism), SaslHandshakeResponse)
     offered = f"the broker offers {', '.join(shaken.mechanisms) or 'none'}"
     check(shaken.error_code, what, offered if shaken.error_code else None)

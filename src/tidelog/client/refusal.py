@@ -28,7 +28,7 @@ ADVICE = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "ask for a rule: `tidelog acls add --user YOU --group NAME --operation ...`",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ask for a rule: `tidelog acls add --user YOU --cluster --operation ...`",
     ErrorCode.UNSUPPORTED_VERSION: "the broker is too old for it",
-    ErrorCode.SASL_AUTHENTICATION_FAILED: "check the user and the password (--command-config)",
+    ErrorCode.SASL_AUTHENTICATION_FAILED: "check the user and the password: one may have changed",
     ErrorCode.UNSUPPORTED_SASL_MECHANISM: "set sasl.mechanism to one of them (--command-config)",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "ask for access to the transactional id",
     ErrorCode.TOPIC_ALREADY_EXISTS: "choose another name, or alter the topic",

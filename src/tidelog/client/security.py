@@ -64,6 +64,7 @@ class Security(NamedTuple):
     key: str | None = None
     key_password: str = ""
     checks_name: bool = True
+    where: str = ""  # what these were read from, for whoever has to mend them
 
     def __repr__(self) -> str:
         return f"Security({self.protocol}, {self.mechanism}, user={self.user!r})"
@@ -104,6 +105,7 @@ class Security(NamedTuple):
             key=properties.get("ssl.key.location"),
             key_password=properties.get("ssl.key.password", ""),
             checks_name=properties.get("ssl.endpoint.identification.algorithm", "https") != "",
+            where=where,
         )
         if made.sasl and not (made.user and made.password):
             raise ConfigError(f"{where}: {made.protocol} needs sasl.username and sasl.password, or sasl.jaas.config")

@@ -20,7 +20,7 @@ from tidelog.client.offsets import NOT_FOUND, READ_COMMITTED, READ_UNCOMMITTED, 
 from tidelog.errors import BrokerError, UsageError
 from tidelog.spark.offsets import EARLIEST, LATEST, Offsets
 from tidelog.spark.options import Boundary, Choice, SourceOptions
-from tidelog.spark.reach import connect
+from tidelog.spark.reach import connect, is_present
 from tidelog.wire.error_code import ErrorCode
 
 LOOKS = 3
@@ -51,21 +51,13 @@ class Discovery:
     def partitions(self) -> list[TopicPartition]:
         now, ttl = time.monotonic(), self.options.metadata_ttl_ms / 1000
         if self._looked_at is None or now - self._looked_at >= ttl:
-            topics = self._look()
+            if self._cluster is not None and not is_present(self.options.reach, self._cluster):
+                self.close()
+            topics = self.cluster.retry(self._topics)
             self.topic_ids.update({topic.name: topic.topic_id for topic in topics if topic.has_id})
             self._partitions = self._chosen(topics)
             self._looked_at = now
         return self._partitions
-
-    def _look(self) -> list[Topic]:
-        try:
-            return self.cluster.retry(self._topics)
-        except BrokerError as error:
-            if error.code != ErrorCode.SASL_AUTHENTICATION_FAILED or self._looked_at is None:
-                raise
-        # The password may be another one by now: it is read anew.
-        self.close()
-        return self.cluster.retry(self._topics)
 
     def _topics(self) -> list[Topic]:
         """Those that there are: one that is missing is an error at the start (`resolve`), and data loss later."""

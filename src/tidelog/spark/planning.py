@@ -135,6 +135,12 @@ class Planner:
                 self._lose(f"{at} ends at {end[at]} where the query had read up to {offset}; {made_anew}")
         return start | new | anew
 
+    def topic_ids(self) -> Mapping[str, bytes]:
+        """For tasks, which read the topics that were planned and no others of their names."""
+        if not self.discovery.topic_ids:
+            self.discovery.partitions()  # a micro-batch of the run before is planned again
+        return self.discovery.topic_ids
+
     def _lose(self, gone: str) -> None:
         if self.options.fail_on_data_loss:
             raise DataLoss(f"{gone}; data may be lost: set failOnDataLoss to false to go on without it")

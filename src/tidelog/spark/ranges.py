@@ -14,12 +14,14 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from tidelog.client.metadata import TopicPartition
+from tidelog.wire.field import ZERO_UUID
 
 
 class OffsetRange(NamedTuple):
     at: TopicPartition
     start: int
     end: int
+    topic_id: bytes = ZERO_UUID  # of the topic that was meant, where brokers tell
 
     @property
     def size(self) -> int:

@@ -3,7 +3,7 @@
 Options travel in Spark's plan, and from there to its UI, its event log and its executors. So a secret is refused there;
 what travels is where it is: `securityFile`, a properties file as Kafka's tools take it by --command-config, or
 `securityVariable`, an environment variable with the same text. Driver and executors each read theirs when they connect,
-and again when they connect anew, so that a new password needs no new query.
+and again when they connect anew: one that was changed before the broker asks for it again needs no new query.
 
 Each process keeps one cluster for each way to reach one, since a connection costs more than a small fetch.
 """
@@ -179,9 +179,14 @@ def borrow(reach: Reach) -> Cluster:
     The process id is in the key because Spark forks its workers: a socket must not be shared with a parent.
     """
     kept = _kept.pop((os.getpid(), reach), None)
-    if kept is not None and not kept.ended():
+    if kept is not None and not kept.ended() and is_present(reach, kept):
         return kept
     return connect(reach, patient=True)
+
+
+def is_present(reach: Reach, cluster: Cluster) -> bool:
+    """Whether it logs in by what is said now, in the file or the variable."""
+    return cluster.security == security_of(reach)
 
 
 def give_back(reach: Reach, cluster: Cluster) -> None:

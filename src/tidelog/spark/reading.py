@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidelog.client.consumer import Consumer, Fetched
 from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, list_offsets
 from tidelog.errors import BrokerError, DataLoss, Disconnected, MalformedBatch
+from tidelog.record.codec import scan
 from tidelog.spark.arrow_rows import ArrowRows
 from tidelog.spark.ranges import OffsetRange
 from tidelog.spark.reach import Reach, borrow, give_back
 from tidelog.spark.worker_memory import keep_buffers
 from tidelog.wire.error_code import ErrorCode
+from tidelog.wire.field import ZERO_UUID
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,7 +66,12 @@ def decoded(fetched: Fetched, rows: ArrowRows, end: int) -> Iterator[pa.RecordBa
             if columns.count and (batch := rows.batch(columns, fetched.offset, end)).num_rows:
                 yield batch
     except MalformedBatch as error:
-        raise type(error)(f"{fetched.at} from offset {fetched.offset} on: {error}") from error
+        sound = scan(fetched.batches).headers
+        offset = sound[-1].next_offset if sound else fetched.offset
+        raise type(error)(
+            f"{fetched.at} is broken at offset {offset}: {error}; restore the topic, or start a query behind it by"
+            " startingOffsets"
+        ) from error
 
 
 def fetch_range(cluster: Cluster, reading: Reading, wanted: OffsetRange) -> Iterator[Fetched]:
@@ -90,11 +97,20 @@ def fetch_range(cluster: Cluster, reading: Reading, wanted: OffsetRange) -> Iter
             _check_end(cluster, reading, wanted, consumer, deadline)
             continue
         fetched = came[0]
+        if _is_another(fetched, wanted):
+            gone = f"{at} was deleted and made anew after it was planned to read it from {wanted.start} up to {end}"
+            consumer.seek(at, lose(reading, gone, end))
+            continue
         consumer.max_partition_bytes = _bytes_for(end - fetched.next_offset, fetched, most)
         if fetched.next_offset < end:
             consumer.ask_ahead()
         yield fetched
         deadline = time.monotonic() + reading.poll_timeout_ms / 1000
+
+
+def _is_another(fetched: Fetched, wanted: OffsetRange) -> bool:
+    """Whether a topic of the same name has answered. Brokers before topic ids do not tell."""
+    return ZERO_UUID not in (fetched.topic_id, wanted.topic_id) and fetched.topic_id != wanted.topic_id
 
 
 def _bytes_for(left: int, fetched: Fetched, most: int) -> int:

@@ -111,12 +111,13 @@ class TopicReader(DataSourceReader):
         discovery = Discovery(self.options)
         try:
             start, end = discovery.resolve(self.options.starting), discovery.resolve(self.options.ending)
+            topic_ids = discovery.topic_ids
         finally:
             discovery.close()
         for at, offset in start.items():
             if offset > end.get(at, offset):
                 raise UsageError(f"{at} starts at {offset} and ends at {end[at]}; it is to start before its end")
-        return planned(start, end, self.options)
+        return planned(start, end, self.options, topic_ids)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self.reading, partition)
@@ -164,7 +165,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin, until = from_json(start), from_json(end)
         tick = tick_of(end)
         ticks = [] if tick is None or tick == tick_of(start) else [InputPartition(tick)]
-        return planned(self.planner.begin(begin, until), until, self.options) + ticks
+        return planned(self.planner.begin(begin, until), until, self.options, self.planner.topic_ids()) + ticks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self.reading, partition)
@@ -181,9 +182,11 @@ def reading_of(options: SourceOptions, columns: tuple[str, ...]) -> Reading:
     return Reading(options.reach, columns, options.fail_on_data_loss, options.poll_timeout_ms)
 
 
-def planned(start: Mapping[Any, int], end: Mapping[Any, int], options: SourceOptions) -> list[InputPartition]:
+def planned(
+    start: Mapping[Any, int], end: Mapping[Any, int], options: SourceOptions, topic_ids: Mapping[str, bytes]
+) -> list[InputPartition]:
     ranges = cut(start, end, min_partitions=options.min_partitions, max_records=options.max_records)
-    return [InputPartition(one) for one in ranges]
+    return [InputPartition(one._replace(topic_id=topic_ids.get(one.at.topic, one.topic_id))) for one in ranges]
 
 
 def read_partition(reading: Reading, partition: InputPartition) -> Iterator[pa.RecordBatch]:
