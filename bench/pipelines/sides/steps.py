@@ -57,7 +57,7 @@ def newcomers(state: State | None, event: Event) -> Stepped:
     else:
         is_new = state["person"] is not None and state["person"][2] == start and start not in state["opened"]
         if start not in state["opened"]:
-            state["opened"] = [*state["opened"][-1:], start]
+            state["opened"].append(start)
     if not is_new:
         return state, []
     number, name, start = state["person"]
