@@ -38,7 +38,7 @@ from tidelog.pipelines.operators.joins.matching import (
     newest,
     taken,
 )
-from tidelog.pipelines.operators.joins.sides import GONE, LEFT, ORDER, Columns
+from tidelog.pipelines.operators.joins.sides import GONE, LEFT, ORDER, Columns, added
 from tidelog.pipelines.operators.state.fold import DUE, END_OF_TIME, HASH, SIDE, Clock, Step
 
 TIME = "_time"  # timestamp in rows, microseconds in state: event time of a row, start of a version
@@ -68,10 +68,8 @@ class AsOf:
         return pa.schema([*ENRICHED, *self.columns.all])
 
     def step(self, state: pa.Table, rows: pa.Table, clock: Clock) -> Step:
-        held = self.state_schema.names[:-1]
-        all_rows = pa.concat_tables(
-            [state.select(held), _with_microseconds(in_order(rows, ORDER)).select(held)]
-        ).combine_chunks()
+        held = self.state_schema.remove(len(self.state_schema) - 1)
+        all_rows = added(state, _with_microseconds(in_order(rows, ORDER)), held)
         is_left = all_rows[SIDE].to_numpy() == LEFT
         times = pc.fill_null(all_rows[TIME], NO_TIME).to_numpy()
         (codes,) = key_codes([all_rows], self.columns.keys.names)

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from tidelog.pipelines.operators.joins.as_of import ENRICHED
 from tidelog.pipelines.operators.joins.matching import NO_KEY, NO_ROW, Numbers, in_order, key_codes, taken
-from tidelog.pipelines.operators.joins.sides import GONE, LEFT, ORDER, Columns
+from tidelog.pipelines.operators.joins.sides import GONE, LEFT, ORDER, Columns, added
 from tidelog.pipelines.operators.state.fold import DUE, HASH, SIDE, Clock, Step
 
 
@@ -42,8 +42,8 @@ class Latest:
         return pa.schema([*ENRICHED, *self.columns.all])
 
     def step(self, state: pa.Table, rows: pa.Table, clock: Clock) -> Step:
-        held = self.state_schema.names[:-1]
-        all_rows = pa.concat_tables([state.select(held), in_order(rows, ORDER).select(held)]).combine_chunks()
+        held = self.state_schema.remove(len(self.state_schema) - 1)
+        all_rows = added(state, in_order(rows, ORDER), held)
         is_left = all_rows[SIDE].to_numpy() == LEFT
         (codes,) = key_codes([all_rows], self.columns.keys.names)
         last = _last_versions(codes, np.flatnonzero(~is_left & (codes != NO_KEY)))

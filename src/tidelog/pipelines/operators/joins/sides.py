@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from tidelog.errors import UsageError
-from tidelog.pipelines.operators.changelog import OP, SEQ
+from tidelog.pipelines.operators.changelog import OP, SEQ, arrow_schema
 from tidelog.pipelines.operators.state.fold import SIDE
 
 if TYPE_CHECKING:
@@ -73,16 +73,16 @@ def sides_of(left: DataFrame, right: DataFrame, pairs: Sequence[tuple[str, str]]
 
 
 def columns_of(sides: Sides, left: DataFrame, right: DataFrame) -> Columns:
-    keys = pa.schema([_field(left, name).with_name(f"k_{name}") for name, _ in sides.pairs])
-    lefts = pa.schema([_field(left, name).with_name(f"l_{name}") for name in sides.left])
-    rights = pa.schema([_field(right, name).with_name(f"r_{name}") for name in sides.right])
+    of_left, of_right = arrow_schema(left), arrow_schema(right)
+    keys = pa.schema([(f"k_{name}", of_left.field(name).type) for name, _ in sides.pairs])
+    lefts = pa.schema([(f"l_{name}", of_left.field(name).type) for name in sides.left])
+    rights = pa.schema([(f"r_{name}", of_right.field(name).type) for name in sides.right])
     return Columns(keys, lefts, rights)
 
 
-def _field(frame: DataFrame, name: str) -> pa.Field:
-    from pyspark.sql.pandas.types import to_arrow_type
-
-    return pa.field(name, to_arrow_type(frame.schema[name].dataType))
+def added(state: pa.Table, rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """State and, behind it, new rows, with these columns; a timestamp in the session's zone is in UTC there."""
+    return pa.concat_tables([state.select(schema.names), rows.select(schema.names).cast(schema)]).combine_chunks()
 
 
 def as_one(sides: Sides, left: DataFrame, right: DataFrame, more: Mapping[str, tuple[Column, Column]]) -> DataFrame:

@@ -157,10 +157,8 @@ def _of_side(rows: pa.Table, side: int) -> pa.Table:
 def _counted(state: pa.Table, rows: pa.Table, names: list[str]) -> pa.Table:
     """Each different row once, with how often it was there (OLD) and how often it is (COUNT)."""
     held = state.select([*names, COUNT]).append_column(OLD, state[COUNT])
-    come = rows.select([*names, COUNT])
-    come = come.set_column(len(names), COUNT, pc.cast(rows[COUNT], pa.int64()))
-    come = come.append_column(OLD, pa.array(np.zeros(len(rows), np.int64)))
-    both = pa.concat_tables([held, come]).combine_chunks()
+    come = rows.select([*names, COUNT]).append_column(OLD, pa.array(np.zeros(len(rows), np.int64)))
+    both = pa.concat_tables([held, come.cast(held.schema)]).combine_chunks()
     return both.group_by(names, use_threads=False).aggregate([(OLD, "sum"), (COUNT, "sum")])
 
 

@@ -29,7 +29,7 @@ from tidelog.pipelines.operators.changelog import (
     upserts_of,
 )
 from tidelog.pipelines.operators.joins.matching import NO_KEY, NO_ROW, Mask, Numbers, key_codes
-from tidelog.pipelines.operators.joins.sides import GONE, ORDER
+from tidelog.pipelines.operators.joins.sides import GONE, ORDER, added
 from tidelog.pipelines.operators.state.fold import DUE, HASH, Clock, Step
 
 
@@ -50,8 +50,8 @@ class Upserts:
         return pa.schema([*HEAD, *self.columns])
 
     def step(self, state: pa.Table, rows: pa.Table, clock: Clock) -> Step:
-        held = [*self.state_schema.names[:-1]]
-        all_rows = pa.concat_tables([state.select(held), rows.select(held)]).combine_chunks()
+        held = self.state_schema.remove(len(self.state_schema) - 1)
+        all_rows = added(state, rows, held)
         (codes,) = key_codes([all_rows], self.by)
         gone = np.concatenate([np.zeros(len(state), bool), np.asarray(rows[GONE])])
         old, new = _before_and_after(codes, len(state), _last(codes, all_rows[ORDER]))
@@ -123,7 +123,7 @@ class Netting:
         return pa.schema([*rows, pa.field(DELETED, pa.bool_())])
 
     def step(self, state: pa.Table, rows: pa.Table, clock: Clock) -> Step:
-        return Step(state, upserts_of(rows.select(self.columns.names), self.by).cast(self.output_schema))
+        return Step(state, upserts_of(rows.select(self.columns.names).cast(self.columns), self.by))
 
     def upgrade(self, state: pa.Table, version: int) -> pa.Table:
         return state
