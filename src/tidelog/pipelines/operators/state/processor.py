@@ -92,7 +92,14 @@ def clock(times: Any) -> Clock:
 
 
 def to_pandas(table: pa.Table) -> pd.DataFrame:
-    """Arrow's own memory under pandas' clothes: Spark takes no other, and turns it back into Arrow at once."""
-    import pandas as pd
+    """Arrow's own memory under pandas' clothes: Spark takes no other, and turns it back into Arrow at once.
 
-    return table.combine_chunks().to_pandas(types_mapper=pd.ArrowDtype)
+    Nested columns are Python's objects: Spark goes through them one by one, and knows no null but None.
+    """
+    import pandas as pd
+    import pyarrow as pa
+
+    def kind(found: pa.DataType) -> pd.ArrowDtype | None:
+        return None if pa.types.is_nested(found) else pd.ArrowDtype(found)
+
+    return table.combine_chunks().to_pandas(types_mapper=kind)

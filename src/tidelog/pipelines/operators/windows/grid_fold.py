@@ -14,7 +14,7 @@ from tidelog.pipelines.operators.windows.firing import Windows, fire
 from tidelog.pipelines.operators.windows.grid import Grid, candidates, late_windows, lateness, needed
 from tidelog.pipelines.operators.windows.output import HALF_OPEN, late_rows, result_rows
 from tidelog.pipelines.operators.windows.panes import Panes, Rows, Within, gather, kept, key_table, state_schema, within
-from tidelog.pipelines.operators.windows.spec import Bounds, Spec, bounds_of, counted, timed
+from tidelog.pipelines.operators.windows.spec import Bounds, Spec, as_declared, bounds_of, counted, timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,7 @@ class GridFold:
 
     def step(self, state: pa.Table, rows: pa.Table, clock: Clock) -> Step:
         bounds = bounds_of(clock, self.spec.allowed or 0)
+        rows = as_declared(self.spec, rows)
         given = timed(self.spec, rows)
         starts = self.grid.panes(given.times)
         found = lateness(self.grid, starts, bounds)

@@ -33,6 +33,7 @@ from tidelog.pipelines.operators.windows.spec import (
     Columns,
     Spec,
     add,
+    as_declared,
     bounds_of,
     columns_of,
     counted,
@@ -100,6 +101,7 @@ class SessionFold:
 
     def step(self, state: pa.Table, rows: pa.Table, clock: Clock) -> Step:
         bounds = bounds_of(clock, self.spec.allowed or 0)
+        rows = as_declared(self.spec, rows)
         given = timed(self.spec, rows)
         there = given.only(rows, np.ones(len(given.places), np.bool_))
         keys = key_table(self.spec, state, there)

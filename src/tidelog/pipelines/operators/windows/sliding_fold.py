@@ -26,7 +26,7 @@ from tidelog.pipelines.operators.state.fold import Clock, Step
 from tidelog.pipelines.operators.windows.firing import Windows, fire
 from tidelog.pipelines.operators.windows.output import LateRows, Span, late_rows, result_rows
 from tidelog.pipelines.operators.windows.panes import Panes, Rows, gather, kept, key_table, state_schema, within
-from tidelog.pipelines.operators.windows.spec import MICROSECONDS, Bounds, Spec, bounds_of, counted, timed
+from tidelog.pipelines.operators.windows.spec import MICROSECONDS, Bounds, Spec, as_declared, bounds_of, counted, timed
 
 INCLUSIVE = Span(shown=-MICROSECONDS, last=-MICROSECONDS)
 
@@ -54,6 +54,7 @@ class SlidingFold:
 
     def step(self, state: pa.Table, rows: pa.Table, clock: Clock) -> Step:
         bounds = bounds_of(clock, self.spec.allowed or 0)
+        rows = as_declared(self.spec, rows)
         given = timed(self.spec, rows)
         panes_of_rows = given.times - np.mod(given.times, MICROSECONDS)
         taken = panes_of_rows + self.length > bounds.late

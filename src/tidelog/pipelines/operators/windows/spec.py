@@ -112,6 +112,17 @@ def check(spec: Spec) -> Spec:
     return spec
 
 
+def as_declared(spec: Spec, rows: pa.Table) -> pa.Table:
+    """The rows with the types that state and output have: Spark gives times the zone of its session."""
+    wanted = pa.schema([pa.field(HASH, pa.int64()), *spec.rows])
+    return rows.select(wanted.names).cast(wanted)
+
+
+def nullable(rows: pa.Schema) -> pa.Schema:
+    """Whether a column is never null is the affair of Spark's optimizer."""
+    return pa.schema([pa.field(field.name, field.type) for field in rows])
+
+
 def _column(spec: Spec, name: str) -> pa.Field:
     if name not in spec.rows.names:
         raise UsageError(f"there is no column {name!r}; columns are {', '.join(spec.rows.names)}")

@@ -1,0 +1,152 @@
+"""What the windows have in common where they are declared: their options, checked, and the two roads to a result.
+
+    native   groupBy(window(...)) in the JVM: where rows that come too late are dropped and nothing else is asked for
+    fold     `run_fold`: where they are corrected or diverted, where windows are put out early, or always, and where
+             Spark lacks the window or the aggregate
+
+Both give the same rows, but for ties (see `aggregates.py`) and for sessions: there a fold lets a late row join a
+session that is still open, and Spark drops it. Windows take plain rows, and give plain rows, or a changelog where what
+is put out may change: with `early`, and with `late="correct"`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from tidelog.errors import UsageError
+from tidelog.pipelines.operators.aggregates import Aggregate
+from tidelog.pipelines.operators.changelog import OP
+from tidelog.pipelines.operators.durations import Duration, milliseconds, positive
+from tidelog.pipelines.operators.windows.grid import Grid
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from tidelog.pipelines.operators.state.fold import Fold
+    from tidelog.pipelines.operators.windows.spec import Spec
+
+Late = Literal["drop", "correct", "divert"]
+MICROSECONDS = 1_000
+EVERYTHING = "_everything"  # the key of windows that are by no column
+
+
+class Policy(NamedTuple):
+    """What becomes of rows that come too late, and when windows are put out: keywords that every window has."""
+
+    late: Late
+    allowed: Duration | None
+    beyond: Literal["drop", "divert"]
+    early: bool
+
+
+class Declared(NamedTuple):
+    """`allowed` in microseconds; None: nothing is corrected."""
+
+    where: str
+    by: tuple[str, ...]
+    aggregates: Mapping[str, Aggregate]
+    allowed: int | None
+    diverts: bool
+    early: bool
+
+    def native(self, time: str) -> dict[str, Column]:
+        """The aggregates as Spark's own, if nothing is asked for that it lacks; else none."""
+        if self.allowed is not None or self.diverts or self.early:
+            return {}
+        columns = {name: aggregate.native(time) for name, aggregate in self.aggregates.items()}
+        known = {name: column for name, column in columns.items() if column is not None}
+        return known if len(known) == len(columns) else {}
+
+
+def declare(where: str, by: str | Sequence[str], aggregates: Mapping[str, Aggregate], policy: Policy) -> Declared:
+    late, allowed, beyond, early = policy
+    if not aggregates:
+        raise UsageError(f"{where} has no aggregates; give it some: aggregates={{'rows': count()}}")
+    if late not in ("drop", "correct", "divert"):
+        raise UsageError(f"late is {late!r}; it is 'drop', 'correct' or 'divert'")
+    if beyond not in ("drop", "divert"):
+        raise UsageError(f"beyond is {beyond!r}; it is 'drop' or 'divert'")
+    if late != "correct" and (allowed is not None or beyond != "drop"):
+        raise UsageError(f"allowed and beyond say how late is corrected, and late is {late!r}; write late='correct'")
+    if late == "correct" and allowed is None:
+        raise UsageError("late='correct' needs to know for how long: allowed='1 hour'")
+    span = None if allowed is None else positive(allowed, what="allowed") * MICROSECONDS
+    names = (by,) if isinstance(by, str) else tuple(by)
+    return Declared(where, names, dict(aggregates), span, "divert" in (late, beyond), early)
+
+
+def microseconds(duration: Duration, what: str) -> int:
+    return positive(duration, what=what) * MICROSECONDS
+
+
+def grid_of(size: Duration, every: Duration, offset: Duration) -> Grid:
+    length, hop = microseconds(size, "size"), microseconds(every, "every")
+    if hop > length:
+        raise UsageError(f"every is {every!r}, longer than size, {size!r}: rows in between would be in no window")
+    return Grid(length, hop, milliseconds(offset, what="offset") * MICROSECONDS % hop)
+
+
+def checked(declared: Declared, frame: DataFrame) -> Spec:
+    """What is declared, on this frame; refuses what it does not fit."""
+    from tidelog.pipelines.operators.changelog import arrow_schema
+    from tidelog.pipelines.operators.time import event_time_column
+    from tidelog.pipelines.operators.windows.spec import LATE, Spec, check, nullable
+
+    if OP in frame.columns:
+        raise UsageError(f"{declared.where} takes plain rows, and this is a changelog: rows of it are taken back")
+    if LATE in frame.columns:
+        raise UsageError(f"{declared.where} is given rows that came too late among others; split them off by on_time")
+    rows, aggregates = nullable(arrow_schema(frame)), tuple(declared.aggregates.items())
+    time = event_time_column(frame)
+    return check(Spec(rows, time, declared.by, aggregates, declared.allowed, declared.early, declared.diverts))
+
+
+def on_grid(declared: Declared, grid: Grid) -> Callable[[DataFrame], DataFrame]:
+    """Tumbling and hopping windows."""
+
+    def windows(frame: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        from tidelog.pipelines.operators.windows.grid_fold import GridFold
+
+        spec = checked(declared, frame)
+        if native := declared.native(spec.time):
+            durations = [f"{each} microseconds" for each in (grid.size, grid.every, grid.offset)]
+            return by_spark(frame, F.window(spec.time, *durations), spec, native)
+        return by_fold(frame, GridFold(spec, grid), spec)
+
+    return windows
+
+
+def by_fold(frame: DataFrame, fold: Fold, spec: Spec) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    from tidelog.pipelines.operators.state.operator import run_fold
+    from tidelog.pipelines.operators.windows.spec import TIME
+
+    keyed = frame if spec.by else frame.withColumn(EVERYTHING, F.lit(0))
+    time = None if spec.changelog else TIME
+    return with_time(frame, run_fold(keyed, spec.by or [EVERYTHING], fold, event_time=time), spec)
+
+
+def by_spark(frame: DataFrame, window: Column, spec: Spec, results: Mapping[str, Column]) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    from tidelog.pipelines.operators.windows.spec import END, START, TIME
+
+    grouped = frame.groupBy(window.alias("window"), *(F.col(name).alias(f"by_{name}") for name in spec.by))
+    found = grouped.agg(*(column.alias(f"of_{name}") for name, column in results.items()))
+    bounds = [F.col("window.start").alias(START), F.col("window.end").alias(END), F.window_time("window").alias(TIME)]
+    by = [F.col(f"by_{name}").alias(name) for name in spec.by]
+    return with_time(frame, found.select(*bounds, *by, *(F.col(f"of_{name}").alias(name) for name in results)), spec)
+
+
+def with_time(frame: DataFrame, results: DataFrame, spec: Spec) -> DataFrame:
+    """Of a batch, too, later operators know the event time: it is as late as that of its rows."""
+    from tidelog.pipelines.operators.time import EVENT_TIME
+    from tidelog.pipelines.operators.windows.spec import TIME
+
+    if frame.isStreaming or spec.changelog:
+        return results
+    return results.withMetadata(TIME, {EVENT_TIME: frame.schema[spec.time].metadata[EVENT_TIME]})

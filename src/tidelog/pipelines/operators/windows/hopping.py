@@ -1,0 +1,34 @@
+"""`hopping`: windows of one length that begin every so often, and so overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from tidelog.pipelines.operators.aggregates import Aggregate
+from tidelog.pipelines.operators.durations import Duration
+from tidelog.pipelines.operators.windows.declared import Late, Policy, declare, grid_of, on_grid
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def hopping(
+    size: Duration,
+    *,
+    every: Duration,
+    by: str | Sequence[str] = (),
+    aggregates: Mapping[str, Aggregate],
+    offset: Duration = "0 seconds",
+    late: Late = "drop",
+    allowed: Duration | None = None,
+    beyond: Literal["drop", "divert"] = "drop",
+    early: bool = False,
+) -> Callable[[DataFrame], DataFrame]:
+    """For `df.transform(hopping("5 minutes", every="1 minute", by="user", aggregates={"clicks": count()}))`.
+
+    Windows [start, start + size) begin every `every` from `offset` on. `late`, `allowed`, `beyond` and `early` are as
+    for `tumbling`, and decided for each row and each of its windows: a row may be late for one and not for the next.
+    """
+    declared = declare("hopping", by, aggregates, Policy(late, allowed, beyond, early))
+    return on_grid(declared, grid_of(size, every, offset))

@@ -1,0 +1,34 @@
+"""`tumbling`: windows of one length, side by side; every row is in exactly one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from tidelog.pipelines.operators.aggregates import Aggregate
+from tidelog.pipelines.operators.durations import Duration
+from tidelog.pipelines.operators.windows.declared import Late, Policy, declare, grid_of, on_grid
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def tumbling(
+    size: Duration,
+    *,
+    by: str | Sequence[str] = (),
+    aggregates: Mapping[str, Aggregate],
+    offset: Duration = "0 seconds",
+    late: Late = "drop",
+    allowed: Duration | None = None,
+    beyond: Literal["drop", "divert"] = "drop",
+    early: bool = False,
+) -> Callable[[DataFrame], DataFrame]:
+    """For `df.transform(tumbling("1 minute", by="user", aggregates={"clicks": count()}))`.
+
+    Windows [start, start + size) begin at `offset` from 1970, UTC. A row that comes when its window is over is dropped
+    (and counted), or diverted (`late.py`), or corrects the window for as long as `allowed`; beyond that it is dropped
+    or diverted. `early`: windows are put out while they are open, whenever they have changed.
+    """
+    declared = declare("tumbling", by, aggregates, Policy(late, allowed, beyond, early))
+    return on_grid(declared, grid_of(size, size, offset))
