@@ -422,6 +422,26 @@ def test_partitions_catch_up_together(broker: Broker, cluster: Cluster, topic: s
     query.stop()
 
 
+@proves("P7", "T10")
+def test_a_replay_takes_what_its_limit_allows_however_short_the_lateness_is(
+    broker: Broker, cluster: Cluster, topic: str
+) -> None:
+    """A hundred seconds in two partitions, and a second of lateness: not a hundred micro-batches."""
+    _two_paces(cluster, topic)
+    paced = {"maxOffsetsPerTrigger": "22", "alignment": "1s"}
+    query = Query(broker.bootstrap, subscribe=topic, **paced, **EARLIEST)
+    query.stream.prepareForTriggerAvailableNow()
+    triggers, watermark = 0, 0
+    while (before := len(query.rows)) < 110:
+        assert query.trigger()
+        triggers += 1
+        times = [int(row["timestamp"].timestamp() * 1000) for row in query.rows[before:]]
+        assert min(times) > watermark, "a row came late"
+        watermark = max(watermark, max(times) - 1001)
+    assert triggers <= 8
+    query.stop()
+
+
 @proves("P7")
 def test_an_early_bird_that_was_read_already_stops_nobody(tidelog_broker: Broker, topic: str) -> None:
     with Cluster(tidelog_broker.bootstrap) as cluster:

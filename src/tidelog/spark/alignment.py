@@ -2,6 +2,9 @@
 
 Rules:
 - The time of a partition is looked at where it is to be read next, once for each place.
+- Where that would cut a micro-batch short, it is looked at where the micro-batch leaves the partition as well: what is
+  left unread is all that can come late. So a replay takes as much at a time as its limit allows, whatever the lateness,
+  as long as all partitions end at about the same time.
 - The broker's index of timestamps names the first offset that is above the ceiling, wherever it lies. It may have been
   read already, or be a transaction's end, whose time is the clock's. From there on, and always where the time is a
   field of the value, the place is looked for by halves among the records that can be seen.
@@ -38,16 +41,26 @@ class Alignment:
         """The ends, or earlier ones. `start` has every partition of `latest`; `now` is in seconds."""
         behind = {at: start[at] for at, end in latest.items() if start[at] < end}
         at_end = [] if bound else [at for at in latest if at not in behind and start[at] > 0]
-        waiting = {at: max(start[at] - LOOK_BACK, 0) for at in at_end}
-        self._at_end_since = {at: self._at_end_since.get(at, now) for at in waiting}
-        self._look(behind | waiting)
-        paces = {at: Pace(self._times[at][1]) for at in behind}
-        paces |= {at: Pace(self._times[at][1], (now - self._at_end_since[at]) * 1000) for at in waiting}
-        highest = ceiling(paces, lateness_ms=self.lateness_ms, idle_after_ms=self.options.idle_after_ms)
-        if highest is None:
+        self._at_end_since = {at: self._at_end_since.get(at, now) for at in at_end}
+        highest = self._ceiling(start, latest, bound, now)
+        if highest is None or not self._passing(behind, highest):
             return ends
+        higher = self._ceiling(ends, latest, bound, now)
+        if higher is None:
+            return ends
+        highest = max(highest, higher)
         passing = self._passing(behind, highest)
         return ends | {at: self._end(at, first, highest, start[at], ends[at]) for at, first in passing.items()}
+
+    def _ceiling(self, places: Offsets, latest: Offsets, bound: bool, now: float) -> int | None:
+        """By the times of what is to be read next, if it is read from there."""
+        behind = {at: places[at] for at, end in latest.items() if places[at] < end}
+        at_end = [] if bound else [at for at in latest if at not in behind and places[at] > 0]
+        waiting = {at: max(places[at] - LOOK_BACK, 0) for at in at_end}
+        self._look(behind | waiting)
+        paces = {at: Pace(self._times[at][1]) for at in behind}
+        paces |= {at: Pace(self._times[at][1], (now - self._at_end_since.get(at, now)) * 1000) for at in waiting}
+        return ceiling(paces, lateness_ms=self.lateness_ms, idle_after_ms=self.options.idle_after_ms)
 
     def _look(self, places: Offsets) -> None:
         unknown = [(at, offset) for at, offset in places.items() if self._times.get(at, (None,))[0] != offset]

@@ -5,8 +5,8 @@ On a batch DataFrame nothing is late; the column is only marked, so that the sam
 
 What it asks of Tidelog's source, which users need not know of (`docs/decisions/event_time_asks_the_source.md`):
 - `alignment`: Spark's watermark is the latest of all partitions, so in a replay the rows of a partition that is behind
-  would come late and be dropped. With it no partition runs ahead of another by the lateness or more. It is by the
-  record's timestamp, or by a field of the JSON value. Where event time is neither, there is a warning.
+  would come late and be dropped. With it no partition runs ahead of another by more than half the lateness. It is by
+  the record's timestamp, or by a field of the JSON value. Where event time is neither, there is a warning.
 - `ticks`, where `idle_after` is given: an input that is silent for so long gets on by *tick rows*, which have a time
   and nothing else. They move the watermark and are then taken out, by a predicate over the event time itself: Spark
   would push any other one below the watermark, and ticks would never reach it.
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.errors import UsageError
 from tidelog.pipelines.operators.durations import Duration, milliseconds, positive
-from tidelog.spark.options import RECORD_TIME
+from tidelog.spark.options import IDLE_AFTER_MS, RECORD_TIME
 from tidelog.spark.plans import KAFKA, Origin, Source, origins, sources, with_options
 from tidelog.spark.registration import FORMAT
 
@@ -111,15 +111,19 @@ def _wanted(
             f" from: event_time({column!r}, ..., align_by='field'), which is the source's option alignBy"
         )
         return {}
-    return _alignment(ours, lateness_ms) | ({} if align_by is None else {"alignBy": align_by})
+    return (_alignment(ours, lateness_ms) if ours else {}) | ({} if align_by is None else {"alignBy": align_by})
 
 
 def _alignment(ours: list[Source], lateness_ms: int) -> dict[str, str]:
-    """What the user has said himself stays."""
-    if any(source.option("alignment") is not None for source in ours):
-        return {}
-    # A row exactly at the watermark is late: the partitions are held a millisecond closer together than the lateness.
-    return {"alignment": f"{max(lateness_ms - 1, 0)}ms"} if ours else {}
+    """What the user has said himself stays. Half of the lateness is for rows that are out of order in their partition.
+
+    A partition that has few rows holds the others for no longer than it lets them run ahead: in a topic that is read as
+    it is written, nothing waits.
+    """
+    together = lateness_ms // 2
+    wanted = {"alignment": f"{together}ms", "idleAfter": f"{min(together, IDLE_AFTER_MS)}ms"}
+    said = {name for name in wanted for source in ours if source.option(name) is not None}
+    return {name: value for name, value in wanted.items() if name not in said}
 
 
 def _warn(reason: str) -> None:
