@@ -71,6 +71,7 @@ def test_shares_are_those_of_the_connector() -> None:
     start, latest = {T0: 0, T1: 100}, {T0: 3000, T1: 1100}
     assert share_out(1000, start, latest) == {T0: 750, T1: 350}
     assert share_out(1, start, latest) == {T0: 1, T1: 101}
+    assert share_out(852, {T0: 0, T1: 0}, {T0: 532, T1: 3444}) == {T0: 113, T1: 738}, "114 but for floating point"
 
 
 @proves("P1")

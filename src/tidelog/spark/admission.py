@@ -14,6 +14,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import ceil
 from typing import NamedTuple
 
 from tidelog.client.metadata import TopicPartition
@@ -32,7 +33,9 @@ def share_out(limit: int, start: Mapping[TopicPartition, int], latest: Mapping[T
 
 
 def _part(limit: int, size: int, total: int) -> int:
-    return max(limit * size // total, 1)
+    """In floating point, as the connector has it, so that micro-batches are the same to the offset."""
+    part = limit * (size / total)
+    return ceil(part) if part < 1 else int(part)
 
 
 def waits_for_more(
