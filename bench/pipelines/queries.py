@@ -83,6 +83,7 @@ def measure(bench: Bench, query: str, side: str, events: Events, answer: pa.Tabl
         "heap": bench.heap,
         "folder": str(bench.folder),
         "partitions": PARTITIONS,
+        "end": events.end,
     }
     seen = bench.attempt(query, side, program.module, work, SECONDS, python)
     if seen is not None:

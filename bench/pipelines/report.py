@@ -97,8 +97,10 @@ def as_markdown(table: list[list[str]]) -> list[str]:
 
 
 def _short(why: str) -> str:
-    """Of a traceback, its last line."""
-    return why.strip().splitlines()[-1][:300]
+    """Of a traceback, the last line that names an error."""
+    lines = why.strip().splitlines() or [""]
+    named = [line for line in lines if "Error" in line or "Exception" in line]
+    return (named or lines)[-1].strip()[:300]
 
 
 def facts(reps: int, share: float) -> dict[str, Any]:

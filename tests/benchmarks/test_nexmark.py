@@ -6,6 +6,7 @@ import json
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench.pipelines import nexmark, oracle
 from bench.pipelines.checking import difference, parsed
+from bench.pipelines.sides.steps import STEPS, averages, is_wanted, key_of
 
 EVENTS = nexmark.Events(30_000)
 
@@ -84,6 +86,34 @@ def test_what_a_side_wrote_is_compared_row_by_row() -> None:
     assert difference(parsed([*right, older], answer.schema), answer, keys)
     assert difference(parsed(right[1:], answer.schema), answer, keys)
     assert difference(parsed([*right, older], answer.schema), answer, ())
+
+
+@proves("P2")
+@pytest.mark.parametrize("query", STEPS)
+def test_steps_of_single_keys_lead_to_the_answer_in_any_order_of_topics(query: str) -> None:
+    answer, keys = oracle.answer(query, EVENTS), oracle.KEYS.get(query, ())
+    inputs = [[{**row, "kind": kind} for row in EVENTS.of(kind).to_pylist()] for kind in oracle.READS[query]]
+    one, other = list(chain(*inputs)), list(chain(*reversed(inputs)))
+    for events in (one, other, sorted(one, key=lambda row: row["dateTime"])):
+        found = list(_stepped(query, events))
+        values = [json.dumps(row).encode() for row in found]
+        assert difference(parsed(values, answer.schema), answer, keys) is None
+
+
+def _stepped(query: str, events: list[dict[str, Any]]) -> Iterable[dict[str, Any]]:
+    states: dict[str, Any] = {}
+    categories: dict[int, Any] = {}
+    for event in events:
+        if not is_wanted(query, event):
+            continue
+        key = key_of(query)(event)
+        states[key], found = STEPS[query](states.get(key), event)
+        if query != "q4":
+            yield from found
+            continue
+        for change in found:
+            categories[change["category"]], rows = averages(categories.get(change["category"]), change)
+            yield from rows
 
 
 Rows = list[dict[str, Any]]

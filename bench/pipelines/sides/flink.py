@@ -17,68 +17,68 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from bench.pipelines.sides.marks import say, work
 
 TABLES = {
-    "person": "id BIGINT, name STRING, city STRING, state STRING, dateTime BIGINT",
-    "auction": "id BIGINT, itemName STRING, seller BIGINT, category BIGINT, dateTime BIGINT, expires BIGINT",
-    "bid": "auction BIGINT, bidder BIGINT, price BIGINT, dateTime BIGINT",
+    "person": "id BIGINT, name STRING, city STRING, state STRING, `dateTime` BIGINT",
+    "auction": "id BIGINT, itemName STRING, seller BIGINT, category BIGINT, `dateTime` BIGINT, expires BIGINT",
+    "bid": "auction BIGINT, bidder BIGINT, price BIGINT, `dateTime` BIGINT",
 }
-TIMED = "at AS TO_TIMESTAMP_LTZ(dateTime, 3), WATERMARK FOR at AS at - INTERVAL '4' SECOND"
+TIMED = "moment AS TO_TIMESTAMP_LTZ(`dateTime`, 3), WATERMARK FOR moment AS moment - INTERVAL '4' SECOND"
 
 MILLIS = "CAST(1000 * UNIX_TIMESTAMP(CAST({} AS STRING)) AS BIGINT)"
 
-WINNING = """SELECT auction, bidder, price, dateTime, category FROM (
-    SELECT B.auction, B.bidder, B.price, B.dateTime, A.category,
-           ROW_NUMBER() OVER (PARTITION BY B.auction ORDER BY B.price DESC, B.dateTime ASC) AS place
-    FROM auction A JOIN bid B ON A.id = B.auction AND B.dateTime BETWEEN A.dateTime AND A.expires)
+WINNING = """SELECT auction, bidder, price, `dateTime`, category FROM (
+    SELECT B.auction, B.bidder, B.price, B.`dateTime`, A.category,
+           ROW_NUMBER() OVER (PARTITION BY B.auction ORDER BY B.price DESC, B.`dateTime` ASC) AS place
+    FROM auction A JOIN bid B ON A.id = B.auction AND B.`dateTime` BETWEEN A.`dateTime` AND A.expires)
     WHERE place <= 1"""
 
 QUERIES = {
-    "q0": "SELECT auction, bidder, price, dateTime FROM bid",
+    "q0": "SELECT auction, bidder, price, `dateTime` FROM bid",
     "q3": """SELECT A.id, P.name, P.city, P.state FROM auction A JOIN person P ON A.seller = P.id
         WHERE A.category = 10 AND P.state IN ('OR', 'ID', 'CA')""",
     "q4": """SELECT category, AVG(CAST(final AS DOUBLE)) AS average FROM (
         SELECT MAX(B.price) AS final, A.category FROM auction A JOIN bid B
-        ON A.id = B.auction AND B.dateTime BETWEEN A.dateTime AND A.expires GROUP BY A.id, A.category)
+        ON A.id = B.auction AND B.`dateTime` BETWEEN A.`dateTime` AND A.expires GROUP BY A.id, A.category)
         GROUP BY category""",
     "q5": f"""SELECT {MILLIS.format("window_start")} AS `start`, auction, n FROM (
         SELECT *, RANK() OVER (PARTITION BY window_start, window_end ORDER BY n DESC) AS place FROM (
             SELECT auction, COUNT(*) AS n, window_start, window_end
-            FROM TABLE(HOP(TABLE bid, DESCRIPTOR(at), INTERVAL '2' SECOND, INTERVAL '10' SECOND))
+            FROM TABLE(HOP(TABLE bid, DESCRIPTOR(moment), INTERVAL '2' SECOND, INTERVAL '10' SECOND))
             GROUP BY auction, window_start, window_end)) WHERE place <= 1""",
-    "q7": f"""SELECT {MILLIS.format("window_start")} AS `start`, auction, bidder, price, dateTime FROM (
+    "q7": f"""SELECT {MILLIS.format("window_start")} AS `start`, auction, bidder, price, `dateTime` FROM (
         SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY price DESC) AS place
-        FROM TABLE(TUMBLE(TABLE bid, DESCRIPTOR(at), INTERVAL '10' SECOND))) WHERE place <= 1""",
+        FROM TABLE(TUMBLE(TABLE bid, DESCRIPTOR(moment), INTERVAL '10' SECOND))) WHERE place <= 1""",
     "q8": f"""SELECT P.id, P.name, {MILLIS.format("P.window_start")} AS `start` FROM (
         SELECT id, name, window_start, window_end
-        FROM TABLE(TUMBLE(TABLE person, DESCRIPTOR(at), INTERVAL '10' SECOND))
+        FROM TABLE(TUMBLE(TABLE person, DESCRIPTOR(moment), INTERVAL '10' SECOND))
         GROUP BY id, name, window_start, window_end) P JOIN (
         SELECT seller, window_start, window_end
-        FROM TABLE(TUMBLE(TABLE auction, DESCRIPTOR(at), INTERVAL '10' SECOND))
+        FROM TABLE(TUMBLE(TABLE auction, DESCRIPTOR(moment), INTERVAL '10' SECOND))
         GROUP BY seller, window_start, window_end) A
         ON P.id = A.seller AND P.window_start = A.window_start AND P.window_end = A.window_end""",
     "q9": WINNING,
     "q11": """SELECT bidder, first_at AS `start`, n FROM (
-        SELECT bidder, MIN(dateTime) AS first_at, COUNT(*) AS n, window_start, window_end
-        FROM TABLE(SESSION(TABLE bid PARTITION BY bidder, DESCRIPTOR(at), INTERVAL '10' SECOND))
+        SELECT bidder, MIN(`dateTime`) AS first_at, COUNT(*) AS n, window_start, window_end
+        FROM TABLE(SESSION(TABLE bid PARTITION BY bidder, DESCRIPTOR(moment), INTERVAL '10' SECOND))
         GROUP BY bidder, window_start, window_end)""",
-    "q18": """SELECT bidder, auction, price, dateTime FROM (
-        SELECT *, ROW_NUMBER() OVER (PARTITION BY bidder, auction ORDER BY at DESC) AS place FROM bid)
+    "q18": """SELECT bidder, auction, price, `dateTime` FROM (
+        SELECT *, ROW_NUMBER() OVER (PARTITION BY bidder, auction ORDER BY moment DESC) AS place FROM bid)
         WHERE place <= 1""",
-    "q20": """SELECT B.auction, B.bidder, B.price, B.dateTime, A.itemName, A.seller, A.expires
+    "q20": """SELECT B.auction, B.bidder, B.price, B.`dateTime`, A.itemName, A.seller, A.expires
         FROM bid B JOIN auction A ON B.auction = A.id WHERE A.category = 10""",
 }
 ANSWERS = {
-    "q0": "auction BIGINT, bidder BIGINT, price BIGINT, dateTime BIGINT",
+    "q0": "auction BIGINT, bidder BIGINT, price BIGINT, `dateTime` BIGINT",
     "q3": "id BIGINT, name STRING, city STRING, state STRING",
     "q4": "category BIGINT, average DOUBLE, PRIMARY KEY (category) NOT ENFORCED",
     "q5": "`start` BIGINT, auction BIGINT, n BIGINT",
-    "q7": "`start` BIGINT, auction BIGINT, bidder BIGINT, price BIGINT, dateTime BIGINT",
+    "q7": "`start` BIGINT, auction BIGINT, bidder BIGINT, price BIGINT, `dateTime` BIGINT",
     "q8": "id BIGINT, name STRING, `start` BIGINT",
-    "q9": """auction BIGINT, bidder BIGINT, price BIGINT, dateTime BIGINT, category BIGINT,
+    "q9": """auction BIGINT, bidder BIGINT, price BIGINT, `dateTime` BIGINT, category BIGINT,
         PRIMARY KEY (auction) NOT ENFORCED""",
     "q11": "bidder BIGINT, `start` BIGINT, n BIGINT",
-    "q18": """bidder BIGINT, auction BIGINT, price BIGINT, dateTime BIGINT,
+    "q18": """bidder BIGINT, auction BIGINT, price BIGINT, `dateTime` BIGINT,
         PRIMARY KEY (bidder, auction) NOT ENFORCED""",
-    "q20": """auction BIGINT, bidder BIGINT, price BIGINT, dateTime BIGINT, itemName STRING, seller BIGINT,
+    "q20": """auction BIGINT, bidder BIGINT, price BIGINT, `dateTime` BIGINT, itemName STRING, seller BIGINT,
         expires BIGINT""",
 }
 
