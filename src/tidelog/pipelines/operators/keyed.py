@@ -1,0 +1,44 @@
+"""What operators by key share where they are declared: checks, and the way through the mechanism and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from tidelog.errors import UsageError
+from tidelog.pipelines.operators.changelog import OP, arrow_schema
+from tidelog.pipelines.operators.state.fold import Fold
+from tidelog.pipelines.operators.time import EVENT_TIME
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+EVERYTHING = "_everything"  # the key of rows that are by no column
+
+
+def check_columns(where: str, rows: DataFrame, names: Sequence[str]) -> None:
+    if OP in rows.columns:
+        raise UsageError(f"{where} takes plain rows, and this is a changelog: rows of it are taken back")
+    for name in names:
+        if name not in rows.columns:
+            raise UsageError(f"there is no column {name!r}; there are {', '.join(rows.columns)}")
+
+
+def row_schema(rows: DataFrame) -> pa.Schema:
+    """Whether a column is never null is the affair of Spark's optimizer."""
+    return pa.schema([pa.field(field.name, field.type) for field in arrow_schema(rows)])
+
+
+def run_by(rows: DataFrame, keys: Sequence[str], fold: Fold, time: str) -> DataFrame:
+    """The fold's output, whose column `time` is event time as it was in the input."""
+    from pyspark.sql import functions as F
+
+    from tidelog.pipelines.operators.state.operator import run_fold
+
+    keyed = rows if keys else rows.withColumn(EVERYTHING, F.lit(0))
+    made = run_fold(keyed, keys or [EVERYTHING], fold, event_time=time)
+    if rows.isStreaming:
+        return made
+    return made.withMetadata(time, {EVENT_TIME: rows.schema[time].metadata[EVENT_TIME]})
