@@ -54,15 +54,11 @@ class PipelineDriver:
         self._spark = spark
         self._now_ms = epoch_ms(now)
         self._folder = Path(tempfile.mkdtemp(prefix="tidelog-pipeline-", dir=MEMORY if MEMORY.is_dir() else None))
-        self._inputs: dict[str, PipelineInput] = {}
         self._runs: list[PipelineRun] = []
 
     def input(self, name: str, schema: str | StructType, *, partitions: int = 1) -> PipelineInput:
         """A new input; its schema is a StructType or like "user string, at timestamp"."""
-        if name in self._inputs:
-            raise UsageError(f"there is an input {name!r} already; give each its own name")
-        self._inputs[name] = PipelineInput(self._spark, name, schema, partitions)
-        return self._inputs[name]
+        return PipelineInput(self._spark, name, schema, partitions)
 
     def run(self, pipeline: Pipeline, *inputs: PipelineInput, output_mode: OutputMode = "append") -> PipelineRun:
         """Start the query of `pipeline(*inputs)`; it waits for the first step. Each run reads from the beginning."""
@@ -72,7 +68,7 @@ class PipelineDriver:
         streams = [one.stream(next(_numbers)) for one in inputs]
         clock = jvm.org.apache.spark.util.ManualClock(self._now_ms)
         place = Place(self._folder / f"run{len(self._runs)}", output_mode, clock)
-        run = PipelineRun(pipeline, inputs, streams, place)
+        run = PipelineRun(self._spark, pipeline, inputs, streams, place)
         self._runs.append(run)
         return run
 
@@ -82,7 +78,7 @@ class PipelineDriver:
 
     def close(self) -> None:
         for run in self._runs:
-            run.stop()
+            run.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def __enter__(self) -> PipelineDriver:

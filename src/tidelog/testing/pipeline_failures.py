@@ -15,30 +15,29 @@ FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<func
 SPARKS_OWN = ("/pyspark/", "/pyspark.zip/", "/py4j/")
 
 
-def failure_of(query: Any) -> Exception:
-    """Of Spark's StreamingQuery that has ended; the error that ended it."""
+def failure_of(query: Any) -> PipelineFailed:
+    """Of Spark's StreamingQuery that has ended: the error that ended it."""
     found = query.exception()
     if found.isEmpty():
-        return PipelineFailed("the query was stopped by someone else")
-    error = found.get()
-    return PipelineFailed(summary(str(error.getMessage()), _causes(error)))
+        return PipelineFailed("the query was stopped by someone else; go on by restart()")
+    return PipelineFailed(summary(_messages(found.get().getCause())))
 
 
-def _causes(error: Any) -> str:
-    texts = []
+def _messages(error: Any) -> list[str]:
+    """Of an exception of Java's and its causes, from the outside in."""
+    found = []
     while error is not None:
-        texts.append(str(error.getMessage()))
+        found.append(str(error.getMessage()))
         error = error.getCause()
-    return "\n".join(texts)
+    return found
 
 
-def summary(message: str, causes: str) -> str:
-    """The last line of the worker's traceback and the user's own line, or what Spark says where there is none."""
-    _, began, traceback = causes.rpartition("Traceback (most recent call last):\n")
+def summary(messages: list[str]) -> str:
+    """The error in Python and the user's own lines, innermost last; or what Spark says where Python had no part."""
+    _, began, traceback = "\n".join(messages).rpartition("Traceback (most recent call last):\n")
     if not began:
-        return message.strip()
-    frames = list(FRAME.finditer(traceback))
-    own = [frame for frame in frames if not any(part in frame["file"] for part in SPARKS_OWN)]
+        return messages[0].strip() if messages else "the query has failed"
+    own = [frame for frame in FRAME.finditer(traceback) if not any(part in frame["file"] for part in SPARKS_OWN)]
     where = [f'  File "{frame["file"]}", line {frame["line"]}, in {frame["function"]}' for frame in own]
     return "\n".join([_raised(traceback), *where])
 

@@ -12,20 +12,33 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tidelog.errors import PipelineFailed, UsageError
 from tidelog.pipelines.operators.durations import Duration, milliseconds
 from tidelog.testing.pipeline_input import InputStream, PipelineInput
 from tidelog.testing.pipeline_query import Place, Query
-from tidelog.testing.pipeline_sinks import CRASH_POINTS, CrashingSink, CrashPoint, MemorySink, MicroBatch
+from tidelog.testing.pipeline_sinks import (
+    CRASH_POINTS,
+    CrashingSink,
+    CrashPoint,
+    MemorySink,
+    MicroBatch,
+    unlogged_crash,
+)
+from tidelog.testing.pipeline_state import StateRow, state_rows
 from tidelog.testing.pipeline_times import Moment, epoch_ms, from_epoch_ms
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+    from tidelog.pipelines.operators.state.reading import FoldState
 
 Pipeline = Callable[..., "DataFrame"]
 
@@ -40,9 +53,15 @@ class PipelineRun:
     """
 
     def __init__(
-        self, pipeline: Pipeline, inputs: Sequence[PipelineInput], streams: Sequence[InputStream], place: Place
+        self,
+        spark: SparkSession,
+        pipeline: Pipeline,
+        inputs: Sequence[PipelineInput],
+        streams: Sequence[InputStream],
+        place: Place,
     ) -> None:
         self.micro_batches: list[MicroBatch] = []
+        self._spark = spark
         self._pipeline = pipeline
         self._inputs = inputs
         self._streams = streams
@@ -87,7 +106,8 @@ class PipelineRun:
         query = Query(frame, sink.table, self._place)
         try:
             self._feed(query)
-            query.trigger(self._passed())
+            with unlogged_crash():
+                query.trigger(self._passed())
         except PipelineFailed:
             if not sink.reached:
                 raise
@@ -108,6 +128,19 @@ class PipelineRun:
         if self._query is not None:
             self._query.stop()
             self._query = None
+
+    def close(self) -> None:
+        """It is over, and its checkpoint is gone: `with driver.run(...) as run` does this."""
+        self.stop()
+        shutil.rmtree(self._place.checkpoint, ignore_errors=True)
+
+    def __enter__(self) -> PipelineRun:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def _running(self) -> Query:
         if self._query is None:
@@ -181,6 +214,16 @@ class PipelineRun:
         """Spark's own report on the last micro-batch."""
         return self._running().progress
 
+    def state(self, operator: int | None = None) -> list[StateRow]:
+        """What an operator has kept, as of the last micro-batch; with several that keep state, say which."""
+        return state_rows(self._spark, self._place.checkpoint, operator)
+
+    def fold_states(self) -> list[FoldState]:
+        """What Tidelog's operators have kept, with their counts of rows that were late, dropped and so on."""
+        from tidelog.pipelines.operators.state.reading import read_states
+
+        return read_states(self._spark, self._place.checkpoint)
+
     @property
     def checkpoint(self) -> Path:
         return self._place.checkpoint
@@ -190,3 +233,13 @@ class PipelineRun:
     def batch(self) -> list[Row]:
         """What the same pipeline gives on all rows added so far, as a batch."""
         return self._pipeline(*(one.batch() for one in self._inputs)).collect()
+
+    def assert_equal_to_batch(self, table: Callable[[list[Row]], Iterable[Any]] = list) -> None:
+        """All that came out so far is what comes out of a batch, in any order.
+
+        `table` makes comparable what is not: it is called with the rows of each, to fold a changelog, say, or to round.
+        """
+        ours, theirs = (Counter(map(repr, table(rows))) for rows in (self.output, self.batch()))
+        missing, extra = sorted((theirs - ours).elements()), sorted((ours - theirs).elements())
+        assert not missing, f"in a batch there would be {', '.join(missing)} too"
+        assert not extra, f"in a batch there would not be {', '.join(extra)}"

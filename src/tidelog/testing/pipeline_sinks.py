@@ -1,8 +1,7 @@
 """Where the rows of a run go: Spark's own MemorySink, and, for one micro-batch, a sink that crashes at a named point.
 
     after offsets       the offset log has the micro-batch; no task has run
-    in a task           all tasks but one have finished and have written their state; that one fails before it has
-                        written any
+    between tasks       all tasks but the last have finished and have written their state; the last has not begun
     before the sink     all tasks have finished and all state is written; the sink has got nothing
     before the commit   the sink has got the rows too; the commit log does not have the micro-batch
 
@@ -11,6 +10,9 @@ In each case the micro-batch is run again when the query is started again: that 
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tidelog.testing.pipeline_rows import RowsOut
@@ -18,8 +20,8 @@ from tidelog.testing.pipeline_rows import RowsOut
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
-CrashPoint = Literal["after offsets", "in a task", "before the sink", "before the commit"]
-CRASH_POINTS: tuple[CrashPoint, ...] = ("after offsets", "in a task", "before the sink", "before the commit")
+CrashPoint = Literal["after offsets", "between tasks", "before the sink", "before the commit"]
+CRASH_POINTS: tuple[CrashPoint, ...] = ("after offsets", "between tasks", "before the sink", "before the commit")
 
 
 class MicroBatch(NamedTuple):
@@ -62,8 +64,8 @@ class CrashingSink:
 
         rows = Frame(frame, self._session)
         self.reached = True
-        if self._point == "in a task":
-            _all_but_one(rows)
+        if self._point == "between tasks":
+            _run_all_but_the_last(rows)
         elif self._point != "after offsets":
             collected = rows.collect()
             if self._point == "before the commit":
@@ -86,18 +88,26 @@ def _listen(gateway: Any) -> None:
     start(gateway)
 
 
-def _all_but_one(rows: DataFrame) -> None:
-    """The last partition's task fails before it has read a row, when those of the others have finished."""
-    partitions = rows.rdd.getNumPartitions()
-    run = rows.sparkSession.sparkContext.runJob
-    if partitions > 1:
-        run(rows.rdd, _drain, range(partitions - 1))
-    run(rows.rdd, _fail, [partitions - 1])
+def _run_all_but_the_last(rows: DataFrame) -> None:
+    context: Any = rows.sparkSession.sparkContext
+    partitions: Any = rows._jdf.toJavaRDD()
+    first = partitions.getNumPartitions() - 1
+    chosen = context._gateway.new_array(context._jvm.int, first)
+    for number in range(first):
+        chosen[number] = number
+    partitions.collectPartitions(chosen)
 
 
-def _drain(rows: Any) -> list[int]:
-    return [sum(1 for _ in rows)]
+@contextmanager
+def unlogged_crash() -> Iterator[None]:
+    """py4j would tell of an exception that is no news."""
+    logger = logging.getLogger("py4j.clientserver")
+    logger.addFilter(_is_no_crash)
+    try:
+        yield
+    finally:
+        logger.removeFilter(_is_no_crash)
 
 
-def _fail(rows: Any) -> list[int]:
-    raise RuntimeError("a crash in a task, as the test asked for")
+def _is_no_crash(record: logging.LogRecord) -> bool:
+    return record.exc_info is None or not isinstance(record.exc_info[1], Crash)

@@ -71,9 +71,10 @@ def tidelog_spark() -> Iterator[Any]:
 
 
 @pytest.fixture
-def tidelog_pipeline(tidelog_spark: Any) -> Iterator[PipelineDriver]:
+def tidelog_pipeline(request: pytest.FixtureRequest, tidelog_spark: Any) -> Iterator[PipelineDriver]:
     """Runs pipelines of this test, one step at a time; all of them end with it."""
     from tidelog.testing.pipeline import PipelineDriver
+    from tidelog.testing.pipeline_session import travelling_whole
 
-    with PipelineDriver(tidelog_spark) as driver:
+    with travelling_whole(request.module), PipelineDriver(tidelog_spark) as driver:
         yield driver
