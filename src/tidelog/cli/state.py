@@ -39,7 +39,7 @@ def run(arguments: list[str]) -> int:
         show_json([description(one, options) for one in states])
         return 0
     if not states:
-        print("no operator here keeps state of ours")
+        print(f"no query in {options.checkpoint} keeps state of ours; is that the checkpointLocation of one?")
         return 0
     show_table(("operator", "fold", "version", "buckets", "partitions", "rows", "pages", "size"), map(summary, states))
     for one in states:

@@ -15,7 +15,8 @@ from pipelines.operators.state.counting import ROW, Counting
 from proving import proves
 from tidelog.errors import StateMismatch
 from tidelog.pipelines.operators.state import pages
-from tidelog.pipelines.operators.state.bucket import Header, Layout, step_bucket
+from tidelog.pipelines.operators.state.bucket import Header, step_bucket
+from tidelog.pipelines.operators.state.buckets import Layout
 from tidelog.pipelines.operators.state.fold import Clock
 from tidelog.pipelines.operators.state.pages import ENTRY, LOWEST
 

@@ -29,6 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidelog.errors import StateMismatch
+from tidelog.pipelines.operators.state.buckets import Layout
 from tidelog.pipelines.operators.state.fold import HASH, Clock, Fold
 from tidelog.pipelines.operators.state.pages import (
     ENTRY,
@@ -61,13 +62,6 @@ class Store(Protocol):
     def drop_page(self, number: int) -> None: ...
 
     def set_timer(self, before: int | None, after: int | None) -> None: ...
-
-
-class Layout(NamedTuple):
-    """How the keys of a query are spread. It is fixed for the life of its state."""
-
-    buckets: int
-    partitions: int
 
 
 class Header(NamedTuple):

@@ -2,15 +2,39 @@
 
 A key's bucket is its hash modulo the number of buckets, as a place in the list of ids. Spark sends a group to partition
 `pmod(murmur3(id), partitions)`, which leaves some of 0, 1, 2, ... together in one partition and none in another: so ids
-are picked such that every partition gets as many as the next. Pure.
+are picked such that every partition gets as many as the next. Pure, but for `partitions_here`.
 """
 
 from __future__ import annotations
 
-BUCKETS_A_PARTITION = 4  # measured with 2 partitions: 8 buckets were ahead of 2 and of 32
+from typing import NamedTuple
+
+BUCKETS_A_PARTITION = 4  # with 2 partitions, 8 buckets were ahead of 2 and of 32; part of the state's format
+PARTITIONS = "spark.sql.shuffle.partitions"
+OF_STATE = "spark.sql.streaming.internal.stateStore.partitions"  # what PARTITIONS was when the checkpoint was made
 
 SPARK_SEED = 42
 WORD = 0xFFFFFFFF
+
+
+class Layout(NamedTuple):
+    """How the keys of a query are spread. It is fixed for the life of its state."""
+
+    buckets: int
+    partitions: int
+
+
+def layout_of(partitions: int) -> Layout:
+    return Layout(partitions * BUCKETS_A_PARTITION, partitions)
+
+
+def partitions_here() -> int:
+    """In a task of a query: the shuffle partitions that it has, which are those of its checkpoint."""
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    assert task is not None
+    return int(task.getLocalProperty(OF_STATE) or task.getLocalProperty(PARTITIONS) or 0)
 
 
 def bucket_ids(partitions: int, buckets: int) -> list[int]:

@@ -3,6 +3,9 @@
     stream   hash of the keys -> packed by bucket -> transformWithState, a group a bucket -> rows
     batch    hash of the keys -> a group a bucket, one step at the end of time -> rows
 
+How many buckets there are rests on Spark's shuffle partitions, which a checkpoint fixes for the life of its query,
+whatever the session says later: so a stream learns them when it runs and not when it is declared.
+
 In a stream the input's watermark comes along beside the packed rows, and the event time column does not: so Spark has
 no way to drop late rows before the fold has seen them.
 """
@@ -12,8 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tidelog.pipelines.operators.state.bucket import Layout
-from tidelog.pipelines.operators.state.buckets import BUCKETS_A_PARTITION, bucket_ids
+from tidelog.pipelines.operators.state.buckets import PARTITIONS, bucket_ids, layout_of, partitions_here
 from tidelog.pipelines.operators.state.fold import END_OF_TIME, HASH, Clock, Fold
 from tidelog.pipelines.operators.state.packing import PACKED, nullable, pack
 
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-PARTITIONS = "spark.sql.shuffle.partitions"
 BUCKET = "_bucket"
 
 
@@ -34,16 +35,14 @@ def run_fold(frame: DataFrame, keys: Sequence[str], fold: Fold, *, event_time: s
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
     hashed = frame.withColumn(HASH, F.xxhash64(*keys))
-    partitions = int(frame.sparkSession.conf.get(PARTITIONS) or 0)
-    layout = Layout(partitions * BUCKETS_A_PARTITION, partitions)
     output = from_arrow_schema(fold.output_schema)
     if not frame.isStreaming:
-        buckets = F.pmod(F.col(HASH), F.lit(layout.buckets)).alias(BUCKET)
-        return hashed.groupBy(buckets).applyInArrow(_whole(fold), output)
+        buckets = layout_of(int(frame.sparkSession.conf.get(PARTITIONS) or 0)).buckets
+        return hashed.groupBy(F.pmod(F.col(HASH), F.lit(buckets)).alias(BUCKET)).applyInArrow(_whole(fold), output)
     from tidelog.pipelines.operators.state.processor import FoldProcessor
 
-    packed = hashed.mapInArrow(_packing(bucket_ids(partitions, layout.buckets)), PACKED)
-    processor = FoldProcessor(fold, layout, to_arrow_schema(hashed.schema, timezone="UTC"))
+    packed = hashed.mapInArrow(packing, PACKED)
+    processor = FoldProcessor(fold, to_arrow_schema(hashed.schema, timezone="UTC"))
     mode = "EventTime" if has_watermark(frame) else "None"
     groups = packed.groupBy("bucket")
     return groups.transformWithStateInPandas(processor, output, "Append", mode, eventTimeColumnName=event_time or "")
@@ -60,12 +59,10 @@ def _whole(fold: Fold) -> Callable[[pa.Table], pa.Table]:
     return whole
 
 
-def _packing(ids: list[int]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def packing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
+def packing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    from pyspark import TaskContext
 
-        task = TaskContext.get()
-        assert task is not None
-        return pack(batches, ids, task.partitionId())
-
-    return packing
+    task = TaskContext.get()
+    assert task is not None
+    layout = layout_of(partitions_here())
+    return pack(batches, bucket_ids(layout.partitions, layout.buckets), task.partitionId())

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from tidelog.pipelines.operators.state.bucket import Layout, step_bucket
+from tidelog.pipelines.operators.state.bucket import step_bucket
+from tidelog.pipelines.operators.state.buckets import layout_of, partitions_here
 from tidelog.pipelines.operators.state.fold import Clock, Fold
 from tidelog.pipelines.operators.state.packing import unpack
 from tidelog.pipelines.operators.state.reading import HEADER, PAGES
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
 
 
 class FoldProcessor(StatefulProcessor):
-    def __init__(self, fold: Fold, layout: Layout, input_schema: pa.Schema) -> None:
+    def __init__(self, fold: Fold, input_schema: pa.Schema) -> None:
         self.fold = fold
-        self.layout = layout
         self.input_schema = input_schema
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -45,7 +45,7 @@ class FoldProcessor(StatefulProcessor):
         pass
 
     def _step(self, rows: pa.Table, times: Any) -> Iterator[pd.DataFrame]:
-        output = step_bucket(self.fold, self.store, self.layout, rows, clock(times))
+        output = step_bucket(self.fold, self.store, layout_of(partitions_here()), rows, clock(times))
         self.store.expired = None
         if len(output):
             yield to_pandas(output)

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from tidelog.errors import UsageError
-from tidelog.pipelines.operators.state.bucket import Header, Layout
+from tidelog.pipelines.operators.state.bucket import Header
+from tidelog.pipelines.operators.state.buckets import Layout
 from tidelog.pipelines.operators.state.pages import ENTRY, read_page
 
 if TYPE_CHECKING:
@@ -44,18 +45,13 @@ class Bucket(NamedTuple):
 
 
 def read_states(spark: SparkSession, checkpoint: str | PathLike[str], *, batch: int | None = None) -> list[FoldState]:
-    """The state of every fold in the query of this checkpoint, in the order of Spark's operators."""
+    """The state of every fold in the query of this checkpoint, in Spark's order; none where no query was."""
     numbers = fold_operators(spark, checkpoint)
     return [_read_state(spark, str(checkpoint), number, batch) for number in numbers]
 
 
 def fold_operators(spark: SparkSession, checkpoint: str | PathLike[str]) -> list[int]:
-    from pyspark.errors import PySparkException
-
-    try:
-        operators = spark.read.format("state-metadata").load(str(checkpoint)).collect()
-    except PySparkException as error:
-        raise UsageError(f"{checkpoint} has no state to read: {_first_line(error)}") from error
+    operators = spark.read.format("state-metadata").load(str(checkpoint)).collect()
     return sorted({row["operatorId"] for row in operators if _is_fold(json.loads(row["operatorProperties"] or "{}"))})
 
 
