@@ -20,7 +20,7 @@ from tidelog.client.security import Security
 from tidelog.errors import BrokerError, ConfigError, CorruptBatch
 from tidelog.record.columns import encode
 from tidelog.spark.arrow_rows import COLUMNS, ArrowRows
-from tidelog.spark.reach import read_reach, security_of
+from tidelog.spark.reach import borrow, give_back, read_reach, security_of
 from tidelog.spark.reading import decoded
 from tidelog.testing.broker import TestBroker
 
@@ -126,6 +126,23 @@ def test_a_password_that_changed_is_read_anew_and_a_wrong_one_is_said(tmp_path: 
     assert query.trigger() == 2
     query.stop()
     broker.stop()
+
+
+@proves("secrets", "P1")
+def test_a_login_that_was_changed_in_its_file_is_the_next_tasks(tidelog_broker: TestBroker, tmp_path: Path) -> None:
+    """Before the broker asks for it: sessions end, and a kept connection would log in by the old one again."""
+    file = tmp_path / "client.properties"
+    file.write_text("sasl.username=reader\nsasl.password=old")
+    reach = read_reach({"kafka.bootstrap.servers": tidelog_broker.bootstrap, "securityFile": str(file)})
+    first = borrow(reach)
+    first.any_node()
+    give_back(reach, first)
+    assert borrow(reach) is first
+    give_back(reach, first)
+    file.write_text("sasl.username=reader\nsasl.password=new")
+    second = borrow(reach)
+    assert second is not first and second.security == security_of(reach)
+    first.close()
 
 
 def _users(*words: str, says: str) -> None:

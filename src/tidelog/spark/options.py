@@ -13,7 +13,8 @@ migration. Spark hands option names over in lower case or as written; here case 
     failOnDataLoss, includeHeaders                   true or false
     maxOffsetsPerTrigger, minOffsetsPerTrigger, maxTriggerDelay      how much a micro-batch takes
     minPartitions, maxRecordsPerPartition            how it is cut into tasks
-    groupIdPrefix, kafka.group.id                    the group that the query's offsets are reported as
+    groupIdPrefix, kafka.group.id, sourceGroup       the group that the query's offsets are reported as, or none; by
+                                                     default `tidelog.` and the query's name (`reporting.py`)
     kafka.isolation.level                            read_uncommitted (as there) or read_committed
     kafka.security.protocol, .sasl.*, .ssl.*         how to reach the brokers, without secrets (`reach.py`)
 
@@ -67,6 +68,7 @@ KNOWN = (
     "minPartitions",
     "maxRecordsPerPartition",
     "groupIdPrefix",
+    "sourceGroup",
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
@@ -174,7 +176,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         max_delay_ms=_time(options, "maxTriggerDelay", MAX_TRIGGER_DELAY_MS),
         min_partitions=_positive(options, "minPartitions"),
         max_records=_positive(options, "maxRecordsPerPartition"),
-        group=options.get("kafka.group.id") or options.get("groupidprefix"),
+        group=options.get("sourcegroup") or options.get("kafka.group.id") or options.get("groupidprefix"),
         poll_timeout_ms=_positive(options, "kafkaConsumer.pollTimeoutMs") or POLL_TIMEOUT_MS,
         metadata_ttl_ms=_integer(options, "partition.metadata.cache.ttl.ms", -1),
         alignment_ms=None if alignment is None else _time(options, "alignment", 0),

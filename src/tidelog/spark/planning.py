@@ -14,15 +14,15 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from tidelog.client.admin import groups
 from tidelog.client.metadata import TopicPartition
-from tidelog.errors import DataLoss, TidelogError
+from tidelog.errors import DataLoss
 from tidelog.spark.admission import share_out, waits_for_more
 from tidelog.spark.alignment import Alignment
 from tidelog.spark.discovery import Discovery
 from tidelog.spark.offsets import Offsets
 from tidelog.spark.options import SourceOptions
 from tidelog.spark.reading import warn_of_loss
+from tidelog.spark.reporting import Reporter
 from tidelog.spark.ticks import Idleness, Tick
 
 LOOKS_AT_LATEST = 3  # a broker that has just become leader may say an old end
@@ -35,6 +35,7 @@ class Planner:
         self.discovery = Discovery(options)
         self.alignment = None if options.alignment_ms is None else Alignment(options, self.discovery)
         self.idleness = Idleness(options.idle_after_ms) if options.ticks else None
+        self.reporter = Reporter(self.discovery, options.group)
         self.latest: Offsets = {}
         self._initial: Offsets | None = None
         self._bound: bool = False
@@ -44,6 +45,7 @@ class Planner:
         self._left_behind: Offsets = {}  # where the query was when a topic was found to be made anew
 
     def close(self) -> None:
+        self.reporter.report()
         self.discovery.close()
 
     def initial(self) -> Offsets:
@@ -57,6 +59,11 @@ class Planner:
 
     def end(self, start: Offsets, most: int | None, *, everything: bool, now: float) -> Offsets:
         """How far the micro-batch that starts there goes."""
+        found = self._end(start, most, everything=everything, now=now)
+        self.reporter.trigger(start, idle=found == start, now=now)
+        return found
+
+    def _end(self, start: Offsets, most: int | None, *, everything: bool, now: float) -> Offsets:
         self.latest = latest = self._look(start)
         begin = start | self._beginnings(start, latest) | self._anew(start)
         if everything:
@@ -145,14 +152,3 @@ class Planner:
         if self.options.fail_on_data_loss:
             raise DataLoss(f"{gone}; data may be lost: set failOnDataLoss to false to go on without it")
         warn_of_loss(gone)
-
-    def report(self, end: Offsets) -> None:
-        """As a group, if the query has one: lag exporters see it. The checkpoint counts, so a fault is only said."""
-        if self.options.group is None:
-            return
-        try:
-            groups.commit(self.discovery.cluster, self.options.group, end)
-        except TidelogError as error:
-            import logging
-
-            logging.getLogger(__name__).warning("offsets were not reported as group %s: %s", self.options.group, error)

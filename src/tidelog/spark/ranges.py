@@ -22,6 +22,7 @@ class OffsetRange(NamedTuple):
     start: int
     end: int
     topic_id: bytes = ZERO_UUID  # of the topic that was meant, where brokers tell
+    token: str = ""  # for the task that is to say its query's name (`reporting.py`)
 
     @property
     def size(self) -> int:

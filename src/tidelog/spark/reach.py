@@ -179,8 +179,10 @@ def borrow(reach: Reach) -> Cluster:
     The process id is in the key because Spark forks its workers: a socket must not be shared with a parent.
     """
     kept = _kept.pop((os.getpid(), reach), None)
-    if kept is not None and not kept.ended() and is_present(reach, kept):
-        return kept
+    if kept is not None:
+        if not kept.ended() and is_present(reach, kept):
+            return kept
+        kept.close()
     return connect(reach, patient=True)
 
 

@@ -51,6 +51,10 @@ def read_range(reading: Reading, wanted: OffsetRange) -> Iterator[pa.RecordBatch
     rows = ArrowRows(wanted.at, reading.columns)
     cluster = borrow(reading.reach)
     try:
+        if wanted.token:
+            from tidelog.spark.reporting import introduce  # once a query
+
+            introduce(cluster, wanted.at, wanted.start, wanted.token)
         for fetched in fetch_range(cluster, reading, wanted):
             yield from decoded(fetched, rows, wanted.end)
     except BaseException:

@@ -29,6 +29,7 @@ from tidelog.errors import PeerError, TidelogError, UsageError
 from tidelog.spark.commit import Kept, Writing, commit, commit_once, commit_unmarked
 from tidelog.spark.query_log import default_name, query_id_of, sources_of
 from tidelog.spark.reach import Reach, borrow, connect, give_back
+from tidelog.spark.reporting import PREFIX
 from tidelog.spark.routing import Routed, Router, check_columns
 from tidelog.spark.sink_options import NO_GROUP, SinkOptions, read_sink_options
 from tidelog.spark.staging import Stage, drop, stage
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 QUERY_ID = "sql.streaming.queryId"  # a local property of the query's tasks
-GROUP_PREFIX = "tidelog."
 WRITES = "batch writes"  # instead of a checkpoint, in the name of a sink
 
 
@@ -155,7 +155,7 @@ def sink_of(options: SinkOptions) -> str:
 def group_of(options: SinkOptions, sink: str) -> str | None:
     if options.group is not None:
         return None if options.group == NO_GROUP else options.group
-    return GROUP_PREFIX + (options.query_name or sink)
+    return PREFIX + (options.query_name or sink)
 
 
 def writing_of(options: SinkOptions, sink: str, query_id: str, batch_id: int, sources: Sources) -> Writing:

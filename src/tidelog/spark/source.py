@@ -165,13 +165,17 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin, until = from_json(start), from_json(end)
         tick = tick_of(end)
         ticks = [] if tick is None or tick == tick_of(start) else [InputPartition(tick)]
-        return planned(self.planner.begin(begin, until), until, self.options, self.planner.topic_ids()) + ticks
+        ranges = planned(self.planner.begin(begin, until), until, self.options, self.planner.topic_ids())
+        if ranges and self.planner.reporter.token is not None:
+            ranges[0] = InputPartition(ranges[0].value._replace(token=self.planner.reporter.token))
+            self.planner.reporter.sent()
+        return ranges + ticks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self.reading, partition)
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        self.planner.report(from_json(end))
+        self.planner.reporter.note(from_json(end), now=time.monotonic())
 
     def stop(self) -> None:
         if self._planner is not None:
