@@ -1,29 +1,23 @@
-"""The sink under a real Spark: streams and batches into topics, a checkpoint replayed, a driver that is killed."""
+"""The sink under a real Spark: streams and batches into topics, a checkpoint replayed."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
+from pyspark.sql.streaming import StreamingQuery
 
 from client.committed import rows_of
 from contract import Broker
 from proving import proves
 from spark.connector import CONNECTOR, connector_jars
 from spark.filling import fill, numbers
-from spark.sink_query import copy
 from spark.sinking import last_mark
 from tidelog.client.admin import groups, topics
 from tidelog.client.cluster import Cluster
@@ -36,8 +30,6 @@ from tidelog.spark.foreach_batch import topic_writer
 from tidelog.spark.query_log import default_name
 from tidelog.spark.staging import INLINE_BYTES
 
-PROGRAM = Path(__file__).with_name("sink_query.py")
-PATIENCE_S = 120
 KEYS = 100
 
 
@@ -82,6 +74,18 @@ def stream(spark: SparkSession, bootstrap: str, topic: str, **options: str) -> D
     return spark.readStream.format("tidelog").options(**given).load()
 
 
+def copy(
+    spark: SparkSession, bootstrap: str, source: str, target: str, checkpoint: str, **options: str
+) -> StreamingQuery:
+    """What there is; `options` are of the read."""
+    read = spark.readStream.format("tidelog").options(
+        **{"kafka.bootstrap.servers": bootstrap, "subscribe": source, "startingOffsets": "earliest", **options}
+    )
+    write = read.load().select("key", "value").writeStream.format("tidelog").queryName(f"copy-{target}")
+    write = write.options(**{"kafka.bootstrap.servers": bootstrap, "topic": target, "checkpointLocation": checkpoint})
+    return write.trigger(availableNow=True).start()
+
+
 @proves("P1", "F2", "eo.5", "eo.7", "eo.11", "T10")
 def test_a_stream_from_topic_to_topic_is_written_once(
     spark: SparkSession, broker: Broker, cluster: Cluster, pair: tuple[str, str], checkpoint: str
@@ -110,64 +114,6 @@ def test_a_stream_from_topic_to_topic_is_written_once(
     fill(cluster, source, 0, numbers(KEYS, KEYS + 7))
     copy(spark, broker.bootstrap, *pair, checkpoint).awaitTermination()
     assert written(cluster, target) == numbers(0, KEYS + 7)
-
-
-@proves("P1", "F2", "F3", "eo.5")
-@pytest.mark.parametrize("fate", ["killed", "stopped"])
-def test_a_driver_that_is_killed_or_wakes_up_after_its_successor_repeats_nothing(
-    spark: SparkSession, tidelog_broker: Broker, topic: str, checkpoint: str, fate: str
-) -> None:
-    target, bootstrap = f"{topic}-out", tidelog_broker.bootstrap
-    with Cluster(bootstrap) as cluster:
-        topics.create(cluster, topic, partitions=2)
-        topics.create(cluster, target, partitions=2)
-        for partition in range(2):
-            fill(cluster, topic, partition, numbers(partition * 1000, partition * 1000 + 1000))
-        program = start_program(bootstrap, topic, target, checkpoint)
-        try:
-            wait_for_mark(cluster, default_name(target, checkpoint), 3, program)
-            if fate == "killed":
-                kill(program)
-            else:
-                signal_all(program, signal.SIGSTOP)
-            assert len(seen(cluster, target)) < 2000
-            copy(spark, bootstrap, topic, target, checkpoint).awaitTermination()
-            signal_all(program, signal.SIGCONT)
-            program.wait(PATIENCE_S)
-        finally:
-            kill(program)
-        assert written(cluster, target) == numbers(0, 2000)
-
-
-def start_program(*arguments: str) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.Popen([sys.executable, PROGRAM, *arguments], env=environment, stderr=subprocess.DEVNULL)
-
-
-def wait_for_mark(cluster: Cluster, sink: str, batch_id: int, program: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while (mark := read_mark(cluster, sink)) is None or mark.batch_id < batch_id:
-        assert program.poll() is None and time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def signal_all(program: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """The JVM and its Python workers too."""
-    with suppress(psutil.NoSuchProcess):
-        process = psutil.Process(program.pid)
-        for one in (process, *process.children(recursive=True)):
-            with suppress(psutil.NoSuchProcess):
-                one.send_signal(number)
-
-
-def kill(program: subprocess.Popen[bytes]) -> None:
-    """Parents last: the JVM would end its workers in good order, and the program the JVM."""
-    with suppress(psutil.NoSuchProcess):
-        process = psutil.Process(program.pid)
-        for one in (*reversed(process.children(recursive=True)), process):
-            with suppress(psutil.NoSuchProcess):
-                one.kill()
-    program.wait()
 
 
 @proves("P1", "eo.8")

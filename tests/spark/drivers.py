@@ -1,0 +1,141 @@
+"""Drivers as processes of their own: started, given jobs, killed, stopped and woken; with what they said in a file."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from spark.driver import DONE, READY, Job
+
+PROGRAM = Path(__file__).with_name("driver.py")
+PATIENCE_S = 1500.0
+STARTUP = str(Path(__file__).with_name("startup"))
+DAEMON = "pyspark.daemon"
+
+
+class Driver:
+    """`folder` has its plan, and `log`."""
+
+    def __init__(self, folder: Path, master: str = "local[2,4]", **settings: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        given = [f"{name}={value}" for name, value in settings.items()]
+        self._log = (folder / "log").open("a")
+        self.process = subprocess.Popen(
+            [sys.executable, PROGRAM, folder, master, *given],
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join([STARTUP, *filter(None, sys.path)]),
+                "PYSPARK_PYTHON": sys.executable,
+                "SPARK_LOCAL_IP": "127.0.0.1",
+                "TIDELOG_TEST_PLAN": str(folder),
+            },
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+        )
+        self._answers: queue.Queue[str | None] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self._ready = self.busy = False
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._answers.put(line.rstrip("\n"))
+        self._answers.put(None)
+
+    def plan(self, **files: str | None) -> None:
+        """What is to go wrong from here on; all that happened before is forgotten."""
+        for path in self.folder.iterdir():
+            if path.is_file() and path.name != "log":
+                path.unlink()
+        for name, text in files.items():
+            (self.folder / name).write_text(text or "")
+
+    def begin(self, job: Job) -> None:
+        if not self._ready:
+            assert self.answer() == READY, self.said()
+            self._ready = True
+        assert self.process.stdin is not None
+        self.process.stdin.write(job.line())
+        self.process.stdin.flush()
+        self.busy = True
+
+    def answer(self) -> str:
+        try:
+            found = self._answers.get(timeout=PATIENCE_S)
+        except queue.Empty:
+            raise AssertionError(f"the driver says nothing:\n{self.said()}") from None
+        assert found is not None, self.said()
+        self.busy = False
+        return found
+
+    def run(self, job: Job) -> str:
+        self.begin(job)
+        return self.answer()
+
+    def run_well(self, job: Job) -> None:
+        answer = self.run(job)
+        assert answer == DONE, f"{answer}\n{self.said()}"
+
+    def said(self) -> str:
+        return (self.folder / "log").read_text(errors="replace")[-8000:]
+
+    def noted(self, name: str) -> list[str]:
+        try:
+            return (self.folder / name).read_text().splitlines()
+        except FileNotFoundError:
+            return []
+
+    # Its processes ----------------------------------------------------------------------------------------------------
+
+    def descendants(self) -> list[psutil.Process]:
+        """The JVM and its Python processes, parents first."""
+        with suppress(psutil.NoSuchProcess):
+            return psutil.Process(self.process.pid).children(recursive=True)
+        return []
+
+    def workers(self) -> list[psutil.Process]:
+        """Those who read, write or commit: children of daemons."""
+        return [one for one in self.descendants() if _is_python(one, DAEMON) and _is_python(one.parent(), DAEMON)]
+
+    def planners(self) -> list[psutil.Process]:
+        """Those whom the JVM has started for itself: one a query, which plans; and the daemons."""
+        found = [one for one in self.descendants() if _is_python(one, "pyspark")]
+        return [one for one in found if not _is_python(one.parent(), DAEMON)]
+
+    def signal(self, number: signal.Signals) -> None:
+        """To all of its processes."""
+        with suppress(psutil.NoSuchProcess):
+            for one in (psutil.Process(self.process.pid), *self.descendants()):
+                with suppress(psutil.NoSuchProcess):
+                    one.send_signal(number)
+
+    def kill(self) -> None:
+        """Parents last: the JVM would end its workers in good order, and the program the JVM."""
+        with suppress(psutil.NoSuchProcess):
+            for one in (*reversed(self.descendants()), psutil.Process(self.process.pid)):
+                with suppress(psutil.NoSuchProcess):
+                    one.kill()
+        self.process.wait()
+        self._reader.join()
+        self._log.close()
+
+
+def _is_python(process: psutil.Process | None, module: str) -> bool:
+    """Whether it runs this module, or one in it."""
+    try:
+        words = [] if process is None else process.cmdline()
+    except psutil.NoSuchProcess:
+        return False
+    return "-m" in words[:-1] and words[words.index("-m") + 1].startswith(module)

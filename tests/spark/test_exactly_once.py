@@ -1,0 +1,134 @@
+"""Exactly once under a real Spark: a topic is copied by drivers that are processes of their own. Whatever of them is
+killed, fails or stands still, in the end the copy has every row once.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from against.patience import eventually
+from contract import Broker
+from proving import proves
+from spark.driver import FAILED, Job
+from spark.drivers import Driver
+from spark.filling import fill, numbers
+from spark.sinking import committed, last_mark
+from tidelog.client.admin import topics
+from tidelog.client.cluster import Cluster
+from tidelog.spark.query_log import default_name
+from tidelog.wire.api import ApiKey
+
+ROWS = 60
+PATIENCE_S = 1500.0
+
+
+@pytest.fixture(scope="module")
+def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Driver]]:
+    made: list[Driver] = []
+    yield made
+    for one in made:
+        one.kill()
+
+
+@pytest.fixture
+def driver(drivers: list[Driver], tmp_path_factory: pytest.TempPathFactory) -> Driver:
+    """One for all tests of this file, as long as it answers."""
+    if not drivers or drivers[-1].busy:
+        for one in drivers:
+            one.kill()
+        drivers.append(Driver(tmp_path_factory.mktemp("driver")))
+    return drivers[-1]
+
+
+@pytest.fixture
+def job(broker: Broker, cluster: Cluster, topic: str, tmp_path: Path) -> Job:
+    """A copy of a topic with numbers in two partitions."""
+    made = Job(broker.bootstrap, f"{topic}-in", f"{topic}-out", str(tmp_path / "checkpoint"))
+    topics.create(cluster, made.source, partitions=2)
+    topics.create(cluster, made.target, partitions=3)
+    add_rows(cluster, made, ROWS)
+    return made
+
+
+def add_rows(cluster: Cluster, job: Job, count: int, *, after: int = 0) -> None:
+    for partition in range(2):
+        fill(cluster, job.source, partition, numbers(after, after + count)[partition::2])
+
+
+@proves("P1", "F2", "F3", "eo.5", "T10")
+@pytest.mark.timeout(3600)
+def test_the_process_that_commits_may_die_at_any_step(driver: Driver, cluster: Cluster, job: Job) -> None:
+    """One micro-batch, again and again, with 4 tasks and with 2 in turns."""
+    job.parallelism, job.supervised = [4, 2], True
+    driver.plan(step="1")
+    driver.run_well(job)
+    assert driver.noted("step") == ["survived"]
+    died = driver.noted("deaths")
+    assert died[-1] == f"after {ApiKey.END_TXN}" and len(died) >= 2 * 5
+    assert committed(cluster, job.target) == list(range(ROWS))
+
+
+@proves("P1", "F3", "eo.5", "T10")
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("limit", [None, "0"], ids=["in messages", "in the topic"])
+def test_a_task_that_fails_after_its_sibling_had_finished_and_one_that_has_a_twin_are_written_once(
+    driver: Driver, cluster: Cluster, job: Job, limit: str | None
+) -> None:
+    """The first is tried again by Spark, and, when it has failed for good, by the next start of the query. The twin is
+    made by hand: Spark starts none on the host of the first attempt, so that one machine never has any.
+    """
+    staged = {} if limit is None else {"limit": limit}
+    driver.plan(fail="1 1", twin="0", **staged)
+    driver.run_well(job)
+    assert len(driver.noted("failures")) == 1 and len(driver.noted("staged-0")) == 2
+    assert committed(cluster, job.target) == list(range(ROWS))
+    add_rows(cluster, job, ROWS, after=ROWS)
+    driver.plan(fail="1 4", **staged)
+    answer = driver.run(job)
+    assert answer.startswith(FAILED) and "failed on purpose" in answer
+    assert committed(cluster, job.target) == list(range(ROWS))
+    driver.run_well(job)
+    assert committed(cluster, job.target) == list(range(2 * ROWS))
+
+
+@proves("P1", "F3", "eo.5", "T10")
+@pytest.mark.timeout(3600)
+def test_a_driver_that_was_stopped_in_its_commit_and_woken_after_its_successor_is_fenced(
+    driver: Driver, cluster: Cluster, job: Job, tmp_path: Path
+) -> None:
+    """All of its processes stand still, right before the end of a transaction is asked for."""
+    sleeper = Driver(tmp_path / "sleeper")
+    try:
+        sleeper.plan(stop=str(int(ApiKey.END_TXN)))
+        sleeper.begin(job)
+        eventually(lambda: sleeper.noted("stopped"), seconds=PATIENCE_S)
+        sleeper.signal(signal.SIGSTOP)
+        assert committed_now(cluster, job.target) == 0
+        driver.plan()
+        job.parallelism = [4]
+        driver.run_well(job)
+        assert committed(cluster, job.target) == list(range(ROWS))
+        mark = last_mark(cluster, default_name(job.target, job.checkpoint))
+        sleeper.signal(signal.SIGCONT)
+        answer = sleeper.answer()
+    finally:
+        sleeper.kill()
+    assert answer.startswith(FAILED)
+    assert "another owner began" in answer or "look whether what it wrote counts" in answer, "it may have slept long"
+    assert committed(cluster, job.target) == list(range(ROWS))
+    assert last_mark(cluster, mark.sink) == mark
+    add_rows(cluster, job, 10, after=ROWS)
+    driver.run_well(job)
+    assert committed(cluster, job.target) == list(range(ROWS + 10))
+
+
+def committed_now(cluster: Cluster, topic: str) -> int:
+    """How many rows count, while a transaction is open."""
+    from tidelog.client.offsets import LATEST, READ_COMMITTED, list_offsets
+
+    wanted = dict.fromkeys(cluster.partitions(topic), LATEST)
+    return sum(one.offset for one in list_offsets(cluster, wanted, isolation=READ_COMMITTED).values())
