@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 BUCKET = "_bucket"
+BATCH_BUCKETS_A_PARTITION = 32  # many: one is in memory at a time, with the rows of all history
 
 
 def run_fold(frame: DataFrame, keys: Sequence[str], fold: Fold, *, event_time: str | None = None) -> DataFrame:
@@ -37,7 +38,7 @@ def run_fold(frame: DataFrame, keys: Sequence[str], fold: Fold, *, event_time: s
     hashed = frame.withColumn(HASH, F.xxhash64(*keys))
     output = from_arrow_schema(fold.output_schema)
     if not frame.isStreaming:
-        buckets = layout_of(int(frame.sparkSession.conf.get(PARTITIONS) or 0)).buckets
+        buckets = int(frame.sparkSession.conf.get(PARTITIONS) or 1) * BATCH_BUCKETS_A_PARTITION
         return hashed.groupBy(F.pmod(F.col(HASH), F.lit(buckets)).alias(BUCKET)).applyInArrow(_whole(fold), output)
     from tidelog.pipelines.operators.state.processor import FoldProcessor
 
