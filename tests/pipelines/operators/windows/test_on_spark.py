@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, Row
 
 from proving import proves
+from tidelog.errors import UsageError
 from tidelog.pipelines.operators import aggregates as agg
 from tidelog.pipelines.operators.time import event_time
 from tidelog.pipelines.operators.windows.hopping import hopping
+from tidelog.pipelines.operators.windows.late import late_rows, on_time
 from tidelog.pipelines.operators.windows.session import session
+from tidelog.pipelines.operators.windows.sliding import sliding
 from tidelog.pipelines.operators.windows.tumbling import tumbling
 from tidelog.testing.pipeline import PipelineDriver
+from tidelog.testing.pipeline_times import at
 
 CLICKS = "user string, at timestamp, price int"
 Operator = Callable[[DataFrame], DataFrame]
@@ -89,3 +94,208 @@ def test_both_roads_give_the_same_results_and_the_fold_has_the_late_rows_too(
         late += sum(row._late is not None for row in found)
     assert late > 0
     assert sorted(told(fold.batch()), key=repr) == sorted(told(native.batch()), key=repr)
+
+
+@proves("P7")
+def test_late_rows_go_their_own_way_as_they_came_with_the_window_that_they_missed(
+    tidelog_pipeline: PipelineDriver,
+) -> None:
+    clicks = tidelog_pipeline.input("clicks", CLICKS)
+    window = hopping("1 minute", every="30 seconds", by="user", aggregates=COUNTS, late="divert")
+    late, good = (tidelog_pipeline.run(over(window, which), clicks) for which in (late_rows, on_time))
+    clicks.add([("ada", "10:05:10", 1)])
+    late.step(), good.step()
+    clicks.add([("ada", "10:04:40", 2), ("bob", None, 3)])
+    found = late.step()
+    assert [(row.user, row["at"], row.price) for row in found] == [("ada", at("10:04:40"), 2), ("bob", None, 3)]
+    assert [row._late.why for row in found] == ["its window was over", "it has no event time"]
+    assert [row._late.window_start for row in found] == [at("10:04"), None]
+    assert found[0]._late.watermark == at("10:05")
+    assert told(good.step()) == []
+    assert told(good.finish()) == [
+        ("10:04:30", "10:05:30", "ada", 2, 3),
+        ("10:05:00", "10:06:00", "ada", 1, 1),
+    ]
+
+
+@proves("P7", "P8")
+def test_a_late_row_corrects_its_window_the_old_result_is_taken_back_first(tidelog_pipeline: PipelineDriver) -> None:
+    clicks = tidelog_pipeline.input("clicks", CLICKS)
+    window = tumbling("1 minute", by="user", aggregates=COUNTS, late="correct", allowed="5 minutes")
+    run = tidelog_pipeline.run(over(window), clicks)
+    clicks.add([("ada", "10:03:10", 1), ("bob", "10:05:00", 1)])
+    assert told(run.step()) == [("+I", "10:03:00", "10:04:00", "ada", 1, 1)]
+    run.restart()
+    clicks.add([("ada", "10:03:20", 10)])
+    assert told(run.step()) == [
+        ("-U", "10:03:00", "10:04:00", "ada", 1, 1),
+        ("+U", "10:03:00", "10:04:00", "ada", 2, 11),
+    ]
+    clicks.add([("bob", "10:09:10", 1)])
+    assert told(run.step()) == [("+I", "10:05:00", "10:06:00", "bob", 1, 1)]
+    clicks.add([("ada", "10:03:30", 100)])
+    assert told(run.step()) == []
+
+
+@proves("P8")
+def test_early_sessions_are_a_changelog_and_a_bridge_takes_two_back(tidelog_pipeline: PipelineDriver) -> None:
+    clicks = tidelog_pipeline.input("clicks", CLICKS)
+    window = session("30 minutes", by="user", aggregates=COUNTS, early=True)
+    run = tidelog_pipeline.run(over(window, lateness="1 hour"), clicks)
+    clicks.add([("ada", "10:00", 1), ("ada", "10:50", 2)])
+    assert told(run.step()) == [
+        ("+I", "10:00:00", "10:30:00", "ada", 1, 1),
+        ("+I", "10:50:00", "11:20:00", "ada", 1, 2),
+    ]
+    clicks.add([("ada", "10:25", 4)])
+    assert told(run.step()) == [
+        ("-D", "10:00:00", "10:30:00", "ada", 1, 1),
+        ("-D", "10:50:00", "11:20:00", "ada", 1, 2),
+        ("+I", "10:00:00", "11:20:00", "ada", 3, 7),
+    ]
+
+
+@proves("P8")
+def test_a_report_comes_for_every_hop_and_every_declared_key_also_without_a_row(
+    tidelog_pipeline: PipelineDriver,
+) -> None:
+    clicks = tidelog_pipeline.input("clicks", CLICKS, partitions=2)
+    every = hopping("20 minutes", every="10 minutes", by="user", aggregates=COUNTS, emit="always", keys=["ada", "bob"])
+    run = tidelog_pipeline.run(over(every), clicks)
+    clicks.add([("ada", "10:01", 1)])
+    assert run.step() == []
+    run.advance_watermark("10:10")
+    first = [("09:50:00", "10:10:00", "ada", 1, 1), ("09:50:00", "10:10:00", "bob", 0, None)]
+    assert sorted(told(run.step())) == first
+    run.restart()
+    run.advance_watermark("10:30")
+    second = [("10:00:00", "10:20:00", "ada", 1, 1), ("10:00:00", "10:20:00", "bob", 0, None)]
+    silent = [("10:10:00", "10:30:00", "ada", 0, None), ("10:10:00", "10:30:00", "bob", 0, None)]
+    assert sorted(told(run.step())) == second + silent
+    clicks.add([("cleo", "10:31", 7)], partition=1)
+    run.step()
+    run.advance_watermark("10:40")
+    assert [row[2:] for row in sorted(told(run.step()))] == [("ada", 0, None), ("bob", 0, None), ("cleo", 1, 7)]
+    assert len(run.batch()) == 2 * 5 + 2
+
+
+@proves("P8")
+def test_two_actions_within_30_minutes_slide_on_spark(tidelog_pipeline: PipelineDriver) -> None:
+    clicks = tidelog_pipeline.input("clicks", CLICKS)
+    run = tidelog_pipeline.run(over(sliding("30 minutes", by=["user"], aggregates=COUNTS)), clicks)
+    clicks.add([("ada", "10:00", 1), ("ada", "10:30", 2), ("bob", "11:30", 1)])
+    stream = run.step() + run.finish()
+    expected = [
+        ("09:30:00", "10:00:00", "ada", 1, 1),
+        ("10:00:00", "10:30:00", "ada", 2, 3),
+        ("10:00:00", "10:30:00", "ada", 1, 2),
+        ("11:00:00", "11:30:00", "bob", 1, 1),
+    ]
+    assert sorted(told(stream)) == sorted(expected)
+    assert sorted(told(run.batch())) == sorted(expected)
+
+
+@proves("P8")
+@pytest.mark.parametrize("late", ["drop", "divert"])
+def test_windows_of_windows_know_the_event_time_of_results(tidelog_pipeline: PipelineDriver, late: Any) -> None:
+    """A minute's result falls into the hour that the minute lies in, the last minute's too."""
+    clicks = tidelog_pipeline.input("clicks", CLICKS)
+    minutes = tumbling("1 minute", by="user", aggregates=COUNTS, late=late)
+    hours = tumbling("1 hour", aggregates={"minutes": agg.count(), "clicks": agg.sum("clicks")})
+    apart = [on_time] if late == "divert" else []
+    run = tidelog_pipeline.run(over(minutes, *apart, hours), clicks)
+    clicks.add([("ada", "10:03:10", 1), ("ada", "10:03:20", 1), ("ada", "10:59:59", 1)])
+    clicks.add([("bob", "11:00:30", 1)])
+    expected = [("10:00:00", "11:00:00", 2, 3)]
+    assert told(run.step() + run.finish())[:1] == expected
+    assert told(sorted(run.batch()))[:1] == expected
+
+
+@proves("P8")
+def test_every_aggregate_is_the_same_on_both_roads(tidelog_pipeline: PipelineDriver) -> None:
+    every = {
+        "n": agg.count(),
+        "there": agg.count("price"),
+        "total": agg.sum("price"),
+        "exact": agg.sum("exact"),
+        "mean": agg.mean("price"),
+        "exact_mean": agg.mean("exact"),
+        "least": agg.min("name"),
+        "most": agg.max("at"),
+        "first": agg.first("name"),
+        "last": agg.last("price"),
+        "known": agg.last("price", ignore_nulls=True),
+        "spread": agg.stddev("price"),
+        "variance": agg.variance("wide"),
+        "nan": agg.max("wide"),
+    }
+    rows = tidelog_pipeline.input("rows", "name string, at timestamp, price int, exact decimal(7,2), wide double")
+    rows.add(
+        [
+            ("b", "10:00:01", 3, Decimal("1.25"), 1.5),
+            (None, "10:00:02", None, None, None),
+            ("a", "10:00:03", 5, Decimal("-99999.99"), float("nan")),
+            ("c", "10:00:04", None, Decimal("0.01"), -2.0),
+            (None, "10:01:00", None, None, None),
+        ]
+    )
+    native = tidelog_pipeline.batch(over(tumbling("1 minute", aggregates=every)), rows)
+    fold = tidelog_pipeline.batch(over(tumbling("1 minute", aggregates=every, late="divert"), on_time), rows)
+    assert [row.asDict().keys() for row in fold] == [row.asDict().keys() for row in native]
+    assert repr(sorted(fold)) == repr(sorted(native))
+
+
+@proves("P8")
+def test_sums_that_leave_their_range_end_the_query_on_both_roads(tidelog_pipeline: PipelineDriver) -> None:
+    rows = tidelog_pipeline.input("rows", "at timestamp, big bigint")
+    rows.add([("10:00", 2**63 - 1), ("10:00", 1)])
+    for late, words in (("drop", "ARITHMETIC_OVERFLOW"), ("divert", "has left the range of a 64-bit integer")):
+        window = tumbling("1 minute", aggregates={"total": agg.sum("big")}, late=late)  # type: ignore[arg-type]
+        with pytest.raises(Exception, match=words):
+            tidelog_pipeline.batch(over(window), rows)
+
+
+@proves("P8")
+@pytest.mark.parametrize(
+    ("window", "words"),
+    [
+        (lambda: tumbling("1 minute", aggregates={}), "tumbling has no aggregates"),
+        (lambda: hopping("1 minute", every="2 minutes", aggregates=COUNTS), "longer than size"),
+        (lambda: tumbling("1 minute", aggregates=COUNTS, late="correct"), "for how long: allowed"),
+        (lambda: tumbling("1 minute", aggregates=COUNTS, allowed="1 hour"), "write late='correct'"),
+        (lambda: session("0 seconds", aggregates=COUNTS), "has to be longer"),
+        (lambda: sliding("1 month", aggregates=COUNTS), "no fixed length"),
+        (lambda: hopping("1 hour", every="1 hour", aggregates=COUNTS, keys=["ada"]), "write emit='always'"),
+    ],
+)
+def test_what_cannot_be_is_refused_when_it_is_declared(window: Callable[[], Operator], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        window()
+
+
+@proves("P8")
+@pytest.mark.parametrize(
+    ("window", "words"),
+    [
+        (tumbling("1 minute", by="who", aggregates=COUNTS), "there is no column 'who'; columns are user, at, price"),
+        (tumbling("1 minute", by="user", aggregates={"user": agg.count()}), "is called 'user', as another column"),
+        (tumbling("1 minute", aggregates={"x": agg.sum("user")}), "'user' is a string; cast it"),
+    ],
+)
+def test_what_does_not_fit_the_rows_is_refused_when_it_is_declared(
+    tidelog_pipeline: PipelineDriver, window: Operator, words: str
+) -> None:
+    clicks = tidelog_pipeline.input("clicks", CLICKS)
+    with pytest.raises(UsageError, match=words):
+        over(window)(clicks.batch())
+
+
+@proves("P8")
+def test_windows_take_plain_rows_only(tidelog_pipeline: PipelineDriver) -> None:
+    clicks = tidelog_pipeline.input("clicks", CLICKS)
+    again = tumbling("1 hour", aggregates={"n": agg.count()})
+    for first, words in (({"early": True}, "is a changelog"), ({"late": "divert"}, "split them off by on_time")):
+        with pytest.raises(UsageError, match=words):
+            over(tumbling("1 minute", aggregates=COUNTS, **first), again)(clicks.batch())  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="there is no _late among"):
+        on_time(clicks.batch())

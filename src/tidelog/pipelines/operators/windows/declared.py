@@ -12,15 +12,17 @@ is put out may change: with `early`, and with `late="correct"`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tidelog.errors import UsageError
 from tidelog.pipelines.operators.aggregates import Aggregate
 from tidelog.pipelines.operators.changelog import OP
 from tidelog.pipelines.operators.durations import Duration, milliseconds, positive
+from tidelog.pipelines.operators.windows.anchors import SEED, seeding
 from tidelog.pipelines.operators.windows.grid import Grid
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
     from tidelog.pipelines.operators.state.fold import Fold
@@ -102,15 +104,18 @@ def checked(declared: Declared, frame: DataFrame) -> Spec:
     return check(Spec(rows, time, declared.by, aggregates, declared.allowed, declared.early, declared.diverts))
 
 
-def on_grid(declared: Declared, grid: Grid) -> Callable[[DataFrame], DataFrame]:
-    """Tumbling and hopping windows."""
+def on_grid(declared: Declared, grid: Grid, keys: Sequence[Any] | None = None) -> Callable[[DataFrame], DataFrame]:
+    """Tumbling and hopping windows; those of `keys` also without a row."""
 
     def windows(frame: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
 
+        from tidelog.pipelines.operators.windows.always_fold import AlwaysFold
         from tidelog.pipelines.operators.windows.grid_fold import GridFold
 
         spec = checked(declared, frame)
+        if keys is not None:
+            return by_fold(with_seeds(frame, spec, key_values(spec, keys)), AlwaysFold(spec, grid), spec)
         if native := declared.native(spec.time):
             durations = [f"{each} microseconds" for each in (grid.size, grid.every, grid.offset)]
             return by_spark(frame, F.window(spec.time, *durations), spec, native)
@@ -119,12 +124,33 @@ def on_grid(declared: Declared, grid: Grid) -> Callable[[DataFrame], DataFrame]:
     return windows
 
 
+def key_values(spec: Spec, keys: Sequence[Any]) -> pa.Table:
+    """Declared keys as a table: each a tuple in the order of `by`, or a value where there is one column."""
+    import pyarrow as pa
+
+    rows = [key if isinstance(key, tuple) else (key,) for key in keys]
+    if wrong := [row for row in rows if len(row) != len(spec.by)]:
+        raise UsageError(f"keys has {wrong[0]!r}, and windows are by {', '.join(spec.by) or 'nothing'}")
+    fields = [spec.rows.field(name) for name in spec.by]
+    columns = {field.name: pa.array([row[place] for row in rows], field.type) for place, field in enumerate(fields)}
+    return pa.table(columns) if columns else pa.table({SEED: [True] * len(rows)})
+
+
+def with_seeds(frame: DataFrame, spec: Spec, keys: pa.Table) -> DataFrame:
+    """The rows, and for each of the keys what the other rows tell it of time."""
+    from pyspark.sql.types import BooleanType, StructField, StructType
+
+    fields = [StructField(field.name, field.dataType, True, field.metadata) for field in frame.schema]
+    return frame.mapInArrow(seeding(spec.time, keys), StructType([*fields, StructField(SEED, BooleanType())]))
+
+
 def by_fold(frame: DataFrame, fold: Fold, spec: Spec) -> DataFrame:
     from pyspark.sql import functions as F
 
     from tidelog.pipelines.operators.state.operator import run_fold
     from tidelog.pipelines.operators.windows.spec import TIME
 
+    assert spec.state_fields  # an aggregate that only Spark has refuses here, and not in a worker
     keyed = frame if spec.by else frame.withColumn(EVERYTHING, F.lit(0))
     time = None if spec.changelog else TIME
     return with_time(frame, run_fold(keyed, spec.by or [EVERYTHING], fold, event_time=time), spec)

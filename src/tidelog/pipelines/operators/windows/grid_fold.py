@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from tidelog.pipelines.operators.grouping import encode_keys, expand, pairs
+from tidelog.pipelines.operators.grouping import Booleans, Integers, encode_keys, expand, pairs
 from tidelog.pipelines.operators.state.fold import Clock, Step
 from tidelog.pipelines.operators.windows.firing import Windows, fire
-from tidelog.pipelines.operators.windows.grid import Grid, candidates, late_windows, lateness, needed
+from tidelog.pipelines.operators.windows.grid import Grid, Lateness, candidates, late_windows, lateness, needed
 from tidelog.pipelines.operators.windows.output import HALF_OPEN, late_rows, result_rows
 from tidelog.pipelines.operators.windows.panes import Panes, Rows, Within, gather, kept, key_table, state_schema, within
-from tidelog.pipelines.operators.windows.spec import Bounds, Spec, as_declared, bounds_of, counted, timed
+from tidelog.pipelines.operators.windows.spec import Bounds, Spec, Timed, as_declared, bounds_of, counted, timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,37 +38,75 @@ class GridFold:
 
     def step(self, state: pa.Table, rows: pa.Table, clock: Clock) -> Step:
         bounds = bounds_of(clock, self.spec.allowed or 0)
-        rows = as_declared(self.spec, rows)
-        given = timed(self.spec, rows)
-        starts = self.grid.panes(given.times)
-        found = lateness(self.grid, starts, bounds)
-        taken = found.late < found.windows
-        kept_rows = Rows(given.only(rows, taken), given.times[taken], starts[taken])
-        keys = key_table(self.spec, state, kept_rows.table)
-        panes = gather(self.spec, state, kept_rows, encode_keys(keys, self.spec.by), keys)
-        output = self._results(panes, bounds)
-        if self.spec.diverts:
-            late = late_windows(self.grid, given.places, starts, found.late)
-            output = pa.concat_tables([output, late_rows(self.spec, rows, late, given.untimed, clock, HALF_OPEN)])
-        counts = counted(self.spec, int(found.windows.sum()), int(found.late.sum()), len(given.untimed))
-        return Step(self._state(panes, bounds), output, counts)
+        taken = take_in(self.spec, self.grid, as_declared(self.spec, rows), bounds)
+        keys = key_table(self.spec, state, taken.rows.table)
+        panes = gather(self.spec, state, taken.rows, encode_keys(keys, self.spec.by), keys)
+        codes, numbers, own = touched(self.spec, self.grid, panes, bounds)
+        inside = own if self.grid.tumbles else None
+        no = np.zeros(len(codes), np.bool_)
+        output = put_out(self.spec, self.grid, panes, Hops(codes, numbers, no, no), inside, bounds)
+        later = diverted(self.spec, self.grid, taken, clock)
+        return Step(panes_after(self.spec, self.grid, panes, bounds), pa.concat_tables([output, later]), taken.counts)
 
-    def _results(self, panes: Panes, bounds: Bounds) -> pa.Table:
-        begin, number = candidates(self.grid, panes, self.spec.early, bounds)
-        owners, numbers = expand(begin, number)
-        if not len(owners):
-            return self.output_schema.empty_table()
-        codes = panes.codes[owners]
-        if self.grid.tumbles:
-            inside = Within(np.arange(len(owners)), owners)
-        else:
-            distinct = pairs(codes, numbers).first
-            codes, numbers = codes[distinct], numbers[distinct]
-            inside = within(panes, codes, self.grid.starts(numbers), self.grid.ends(numbers))
-        yes, no = np.ones(len(codes), np.bool_), np.zeros(len(codes), np.bool_)
-        windows = Windows(codes, self.grid.starts(numbers), self.grid.ends(numbers), yes, no, no)
-        return result_rows(self.spec, panes.keys, fire(self.spec, panes, windows, inside, bounds))
 
-    def _state(self, panes: Panes, bounds: Bounds) -> pa.Table:
-        keep, due = needed(self.grid, panes.starts, self.spec.early, self.spec.allowed or 0, bounds)
-        return kept(self.spec, panes, keep, bounds.reached, due)
+class Taken(NamedTuple):
+    """Rows as they were given, which of them are taken, and what became of all."""
+
+    given: pa.Table
+    timed: Timed
+    panes: Integers
+    lateness: Lateness
+    rows: Rows
+    counts: dict[str, int]
+
+
+def take_in(spec: Spec, grid: Grid, rows: pa.Table, bounds: Bounds) -> Taken:
+    """A row is taken if there is a window that is not over for it."""
+    given = timed(spec, rows)
+    panes = grid.panes(given.times)
+    found = lateness(grid, panes, bounds)
+    open_ = found.late < found.windows
+    counts = counted(spec, int(found.windows.sum()), int(found.late.sum()), len(given.untimed))
+    return Taken(rows, given, panes, found, Rows(given.only(rows, open_), given.times[open_], panes[open_]), counts)
+
+
+def diverted(spec: Spec, grid: Grid, taken: Taken, clock: Clock) -> pa.Table:
+    if not spec.diverts:
+        return spec.output_schema.empty_table()
+    late = late_windows(grid, taken.timed.places, taken.panes, taken.lateness.late)
+    return late_rows(spec, taken.given, late, taken.timed.untimed, clock, HALF_OPEN)
+
+
+class Hops(NamedTuple):
+    """Windows by code and number; `lasted` and `lasting`: there without a row, before this step and now."""
+
+    codes: Integers
+    numbers: Integers
+    lasted: Booleans
+    lasting: Booleans
+
+
+def touched(spec: Spec, grid: Grid, panes: Panes, bounds: Bounds) -> tuple[Integers, Integers, Within]:
+    """Codes and numbers of windows that panes may cause to be put out, each once; and which panes did so."""
+    owners, numbers = expand(*candidates(grid, panes, spec.early, bounds))
+    codes = panes.codes[owners]
+    if grid.tumbles:
+        return codes, numbers, Within(np.arange(len(owners)), owners)
+    found = pairs(codes, numbers)
+    return codes[found.first], numbers[found.first], Within(found.codes, owners)
+
+
+def put_out(spec: Spec, grid: Grid, panes: Panes, hops: Hops, inside: Within | None, bounds: Bounds) -> pa.Table:
+    """`inside` is known where each window is one pane."""
+    if not len(hops.codes):
+        return spec.output_schema.empty_table()
+    starts, ends = grid.starts(hops.numbers), grid.ends(hops.numbers)
+    inside = within(panes, hops.codes, starts, ends) if inside is None else inside
+    stood = np.ones(len(hops.codes), np.bool_)
+    windows = Windows(hops.codes, starts, ends, stood, hops.lasted, hops.lasting)
+    return result_rows(spec, panes.keys, fire(spec, panes, windows, inside, bounds))
+
+
+def panes_after(spec: Spec, grid: Grid, panes: Panes, bounds: Bounds) -> pa.Table:
+    keep, due = needed(grid, panes.starts, spec.early, spec.allowed or 0, bounds)
+    return kept(spec, panes, keep, bounds.reached, due)

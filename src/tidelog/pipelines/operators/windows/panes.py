@@ -90,12 +90,12 @@ def kept(spec: Spec, panes: Panes, keep: Booleans, seen: int, due: Integers) -> 
     """The state after the step: the panes that are still needed, and when to look at each again, in microseconds."""
     places = np.flatnonzero(keep)
     keys = panes.keys.take(pa.array(panes.key_rows[panes.codes[places]]))
-    own = [panes.starts[places], np.full(len(places), seen), _milliseconds(due[places])]
+    own = [panes.starts[places], np.full(len(places), seen), milliseconds(due[places])]
     arrays = [*keys.columns, *take(panes.columns, places), *(pa.array(each, pa.int64()) for each in own)]
     return pa.Table.from_arrays(arrays, schema=state_schema(spec))
 
 
-def _milliseconds(times: Integers) -> Integers:
+def milliseconds(times: Integers) -> Integers:
     return -(-times // MICROSECONDS)
 
 
