@@ -31,6 +31,10 @@ WINNING = """SELECT auction, bidder, price, `dateTime`, category FROM (
     FROM auction A JOIN bid B ON A.id = B.auction AND B.`dateTime` BETWEEN A.`dateTime` AND A.expires)
     WHERE place <= 1"""
 
+COUNTS = """SELECT auction, COUNT(*) AS n, window_start, window_end
+    FROM TABLE(HOP(TABLE bid, DESCRIPTOR(moment), INTERVAL '2' SECOND, INTERVAL '10' SECOND))
+    GROUP BY auction, window_start, window_end"""
+
 QUERIES = {
     "q0": "SELECT auction, bidder, price, `dateTime` FROM bid",
     "q3": """SELECT A.id, P.name, P.city, P.state FROM auction A JOIN person P ON A.seller = P.id
@@ -39,11 +43,9 @@ QUERIES = {
         SELECT MAX(B.price) AS final, A.category FROM auction A JOIN bid B
         ON A.id = B.auction AND B.`dateTime` BETWEEN A.`dateTime` AND A.expires GROUP BY A.id, A.category)
         GROUP BY category""",
-    "q5": f"""SELECT {MILLIS.format("window_start")} AS `start`, auction, n FROM (
-        SELECT *, RANK() OVER (PARTITION BY window_start, window_end ORDER BY n DESC) AS place FROM (
-            SELECT auction, COUNT(*) AS n, window_start, window_end
-            FROM TABLE(HOP(TABLE bid, DESCRIPTOR(moment), INTERVAL '2' SECOND, INTERVAL '10' SECOND))
-            GROUP BY auction, window_start, window_end)) WHERE place <= 1""",
+    "q5": f"""SELECT {MILLIS.format("A.window_start")} AS `start`, A.auction, A.n FROM ({COUNTS}) A JOIN (
+        SELECT MAX(n) AS most, window_start, window_end FROM ({COUNTS}) GROUP BY window_start, window_end) M
+        ON A.window_start = M.window_start AND A.window_end = M.window_end AND A.n >= M.most""",
     "q7": f"""SELECT {MILLIS.format("window_start")} AS `start`, auction, bidder, price, `dateTime` FROM (
         SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY price DESC) AS place
         FROM TABLE(TUMBLE(TABLE bid, DESCRIPTOR(moment), INTERVAL '10' SECOND))) WHERE place <= 1""",

@@ -24,15 +24,18 @@ from tidelog.pipelines.operators.windows.tumbling import tumbling
 
 if TYPE_CHECKING:
     from bench.pipelines.sides.frames import Frames
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 LATENESS = "4 seconds"
 LONGEST = "4 seconds"  # that an auction is open
 MODES = {"q18": "update"}
 BID = by_hand.BID
-START = F.unix_millis("window_start").alias("start")
 
 q0, q3, q18, q20 = by_hand.q0, by_hand.q3, by_hand.q18, by_hand.q20
+
+
+def start() -> Column:
+    return F.unix_millis("window_start").alias("start")
 
 
 def q4(frames: Frames) -> DataFrame:
@@ -72,7 +75,7 @@ class Averages:
 def q5(frames: Frames) -> DataFrame:
     bids = frames.bids("auction").transform(event_time("at", LATENESS))
     counts = bids.transform(hopping("10 seconds", every="2 seconds", by="auction", aggregates={"n": agg.count()}))
-    each = counts.select("window_time", F.struct("auction", "n", START).alias("each"))
+    each = counts.select("window_time", F.struct("auction", "n", start()).alias("each"))
     windows = each.groupBy(F.window("window_time", "2 seconds"))  # no two windows end together
     most = windows.agg(F.collect_list("each").alias("all"), F.max("each.n").alias("most"))
     return most.select(F.explode(F.expr("filter(all, one -> one.n = most)")).alias("each")).select("each.*")
@@ -82,14 +85,14 @@ def q7(frames: Frames) -> DataFrame:
     bids = frames.bids(*BID).transform(event_time("at", LATENESS))
     ranked = bids.select("at", F.struct("price", "auction", "bidder", "dateTime").alias("bid"))
     best = ranked.transform(tumbling("10 seconds", aggregates={"best": agg.max("bid")}))
-    return best.select(START, "best.*")
+    return best.select(start(), "best.*")
 
 
 def q8(frames: Frames) -> DataFrame:
-    start = F.unix_millis(F.window("at", "10 seconds").start).alias("start")
-    people = frames.people("id", "name").transform(event_time("at", LATENESS)).select("at", "id", "name", start)
+    window = F.unix_millis(F.window("at", "10 seconds").start).alias("start")
+    people = frames.people("id", "name").transform(event_time("at", LATENESS)).select("at", "id", "name", window)
     auctions = frames.auctions("seller").transform(event_time("at", LATENESS))
-    opened = auctions.select(F.col("at").alias("opened"), F.col("seller").alias("id"), start)
+    opened = auctions.select(F.col("at").alias("opened"), F.col("seller").alias("id"), window)
     first = opened.dropDuplicatesWithinWatermark(["id", "start"])
     both = people.transform(stream_join(first, on=["id", "start"], within="10 seconds"))
     return both.select("id", "name", "start")
@@ -111,5 +114,5 @@ def q9(frames: Frames) -> DataFrame:
 def q11(frames: Frames) -> DataFrame:
     bids = frames.bids("bidder").transform(event_time("at", LATENESS))
     return bids.transform(session("10 seconds", by="bidder", aggregates={"n": agg.count()})).select(
-        "bidder", START, "n"
+        "bidder", start(), "n"
     )
