@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 DONE, FAILED, READY = "done", "failed: ", "ready"
+SLOW = "Python worker failed to connect back"  # within 10 s, which a busy machine may not grant; it is started again
 SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # short lives are not worth compiling
     "spark.log.level": "ERROR",
@@ -65,7 +66,7 @@ def answer(spark: SparkSession, job: Job) -> str:
         except Exception as error:
             text = " ".join(str(error).split())
             print(text, file=sys.stderr, flush=True)
-            if not job.supervised:
+            if not job.supervised and SLOW not in text:
                 return FAILED + text
     raise AssertionError("a cycle has no end")
 
