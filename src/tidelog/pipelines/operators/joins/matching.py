@@ -52,10 +52,10 @@ def _codes(values: pa.ChunkedArray) -> Numbers:
 def pairs(left: Numbers, right: Numbers) -> Pairs:
     """All pairs of rows with equal codes, in the order of the left rows, then of the right."""
     order = np.argsort(right, kind="stable")
-    by_code = right[order]
-    begins = np.searchsorted(by_code, left, side="left")
-    counts = np.searchsorted(by_code, left, side="right") - begins
+    of_code = np.bincount(right + 1, minlength=int(left.max(initial=NO_KEY)) + 2)  # code NO_KEY is 0 here
+    counts = of_code[left + 1]
     counts[left == NO_KEY] = 0
+    begins = (np.cumsum(of_code) - of_code)[left + 1]
     befores = np.cumsum(counts) - counts
     places = np.arange(counts.sum()) - np.repeat(befores - begins, counts)
     return Pairs(np.repeat(np.arange(len(left)), counts), order[places])
