@@ -146,7 +146,7 @@ def test_late_rows_are_diverted_where_that_is_asked_for(driver: PipelineDriver) 
     run = driver.run(taxed(late="divert", how="inner"), sales, rates)
     rates.add([("tea", 7, "09:00"), ("end", 1, "12:00")])
     sales.add([("tea", 100, "10:00"), ("rum", 1, "10:00"), ("end", 120, "12:00")])
-    assert tuples(run.step(), "_late", "cents", "percent") == [(False, 100, 7)]
+    assert tuples(run.step(), "_late", "cents", "percent") == [(None, 100, 7)]
     sales.add([("tea", 99, "09:59")])
     assert tuples(run.step(), "_late", "cents", "percent") == [(True, 99, None)]
 

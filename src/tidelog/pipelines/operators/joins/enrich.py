@@ -64,8 +64,8 @@ def enrich(
     out ("inner"). `where`: a condition on both, asked after the version is picked; no older version is fallen back on.
     `deleted`: what is true for a row of the table that ends its key. `order`: the column that says which of two
     versions with the same time is the later one; it is not part of the table. `late`: rows behind the watermark are
-    dropped, or put out with `_late` true ("divert"). `deletes_kept`: how long a deletion is remembered, lest a version
-    from before it comes later.
+    dropped, or put out with `_late` true instead of null ("divert"). `deletes_kept`: how long a deletion is remembered,
+    lest a version from before it comes later.
 
     `as_of="latest"` waits for nothing and joins with what the table is when a row comes: with another order of arrival,
     as in a replay, the answer is another one. `load_until` holds rows back until the watermark has reached that time.
@@ -124,7 +124,9 @@ def _chosen(output: DataFrame, sides: Sides, ask: Ask) -> DataFrame:
         named = named.select(
             *(F.when(fits, F.col(f"`{n}`")).alias(n) if n in sides.right else F.col(f"`{n}`") for n in named.columns)
         )
-    return named.drop(MATCHED) if ask.late == "divert" else named.drop(MATCHED, LATE)
+    if ask.late == "drop":
+        return named.drop(MATCHED, LATE)
+    return named.drop(MATCHED).withColumn(LATE, F.when(F.col(LATE), F.lit(True)))  # null where not: `on_time` takes it
 
 
 def _gone(table: DataFrame, ask: Ask) -> tuple[Column, Column]:
