@@ -187,7 +187,7 @@ class TopK:
         if self.merge:
             made = f"approx_top_k_combine({column}, {self.tracked})"
         else:
-            made = f"approx_top_k_accumulate({column}, {self.tracked})"
+            made = f"approx_top_k_accumulate({column}, {self.tracked}) FILTER (WHERE {column} IS NOT NULL)"
         return F.expr(made if self.sketch else f"approx_top_k_estimate({made}, {self.k})")
 
     def state_types(self, kind: pa.DataType) -> tuple[pa.DataType, ...]:
