@@ -16,6 +16,13 @@ SECONDS = 300
 
 EXPECTED = {
     "any_broker.py": ["and 1", "comes 1", "goes 1", "the 2", "tide 2"],
+    "device_clocks.py": [
+        "right: 2026-03-01 10:00:00 (corrected)",
+        "a day ahead: 2026-03-01 10:00:00 (corrected)",
+        "still in 1970: 2026-03-01 10:00:00 (corrected)",
+        "set back in between: 2026-03-01 10:00:05 (stepped)",
+        "does not say: 2026-03-01 10:00:00 (unknown)",
+    ],
     "exactly_once.py": ["fenced: True", "38 invoices were written for 30 orders", "committed: 30, each once: True"],
     "hello_broker.py": ["offset 0: hello", "offset 1: durable", "offset 2: world"],
     "compacted_table.py": [
@@ -40,10 +47,16 @@ EXPECTED = {
         "the old owner is fenced",
         "debits: 2, credits: 201",
     ],
+    "visits_by_day.py": [
+        "Sun: 1000 visits (no day before), start 500",
+        "Mon: 2000 visits (+1000 on the day before), start 1000",
+        "Sat: 7000 visits (+1000 on the day before), start 3500",
+    ],
     "waiting_consumer.py": ["woken 20 times, "],
 }
 ROWS = {
     "any_broker.py": ("T10",),
+    "device_clocks.py": ("P7",),
     "exactly_once.py": ("F2", "F3"),
     "hello_broker.py": ("T1",),
     "compacted_table.py": ("D5", "T8"),
@@ -56,6 +69,7 @@ ROWS = {
     "spark_topics.py": ("P1", "B1"),
     "test_orders.py": ("T1",),
     "transactions_by_hand.py": ("F2", "F3"),
+    "visits_by_day.py": ("P2", "B1"),
     "waiting_consumer.py": ("T2",),
 }
 
