@@ -14,12 +14,13 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 KAFKA_LIB := .make/kafka/lib
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all test-again soak rows lint format kafka spark-kafka bench-broker bench-record bench-log bench-compaction bench-spark bench-pipelines checkpoint-jar lock clean
+.PHONY: help run test test-all test-again test-spark42 soak rows lint format kafka spark-kafka bench-broker bench-record bench-log bench-compaction bench-spark bench-pipelines checkpoint-jar lock clean
 
 help:
 	@echo "make run           start a broker on $(LISTEN) with HTTP, data in ./$(DATA)"
 	@echo "make test          the tests that need only pip (minutes)"
 	@echo "make test-all      all tests: also needs Maven and Debian's kcat"
+	@echo "make test-spark42  the tests of Spark with PySpark 4.2, the oldest that will do"
 	@echo "make soak          seeded fault runs for MINUTES=$(MINUTES), written to docs/soak.md"
 	@echo "make lint          ruff and mypy"
 	@echo "make rows          what each capability is proved by: tests, guide page, example"
@@ -81,6 +82,18 @@ test: .make/dev
 
 test-all: .make/dev .make/kafka/done .make/spark-kafka/done
 	$(PYTEST) -m "not soak"
+
+# The oldest PySpark that will do, in a folder of its own that comes before the environment's on the path. All else is the lock's.
+.make/spark42/done: .make/dev
+	@echo "installing PySpark 4.2 beside the one of the lock"
+	@mkdir -p .make/spark42
+	@$(FETCH) $(PIP) install --no-deps --upgrade --target .make/spark42/site 'pyspark>=4.2,<4.3'
+	@touch $@
+
+test-spark42: export PYTHONPATH := $(CURDIR)/.make/spark42/site
+test-spark42: .make/spark42/done
+	@$(BIN)/python -c 'import pyspark; print("PySpark", pyspark.__version__); assert pyspark.__version__.startswith("4.2.")'
+	$(PYTEST) -m "not external and not soak" tests/spark
 
 # What failed in the last run, one after the other.
 test-again: .make/dev .make/kafka/done .make/spark-kafka/done
