@@ -55,9 +55,11 @@ def _ordered(spec: Spec, keys: pa.Table, results: list[Results], span: Span) -> 
     parts = [part for part in results if len(part.starts)]
     if not parts:
         return spec.plain_schema.empty_table(), []
+    whole = pa.concat_tables([_part(spec, keys, part, span) for part in parts])
+    if not spec.changelog:
+        return whole, []
     order = np.argsort(np.concatenate([part.order for part in parts]), kind="stable")
     ops = np.repeat([part.op for part in parts], [len(part.starts) for part in parts])
-    whole = pa.concat_tables([_part(spec, keys, part, span) for part in parts])
     return whole.take(pa.array(order)), ops[order].tolist()
 
 
