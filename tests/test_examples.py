@@ -41,6 +41,7 @@ EXPECTED = {
     ],
     "spark_topics.py": ["again 1, and 2, comes 2, goes 1, the 2, tide 2"],
     "test_orders.py": ["2 passed"],
+    "test_pipeline.py": ["6 passed"],
     "transactions_by_hand.py": [
         "not transferred: account 1 has not so much",
         "two workers wrote 200 credits in one transaction",
@@ -68,6 +69,7 @@ ROWS = {
     "spark_exactly_once.py": ("P1", "F2", "eo.5", "eo.11"),
     "spark_topics.py": ("P1", "B1"),
     "test_orders.py": ("T1",),
+    "test_pipeline.py": ("P1",),
     "transactions_by_hand.py": ("F2", "F3"),
     "visits_by_day.py": ("P2", "B1"),
     "waiting_consumer.py": ("T2",),
