@@ -3,7 +3,8 @@
 A side says what it does by lines of JSON on standard output:
 
     {"mark": "begin"}                    warmed up; from here on it is measured
-    {"mark": "end", ...}                 all rows are through; with what the side itself has to tell
+    {"mark": "end", ...}                 all rows are through; with what the side itself has to tell. It then waits for
+                                         the end of its standard input
     {"mark": "cannot", "why": "..."}     it cannot do that, and why
 
 CPU is user and system time of all its processes between the two marks, of those that ended on the way too. Memory is
@@ -12,6 +13,7 @@ the most that they had together at any moment, pages that they share counted onc
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -26,6 +28,7 @@ import psutil
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LOOK_S = 0.5
+PATIENCE_S = 20.0
 MB = 1e6
 CPUS = 2
 TAIL = 3000
@@ -55,6 +58,7 @@ def watched(command: Sequence[str], *, seconds: float, environment: Mapping[str,
     with tempfile.TemporaryFile("w+") as complaints:
         side = subprocess.Popen(
             list(command),
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=complaints,
             text=True,
@@ -86,12 +90,21 @@ def _followed(side: subprocess.Popen[str], watcher: _Watcher, complaints: IO[str
                 began = (time.monotonic(), cpu_seconds(side.pid))
             case "end" if began is not None:
                 took, cpu = time.monotonic() - began[0], cpu_seconds(side.pid) - began[1]
+                _let_go(side)
                 return Seen(took, cpu, watcher.most / MB, began[0] - launched, said)
             case "cannot":
                 raise Cannot(said["why"])
     complaints.seek(0)
     late = f"not done after {seconds:.0f} s; " if time.monotonic() - launched >= seconds else ""
     raise Cannot(f"{late}ended without an answer: {complaints.read()[-TAIL:].strip()}")
+
+
+def _let_go(side: subprocess.Popen[str]) -> None:
+    """It waits for the end of its standard input, and may then end as it likes; for a while."""
+    assert side.stdin is not None
+    side.stdin.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        side.wait(PATIENCE_S)
 
 
 def _parsed(line: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from bench.pipelines.sides.marks import say, work
+from bench.pipelines.sides.marks import ended, say, work
 
 TABLES = {
     "person": "id BIGINT, name STRING, city STRING, state STRING, `dateTime` BIGINT",
@@ -91,7 +91,7 @@ def main() -> None:
     drain(environment, given, "warm", given["warm_output"])
     say("begin")
     drain(environment, given, "topics", given["output"])
-    say("end")
+    ended()
     os._exit(0)  # the JVM takes its time to end, and nothing is left to do
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from bench.pipelines.sides.marks import say, work
+from bench.pipelines.sides.marks import ended, say, work
 from bench.pipelines.sides.steps import BID, STEPS, Event, averages, is_wanted, key_of, picked
 
 ROLE = "BENCH_ROLE"
@@ -55,7 +55,7 @@ def main() -> None:
     if any(codes):
         raise SystemExit(f"a worker ended with {codes}")
     began = min(each["first"] for each in times if each["first"])
-    say("end", seconds=max(each["last"] for each in times) - began - max(each["waited"] for each in times))
+    ended(seconds=max(each["last"] for each in times) - began - max(each["waited"] for each in times))
     return None
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from bench.pipelines.oracle import KEYS
 from bench.pipelines.sides import by_hand, with_operators
 from bench.pipelines.sides.frames import Frames
-from bench.pipelines.sides.marks import say, work
+from bench.pipelines.sides.marks import ended, say, work
 
 import tidelog
 from tidelog.spark.foreach_batch import topic_writer
@@ -40,7 +40,7 @@ def main() -> None:
         drain(session, given, "warm", given["warm_output"], f"{folder}/warm")
         say("begin")
         drain(session, given, "topics", given["output"], f"{folder}/checkpoint")
-        say("end")
+        ended()
     finally:
         session.stop()
         shutil.rmtree(folder, ignore_errors=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.pipelines.count_and_last import OUTPUT, CountAndLast, PerKey
 from bench.pipelines.keyed import CHECKSUM_SQL, PARTITIONS
-from bench.pipelines.sides.marks import say, work
+from bench.pipelines.sides.marks import ended, say, work
 
 import tidelog
 from tidelog.pipelines.operators.state.operator import run_fold
@@ -41,7 +41,7 @@ def main() -> None:
             time.sleep(LOOK_S)
         say("begin")
         query.awaitTermination()
-        say("end", batches=[told(one) for one in with_rows(query)])
+        ended(batches=[told(one) for one in with_rows(query)])
     finally:
         session.stop()
         shutil.rmtree(folder, ignore_errors=True)

@@ -21,7 +21,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from bench.pipelines.sides.marks import say, work
+from bench.pipelines.sides.marks import ended, say, work
 from bench.pipelines.sides.steps import BID, STEPS, averages, is_wanted, key_of, picked
 
 GIVEN = "BENCH_WORK"
@@ -48,7 +48,7 @@ def main() -> None:
     shutil.rmtree(folder, ignore_errors=True)
     if any(codes):
         raise SystemExit(f"a worker ended with {codes}")
-    say("end")
+    ended()
 
 
 def free_ports(count: int) -> list[int]:
