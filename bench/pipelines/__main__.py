@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-ROWS = {"state": "state:run", "nexmark": "queries:run"}
+ROWS = {"state": "state:run", "operators": "operators:run", "nexmark": "queries:run"}
 QUICK_SHARE = 0.1
 
 

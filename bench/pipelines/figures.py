@@ -42,6 +42,7 @@ GOALS = (
     Goal("state of 100,000 keys, micro-batches of 500,000", None, 250_000),
     Goal("state of 1,000,000 keys, micro-batches of 500,000", None, 200_000),
     Goal("state", PER_KEY, 20),
+    Goal("operator", PER_KEY, 20),
     Goal("q", BY_HAND, A_TIE),
     *(Goal("q", peer, 1) for peer in (QUIX, BYTEWAX, FLINK)),
 )

@@ -147,4 +147,4 @@ def _place(entry: Mapping[str, Any]) -> tuple[bool, int, str, int]:
     """Nexmark's queries by number, then the rest."""
     row = entry["row"]
     number = int(row[1:].split(",")[0].split(" ")[0]) if row.startswith("q") and row[1:2].isdigit() else 0
-    return row.startswith("state"), number, row, METRICS.index(entry["metric"])
+    return not row.startswith("q"), number, row, METRICS.index(entry["metric"])

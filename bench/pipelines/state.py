@@ -13,6 +13,7 @@ from bench.pipelines.figures import FOLD, HEAP, PER_KEY, ROCKSDB, STATE_SIDES
 
 if TYPE_CHECKING:
     from bench.pipelines.bench import Bench
+    from bench.pipelines.watch import Seen
 
 WARM = 2
 SECONDS = 900.0
@@ -38,9 +39,26 @@ def run(bench: Bench) -> None:
                     measure(bench, shape, way)
 
 
+class Measured(NamedTuple):
+    rows: int
+    seconds: float
+    seen: Seen
+    given: keyed.Input
+
+
 def measure(bench: Bench, shape: Shape, way: str) -> None:
     warm = 1 if way == PER_KEY else WARM
-    given = keyed.Input(shape.keys, shape.a_batch * (warm + bench.amount(MEASURED[way])))
+    found = measured(bench, str(shape), shape, way, warm=warm, batches=bench.amount(MEASURED[way]))
+    if found is not None:
+        check(found.given, way, found.seen.said["batches"])
+        bench.add(str(shape), way, found.rows, found.seconds, found.seen)
+
+
+def measured(
+    bench: Bench, row: str, shape: Shape, way: str, *, warm: int, batches: int, side: str | None = None
+) -> Measured | None:
+    """So many micro-batches behind those that warm up; by Spark's own count of rows and time."""
+    given = keyed.Input(shape.keys, shape.a_batch * (warm + batches))
     work = {
         "way": way,
         "bootstrap": bench.bootstrap,
@@ -50,14 +68,11 @@ def measure(bench: Bench, shape: Shape, way: str) -> None:
         "heap": bench.heap,
         "folder": str(bench.folder),
     }
-    seen = bench.attempt(str(shape), way, "bench.pipelines.sides.state", work, SECONDS)
+    seen = bench.attempt(row, side or way, "bench.pipelines.sides.state", work, SECONDS)
     if seen is None:
-        return
-    batches = seen.said["batches"]
-    check(given, way, batches)
-    rows = sum(one["rows"] for one in batches[warm:])
-    seconds = sum(one["seconds"] for one in batches[warm:])
-    bench.add(str(shape), way, rows, seconds, seen)
+        return None
+    counted = seen.said["batches"][warm:]
+    return Measured(sum(one["rows"] for one in counted), sum(one["seconds"] for one in counted), seen, given)
 
 
 def check(given: keyed.Input, way: str, batches: list[dict[str, Any]]) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from bench.pipelines.count_and_last import OUTPUT, CountAndLast, PerKey
 from bench.pipelines.keyed import CHECKSUM_SQL, PARTITIONS
 from bench.pipelines.sides.marks import ended, say, work
+from bench.pipelines.sides.stateful import OPERATORS
 
 import tidelog
 from tidelog.pipelines.operators.state.operator import run_fold
@@ -52,19 +53,18 @@ def started(session: SparkSession, given: dict[str, Any], checkpoint: str) -> St
     reader = reader.option("subscribe", given["topic"]).option("startingOffsets", "earliest")
     rows = reader.option("maxOffsetsPerTrigger", str(given["a_batch"])).load()
     rows = rows.selectExpr("cast(string(key) as bigint) key", "cast(string(value) as bigint) value", "offset")
-    counted = WAYS[given["way"]](rows)
-    observed = counted.selectExpr("*").observe("sums", *sums(counted))
+    counted = (WAYS | OPERATORS)[given["way"]](rows)
+    observed = counted.selectExpr("*").observe("sums", *sums(given["way"]))
     writer = observed.writeStream.format("noop").option("checkpointLocation", checkpoint)
     kind = "heap" if given["way"] == "native, heap" else "rocksdb"
     with state_store(counted, kind):
-        mode = "append" if given["way"] == "fold" else "update"
-        return writer.outputMode(mode).trigger(availableNow=True).start()
+        return writer.outputMode("append" if given["way"] in FOLDS else "update").trigger(availableNow=True).start()
 
 
-def sums(counted: DataFrame) -> list[Any]:
+def sums(way: str) -> list[Any]:
     from pyspark.sql import functions as F
 
-    return [F.count("*").alias("rows"), F.expr(CHECKSUM_SQL).alias("checksum")]
+    return [F.count("*").alias("rows"), F.expr(CHECKSUM_SQL if way in WAYS else "0").alias("checksum")]
 
 
 def fold(rows: DataFrame) -> DataFrame:
@@ -82,6 +82,7 @@ def native(rows: DataFrame) -> DataFrame:
 
 
 WAYS = {"fold": fold, "per key": per_key, "native, heap": native, "native, RocksDB": native}
+FOLDS = {"fold", *OPERATORS}
 
 
 def with_rows(query: StreamingQuery) -> list[Any]:
