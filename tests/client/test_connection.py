@@ -8,7 +8,7 @@ from client.scripted import answer, server
 from contract import Broker
 from proving import proves
 from tidelog.client.address import Address, parse_address
-from tidelog.client.connection import MAX_RESPONSE_BYTES, Connection
+from tidelog.client.connection import LARGE_ANSWER, LARGEST_KEPT, MAX_RESPONSE_BYTES, Connection
 from tidelog.errors import BrokerError, Disconnected, MalformedMessage
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -146,3 +146,23 @@ def test_a_malformed_answer_ends_the_connection() -> None:
         with pytest.raises(MalformedMessage):
             connection.call(MetadataRequest(topics=[]), MetadataResponse)
         assert connection.closed
+
+
+@proves("T10")
+def test_memory_of_a_large_answer_is_used_again_once_nobody_looks_at_it(broker: Broker) -> None:
+    with Connection.open(parse_address(broker.bootstrap)) as connection:
+        size = LARGE_ANSWER + 1
+        first = connection._room_for(size)
+        first[:] = b"1" * size
+        second = connection._room_for(size)
+        second[:] = b"2" * size
+        assert first == b"1" * size, "somebody looks at it"
+        kept = first[5:10]
+        of_second = second.obj
+        del first, second
+        third = connection._room_for(size)
+        assert third.obj is of_second and len(third) == size
+        third[:] = b"3" * size
+        assert kept == b"11111", "also at a part of it"
+        assert len(connection._room_for(10).obj) == 10
+        assert len(connection._room_for(LARGEST_KEPT + 1).obj) == LARGEST_KEPT + 1

@@ -4,6 +4,7 @@
 TIDELOG_TEST_PLAN names:
 
     limit           how many bytes a task may put into its message
+    road            files or topic: where it has to put the others
     fail            a task's number and how often it is to fail, when another has staged its rows
     twin            a task's number: its rows are staged twice, as by a speculative twin whose message Spark drops
     step            N: the process that commits kills itself at step N of the commit, and writes N + 1 before that. Each
@@ -122,9 +123,13 @@ def mortal_stage(cluster: Any, batches: Iterable[Any], *, task: int = 0, **more:
     limit, rows = planned("limit"), list(batches)
     if limit is not None:
         more["limit"] = int(limit)
+    road = planned("road")
+    if road == "topic":
+        more["near"] = None
     twins = 2 if planned("twin") == str(task) else 1
     for _ in range(twins):
         done = stage(cluster, copy.deepcopy(rows), task=task, **more)
+        assert road is None or not rows or (done.file is not None) == (road == "files")
         fail_task(task)
         note(f"staged-{task}", str(os.getpid()))
     return done

@@ -20,11 +20,13 @@ from tidelog.client.metadata import TopicPartition
 from tidelog.client.transport import Transport, plain
 from tidelog.spark.commit import Writing, commit
 from tidelog.spark.routing import Router
+from tidelog.spark.stage_files import beside, driver_here
 from tidelog.spark.staging import INLINE_BYTES, Stage, stage
 
 SIZE = 20
 SOURCE = TopicPartition("input", 0)
 QUERY = "query-1"
+IN_TOPIC, IN_FILES = 0, -1  # as limits of what is in messages: everything is staged
 
 
 class Died(BaseException):
@@ -117,6 +119,7 @@ def staged_numbers(
     cluster: Cluster, topic: str, sink: str, numbers: Sequence[int], *, tasks: int = 2, limit: int = INLINE_BYTES
 ) -> list[Stage]:
     """By tasks of their own, as executors do it."""
+    driver = driver_here() if limit == IN_FILES else None
     return [
         stage(
             cluster,
@@ -124,7 +127,8 @@ def staged_numbers(
             sink=sink,
             query_id=QUERY,
             task=task,
-            limit=limit,
+            limit=max(limit, 0),
+            near=beside(driver, 0),
         )
         for task in range(tasks)
     ]

@@ -74,14 +74,14 @@ def test_the_process_that_commits_may_die_at_any_step(driver: Driver, cluster: C
 
 @proves("P1", "F3", "eo.5", "T10")
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("limit", [None, "0"], ids=["in messages", "in the topic"])
+@pytest.mark.parametrize("road", ["messages", "topic", "files"])
 def test_a_task_that_fails_after_its_sibling_had_finished_and_one_that_has_a_twin_are_written_once(
-    driver: Driver, cluster: Cluster, job: Job, limit: str | None
+    driver: Driver, cluster: Cluster, job: Job, road: str
 ) -> None:
     """The first is tried again by Spark, and, when it has failed for good, by the next start of the query. The twin is
     made by hand: Spark starts none on the host of the first attempt, so that one machine never has any.
     """
-    staged = {} if limit is None else {"limit": limit}
+    staged = {} if road == "messages" else {"limit": "0", "road": road}
     driver.plan(fail="1 1", twin="0", **staged)
     driver.run_well(job)
     assert len(driver.noted("failures")) == 1 and len(driver.noted("staged-0")) == 2

@@ -24,6 +24,7 @@ from tidelog.client.consumer import Consumer
 from tidelog.client.marks import read_mark, staging_topic_of
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import LATEST, list_offsets
+from tidelog.errors import BrokerError
 from tidelog.record.partitioner import partition_of
 from tidelog.spark.foreach_batch import topic_writer
 from tidelog.spark.query_log import default_name
@@ -116,8 +117,9 @@ def test_a_stream_from_topic_to_topic_is_written_once(
 
 
 @proves("P1", "eo.8")
-def test_a_large_micro_batch_goes_through_the_staging_topic(
-    spark: SparkSession, tidelog_broker: Broker, checkpoint: str
+@pytest.mark.parametrize("staging", ["auto", "topic"])
+def test_a_large_micro_batch_is_staged_in_files_or_in_the_topic(
+    spark: SparkSession, tidelog_broker: Broker, checkpoint: str, staging: str
 ) -> None:
     with Cluster(tidelog_broker.bootstrap) as cluster:
         topics.create(cluster, "in", partitions=2)
@@ -127,11 +129,16 @@ def test_a_large_micro_batch_goes_through_the_staging_topic(
         large = stream(spark, tidelog_broker.bootstrap, "in").select(
             expr(f"explode(sequence(1, {each // 2}))").alias("n"), expr("repeat('x', 1000) as value")
         )
-        writing(large, tidelog_broker.bootstrap, "out", checkpoint, sinkName="large").start().awaitTermination()
+        options = {"sinkName": "large", "staging": staging}
+        writing(large, tidelog_broker.bootstrap, "out", checkpoint, **options).start().awaitTermination()
         found = sum(len(rows_of(cluster, at)) for at in cluster.partitions("out"))
         assert found == 10 * (each // 2)
-        ends = list_offsets(cluster, dict.fromkeys(cluster.partitions(staging_topic_of("large")), LATEST))
-        assert sum(one.offset for one in ends.values()) > 1
+        if staging == "topic":
+            ends = list_offsets(cluster, dict.fromkeys(cluster.partitions(staging_topic_of("large")), LATEST))
+            assert sum(one.offset for one in ends.values()) > 1
+        else:
+            with pytest.raises(BrokerError, match="UNKNOWN_TOPIC"):
+                cluster.topic(staging_topic_of("large"))
 
 
 @proves("P1", "T10")

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 from itertools import count
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -14,6 +15,8 @@ from client.committed import rows_of
 from client.faults import BreakingNetwork
 from proving import proves
 from spark.sinking import (
+    IN_FILES,
+    IN_TOPIC,
     QUERY,
     SOURCE,
     CountingNetwork,
@@ -54,9 +57,17 @@ from tidelog.spark.staging import INLINE_BYTES, Stage
 from tidelog.testing.broker import TestBroker
 from tidelog.wire.api import ApiKey
 
-STAGED = 0  # as a limit: everything goes through the topic
 STEPS_MAX = 120
-PLACES = pytest.mark.parametrize("limit", [INLINE_BYTES, STAGED], ids=["in messages", "in the topic"])
+PLACES = pytest.mark.parametrize(
+    "limit", [INLINE_BYTES, IN_TOPIC, IN_FILES], ids=["in messages", "in the topic", "in files"]
+)
+
+
+@pytest.fixture(autouse=True)
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where tasks stage in files."""
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    return tmp_path
 
 
 @pytest.fixture
@@ -252,7 +263,7 @@ def test_connections_that_break_at_random_repeat_and_lose_nothing(
     random, broken = Random(seed), 0
     bootstrap = [str(address) for address in cluster.bootstrap]
     for batch in range(8):
-        limit = random.choice([INLINE_BYTES, STAGED])
+        limit = random.choice([INLINE_BYTES, IN_TOPIC, IN_FILES])
         for attempt in range(20):
             network = BreakingNetwork(random.randrange(1 << 30), 0.2 if attempt < 10 else 0.0)
             with Cluster(bootstrap, timeout_s=5, dial=network) as mine:
@@ -278,8 +289,8 @@ def test_connections_that_break_at_random_repeat_and_lose_nothing(
 def test_a_broker_that_is_killed_between_staging_and_commit_is_waited_for(tidelog_broker: TestBroker) -> None:
     with Cluster(tidelog_broker.bootstrap) as cluster:
         topics.create(cluster, "out", partitions=2)
-        assert run(cluster, "out", "s", 0, limit=STAGED)
-        stages = staged_numbers(cluster, "out", "s", numbers_of(1), limit=STAGED)
+        assert run(cluster, "out", "s", 0, limit=IN_TOPIC)
+        stages = staged_numbers(cluster, "out", "s", numbers_of(1), limit=IN_TOPIC)
     tidelog_broker.kill()
     tidelog_broker.start()
     with Cluster(tidelog_broker.bootstrap, patient=True) as cluster:
@@ -376,7 +387,7 @@ def test_what_is_small_is_in_the_message_and_what_is_not_is_in_the_topic_until_i
     assert commit(cluster, writing_of(sink, 0, topic), small, lambda: connected(cluster))
     with pytest.raises(BrokerError, match="UNKNOWN_TOPIC"):
         cluster.topic(staging_topic_of(sink))
-    large = staged_numbers(cluster, topic, sink, numbers_of(1), tasks=2, limit=STAGED)
+    large = staged_numbers(cluster, topic, sink, numbers_of(1), tasks=2, limit=IN_TOPIC)
     assert all(stage.places and not stage.inline for stage in large)
     found = {one.name: one.value for one in configs.describe(cluster, configs.TOPIC, staging_topic_of(sink))}
     assert (found["cleanup.policy"], found["retention.ms"]) == ("delete", "86400000")
@@ -394,17 +405,17 @@ def test_what_is_small_is_in_the_message_and_what_is_not_is_in_the_topic_until_i
 def test_a_stage_that_is_gone_fails_the_micro_batch_and_the_next_try_writes_it(
     cluster: Cluster, topic: str, sink: str
 ) -> None:
-    lost = staged_numbers(cluster, topic, sink, numbers_of(0), tasks=1, limit=STAGED)
+    lost = staged_numbers(cluster, topic, sink, numbers_of(0), tasks=1, limit=IN_TOPIC)
     assert lost[0].staging is not None
     topics.delete_records(cluster, {lost[0].staging: lost[0].places[-1].offset})
     with pytest.raises(DataLoss, match="nothing was written"):
         commit(cluster, writing_of(sink, 0, topic), lost, lambda: connected(cluster))
-    changed = staged_numbers(cluster, topic, sink, numbers_of(0), tasks=1, limit=STAGED)
+    changed = staged_numbers(cluster, topic, sink, numbers_of(0), tasks=1, limit=IN_TOPIC)
     wrong = changed[0]._replace(places=tuple(place._replace(crc=1) for place in changed[0].places))
     with pytest.raises(DataLoss, match="nothing was written"):
         commit(cluster, writing_of(sink, 0, topic), [wrong], lambda: connected(cluster))
     assert committed(cluster, topic) == []
-    assert run(cluster, topic, sink, 0, limit=STAGED)
+    assert run(cluster, topic, sink, 0, limit=IN_TOPIC)
     assert committed(cluster, topic) == up_to(1)
 
 

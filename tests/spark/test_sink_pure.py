@@ -67,6 +67,9 @@ def test_settings_of_kafkas_producer_are_honoured_passed_over_or_refused_with_th
             read(**{name: "x"})
     with pytest.raises(UsageError, match="exactly-once or at-least-once"):
         read(deliveryGuarantee="at-most-once")
+    assert read(staging="TOPIC").staging == "topic"
+    with pytest.raises(UsageError, match="staging is 'disk'; it is auto or topic"):
+        read(staging="disk")
     with pytest.raises(UsageError, match="compression 'br' is unknown"):
         read(**{"kafka.compression.type": "br"})
 

@@ -85,21 +85,46 @@ def test_a_checkpoint_of_another_query_is_refused(tidelog_broker: TestBroker, cl
     assert committed(cluster, "out") == []
 
 
-@proves("P1")
-def test_a_batch_write_leaves_no_stages_behind(tidelog_broker: TestBroker, cluster: Cluster) -> None:
-    options = {"kafka.bootstrap.servers": tidelog_broker.bootstrap, "topic": "out"}
+@proves("P1", "eo.8")
+@pytest.mark.parametrize("staging", ["auto", "topic"])
+def test_a_batch_write_leaves_no_stages_behind(
+    tidelog_broker: TestBroker, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staging: str
+) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "blockmgr-1"))
+    options = {"kafka.bootstrap.servers": tidelog_broker.bootstrap, "topic": "out", "staging": staging}
     large = pa.record_batch({"key": pa.array([b"k"] * 2000), "value": pa.array([b"1" * 1000] * 2000)})
     for wanted in ("commit", "abort"):
         writer: TopicWriter = pickle.loads(pickle.dumps(TidelogSource(options).writer(SCHEMA, False)))
         message = writer.write(iter([large]))
-        assert isinstance(message, Staged) and message.stage.staging is not None
+        assert isinstance(message, Staged)
+        at = message.stage.staging
+        assert (at is not None, len(files(tmp_path))) == ((True, 0) if staging == "topic" else (False, 1))
         cluster.forget()
-        assert cluster.partitions(message.stage.staging.topic)
+        assert at is None or cluster.partitions(at.topic)
         getattr(writer, wanted)([message])
+        assert files(tmp_path) == []
         cluster.forget()
-        with pytest.raises(PeerError, match="UNKNOWN_TOPIC"):
-            cluster.topic(message.stage.staging.topic)
+        if at is not None:
+            with pytest.raises(PeerError, match="UNKNOWN_TOPIC"):
+                cluster.topic(at.topic)
     assert len(committed(cluster, "out")) == 2000
+
+
+@proves("P1", "eo.8")
+def test_a_micro_batch_that_is_given_up_leaves_no_files(
+    tidelog_broker: TestBroker, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    written = Written(tidelog_broker.bootstrap, tmp_path / "c")
+    large = pa.record_batch({"value": pa.array([b"1" * 1000] * 2000)})
+    message = written.writer().write(iter([large]))
+    assert len(files(tmp_path)) == 1
+    written.writer().abort([message, None], 0)
+    assert files(tmp_path) == []
+
+
+def files(folder: Path) -> list[Path]:
+    return list(folder.glob("tidelog-stages-*/*/*"))
 
 
 @proves("secrets", "P1")

@@ -29,9 +29,20 @@ from tidelog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsRe
 CONNECT_TIMEOUT_S = 10.0
 REQUEST_TIMEOUT_S = 30.0
 MAX_RESPONSE_BYTES = 256 << 20
+LARGE_ANSWER, LARGEST_KEPT = 256 << 10, 8 << 20
+SPARES = 2  # one is decoded while the next one comes
 CLIENT_SOFTWARE = "tidelog"
 
 Answer = TypeVar("Answer", bound=Struct)
+
+
+def is_viewed(buffer: bytearray) -> bool:
+    """Python refuses to make a buffer longer or shorter as long as somebody has a view of it."""
+    try:
+        buffer.append(buffer.pop())
+    except BufferError:
+        return True
+    return False
 
 
 class Sent(NamedTuple, Generic[Answer]):
@@ -58,6 +69,7 @@ class Connection:
         self._correlation_id = 0
         self._awaited: deque[Sent[Struct]] = deque()
         self._kept: dict[int, Struct] = {}
+        self._spare: list[bytearray] = []
         self._security: Security | None = None
         self._log_in_at: float | None = None
 
@@ -202,9 +214,22 @@ class Connection:
             raise MalformedMessage(
                 f"{self.address} announces an answer of {size} bytes; it is no Kafka broker, or asks for TLS"
             )
-        frame = memoryview(bytearray(size))
+        frame = self._room_for(size)
         self._transport.receive_into(frame, deadline)
         return frame
+
+    def _room_for(self, size: int) -> memoryview:
+        """A large answer is read into the memory of an earlier one that nobody has a view of any more: Python zeroes
+        what it makes anew, and the processor's caches do not know it.
+        """
+        if not LARGE_ANSWER <= size <= LARGEST_KEPT:
+            return memoryview(bytearray(size))
+        for spare in self._spare:
+            if len(spare) >= size and not is_viewed(spare):
+                return memoryview(spare)[:size]
+        made = bytearray(-(-size // LARGE_ANSWER) * LARGE_ANSWER)
+        self._spare = [made, *self._spare[: SPARES - 1]]
+        return memoryview(made)[:size]
 
     def _lost(self, error: BaseException, when: str) -> Disconnected:
         self.close()

@@ -20,6 +20,7 @@ from tidelog.errors import UsageError
 from tidelog.spark.query_log import query_id_of, sources_of
 from tidelog.spark.routing import COLUMNS, check_columns
 from tidelog.spark.sink_options import SinkOptions, read_sink_options
+from tidelog.spark.stage_files import Driver
 from tidelog.spark.staging import Stage
 
 if TYPE_CHECKING:
@@ -92,18 +93,23 @@ def _refuse_twice(sink: str, run_id: str | None, batch_id: int) -> None:
 
 
 def _staged(options: SinkOptions, sink: str, rows: DataFrame) -> list[Stage]:
+    from tidelog.spark.sink import driver_of
+
     kept = [name for name in COLUMNS if name in rows.columns]
-    messages = rows.select(*kept).mapInArrow(_task(options, sink), f"{MESSAGE} binary").collect()
+    task = _task(options, sink, driver_of(options))
+    messages = rows.select(*kept).mapInArrow(task, f"{MESSAGE} binary").collect()
     return [pickle.loads(row[MESSAGE]) for row in messages]
 
 
-def _task(options: SinkOptions, sink: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _task(
+    options: SinkOptions, sink: str, driver: Driver | None
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         from tidelog.spark.sink import write_rows
 
-        message = pickle.dumps(write_rows(options, sink, batches), protocol=pickle.HIGHEST_PROTOCOL)
+        message = pickle.dumps(write_rows(options, sink, driver, batches), protocol=pickle.HIGHEST_PROTOCOL)
         yield pa.record_batch([pa.array([message], pa.binary())], names=[MESSAGE])
 
     return write

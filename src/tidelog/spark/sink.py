@@ -31,13 +31,15 @@ from tidelog.spark.query_log import default_name, query_id_of, sources_of
 from tidelog.spark.reach import Reach, borrow, connect, give_back
 from tidelog.spark.reporting import PREFIX
 from tidelog.spark.routing import Routed, Router, check_columns
-from tidelog.spark.sink_options import NO_GROUP, SinkOptions, read_sink_options
-from tidelog.spark.staging import Stage, drop, stage
+from tidelog.spark.sink_options import AUTO, NO_GROUP, SinkOptions, read_sink_options
+from tidelog.spark.stage_files import Driver, beside, driver_here, remove
+from tidelog.spark.staging import Stage, drop, files_of, stage
+from tidelog.spark.worker_memory import keep_buffers
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-QUERY_ID = "sql.streaming.queryId"  # a local property of the query's tasks
+QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"  # local properties of the query's tasks
 WRITES = "batch writes"  # instead of a checkpoint, in the name of a sink
 
 
@@ -55,9 +57,10 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         self.options = read_sink_options(options, streaming=True)
         check_columns(types_of(schema), self.options.topic)
         self.sink = sink_of(self.options)
+        self.driver = driver_of(self.options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return Staged(write_rows(self.options, self.sink, iterator))
+        return Staged(write_rows(self.options, self.sink, self.driver, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         stages = stages_in(messages)
@@ -71,7 +74,8 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         commit_micro_batch(self.options, writing, stages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing was written that counts; what was staged goes with the next cut."""
+        """Nothing was written that counts; what was staged in the topic goes with the next cut."""
+        remove(files_of(stages_in(messages, all_done=False)))
 
 
 class TopicWriter(DataSourceArrowWriter):
@@ -86,9 +90,10 @@ class TopicWriter(DataSourceArrowWriter):
         self.write_id = self.options.write_id or uuid.uuid4().hex
         # Of its own: what another write has staged is not to be cut.
         self.staging = default_name(self.options.topic, f"{self.sink}/{self.write_id}")
+        self.driver = driver_of(self.options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return Staged(write_rows(self.options, self.staging, iterator))
+        return Staged(write_rows(self.options, self.staging, self.driver, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         if not self.options.exactly_once:
@@ -108,16 +113,19 @@ class TopicWriter(DataSourceArrowWriter):
 # In a task ------------------------------------------------------------------------------------------------------------
 
 
-def write_rows(options: SinkOptions, staging: str, rows: Iterable[pa.RecordBatch]) -> Stage:
+def write_rows(options: SinkOptions, staging: str, driver: Driver | None, rows: Iterable[pa.RecordBatch]) -> Stage:
     """Stages a task's rows under the name `staging`, or sends them, where once is not asked for."""
+    keep_buffers()
     context = TaskContext.get()
     query_id = (context.getLocalProperty(QUERY_ID) if context is not None else None) or ""
+    batch_id = int((context.getLocalProperty(BATCH_ID) if context is not None else None) or 0)
     task = context.partitionId() if context is not None else 0
     with lent(options.reach) as cluster:
         cluster.forget()  # a topic may have more partitions than it had
         routed = Router(cluster, options.topic, options.compression).route(rows)
         if options.exactly_once:
-            return stage(cluster, routed, sink=staging, query_id=query_id, task=task)
+            near = beside(driver, batch_id)
+            return stage(cluster, routed, sink=staging, query_id=query_id, task=task, near=near)
         return send(cluster, routed, query_id)
 
 
@@ -139,6 +147,11 @@ def stages_in(messages: Sequence[WriterCommitMessage | None], *, all_done: bool 
     if all_done and len(found) != len(messages):
         raise PeerError("Spark committed without the messages of all tasks; nothing was written")
     return found
+
+
+def driver_of(options: SinkOptions) -> Driver | None:
+    """None where nothing is to be staged in files."""
+    return driver_here() if options.exactly_once and options.staging == AUTO else None
 
 
 def types_of(schema: StructType) -> dict[str, str]:
@@ -183,6 +196,7 @@ _kept: dict[Reach, Kept] = {}
 
 
 def commit_micro_batch(options: SinkOptions, writing: Writing, stages: Sequence[Stage]) -> bool:
+    keep_buffers()
     kept = _kept.setdefault(options.reach, {})
     with lent(options.reach) as cluster:
         return commit(cluster, writing, stages, partial(connect, options.reach, patient=True), kept)

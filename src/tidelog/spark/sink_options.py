@@ -9,6 +9,7 @@ The names are those of Spark's Kafka connector where it has them. Case does not 
     checkpointLocation               Spark's own; exactly once needs it here
     writeId                          of a batch write: one that was written under this id is not written again
     takeOverFrom                     the id of the query whose checkpoint was lost, to go on after it
+    staging                          auto, or topic: what tasks hand to the driver is never in files
     sourceGroup                      the group that the query's source offsets are reported as, or none
     kafka.compression.type           none, gzip, snappy, lz4, zstd
     kafka.transaction.timeout.ms     how long a commit may take
@@ -31,6 +32,7 @@ from tidelog.spark.reach import KAFKA, SECURITY_FILE, SECURITY_VARIABLE, Reach, 
 
 EXACTLY_ONCE, AT_LEAST_ONCE = GUARANTEES = ("exactly-once", "at-least-once")
 NO_GROUP = "none"
+AUTO, IN_TOPIC = STAGINGS = ("auto", "topic")
 KNOWN = (
     "topic",
     "deliveryGuarantee",
@@ -38,6 +40,7 @@ KNOWN = (
     "writeId",
     "takeOverFrom",
     "sourceGroup",
+    "staging",
     SECURITY_FILE,
     SECURITY_VARIABLE,
 )
@@ -84,6 +87,7 @@ class SinkOptions:
     query_name: str | None
     compression: str
     timeout_ms: int
+    staging: str
 
     @property
     def exactly_once(self) -> bool:
@@ -94,13 +98,10 @@ def read_sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptio
     options = {key.lower(): str(value) for key, value in given.items()}
     reach = read_reach(_of_producer_removed(options))
     _check_names(options, streaming=streaming)
-    guarantee = options.get("deliveryguarantee", EXACTLY_ONCE).strip().lower().replace("_", "-")
-    if guarantee not in GUARANTEES:
-        raise UsageError(f"option deliveryGuarantee is {guarantee!r}; it is {' or '.join(GUARANTEES)}")
     made = SinkOptions(
         reach=reach,
         topic=_text(options, "topic"),
-        guarantee=guarantee,
+        guarantee=_one_of(options, "deliveryGuarantee", GUARANTEES),
         sink=_text(options, "sinkName"),
         checkpoint=_text(options, "checkpointLocation"),
         write_id=_text(options, "writeId"),
@@ -109,6 +110,7 @@ def read_sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptio
         query_name=_text(options, "queryName"),
         compression=_compression(options),
         timeout_ms=_timeout(options),
+        staging=_one_of(options, "staging", STAGINGS),
     )
     _check_together(made, streaming=streaming)
     return made
@@ -147,6 +149,14 @@ def _check_together(options: SinkOptions, *, streaming: bool) -> None:
         )
     if options.write_id is not None and not options.exactly_once:
         raise UsageError("writeId is given and deliveryGuarantee is at-least-once; leave one of them out")
+
+
+def _one_of(options: Mapping[str, str], name: str, known: tuple[str, ...]) -> str:
+    """The first by default."""
+    given = options.get(name.lower(), known[0]).strip().lower().replace("_", "-")
+    if given not in known:
+        raise UsageError(f"option {name} is {given!r}; it is {' or '.join(known)}")
+    return given
 
 
 def _text(options: Mapping[str, str], name: str) -> str | None:

@@ -1,14 +1,17 @@
-"""Batches on their way from a task to the driver: in the task's message while they are small, else in a topic.
+"""Batches on their way from a task to the driver: in the task's message while they are small, else in a file where the
+task runs beside the driver, else in a topic.
 
+    file     see `stage_files.py`
     topic    __tidelog.staging.<sink>: one encoded batch to a record value, durability memory, kept for a day
 
 Rules:
 - A stage counts only if its message reached the driver. What a failed or a speculative task has staged is never looked
   at, and goes with the next cut.
-- A message is up to INLINE_BYTES; beyond that all of the task's batches are in the topic, and the message says where.
+- A message is up to INLINE_BYTES; beyond that all of the task's batches are staged, and the message says where. What is
+  in a file when no more fits into it is moved to the topic.
 - A stage that is gone, or is not what was staged (the broker lost its memory), fails the micro-batch: Spark redoes it.
-- The driver reads stages in one pass a partition, so that it holds a few batches at a time. Batches of one task keep
-  their order; there is none between tasks.
+- The driver reads stages in one pass a file or partition, so that it holds a few batches at a time. Batches of one task
+  keep their order; there is none between tasks.
 - `cut` deletes what was read, when the transaction has ended; retention deletes what nobody cuts.
 """
 
@@ -16,8 +19,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.client.admin import topics
@@ -28,7 +32,9 @@ from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Delivery, Producer
 from tidelog.errors import BrokerError, DataLoss, PeerError
 from tidelog.record.codec import crc32c
+from tidelog.spark import stage_files
 from tidelog.spark.routing import Routed
+from tidelog.spark.stage_files import Beside, FileStage, Place
 from tidelog.wire.error_code import ErrorCode
 
 INLINE_BYTES = 1 << 20  # of a task; more through Spark costs more than through the broker
@@ -46,22 +52,14 @@ DURABILITY = "tidelog.durability"
 OpenCluster = Callable[[], Cluster]
 
 
-class Place(NamedTuple):
-    """Where a batch is staged, and what it is."""
-
-    at: TopicPartition  # its target
-    rows: int
-    offset: int
-    crc: int
-
-
 class Stage(NamedTuple):
     """What a task tells the driver."""
 
     query_id: str
     rows: int
     inline: tuple[Routed, ...] = ()
-    staging: TopicPartition | None = None
+    staging: TopicPartition | None = None  # or in a file:
+    file: Path | None = None
     places: tuple[Place, ...] = ()
 
 
@@ -73,27 +71,76 @@ def stage(
     query_id: str = "",
     task: int = 0,
     limit: int = INLINE_BYTES,
+    near: Beside | None = None,
 ) -> Stage:
-    """`task` is its number among those of the micro-batch."""
+    """`task` is its number among those of the micro-batch; `near` is for one that runs beside the driver."""
     held: list[Routed] = []
     size = rows = 0
     writer: StageWriter | None = None
-    for batch in batches:
-        rows += batch.rows
-        size += len(batch.data)
-        held.append(batch)
-        if writer is None and size > limit:
-            writer = StageWriter(cluster, sink, task)
+    try:
+        for batch in batches:
+            rows += batch.rows
+            size += len(batch.data)
+            held.append(batch)
+            if writer is None and size > limit:
+                writer = StageWriter(cluster, sink, task, near)
+            if writer is not None:
+                for one in held:
+                    writer.add(one)
+                held.clear()
+        return Stage(query_id, rows, tuple(held)) if writer is None else writer.finish(Stage(query_id, rows))
+    except BaseException:
         if writer is not None:
-            for one in held:
-                writer.add(one)
-            held.clear()
-    if writer is None:
-        return Stage(query_id, rows, tuple(held))
-    return Stage(query_id, rows, (), writer.at, writer.finish())
+            writer.discard()
+        raise
 
 
 class StageWriter:
+    """Into a file as long as that goes, else into the topic."""
+
+    def __init__(self, cluster: Cluster, sink: str, task: int, near: Beside | None) -> None:
+        self._cluster, self._sink, self._task = cluster, sink, task
+        self._topic: TopicStage | None = None
+        self._file: FileStage | None = None
+        if near is not None:
+            with suppress(OSError):
+                self._file = FileStage(near, cluster.cluster_id, sink, task)
+
+    def add(self, batch: Routed) -> None:
+        if self._file is not None:
+            try:
+                self._file.add(batch)
+                return
+            except OSError as error:
+                self._move(self._file, error)
+        self._in_topic().add(batch)
+
+    def finish(self, made: Stage) -> Stage:
+        if self._file is not None:
+            self._file.finish()
+            return made._replace(file=self._file.path, places=tuple(self._file.places))
+        topic = self._in_topic()
+        return made._replace(staging=topic.at, places=topic.finish())
+
+    def discard(self) -> None:
+        if self._file is not None:
+            self._file.discard()
+
+    def _in_topic(self) -> TopicStage:
+        self._topic = self._topic or TopicStage(self._cluster, self._sink, self._task)
+        return self._topic
+
+    def _move(self, full: FileStage, error: OSError) -> None:
+        import logging
+
+        logging.getLogger(__name__).warning("a stage goes on in the topic, not in %s: %s", full.path, error.strerror)
+        for batch in _in_file(full.path, full.places):
+            self._in_topic().add(batch)
+        full.discard()
+        self._file = None
+
+
+class TopicStage:
     def __init__(self, cluster: Cluster, sink: str, task: int) -> None:
         self.at = TopicPartition(staging_topic_of(sink), task % PARTITIONS)
         ensure_staging(cluster, self.at.topic)
@@ -141,6 +188,8 @@ def staged(stages: Sequence[Stage], open_cluster: OpenCluster) -> Iterator[Route
     """All batches. The topic is read by a cluster of its own: a fetch that waits would hold up what is written."""
     for each in stages:
         yield from each.inline
+        if each.file is not None:
+            yield from _in_file(each.file, each.places)
     wanted = by_staging(stages)
     if wanted:
         with closing(open_cluster()) as cluster:
@@ -153,12 +202,24 @@ def targets_of(stages: Sequence[Stage]) -> set[str]:
     return inline | {place.at.topic for each in stages for place in each.places}
 
 
+def files_of(stages: Sequence[Stage]) -> list[Path]:
+    return [each.file for each in stages if each.file is not None]
+
+
 def by_staging(stages: Sequence[Stage]) -> dict[TopicPartition, dict[int, Place]]:
     wanted: dict[TopicPartition, dict[int, Place]] = {}
     for each in stages:
         if each.staging is not None and each.places:
             wanted.setdefault(each.staging, {}).update({place.offset: place for place in each.places})
     return wanted
+
+
+def _in_file(path: Path, places: Sequence[Place]) -> Iterator[Routed]:
+    try:
+        for place, data in stage_files.read(path, places):
+            yield Routed(place.at, place.rows, data)
+    except OSError as error:
+        raise _gone(path) from error
 
 
 def _read(cluster: Cluster, wanted: dict[TopicPartition, dict[int, Place]]) -> Iterator[Routed]:
@@ -201,18 +262,22 @@ def _found(fetched: Fetched, places: dict[int, Place]) -> Iterator[Routed]:
         raise _gone(fetched.at)
 
 
-def _gone(at: TopicPartition) -> DataLoss:
-    return DataLoss(f"what tasks had staged in {at} is not there any more; nothing was written, start the query again")
+def _gone(where: TopicPartition | Path) -> DataLoss:
+    return DataLoss(
+        f"what tasks had staged in {where} is not there any more; nothing was written, start the query again"
+    )
 
 
 def cut(cluster: Cluster, stages: Sequence[Stage]) -> None:
     """A fault is passed over: retention will do it."""
+    stage_files.remove_up_to(files_of(stages))
     if ends := {at: max(places) + 1 for at, places in by_staging(stages).items()}:
         _clean(lambda: topics.delete_records(cluster, ends))
 
 
 def drop(cluster: Cluster, stages: Sequence[Stage]) -> None:
-    """Deletes the topics, where nobody else stages in them."""
+    """Deletes the topics, where nobody else stages in them; and files."""
+    stage_files.remove(files_of(stages))
     for topic in {at.topic for at in by_staging(stages)}:
         _clean(partial(topics.delete, cluster, topic))
 

@@ -1,0 +1,184 @@
+"""Stages in files, where a task runs beside the driver: what is staged then goes through the broker once, not twice.
+
+    LOCAL/tidelog-stages-<user>/<sink>/<micro-batch>.<run>.<task>.<random>
+
+LOCAL is Spark's folder for scratch data (`spark.local.dir`). <sink> is a digest of the cluster's and the sink's names:
+nothing that anybody chose is part of a path.
+
+Rules:
+- A task takes this road only if it sees the driver's files: the same machine, mounts and user (`machine`). Elsewhere,
+  where the folder cannot be had or is somebody else's, and when the disk is full, it takes the topic.
+- Nothing is synced: a stage that is lost fails the micro-batch, and Spark redoes it.
+- A micro-batch that is committed takes its files with it, and all of the sink's up to it: nobody will read them. A task
+  that fails takes its own. What a killed query leaves goes with its next commit; and where it never comes to one, tasks
+  of its next runs delete what is older than STALE_S, so that it does not fill the disk.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.client.metadata import TopicPartition
+from tidelog.record.codec import crc32c
+
+if TYPE_CHECKING:
+    from tidelog.spark.routing import Routed
+
+STALE_S = 600  # of another run's file
+OF_BLOCKS = "blockmgr-"  # Spark tells workers the folder of its blocks, which lies in the one that was configured
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+MOUNTS = Path("/proc/self/ns/mnt")
+
+
+class Place(NamedTuple):
+    """Where a batch is staged, and what it is. `offset` is a record's in the topic, or a byte's in the file."""
+
+    at: TopicPartition  # its target
+    rows: int
+    offset: int
+    crc: int
+    size: int = 0  # in a file
+
+
+class Driver(NamedTuple):
+    """What tasks are told of the driver: where it is, and which run of the query this is."""
+
+    machine: str
+    run: str
+
+
+class Beside(NamedTuple):
+    """What a task beside the driver needs to stage in files."""
+
+    folder: Path
+    run: str
+    batch_id: int
+
+
+def driver_here() -> Driver | None:
+    """To be asked for in the driver."""
+    here = machine()
+    return None if here is None else Driver(here, os.urandom(8).hex())
+
+
+def machine() -> str | None:
+    """The same for all processes that see each other's files, and for no others; None where that is not known."""
+    try:
+        return f"{BOOT.read_text().strip()}/{MOUNTS.stat().st_ino}/{os.getuid()}"
+    except (OSError, AttributeError):
+        return None
+
+
+def beside(driver: Driver | None, batch_id: int) -> Beside | None:
+    """To be asked for in a task; None where it is not on the driver's machine."""
+    if driver is None or driver.machine != machine():
+        return None
+    return Beside(local_folder(), driver.run, batch_id)
+
+
+def local_folder() -> Path:
+    told = Path(os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0])
+    if told.name.startswith(OF_BLOCKS):
+        return told.parent
+    return told if told.is_absolute() else Path(tempfile.gettempdir())
+
+
+def folder_of(local: Path, cluster_id: str | None, sink: str) -> Path:
+    digest = sha256(f"{cluster_id}/{sink}".encode()).hexdigest()[:32]
+    return local / f"tidelog-stages-{os.getuid()}" / digest
+
+
+class FileStage:
+    """Of one task. Each call may raise an OSError; what was added before is still there then."""
+
+    def __init__(self, place: Beside, cluster_id: str | None, sink: str, task: int) -> None:
+        folder = folder_of(place.folder, cluster_id, sink)
+        for each in (folder.parent, folder):
+            _have(each)
+        _sweep_stale(folder, place.run)
+        self._number, name = tempfile.mkstemp(prefix=f"{place.batch_id}.{place.run}.{task}.", dir=folder)
+        self.path = Path(name)
+        self.places: list[Place] = []
+        self._end = 0
+
+    def add(self, batch: Routed) -> None:
+        left = memoryview(batch.data)
+        while left:
+            left = left[os.pwrite(self._number, left, self._end + len(batch.data) - len(left)) :]
+        self.places.append(Place(batch.at, batch.rows, self._end, crc32c(batch.data), len(batch.data)))
+        self._end += len(batch.data)
+
+    def finish(self) -> None:
+        os.close(self._number)
+
+    def discard(self) -> None:
+        with suppress(OSError):
+            os.close(self._number)
+        remove([self.path])
+
+
+def _have(folder: Path) -> None:
+    """Somebody may have made it before us, in a folder that is everybody's: then it is no place to stage in."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise PermissionError(f"{folder} is not this user's alone")
+
+
+def read(path: Path, places: Sequence[Place]) -> Iterator[tuple[Place, bytearray]]:
+    """An OSError where it is gone, or is not what was staged."""
+    number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        for place in places:
+            data = bytearray(place.size)
+            if os.preadv(number, [data], place.offset) != place.size or crc32c(data) != place.crc:
+                raise OSError(f"{path} is not what was staged")
+            yield place, data
+    finally:
+        os.close(number)
+
+
+def remove(paths: Sequence[Path]) -> None:
+    """And the folders, where nothing else is in them."""
+    for path in paths:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+    for folder in {path.parent for path in paths}:
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def remove_up_to(paths: Sequence[Path]) -> None:
+    """Files of a micro-batch that is committed, and those of the same sink that came before."""
+    last: dict[Path, int] = {}
+    for path in paths:
+        last[path.parent] = max(_batch_id_of(path.name), last.get(path.parent, 0))
+    older = [path for folder, most in last.items() for path in _files(folder) if _batch_id_of(path.name) <= most]
+    remove([*paths, *older])
+
+
+def _sweep_stale(folder: Path, run: str) -> None:
+    before = time.time() - STALE_S
+    for path in _files(folder):
+        with suppress(OSError):
+            if f".{run}." not in path.name and path.lstat().st_mtime < before:
+                path.unlink()
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _batch_id_of(name: str) -> int:
+    return int(name.partition(".")[0])
