@@ -94,6 +94,11 @@ class Query:
             raise failure_of(self._query)
 
     @property
+    def input_rows(self) -> int:
+        """Of the last micro-batch."""
+        return int(self._query.lastProgress().numInputRows())
+
+    @property
     def watermark_ms(self) -> int:
         return int(self._execution.watermarkTracker().currentWatermark())
 

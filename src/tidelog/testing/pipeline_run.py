@@ -4,6 +4,8 @@ Rules:
 - A step is: feed what was added since the last one, run a micro-batch, and go on until there is nothing more to run.
   Spark runs micro-batches without rows where the watermark has moved and state waits for it: they belong to the step
   that moved it. With `settle=False` a step is exactly one micro-batch, and they wait for the next step.
+- A micro-batch without rows that puts out nothing and leaves the watermark where it was is the last of a step: where
+  timers of processing time are used, Spark always has another one to run.
 - Between steps nothing runs and no time passes: clock and watermark move when a step or the test moves them.
 - `restart` goes on from the checkpoint with a new query, as a process that was started again. A micro-batch that was
   not committed is run again first.
@@ -78,11 +80,18 @@ class PipelineRun:
         query = self._running()
         began = len(self.micro_batches)
         self._feed(query)
-        while query.trigger(self._passed()):
-            self.micro_batches.append(self._sink.take())
-            if not settle:
-                break
+        while self._micro_batch(query) and settle:
+            pass
         return self._since(began)
+
+    def _micro_batch(self, query: Query) -> bool:
+        """Run one, if there is one to run; whether there may be another."""
+        before = query.watermark_ms
+        if not query.trigger(self._passed()):
+            return False
+        batch = self._sink.take()
+        self.micro_batches.append(batch)
+        return bool(batch.rows) or query.input_rows > 0 or query.watermark_ms > before
 
     def restart(self, pipeline: Pipeline | None = None) -> list[Row]:
         """Stop, and go on from the checkpoint; with another pipeline, as after a deployment of new code.
