@@ -211,6 +211,21 @@ def test_windows_of_windows_know_the_event_time_of_results(tidelog_pipeline: Pip
     assert told(sorted(run.batch()))[:1] == expected
 
 
+@proves("P7", "P8")
+@pytest.mark.parametrize("late", ["drop", "divert"])
+def test_a_fold_behind_windows_is_refused_since_it_would_take_their_results_for_late(
+    tidelog_pipeline: PipelineDriver, late: Any
+) -> None:
+    clicks = tidelog_pipeline.input("clicks", CLICKS)
+    minutes = tumbling("1 minute", by="user", aggregates=COUNTS, late=late)
+    apart = [on_time] if late == "divert" else []
+    hours = {"aggregates": {"minutes": agg.count()}}
+    for again in (sliding("1 hour", **hours), tumbling("1 hour", **hours, early=True)):
+        with pytest.raises(UsageError, match="would take results of an operator before it for late"):
+            tidelog_pipeline.run(over(minutes, *apart, again), clicks)
+        assert over(minutes, *apart, again)(clicks.batch()).columns
+
+
 @proves("P8")
 def test_every_aggregate_is_the_same_on_both_roads(tidelog_pipeline: PipelineDriver) -> None:
     every = {
