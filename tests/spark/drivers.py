@@ -18,7 +18,8 @@ from spark.driver import DONE, READY, Job
 PROGRAM = Path(__file__).with_name("driver.py")
 PATIENCE_S = 1500.0
 STARTUP = str(Path(__file__).with_name("startup"))
-DAEMON = "pyspark.daemon"
+WORKERS = ("pyspark.worker", "pyspark.sql.worker.python_streaming_sink_runner")
+PLANNER = "pyspark.sql.streaming.python_streaming_source_runner"
 
 
 class Driver:
@@ -106,13 +107,12 @@ class Driver:
         return []
 
     def workers(self) -> list[psutil.Process]:
-        """Those who read, write or commit: children of daemons."""
-        return [one for one in self.descendants() if _is_python(one, DAEMON) and _is_python(one.parent(), DAEMON)]
+        """Those who read, write or commit, and the daemons that fork them."""
+        return [one for one in self.descendants() if _last_word(one) in WORKERS]
 
     def planners(self) -> list[psutil.Process]:
-        """Those whom the JVM has started for itself: one a query, which plans; and the daemons."""
-        found = [one for one in self.descendants() if _is_python(one, "pyspark")]
-        return [one for one in found if not _is_python(one.parent(), DAEMON)]
+        """One a query."""
+        return [one for one in self.descendants() if _last_word(one) == PLANNER]
 
     def signal(self, number: signal.Signals) -> None:
         """To all of its processes."""
@@ -132,10 +132,9 @@ class Driver:
         self._log.close()
 
 
-def _is_python(process: psutil.Process | None, module: str) -> bool:
-    """Whether it runs this module, or one in it."""
+def _last_word(process: psutil.Process) -> str:
+    """Of its command: the module that it runs."""
     try:
-        words = [] if process is None else process.cmdline()
+        return (process.cmdline() or [""])[-1]
     except psutil.NoSuchProcess:
-        return False
-    return "-m" in words[:-1] and words[words.index("-m") + 1].startswith(module)
+        return ""

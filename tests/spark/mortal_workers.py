@@ -7,9 +7,8 @@ TIDELOG_TEST_PLAN names:
     road            files or topic: where it has to put the others
     fail            a task's number and how often it is to fail, when another has staged its rows
     twin            a task's number: its rows are staged twice, as by a speculative twin whose message Spark drops
-    step            N: the process that commits kills itself at step N of the commit, and writes N + 1 before that. Each
-                    request that changes something has two steps, before it goes out and when its answer is there;
-                    `survived` when it came to the end
+    points          lines such as `before 26` or `after 26`: the process that commits kills itself before a request of
+                    this API goes out, or when its answer is there; then the next line counts
     stop            an API's key: the process that commits stops itself before such a request, once, and says `stopped`
 
 What happened is written beside it: `staged-TASK` has a line for each attempt, `deaths` one for each death.
@@ -31,21 +30,10 @@ from tidelog.client.address import Address
 from tidelog.client.transport import Transport, plain
 from tidelog.spark import commit as committing
 from tidelog.spark import staging
-from tidelog.wire.api import ApiKey
 
 FOLDER = Path(os.environ.get("TIDELOG_TEST_PLAN", "/nowhere"))
-PATIENCE_S = 300.0
+PATIENCE_S = 1500.0
 LOOK_S = 0.01
-CHANGES = (
-    ApiKey.ADD_OFFSETS_TO_TXN,
-    ApiKey.ADD_PARTITIONS_TO_TXN,
-    ApiKey.CREATE_TOPICS,
-    ApiKey.DELETE_RECORDS,
-    ApiKey.END_TXN,
-    ApiKey.INIT_PRODUCER_ID,
-    ApiKey.PRODUCE,
-    ApiKey.TXN_OFFSET_COMMIT,
-)
 
 
 def planned(name: str) -> str | None:
@@ -71,33 +59,31 @@ class Watch:
     """A `Dial` that looks at requests while a commit is under way."""
 
     def __init__(self) -> None:
-        self.step: int | None = None
-        self.stop: int | None = None
+        self.point: str | None = None
+        self.stop: str | None = None
 
     def __call__(self, address: Address, timeout_s: float) -> Transport:
         return WatchedTransport(plain(address, timeout_s), self)
 
     def before(self, api_key: int) -> None:
-        if api_key == self.stop:
+        if str(api_key) == self.stop:
             self.stop = None
             (FOLDER / "stop").unlink()
             note("stopped", str(api_key))
             os.kill(os.getpid(), signal.SIGSTOP)
-        self._take_step(api_key, lambda: None, "before")
+        if self.point == f"before {api_key}":
+            die(self.point)
 
     def after(self, api_key: int, await_answer: Callable[[], None]) -> None:
-        self._take_step(api_key, await_answer, "after")
-
-    def _take_step(self, api_key: int, await_answer: Callable[[], None], when: str) -> None:
-        if self.step is None or api_key not in CHANGES:
-            return
-        self.step -= 1
-        if self.step == 0:
+        if self.point == f"after {api_key}":
             await_answer()
-            number = int(planned("step") or 0)
-            (FOLDER / "step").write_text(str(number + 1))
-            note("deaths", f"{when} {api_key}")
-            os.kill(os.getpid(), signal.SIGKILL)
+            die(self.point)
+
+
+def die(point: str) -> None:
+    (FOLDER / "points").write_text("\n".join((planned("points") or "").splitlines()[1:]))
+    note("deaths", point)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 watch = Watch()
@@ -105,18 +91,12 @@ commit, stage = committing.commit, staging.stage
 
 
 def mortal_commit(cluster: Any, writing: Any, stages: Any, open_cluster: Any, kept: Any = None) -> bool:
-    number = planned("step")
-    due = number is not None and number.isdigit()
-    watch.step = int(number or 0) if due else None
-    stop = planned("stop")
-    watch.stop = None if stop is None else int(stop)
+    watch.point = next(iter((planned("points") or "").splitlines()), None)
+    watch.stop = planned("stop")
     try:
-        wrote = commit(cluster, writing, stages, open_cluster, kept)
+        return commit(cluster, writing, stages, open_cluster, kept)
     finally:
-        watch.step = watch.stop = None
-    if due:
-        (FOLDER / "step").write_text("survived")
-    return wrote
+        watch.point = watch.stop = None
 
 
 def mortal_stage(cluster: Any, batches: Iterable[Any], *, task: int = 0, **more: Any) -> staging.Stage:

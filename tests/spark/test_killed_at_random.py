@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -124,15 +125,14 @@ class Story:
         self.driver.begin(self.job)
 
     def kill_worker(self) -> None:
-        self.kill_one(self.driver.workers())
+        self.kill_one(self.driver.workers)
 
     def kill_planner(self) -> None:
-        self.kill_one(self.driver.planners())
+        self.kill_one(self.driver.planners)
 
-    def kill_one(self, found: list[psutil.Process]) -> None:
-        assert found, "a query that makes progress has some"
-        victim = self.random.choice(sorted(found, key=lambda process: process.pid))
-        if victim.is_running():
+    def kill_one(self, look: Callable[[], list[psutil.Process]]) -> None:
+        victim = self.random.choice(sorted(eventually(look), key=lambda process: process.pid))
+        with suppress(psutil.NoSuchProcess):
             victim.kill()
 
     def kill_broker(self) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from confluent_kafka.admin import (
 )
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from against.apache_kafka import ApacheKafka, Missing
 from against.patience import eventually
@@ -28,6 +29,7 @@ from certificates import make_certificates
 from contract import TIMEOUT_S
 from crash.powered_broker import PoweredBroker
 from proving import proves
+from spark.driver import SLOW
 from spark.filling import fill, numbers
 from spark.sinking import committed, connected, last_mark, numbers_of, run, staged_numbers, up_to, writing_of
 from spark.test_sink import seen, stream, writing, written
@@ -113,9 +115,8 @@ def test_a_password_that_was_changed_ends_the_query_which_says_where_the_old_one
         rows = stream(spark, login, "in", **logged_in) if side == "source" else stream(spark, plain, "in")
         where = (plain, {}) if side == "source" else (login, logged_in)
         write = writing(rows, where[0], "out", str(tmp_path / "checkpoint"), **where[1])
-        query = write.trigger(processingTime="0 seconds").start()
+        query = started(write.trigger(processingTime="0 seconds"), lambda: len(seen(cluster, "out")) == 10)
         try:
-            eventually(lambda: len(seen(cluster, "out")) == 10 or query.exception(), seconds=PATIENCE_S)
             assert query.exception() is None
             change_password(secured, "another one")
             added = 10
@@ -130,6 +131,15 @@ def test_a_password_that_was_changed_ends_the_query_which_says_where_the_old_one
         file.write_text(file.read_text().replace(PASSWORD, "another one"))
         write.trigger(availableNow=True).start().awaitTermination()
         assert written(cluster, "out") == numbers(0, added)
+
+
+def started(write: DataStreamWriter, reached: Callable[[], bool]) -> StreamingQuery:
+    """One that has got so far, or failed; but not because its processes took long to start."""
+    while True:
+        query = write.start()
+        eventually(lambda found=query: reached() or found.exception() is not None, seconds=PATIENCE_S)
+        if SLOW not in str(query.exception()):
+            return query
 
 
 def change_password(secured: Secured, password: str) -> None:
