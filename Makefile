@@ -93,7 +93,7 @@ test-all: .make/dev .make/kafka/done .make/spark-kafka/done
 test-spark42: export PYTHONPATH := $(CURDIR)/.make/spark42/site
 test-spark42: .make/spark42/done
 	@$(BIN)/python -c 'import pyspark; print("PySpark", pyspark.__version__); assert pyspark.__version__.startswith("4.2.")'
-	$(PYTEST) -m "not external and not soak" tests/spark
+	$(PYTEST) -m "not external and not soak" tests/spark tests/pipelines/driver
 
 # What failed in the last run, one after the other.
 test-again: .make/dev .make/kafka/done .make/spark-kafka/done
