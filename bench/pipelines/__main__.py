@@ -12,7 +12,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -40,11 +40,11 @@ def main() -> None:
     try:
         for name in options.only or ROWS:
             began = time.monotonic()
-            find(ROWS[name])(bench)
-            taken[name] = report.facts(reps, share)
+            for _ in find(ROWS[name])(bench):
+                if not options.quick:  # after every part: a later one may fail
+                    taken[name] = report.facts(reps, share)
+                    report.publish(bench.figures, bench.reasons, earlier, taken)
             print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-            if not options.quick:  # after every row: a later one may fail
-                report.publish(bench.figures, bench.reasons, earlier, taken)
     finally:
         bench.stop()
         shutil.rmtree(folder, ignore_errors=True)
@@ -69,9 +69,9 @@ def parse() -> argparse.Namespace:
     return options
 
 
-def find(where: str) -> Callable[..., None]:
+def find(where: str) -> Callable[..., Iterator[None]]:
     module, _, name = where.partition(":")
-    run: Callable[..., None] = getattr(import_module(f"bench.pipelines.{module}"), name)
+    run: Callable[..., Iterator[None]] = getattr(import_module(f"bench.pipelines.{module}"), name)
     return run
 
 

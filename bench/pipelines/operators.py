@@ -6,6 +6,7 @@ last value. Whether operators are right is not asked here; their own tests do.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from bench.pipelines.figures import CPU, FOLD, MEMORY, PER_KEY, RATE
@@ -18,7 +19,8 @@ SHAPE = SHAPES[0]
 BATCHES = 6
 
 
-def run(bench: Bench) -> None:
+def run(bench: Bench) -> Iterator[None]:
+    """Stops where what there is so far may be published."""
     from bench.pipelines.sides.stateful import OPERATORS
 
     beside = measured(bench, str(SHAPE), SHAPE, PER_KEY, warm=1, batches=1) if bench.chosen((PER_KEY,)) else None
@@ -30,6 +32,7 @@ def run(bench: Bench) -> None:
                 bench.add(row, FOLD, found.rows, found.seconds, found.seen)
             if beside is not None and rep == 0:
                 stand_beside(bench, row, beside)
+            yield
 
 
 def stand_beside(bench: Bench, row: str, one: Measured) -> None:

@@ -7,6 +7,7 @@ topic, and is done when all of that is there. Rows are all those of the topics t
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench.pipelines import oracle
@@ -44,7 +45,8 @@ PROGRAMS = {
 }
 
 
-def run(bench: Bench) -> None:
+def run(bench: Bench) -> Iterator[None]:
+    """Stops where what there is so far may be published."""
     for query in oracle.READS:
         if bench.queries and query not in bench.queries:
             continue
@@ -54,6 +56,7 @@ def run(bench: Bench) -> None:
             for side in bench.chosen(QUERY_SIDES):
                 if query in PROGRAMS[side].queries:
                     measure(bench, query, side, events, answer)
+        yield
 
 
 def measure(bench: Bench, query: str, side: str, events: Events, answer: pa.Table) -> None:

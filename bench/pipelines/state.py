@@ -6,6 +6,7 @@ key, and through Spark's native aggregation. What every micro-batch put out is c
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench.pipelines import keyed
@@ -31,12 +32,14 @@ class Shape(NamedTuple):
 SHAPES = (Shape(100_000, 100_000), Shape(100_000, 500_000), Shape(1_000_000, 100_000), Shape(1_000_000, 500_000))
 
 
-def run(bench: Bench) -> None:
+def run(bench: Bench) -> Iterator[None]:
+    """Stops where what there is so far may be published."""
     for shape in SHAPES[1:2] if bench.quick else SHAPES:
         for rep in range(bench.reps):
             for way in bench.chosen(STATE_SIDES):
                 if way != PER_KEY or rep == 0:
                     measure(bench, shape, way)
+        yield
 
 
 class Measured(NamedTuple):
