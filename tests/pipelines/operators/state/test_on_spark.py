@@ -110,7 +110,7 @@ def test_a_crash_at_any_point_neither_loses_nor_doubles_state(driver: PipelineDr
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.text("abcde", max_size=12), st.sampled_from(["step", "restart"])), min_size=1, max_size=5))
 def test_restarts_change_nothing(driver: PipelineDriver, script: list[tuple[str, str]]) -> None:
-    words = driver.input(f"words{len(driver._inputs)}", SCHEMA, partitions=2)
+    words = driver.input("words", SCHEMA, partitions=2)
     run = driver.run(counting, words)
     for keys, then in script:
         words.add([(key, 0, "12:00") for key in keys])
