@@ -1,5 +1,6 @@
-"""For the tests of programs that use Kafka, and for our own: a pytest plugin, a broker to test with, a breakable disk.
+"""For the tests of programs that use Kafka or Spark, and for our own: a pytest plugin, a broker to test with, a driver
+that runs pipelines one step at a time, a breakable disk.
 
-This room starts real brokers and never fakes one. It may import `broker` and `client`; nothing imports it. Read
-`plugin.py` first.
+This room starts real brokers and a real Spark and never fakes one. It may import `broker`, `client`, `spark` and
+`pipelines`; nothing imports it. Read `plugin.py` first, for pipelines `pipeline.py`.
 """
