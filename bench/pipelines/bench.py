@@ -138,9 +138,12 @@ class Bench:
         try:
             return watched(command, seconds=seconds)
         except Cannot as why:
-            self.reasons[row][side] = str(why)
-            print(f"{row}: {side}: {why}", file=sys.stderr, flush=True)
+            self.cannot(row, side, str(why))
             return None
+
+    def cannot(self, row: str, side: str, why: str) -> None:
+        self.reasons[row][side] = why
+        print(f"{row}: {side}: {why}", file=sys.stderr, flush=True)
 
     def add(self, row: str, side: str, rows: int, seconds: float, seen: Seen) -> None:
         self.figures.add(row, RATE, side, rows / seconds)

@@ -122,6 +122,10 @@ class Events(NamedTuple):
     def of(self, kind: str) -> pa.Table:
         return {PERSON: self.people, AUCTION: self.auctions, BID: self.bids}[kind]()
 
+    def rows_of(self, kind: str) -> int:
+        first, among = {PERSON: (0, PEOPLE), AUCTION: (PEOPLE, AUCTIONS), BID: (PEOPLE + AUCTIONS, BIDS)}[kind]
+        return len(self._numbers(first, among))
+
     def closing(self, kind: str) -> pa.Table:
         """The rows behind all others."""
         names, numbers = Events(ROUND).of(kind).column_names, np.arange(CLOSING * CLOSING_HOURS)

@@ -1,4 +1,4 @@
-"""The peers' own environments, and what they cannot express.
+"""The peers' own environments.
 
 `peers.sh` makes them, each a virtual environment with the pins of a file beside it, in the folder that
 BENCH_PEERS names, else in `tidelog-bench-peers` in the temporary folder.
@@ -14,9 +14,6 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 SECONDS = 900.0
-
-UNABLE: dict[tuple[str, str], str] = {}
-"""By query and side: why it cannot be expressed there."""
 
 
 def folder() -> Path:

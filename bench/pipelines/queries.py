@@ -8,23 +8,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench.pipelines import oracle
 from bench.pipelines.checking import difference, parsed
 from bench.pipelines.figures import BY_HAND, BYTEWAX, CONNECTOR, FLINK, QUERY_SIDES, QUIX, TIDELOG
-from bench.pipelines.nexmark import PARTITIONS, Events
-from bench.pipelines.peers import UNABLE, python_of
+from bench.pipelines.nexmark import BID, PARTITIONS, Events
+from bench.pipelines.peers import python_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from bench.pipelines.bench import Bench
-    from bench.pipelines.watch import Seen
 
 SECONDS = 600.0
 EVENTS = 2_000_000
-OF_FEW_ROWS = {"q3": 10_000_000, "q8": 10_000_000}  # they read no bids: of so many events, 800,000 rows
-WARM_EVENTS = 100_000
+WITHOUT_BIDS = 5  # times as many events, as a query that reads no bids has so few rows of them
+WARM_EVENTS, QUICK_WARM_EVENTS = 100_000, 20_000
 A_BATCH = 500_000
 
 
@@ -50,7 +49,7 @@ def run(bench: Bench) -> Iterator[None]:
     for query in oracle.READS:
         if bench.queries and query not in bench.queries:
             continue
-        events = Events(bench.amount(OF_FEW_ROWS.get(query, EVENTS)))
+        events = events_of(query, bench.amount(EVENTS))
         answer = oracle.answer(query, events)
         for _ in range(bench.reps):
             for side in bench.chosen(QUERY_SIDES):
@@ -59,27 +58,37 @@ def run(bench: Bench) -> Iterator[None]:
         yield
 
 
+def events_of(query: str, count: int) -> Events:
+    return Events(count if BID in oracle.READS[query] else count * WITHOUT_BIDS)
+
+
 def measure(bench: Bench, query: str, side: str, events: Events, answer: pa.Table) -> None:
-    program = PROGRAMS[side]
-    if why := UNABLE.get((query, side)):
-        bench.reasons[query][side] = why
-        return
-    python = sys.executable
+    program, python = PROGRAMS[side], sys.executable
     if program.environment is not None:
         python, why = python_of(program.environment)
         if why:
-            bench.reasons[query][side] = why
-            print(f"{query}: {side}: {why}", file=sys.stderr, flush=True)
+            bench.cannot(query, side, why)
             return
-    kinds = oracle.READS[query]
-    warm = Events(bench.amount(WARM_EVENTS, least=20_000) * ((OF_FEW_ROWS.get(query, EVENTS) != EVENTS and 5) or 1))
     output = bench.new_topic(f"{query}-answers")
-    work = {
+    seen = bench.attempt(query, side, program.module, work_of(bench, query, side, events, output), SECONDS, python)
+    if seen is None:
+        return
+    if wrong := judged(bench, query, output, answer):
+        bench.cannot(query, side, f"the answer was wrong: {wrong}")
+        return
+    rows = sum(events.rows_of(kind) + PARTITIONS * len(events.closing(kind)) for kind in oracle.READS[query])
+    bench.add(query, side, rows, seen.said.get("seconds", seen.seconds), seen)
+
+
+def work_of(bench: Bench, query: str, side: str, events: Events, output: str) -> dict[str, Any]:
+    """What the program of a side is told."""
+    warm = events_of(query, QUICK_WARM_EVENTS if bench.quick else WARM_EVENTS)
+    return {
         "side": side,
         "query": query,
         "bootstrap": bench.bootstrap,
-        "topics": {kind: bench.nexmark_topic(events, kind) for kind in kinds},
-        "warm": {kind: bench.nexmark_topic(warm, kind) for kind in kinds},
+        "topics": {kind: bench.nexmark_topic(events, kind) for kind in oracle.READS[query]},
+        "warm": {kind: bench.nexmark_topic(warm, kind) for kind in oracle.READS[query]},
         "output": output,
         "warm_output": bench.new_topic(f"{query}-warm"),
         "a_batch": A_BATCH,
@@ -88,20 +97,7 @@ def measure(bench: Bench, query: str, side: str, events: Events, answer: pa.Tabl
         "partitions": PARTITIONS,
         "end": events.end,
     }
-    seen = bench.attempt(query, side, program.module, work, SECONDS, python)
-    if seen is not None:
-        rows = sum(len(events.of(kind)) + PARTITIONS * len(events.closing(kind)) for kind in kinds)
-        note(bench, query, side, rows, seen, judged(bench, query, output, answer))
 
 
 def judged(bench: Bench, query: str, output: str, answer: pa.Table) -> str | None:
     return difference(parsed(bench.values_of(output), answer.schema), answer, oracle.KEYS.get(query, ()))
-
-
-def note(bench: Bench, query: str, side: str, rows: int, seen: Seen, wrong: str | None) -> None:
-    """A run that is wrong scores nothing."""
-    if wrong is not None:
-        bench.reasons[query][side] = f"the answer was wrong: {wrong}"
-        print(f"{query}: {side}: WRONG: {wrong}", file=sys.stderr, flush=True)
-        return
-    bench.add(query, side, rows, seen.said.get("seconds", seen.seconds), seen)

@@ -28,6 +28,7 @@ EVENTS = nexmark.Events(30_000)
 def test_the_same_events_come_again_and_have_their_shares() -> None:
     counts = {kind: len(EVENTS.of(kind)) for kind in nexmark.KINDS}
     assert counts == {"person": 600, "auction": 1800, "bid": 27_600}
+    assert counts == {kind: EVENTS.rows_of(kind) for kind in nexmark.KINDS}
     assert EVENTS.bids() == nexmark.Events(30_000).bids()
     times = [time for kind in nexmark.KINDS for time in EVENTS.of(kind)["dateTime"].to_pylist()]
     assert sorted(times) == list(range(nexmark.START, nexmark.START + 30_000))
