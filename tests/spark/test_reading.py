@@ -443,6 +443,18 @@ def test_a_replay_takes_what_its_limit_allows_however_short_the_lateness_is(
 
 
 @proves("P7")
+def test_without_a_limit_partitions_are_held_together_all_the_same(tidelog_broker: Broker, topic: str) -> None:
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        _two_paces(cluster, topic)
+    paced = {"maxOffsetsPerTrigger": "unlimited", "alignment": "5s", "idleAfter": "1h"}
+    query = Query(tidelog_broker.bootstrap, subscribe=topic, **paced, **EARLIEST)
+    assert 0 < query.trigger() < 110
+    assert query.trigger(ReadAllAvailable()) > 0
+    assert len(query.rows) == 110, "a last trigger takes all there is"
+    query.stop()
+
+
+@proves("P7")
 def test_an_early_bird_that_was_read_already_stops_nobody(tidelog_broker: Broker, topic: str) -> None:
     with Cluster(tidelog_broker.bootstrap) as cluster:
         topics.create(cluster, topic, partitions=2)

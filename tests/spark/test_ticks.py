@@ -35,9 +35,9 @@ def ticking(idle_after_ms: int, looks: list[float]) -> list[int]:
 @proves("P7")
 def test_an_input_ticks_after_it_has_been_silent_for_long_enough_and_then_now_and_then() -> None:
     every_half_second = [100 + half / 2 for half in range(60)]
-    assert ticking(10_000, every_half_second)[:4] == [110, 111, 112, 113]
+    assert ticking(10_000, every_half_second)[:4] == [110, 112, 114, 116]
     assert ticking(2_000, every_half_second)[:4] == [102, 103, 104, 105]
-    assert ticking(20_000, every_half_second) == [120, 122, 124, 126, 128]
+    assert ticking(20_000, every_half_second) == [120, 124, 128]
 
 
 @proves("P7")

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
 
 SINK = "tidelog.spark.sink"  # loaded by those who write
+EVERY_OFFSET = 2**62  # a limit that limits nothing
 
 
 def topic_schema(headers: bool) -> StructType:
@@ -142,8 +143,8 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(self.planner.initial())
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        most = self.options.max_offsets
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+        """Spark asks for all there is where a trigger is to be the last, and nothing then holds any of it back."""
+        return ReadMaxRows(EVERY_OFFSET if self.options.max_offsets is None else self.options.max_offsets)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self.planner.bind()

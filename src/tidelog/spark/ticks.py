@@ -16,7 +16,7 @@ Rules:
   without partitions, and with a name that no topic can have: `{"clicks": {"0": 12}, "tick:1763236800000": {}}`. Whoever
   reads offsets by partition, Spark's Kafka connector among them, finds nothing in it: checkpoints can be exchanged.
 - The next micro-batch with records leaves it out again.
-- There is a tick for each tenth of `idleAfter`, and not more than one a second: each is a micro-batch.
+- There is a tick for each fifth of `idleAfter`, and not more than one a second: each is a micro-batch, or two.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 MARK = "tick:"
 NOWHERE = -1  # the offset, partition and kind of timestamp of a tick row
 LEAST_EVERY_MS = 1000
-PARTS_OF_IDLENESS = 10
+PARTS_OF_IDLENESS = 5
 
 
 class Tick(NamedTuple):
