@@ -22,6 +22,7 @@ One Spark session serves all tests of a process: it takes seconds to start, a ru
 
 from __future__ import annotations
 
+import atexit
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -80,6 +81,8 @@ class PipelineDriver:
         for run in self._runs:
             run.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+        # Spark's upkeep of state, a minute later, makes folders anew that it does not find.
+        atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
 
     def __enter__(self) -> PipelineDriver:
         return self
