@@ -29,8 +29,8 @@ END_OF_TIME = 2**62  # ms; the watermark of a batch: nothing more will come
 class Clock(NamedTuple):
     """`watermark` is what rows of earlier micro-batches have reached, in ms; None before there is one.
 
-    `now` is the wall clock of the micro-batch, in ms. A micro-batch that is run again has a later one: nothing that
-    must be repeatable may rest on it.
+    `now` is the wall clock of the micro-batch, in ms. Where there is a watermark, a micro-batch that is run again has
+    the same; elsewhere it has a later one, and nothing that must be repeatable may rest on it.
     """
 
     watermark: int | None

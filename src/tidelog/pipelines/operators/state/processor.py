@@ -86,9 +86,9 @@ class SparkStore:
 
 
 def clock(times: Any) -> Clock:
-    """Spark says 0 while there is no watermark yet, and -1 where the input has none."""
-    watermark = times.getCurrentWatermarkInMs()
-    return Clock(watermark if watermark > 0 else None, int(time.time() * 1000))
+    """Spark says 0 while there is no watermark yet, and -1 where the input has none; then it tells no time of day."""
+    watermark, now = times.getCurrentWatermarkInMs(), times.getCurrentProcessingTimeInMs()
+    return Clock(watermark if watermark > 0 else None, now if now > 0 else int(time.time() * 1000))
 
 
 def to_pandas(table: pa.Table) -> pd.DataFrame:
