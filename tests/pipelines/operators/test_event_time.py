@@ -281,7 +281,8 @@ def test_a_join_of_streams_goes_on_while_one_of_them_is_silent_or_has_never_had_
 ) -> None:
     """Outer results come when the watermark of both has passed them."""
     silent = f"{topic}-silent"
-    topics.create(cluster, silent, partitions=1)
+    for name in (topic, silent):
+        topics.create(cluster, name, partitions=1)
 
     def side(name: str, prefix: str) -> DataFrame:
         rows = stream(spark, broker.bootstrap, name).transform(event_time("timestamp", "0 seconds", "1 second"))
