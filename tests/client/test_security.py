@@ -16,9 +16,10 @@ JAAS = 'org.apache.kafka.common.security.scram.ScramLoginModule required usernam
 @proves("T10")
 def test_a_file_for_kafkas_tools_is_taken(tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
+    escaped = JAAS.replace("\\", "\\\\")
     path.write_text(
         "# a comment\n! another\n\nsecurity.protocol = SASL_SSL\nsasl.mechanism:SCRAM-SHA-512\n"
-        f"sasl.jaas.config={JAAS[:40]}\\\n    {JAAS[40:]}\n"
+        f"sasl.jaas.config={escaped[:40]}\\\n    {escaped[40:]}\n"
         "ssl.truststore.type=PEM\nssl.truststore.location=/etc/ca.pem\nclient.id=something else\n"
         "ssl.endpoint.identification.algorithm=\n"
     )
@@ -79,3 +80,64 @@ def test_a_file_that_is_no_certificate_is_named(tmp_path: Path) -> None:
 @proves("T10")
 def test_properties_are_read_as_people_write_them() -> None:
     assert parse_properties("a=1\n b : 2\nc\nd=x=y:z\n") == {"a": "1", "b": "2", "c": "", "d": "x=y:z"}
+
+
+@proves("T10")
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("a 1", {"a": "1"}),
+        ("\ta\t1  ", {"a": "1"}),
+        ("a\f=\f1", {"a": "1"}),
+        ("a = 1\r\nb : 2\rc 3", {"a": "1", "b": "2", "c": "3"}),
+        ("a = = 1", {"a": "= 1"}),
+        ("a b=1", {"a": "b=1"}),
+        (r"a\ b\=c\:d=1", {"a b=c:d": "1"}),
+        (r"a=x\ty\\z\q", {"a": "x\ty\\zq"}),
+        (r"a=caf\u00e9 \ud83d\ude00", {"a": "café \N{GRINNING FACE}"}),
+        ("a=1\\\n   2\\\n\t3", {"a": "123"}),
+        ("a=1\\\\\nb=2", {"a": "1\\", "b": "2"}),
+        ("a=1\\\n\nb=2", {"a": "1", "b": "2"}),
+        ("a=1\\", {"a": "1"}),
+        ("# a\\\nb=2\n  ! c", {"b": "2"}),
+        ("a=1\u2028b=2", {"a": "1\u2028b=2"}),
+    ],
+)
+def test_properties_are_split_as_java_does(text: str, meant: dict[str, str]) -> None:
+    assert parse_properties(text) == meant
+
+
+@proves("T10", "secrets")
+@pytest.mark.parametrize("sign", [" ", "\t", "  =  ", "=", " : ", "\f"])
+def test_a_password_after_any_sign_is_a_password(sign: str, tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(
+        f"security.protocol{sign}SASL_SSL\nsasl.username{sign}alice\nsasl.password{sign}hunter2\n"
+        f"ssl.key.password{sign}hunter3\n"
+    )
+    made = Security.from_file(path)
+    assert (made.protocol, made.user, made.password, made.key_password) == ("SASL_SSL", "alice", "hunter2", "hunter3")
+
+
+@proves("T10", "secrets")
+@pytest.mark.parametrize(
+    "line",
+    [
+        r"sasl.password\ hunter2",
+        r"sasl.password\=hunter2",
+        "sasl.password,hunter2",
+        "sasl.password\u00a0hunter2",
+        r"ssl.key.password\thunter2",
+        "sasl.pasword hunter2",
+        "security.protocol=SASL_SSLL sasl.password=hunter2",
+        "sasl.mechanism=PLAIN,sasl.password=hunter2",
+        "ssl.keystore.type=JKS ssl.key.password=hunter2",
+        "sasl.jaas.config=password=hunter2",
+        r"sasl.password=\users\hunter2",
+    ],
+)
+def test_a_line_that_is_not_understood_is_named_by_its_first_word(line: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        Security.from_properties(parse_properties(line))
+    assert "hunter2" not in str(raised.value)
+    assert line[:4] in str(raised.value) or r"\u" in str(raised.value)

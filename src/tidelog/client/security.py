@@ -8,13 +8,14 @@
     ssl.key.password          of that key, if it is encrypted
     ssl.endpoint.identification.algorithm   empty: the name in the broker's certificate is not looked at
 
-`Security.from_file` reads a properties file with them, as Kafka's tools take it by --command-config. Secrets are in no
-repr and no message.
+`Security.from_file` reads a properties file with them, as Kafka's tools take it by --command-config, by Java's rules.
+Secrets are in no repr and no message: of what is not understood, only the first word is said, since a password may come
+after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -52,6 +53,9 @@ KNOWN = (
     "ssl.endpoint.identification.algorithm",
 )
 OURS = ("security.", "sasl.", "ssl.")
+
+BLANK = " \t\f"  # and no others, to Java
+NAMED_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}  # any other character stands for itself
 
 
 class Security(NamedTuple):
@@ -145,13 +149,21 @@ def _check(properties: Mapping[str, str], where: str) -> None:
     for key in properties:
         if key.startswith(OURS) and key not in KNOWN:
             advice = nearest(key, KNOWN, "leave it out")
-            raise ConfigError(f"{where}: {key} is not a setting that this client knows; {advice}")
+            raise ConfigError(f"{where}: {_first_word(key)} is not a setting that this client knows; {advice}")
     for key in ("ssl.truststore.type", "ssl.keystore.type"):
         if properties.get(key, PEM).upper() != PEM:
-            raise ConfigError(f"{where}: {key}={properties[key]}; this client reads PEM files only")
+            raise ConfigError(f"{where}: {key}={_first_word(properties[key])}; this client reads PEM files only")
     for key, known in (("security.protocol", PROTOCOLS), ("sasl.mechanism", MECHANISMS)):
         if properties.get(key, known[0]).upper() not in known:
-            raise ConfigError(f"{where}: {key}={properties[key]} is none of {', '.join(known)}")
+            raise ConfigError(f"{where}: {key}={_first_word(properties[key])} is none of {', '.join(known)}")
+
+
+def _first_word(text: str) -> str:
+    """What may be said of a text that was not understood."""
+    import re
+
+    word = re.match(r"[\w.-]*", text, re.ASCII)
+    return word[0] if word else ""
 
 
 def _jaas(text: str, where: str) -> tuple[str, str]:
@@ -165,15 +177,39 @@ def _jaas(text: str, where: str) -> tuple[str, str]:
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """A Java properties file, as people write them: KEY=VALUE, # and ! comments, lines that go on after a backslash."""
+    r"""A Java properties file: KEY=VALUE, KEY:VALUE or KEY VALUE, with blanks around the sign or not; # and ! begin
+    comments; a line goes on after a backslash; \n, \u00e9 and \= are escapes. Values are trimmed, as Kafka does.
+    """
+    import re
+
+    pair = re.compile(rf"((?:[^\\=:{BLANK}]|\\.)*)[{BLANK}]*[=:]?[{BLANK}]*(.*)", re.DOTALL)
     properties: dict[str, str] = {}
-    lines = iter(text.splitlines())
-    for line in lines:
-        whole = line.strip()
-        if not whole or whole[0] in "#!":
-            continue
-        while whole.endswith("\\"):
-            whole = whole[:-1] + next(lines, "").strip()
-        at = min((whole.index(sign) for sign in "=:" if sign in whole), default=len(whole))
-        properties[whole[:at].strip()] = whole[at + 1 :].strip()
+    for line in _whole_lines(re.split(r"\r\n|\r|\n", text)):
+        found = pair.fullmatch(line)
+        assert found is not None, "a backslash is never the last of a whole line"
+        properties[_unescaped(found[1])] = _unescaped(found[2]).strip()
     return properties
+
+
+def _whole_lines(parts: Iterable[str]) -> Iterator[str]:
+    rest = iter(parts)
+    for part in rest:
+        line = part.lstrip(BLANK)
+        if not line or line[0] in "#!":
+            continue
+        while (len(line) - len(line.rstrip("\\"))) % 2:
+            line = line[:-1] + next(rest, "").lstrip(BLANK)
+        yield line
+
+
+def _unescaped(text: str) -> str:
+    import re
+
+    def meant(found: re.Match[str]) -> str:
+        if found[1] == "u":
+            raise ConfigError(r"a \u in properties has no four hexadecimal digits after it; write a backslash as \\")
+        return chr(int(found[1][1:], 16)) if len(found[1]) > 1 else NAMED_ESCAPES.get(found[1], found[1])
+
+    made = re.sub(r"\\(u[0-9a-fA-F]{4}|.)", meant, text, flags=re.DOTALL)
+    # Java writes a character beyond 16 bits as two.
+    return made.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
