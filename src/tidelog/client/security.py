@@ -54,6 +54,7 @@ KNOWN = (
 )
 OURS = ("security.", "sasl.", "ssl.")
 
+COMMENTS = ("#", "!")
 BLANK = " \t\f"  # and no others, to Java
 NAMED_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}  # any other character stands for itself
 
@@ -195,11 +196,10 @@ def _whole_lines(parts: Iterable[str]) -> Iterator[str]:
     rest = iter(parts)
     for part in rest:
         line = part.lstrip(BLANK)
-        if not line or line[0] in "#!":
-            continue
-        while (len(line) - len(line.rstrip("\\"))) % 2:
+        while not line.startswith(COMMENTS) and (len(line) - len(line.rstrip("\\"))) % 2:
             line = line[:-1] + next(rest, "").lstrip(BLANK)
-        yield line
+        if line and not line.startswith(COMMENTS):
+            yield line
 
 
 def _unescaped(text: str) -> str:
