@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
+from functools import partial
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -20,7 +21,7 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
 from tidelog.errors import Disconnected, UsageError
 from tidelog.record.columns import Row
-from tidelog.spark.options import AlignBy, read_options
+from tidelog.spark.options import AlignBy, check_names, read_options
 from tidelog.spark.value_times import time_reader
 
 T = 1_700_000_000_000
@@ -128,6 +129,46 @@ def test_a_schema_without_such_a_time_is_refused(field: str, how: dict[str, Any]
 def test_options_that_lack_another_are_refused(options: dict[str, str], said: str) -> None:
     given = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t", "alignment": "1s", **options}
     with pytest.raises(UsageError, match=said):
+        read_options(given, streaming=True)
+
+
+@proves("P7", "secrets")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://user:hunter2@reg:8081",
+        "https://user:hunter2@reg",
+        "http://user:a/hunter2@reg:8081",
+        "http://user:a?hunter2#@reg:8081",
+        "http://user:a@hunter2@reg:8081",
+        "http://hunter2@reg:8081",
+        "http://user:hunter2",
+        "user:hunter2@reg:8081",
+        "ftp://user:hunter2@reg",
+        "//user:hunter2@reg",
+        "http://[user:hunter2@reg",
+    ],
+)
+@pytest.mark.parametrize("alignment", [{}, {"alignment": "1s"}, {"alignment": "1s", "alignBy": "at"}])
+@pytest.mark.parametrize(
+    "check", [check_names, partial(read_options, streaming=True)], ids=["of a frame", "of a query"]
+)
+def test_a_login_in_a_registrys_address_is_refused_and_not_repeated(
+    url: str, alignment: dict[str, str], check: Callable[[dict[str, str]], object]
+) -> None:
+    given = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t", "alignRegistry": url, **alignment}
+    with pytest.raises(UsageError, match="the address of the registry") as raised:
+        check(given)
+    assert "hunter2" not in str(raised.value)
+    assert raised.value.__cause__ is None
+    assert "@" not in url or "alignLoginVariable" in str(raised.value)
+
+
+@proves("P7")
+@pytest.mark.parametrize("url", ["reg:8081", "ftp://reg", "http://", ""])
+def test_what_is_no_registrys_address_is_named(url: str) -> None:
+    given = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t", "alignBy": "at", "alignRegistry": url}
+    with pytest.raises(UsageError, match=f"'{url}' is no address of a registry"):
         read_options(given, streaming=True)
 
 

@@ -193,6 +193,15 @@ def check_names(given: Mapping[str, str]) -> None:
     for key in map(str.lower, given):
         if key not in known and key not in OF_SPARK and not key.startswith("kafka."):
             raise ConfigError(f"option {key} is not known; {nearest(key, KNOWN, 'leave it out')}")
+    _check_registry({key.lower(): value for key, value in given.items()})
+
+
+def _check_registry(options: Mapping[str, str]) -> None:
+    """A login in its address is refused, whether or not anything is aligned: it stands in the plan either way."""
+    if (url := options.get("alignregistry")) is not None:
+        from tidelog.spark.schema_registry import registry_at
+
+        registry_at(url, options.get("alignloginvariable"), named_by="the option alignLoginVariable")
 
 
 def _choice(options: Mapping[str, str]) -> Choice:

@@ -49,15 +49,25 @@ class Text(NamedTuple):
     references: tuple[tuple[str, str], ...] = ()
 
 
-def registry_at(url: str, login_variable: str | None) -> Registry:
-    parts = urlsplit(url)
+def registry_at(url: str, login_variable: str | None, *, named_by: str = "login_variable") -> Registry:
+    """Refuses an address with a login in it, and says nothing of that. A password may have any signs, so all before the
+    last @ may be of it, wherever that stands, and a port that is no number may be one too.
+    """
+    address = url.rpartition("@")[2]
+    if address != url:
+        raise UsageError(
+            f"the address of the registry at {address} has a password in it, which would stand in Spark's plan; put"
+            f" USER:PASSWORD into an environment variable and name it by {named_by}"
+        )
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018  a ValueError where it is no number
+    except ValueError:
+        raise UsageError(
+            "the address of the registry has no number as its port; write it as http://HOST:PORT"
+        ) from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageError(f"{url!r} is no address of a registry; write it as http://HOST:PORT")
-    if parts.username or parts.password:
-        raise UsageError(
-            f"the address of the registry at {parts.hostname} has a password in it, which would stand in Spark's "
-            "plan; put USER:PASSWORD into an environment variable and name it by login_variable"
-        )
     return Registry(url.rstrip("/"), login_variable)
 
 
