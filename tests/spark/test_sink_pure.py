@@ -20,7 +20,7 @@ from tidelog.record import _codec, _pure
 from tidelog.record.arrow import arrow_to_partitions
 from tidelog.record.columns import decode
 from tidelog.record.partitioner import partition_of
-from tidelog.spark.query_log import parse_offsets_file, query_id_of, sources_of
+from tidelog.spark.query_log import arrow_uri, parse_offsets_file, query_id_of, sources_of
 from tidelog.spark.routing import GATHER_BYTES, check_columns, gathered
 from tidelog.spark.sink import TopicStreamWriter, TopicWriter, group_of
 from tidelog.spark.sink_options import SinkOptions, read_sink_options
@@ -135,6 +135,34 @@ def test_what_a_checkpoint_says_of_its_query(tmp_path: Path) -> None:
     (tmp_path / "metadata").write_text("{}")
     with pytest.raises(UsageError, match="names no query"):
         query_id_of(str(tmp_path))
+
+
+@proves("eo.7")
+@pytest.mark.parametrize(
+    ("place", "arrows"),
+    [
+        ("s3a://bucket/points/a", "s3://bucket/points/a"),
+        ("s3n://bucket/points/a", "s3://bucket/points/a"),
+        ("s3://bucket/points/a", "s3://bucket/points/a"),
+        ("hdfs://name:8020/points", "hdfs://name:8020/points"),
+        ("gs://bucket/s3a:/b", "gs://bucket/s3a:/b"),
+        ("abfss://box@account.dfs.core.windows.net/a", "abfss://box@account.dfs.core.windows.net/a"),
+    ],
+)
+def test_a_place_is_named_to_arrow_as_arrow_names_it(place: str, arrows: str) -> None:
+    assert arrow_uri(place) == arrows
+
+
+@proves("eo.7")
+@pytest.mark.parametrize("place", ["dbfs:/points/a", "wasbs://box@account.blob.core.windows.net/a", "oss://box/a"])
+def test_a_place_that_arrow_cannot_read_is_refused_with_those_that_it_can(place: str) -> None:
+    said = f"cannot read {place.partition(':')[0]}; .*s3a.*at-least-once"
+    with pytest.raises(UsageError, match=said):
+        query_id_of(place)
+    with pytest.raises(UsageError, match=said):
+        read(checkpointLocation=place)
+    assert read(checkpointLocation=place, deliveryGuarantee="at-least-once").checkpoint == place
+    assert read(checkpointLocation="s3a://bucket/points").checkpoint == "s3a://bucket/points"
 
 
 @proves("eo.7")

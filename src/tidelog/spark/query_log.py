@@ -7,7 +7,8 @@ Spark tells a Python sink neither, but writes both before a micro-batch runs:
                           v2: the same, and each source's line begins with its name and a colon
 
 An offset in the form of the Kafka connector ({"topic":{"0":12}}) is offsets; what any other source has is a position in
-its own words. Local paths are read as files, other places by Arrow's file systems (hdfs, s3, gs, abfs).
+its own words. Local paths are read as files, other places by Arrow's file systems (hdfs, s3, gs, abfs), which log in
+with what the driver's environment has, not with Hadoop's settings.
 """
 
 from __future__ import annotations
@@ -27,6 +28,18 @@ NOTHING_READ = "-"
 VERSIONS = ("v1", "v2")
 DIGEST_LENGTH = 12
 ANY_TOPIC = "topics"  # in a sink's name, where each row says its topic
+
+# What Hadoop's file systems are called, and Arrow's for the same places.
+ARROW_SCHEMES = {
+    "s3": "s3",
+    "s3a": "s3",
+    "s3n": "s3",
+    "gs": "gs",
+    "hdfs": "hdfs",
+    "viewfs": "viewfs",
+    "abfs": "abfs",
+    "abfss": "abfss",
+}
 
 _LOCAL = re.compile(r"file:(?://[^/]*)?(/.*)")
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]+:")
@@ -101,12 +114,30 @@ def _read(checkpoint: str, name: str) -> str:
         raise _unread(f"{place}/{name}", (error.strerror or "it is not there").lower()) from error
 
 
+def check_readable(checkpoint: str) -> None:
+    """Refuses a place that is not among those that can be read, before anything is looked for there."""
+    place = location_of(checkpoint)
+    if _REMOTE.match(place):
+        arrow_uri(place)
+
+
+def arrow_uri(place: str) -> str:
+    """A place as Hadoop writes it, for Arrow."""
+    scheme, _, rest = place.partition(":")
+    if scheme not in ARROW_SCHEMES:
+        raise UsageError(
+            f"checkpointLocation is {place}, and an exactly-once sink cannot read {scheme}; put the checkpoint on a"
+            f" local path or one of {', '.join(ARROW_SCHEMES)}, or set deliveryGuarantee to at-least-once"
+        )
+    return f"{ARROW_SCHEMES[scheme]}:{rest}"
+
+
 def _read_remote(place: str, name: str) -> str:
     import pyarrow as pa
     from pyarrow.fs import FileSystem
 
     try:
-        system, path = FileSystem.from_uri(place)
+        system, path = FileSystem.from_uri(arrow_uri(place))
         with system.open_input_stream(f"{path}/{name}") as file:
             return str(file.read().decode())
     except (OSError, pa.ArrowException) as error:

@@ -28,6 +28,7 @@ from tidelog.config import nearest
 from tidelog.errors import ConfigError, UsageError
 from tidelog.record.compression import code_of
 from tidelog.spark.options import OF_SPARK
+from tidelog.spark.query_log import check_readable
 from tidelog.spark.reach import KAFKA, SECURITY_FILE, SECURITY_VARIABLE, Reach, read_reach
 
 EXACTLY_ONCE, AT_LEAST_ONCE = GUARANTEES = ("exactly-once", "at-least-once")
@@ -147,6 +148,8 @@ def _check_together(options: SinkOptions, *, streaming: bool) -> None:
             ' that is; set .option("checkpointLocation", ...) on this writeStream (a default in the configuration does'
             " not reach the sink), or deliveryGuarantee to at-least-once"
         )
+    if options.exactly_once and options.checkpoint is not None:
+        check_readable(options.checkpoint)
     if options.write_id is not None and not options.exactly_once:
         raise UsageError("writeId is given and deliveryGuarantee is at-least-once; leave one of them out")
 
