@@ -165,6 +165,10 @@ def test_ticks_are_taken_out_above_the_watermark_and_a_filter_by_offset_alone_wo
     rows = stream(spark, NOWHERE, "t")
     assert order(rows.transform(event_time("timestamp", "1 second", "1 second"))) == ["Filter", "EventTimeWatermark"]
     assert order(rows.withWatermark("timestamp", "1 second").filter("offset != -1")) == ["EventTimeWatermark", "Filter"]
+    # What is filtered later stays above as well: a tick has no key and no value.
+    later = rows.transform(event_time("timestamp", "1 second", "1 second")).filter("value IS NOT NULL AND key = 'k'")
+    assert order(later)[-1] == "EventTimeWatermark"
+    assert order(later.join(later.select("key"), "key"))[-1] == "EventTimeWatermark"
     # Also where Spark knows that the time is never null.
     sure = rows.withColumn("at", F.coalesce("timestamp", F.current_timestamp()))
     declared = sure.transform(event_time("at", "1 second", "1 second", align_by="at"))

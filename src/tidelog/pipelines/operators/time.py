@@ -164,8 +164,13 @@ def _timed(rows: DataFrame, column: str, offset: str, record_time: str) -> DataF
 
 
 def _without_ticks(rows: DataFrame, column: str, offset: str) -> DataFrame:
-    """Compared, and not asked whether it is null: that Spark would leave out where the column is known to be set."""
+    """Compared, and not asked whether it is null: that Spark would leave out where the column is known to be set.
+
+    The number of the task is there because it is no function of the row: by it, Spark pushes no later filter through
+    this one. A join's own `key IS NOT NULL`, or a user's filter, would sink below the watermark and take all ticks out.
+    """
     from pyspark.sql import functions as F
 
     tick = F.col(f"`{offset}`").eqNullSafe(F.lit(TICK_OFFSET))
-    return rows.filter(~(tick & (F.col(f"`{column}`") >= F.lit(BEGINNING).cast("timestamp"))))
+    timed = F.col(f"`{column}`") >= F.lit(BEGINNING).cast("timestamp")
+    return rows.filter(~(tick & timed) & (F.spark_partition_id() >= 0))
