@@ -31,7 +31,7 @@ from tidelog.errors import DataLoss
 from tidelog.spark import stage_files
 from tidelog.spark.commit import commit
 from tidelog.spark.routing import Routed
-from tidelog.spark.stage_files import STALE_S, Beside, beside, driver_here, folder_of, local_folder, machine
+from tidelog.spark.stage_files import LEFT_S, STALE_S, Beside, beside, driver_here, folder_of, local_folder, machine
 from tidelog.spark.staging import Stage, stage
 from tidelog.testing.broker import TestBroker
 
@@ -148,6 +148,68 @@ def test_a_query_that_is_killed_again_and_again_does_not_fill_the_disk(cluster: 
         os.utime(path, (long_ago, long_ago))
     newest = staged("mine")
     assert files(scratch) == sorted([own, young, newest])
+
+
+@proves("eo.8")
+def test_a_commit_takes_what_a_killed_run_left_also_when_its_own_rows_are_few(cluster: Cluster, scratch: Path) -> None:
+    rows = staged_numbers(cluster, "out", "s", numbers_of(1), tasks=1)[0].inline
+    killed = [stage(cluster, rows, sink="s", limit=0, near=Beside(scratch, "killed", batch_id)) for batch_id in (0, 1)]
+    few = stage(cluster, rows, sink="s", near=Beside(scratch, "mine", 1))
+    assert files(scratch) == sorted(one.file for one in killed if one.file) and few.file is None
+    assert written(cluster, 1, [few])
+    assert list(scratch.glob("tidelog-stages-*/*")) == []
+    assert committed(cluster, "out") == numbers_of(1)
+
+
+@proves("eo.8")
+def test_what_other_sinks_left_goes_after_a_day_and_that_of_slow_ones_stays(cluster: Cluster, scratch: Path) -> None:
+    """Each batch write has a folder of its own, so nobody else would look into it."""
+    rows = staged_numbers(cluster, "out", "s", numbers_of(0), tasks=1)[0].inline
+
+    def staged(sink: str, age_s: float) -> Path:
+        path = stage(cluster, rows, sink=sink, limit=0, near=Beside(scratch, sink, 0)).file
+        assert path is not None
+        os.utime(path, (time.time() - age_s,) * 2)
+        return path
+
+    slow = staged("slow", LEFT_S - 600)
+    killed = staged("killed", LEFT_S + 60)
+    mine = staged("mine", 0)
+    assert files(scratch) == sorted([slow, mine]) and LEFT_S > STALE_S + 600
+    assert not killed.parent.exists()
+
+
+@proves("eo.8", "F1")
+@pytest.mark.parametrize("name", [".nfs0001", "lost+found", "0", "1.a.b.c", "x.run.0.abc"])
+def test_a_file_that_is_not_ours_stops_no_query_and_stays(cluster: Cluster, scratch: Path, name: str) -> None:
+    folder = folder_of(scratch, cluster.cluster_id, "s")
+    folder.mkdir(parents=True)
+    folder.parent.chmod(0o700)
+    folder.chmod(0o700)
+    foreign = folder / name
+    foreign.touch()
+    for batch_id, touched in ((0, time.time()), (1, 0)):
+        os.utime(foreign, (touched, touched))
+        assert run(cluster, "out", "s", batch_id, limit=IN_FILES)
+        assert files(scratch) == [foreign]
+    assert committed(cluster, "out") == up_to(2)
+
+
+@proves("eo.8", "F1")
+@pytest.mark.parametrize("limit", [IN_FILES, IN_TOPIC])
+def test_stages_that_cannot_be_deleted_stop_no_query(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, limit: int
+) -> None:
+    """The rows are written by then."""
+
+    def fail(*_: object) -> None:
+        raise ValueError("of a kind that nobody thought of")
+
+    monkeypatch.setattr(stage_files, "remove_up_to", fail)
+    monkeypatch.setattr(topics, "delete_records", fail)
+    assert run(cluster, "out", "s", 0, limit=limit)
+    assert committed(cluster, "out") == up_to(1)
+    assert "of a kind that nobody thought of" in caplog.text
 
 
 @proves("eo.8")

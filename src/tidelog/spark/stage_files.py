@@ -9,18 +9,22 @@ Rules:
 - A task takes this road only if it sees the driver's files: the same machine, mounts and user (`machine`). Elsewhere,
   where the folder cannot be had or is somebody else's, and when the disk is full, it takes the topic.
 - Nothing is synced: a stage that is lost fails the micro-batch, and Spark redoes it.
-- A micro-batch that is committed takes its files with it, and all of the sink's up to it: nobody will read them. A task
-  that fails takes its own. What a killed query leaves goes with its next commit; and where it never comes to one, tasks
-  of its next runs delete what is older than STALE_S, so that it does not fill the disk.
+- A micro-batch that is committed takes all files of its sink up to it, whether it had any itself: nobody will read
+  them. A task that fails takes its own. So what a killed query leaves goes with its next commit; and where it never
+  comes to one, tasks of its next runs delete what is older than STALE_S, so that it does not fill the disk.
+- A batch write has a folder of its own, and a query may never run again: whoever stages next deletes what is left of
+  any sink after LEFT_S. That is as long as a topic keeps a stage: the other may be alive, and its tasks slow.
+- Only files that are named as above are ours to delete.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import stat
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -33,9 +37,11 @@ if TYPE_CHECKING:
     from tidelog.spark.routing import Routed
 
 STALE_S = 600  # of another run's file
+LEFT_S = 86_400  # of another sink's
 OF_BLOCKS = "blockmgr-"  # Spark tells workers the folder of its blocks, which lies in the one that was configured
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 MOUNTS = Path("/proc/self/ns/mnt")
+NAME = re.compile(r"([0-9]+)\.([^.]+)\.[0-9]+\.[^.]+")
 
 
 class Place(NamedTuple):
@@ -61,6 +67,20 @@ class Beside(NamedTuple):
     folder: Path
     run: str
     batch_id: int
+
+
+class UpTo(NamedTuple):
+    """A sink's folder, and the micro-batch with whose commit it is emptied."""
+
+    folder: Path
+    batch_id: int
+
+
+class Named(NamedTuple):
+    """What a file's name says."""
+
+    batch_id: int
+    run: str
 
 
 def driver_here() -> Driver | None:
@@ -103,7 +123,7 @@ class FileStage:
         folder = folder_of(place.folder, cluster_id, sink)
         for each in (folder.parent, folder):
             _have(each)
-        _sweep_stale(folder, place.run)
+        _sweep(folder, place.run)
         self._number, name = tempfile.mkstemp(prefix=f"{place.batch_id}.{place.run}.{task}.", dir=folder)
         self.path = Path(name)
         self.places: list[Place] = []
@@ -148,37 +168,49 @@ def read(path: Path, places: Sequence[Place]) -> Iterator[tuple[Place, bytearray
 
 def remove(paths: Sequence[Path]) -> None:
     """And the folders, where nothing else is in them."""
-    for path in paths:
-        with suppress(OSError):
-            path.unlink(missing_ok=True)
+    _unlink(paths)
     for folder in {path.parent for path in paths}:
         with suppress(OSError):
             folder.rmdir()
 
 
-def remove_up_to(paths: Sequence[Path]) -> None:
-    """Files of a micro-batch that is committed, and those of the same sink that came before."""
-    last: dict[Path, int] = {}
+def _unlink(paths: Iterable[Path]) -> None:
     for path in paths:
-        last[path.parent] = max(_batch_id_of(path.name), last.get(path.parent, 0))
-    older = [path for folder, most in last.items() for path in _files(folder) if _batch_id_of(path.name) <= most]
-    remove([*paths, *older])
-
-
-def _sweep_stale(folder: Path, run: str) -> None:
-    before = time.time() - STALE_S
-    for path in _files(folder):
         with suppress(OSError):
-            if f".{run}." not in path.name and path.lstat().st_mtime < before:
-                path.unlink()
+            path.unlink(missing_ok=True)
 
 
-def _files(folder: Path) -> list[Path]:
+def remove_up_to(ends: Iterable[UpTo]) -> None:
+    """Files of micro-batches that are committed, and those of the same sinks that came before."""
+    for folder, last in ends:
+        remove([path for path, named in _ours(folder) if named.batch_id <= last])
+
+
+def _sweep(own: Path, run: str) -> None:
+    """A folder that becomes empty goes too, but not this sink's: another task may be about to use it."""
+    now = time.time()
+    _unlink(path for path, named in _ours(own) if named.run != run and _is_older(path, now - STALE_S))
+    for folder in _inside(own.parent):
+        if folder != own:
+            remove([path for path, _ in _ours(folder) if _is_older(path, now - LEFT_S)])
+
+
+def _is_older(path: Path, before: float) -> bool:
+    try:
+        return path.lstat().st_mtime < before
+    except OSError:
+        return False  # gone meanwhile
+
+
+def _ours(folder: Path) -> Iterator[tuple[Path, Named]]:
+    """A file system may have files of its own here, such as `.nfs0001`."""
+    for path in _inside(folder):
+        if found := NAME.fullmatch(path.name):
+            yield path, Named(int(found[1]), found[2])
+
+
+def _inside(folder: Path) -> list[Path]:
     try:
         return list(folder.iterdir())
     except OSError:
         return []
-
-
-def _batch_id_of(name: str) -> int:
-    return int(name.partition(".")[0])

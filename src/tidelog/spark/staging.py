@@ -12,7 +12,8 @@ Rules:
 - A stage that is gone, or is not what was staged (the broker lost its memory), fails the micro-batch: Spark redoes it.
 - The driver reads stages in one pass a file or partition, so that it holds a few batches at a time. Batches of one task
   keep their order; there is none between tasks.
-- `cut` deletes what was read, when the transaction has ended; retention deletes what nobody cuts.
+- `cut` deletes what was read, when the transaction has ended; retention deletes what nobody cuts. By then the rows are
+  written: whatever goes wrong in it is only said.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from tidelog.client.consumer import Consumer, Fetched
 from tidelog.client.marks import staging_topic_of
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Delivery, Producer
-from tidelog.errors import BrokerError, DataLoss, PeerError
+from tidelog.errors import BrokerError, DataLoss
 from tidelog.record.codec import crc32c
 from tidelog.spark import stage_files
 from tidelog.spark.routing import Routed
-from tidelog.spark.stage_files import Beside, FileStage, Place
+from tidelog.spark.stage_files import Beside, FileStage, Place, UpTo, folder_of
 from tidelog.wire.error_code import ErrorCode
 
 INLINE_BYTES = 1 << 20  # of a task; more through Spark costs more than through the broker
@@ -61,6 +62,7 @@ class Stage(NamedTuple):
     staging: TopicPartition | None = None  # or in a file:
     file: Path | None = None
     places: tuple[Place, ...] = ()
+    up_to: UpTo | None = None  # of a task beside the driver, also of one that staged nothing: a killed one may have
 
 
 def stage(
@@ -88,7 +90,10 @@ def stage(
                 for one in held:
                     writer.add(one)
                 held.clear()
-        return Stage(query_id, rows, tuple(held)) if writer is None else writer.finish(Stage(query_id, rows))
+        # Only now: a cluster that was asked for nothing does not know its id.
+        up_to = None if near is None else UpTo(folder_of(near.folder, cluster.cluster_id, sink), near.batch_id)
+        made = Stage(query_id, rows, tuple(held), up_to=up_to)
+        return made if writer is None else writer.finish(made)
     except BaseException:
         if writer is not None:
             writer.discard()
@@ -270,14 +275,14 @@ def _gone(where: TopicPartition | Path) -> DataLoss:
 
 def cut(cluster: Cluster, stages: Sequence[Stage]) -> None:
     """A fault is passed over: retention will do it."""
-    stage_files.remove_up_to(files_of(stages))
+    _clean(lambda: stage_files.remove_up_to({each.up_to for each in stages if each.up_to is not None}))
     if ends := {at: max(places) + 1 for at, places in by_staging(stages).items()}:
         _clean(lambda: topics.delete_records(cluster, ends))
 
 
 def drop(cluster: Cluster, stages: Sequence[Stage]) -> None:
     """Deletes the topics, where nobody else stages in them; and files."""
-    stage_files.remove(files_of(stages))
+    _clean(lambda: stage_files.remove(files_of(stages)))
     for topic in {at.topic for at in by_staging(stages)}:
         _clean(partial(topics.delete, cluster, topic))
 
@@ -285,7 +290,7 @@ def drop(cluster: Cluster, stages: Sequence[Stage]) -> None:
 def _clean(act: Callable[[], object]) -> None:
     try:
         act()
-    except PeerError as error:
+    except Exception as error:
         import logging
 
-        logging.getLogger(__name__).warning("stages were not deleted, and stay for a day: %s", error)
+        logging.getLogger(__name__).warning("stages were not deleted, and stay for a day: %r", error)
