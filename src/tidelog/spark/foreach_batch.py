@@ -6,7 +6,8 @@ It runs in the driver's own process: tasks stage their rows by mapInArrow, and t
 Rules:
 - Query id, checkpoint and name are Spark's to tell: local properties, and the running query itself.
 - A sink is written once a micro-batch: a second writer of one name would find the first one's mark and write nothing.
-  So it is refused, by run of the query, since a new run may well write a micro-batch again.
+  So it is refused, by run of the query, since a new run may well write a micro-batch again. Spark Connect does not tell
+  the run; there a run has its own process and session, and without that, it is another writer that is refused.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.errors import UsageError
 from tidelog.spark.query_log import query_id_of, sources_of
@@ -33,7 +34,16 @@ UNKNOWN_YET = "unknown until a micro-batch runs"
 
 Writer = Callable[["DataFrame", int], None]
 
-_written: dict[str, tuple[str | None, int]] = {}  # by sink: the run and the micro-batch
+
+class Written(NamedTuple):
+    """What a sink has last, of this process."""
+
+    run_id: str | None
+    batch_id: int
+    writer: object
+
+
+_written: dict[str, Written] = {}  # by sink
 
 
 def topic_writer(
@@ -56,14 +66,15 @@ def topic_writer(
     given |= {"deliveryGuarantee": "at-least-once"} if at_least_once else {}
     read = read_sink_options({**given, "checkpointLocation": checkpoint or UNKNOWN_YET}, streaming=True)
     read = replace(read, checkpoint=checkpoint)
+    itself = object()  # two writers are two, also once Spark has pickled them
 
     def write(rows: DataFrame, batch_id: int) -> None:
-        write_micro_batch(read, rows, batch_id)
+        write_micro_batch(read, rows, batch_id, itself)
 
     return write
 
 
-def write_micro_batch(options: SinkOptions, rows: DataFrame, batch_id: int) -> None:
+def write_micro_batch(options: SinkOptions, rows: DataFrame, batch_id: int, writer: object) -> None:
     from tidelog.spark.sink import check_query, commit_micro_batch, report, sink_of, types_of, writing_of
 
     check_columns(types_of(rows.schema), options.topic)
@@ -72,7 +83,8 @@ def write_micro_batch(options: SinkOptions, rows: DataFrame, batch_id: int) -> N
     if options.checkpoint is None:
         raise UsageError("Spark does not tell where the query's checkpoint is; give topic_writer its `checkpoint`")
     sink = sink_of(options)
-    _refuse_twice(sink, query.run_id, batch_id)
+    writes = Written(query.run_id, batch_id, writer)
+    _refuse_twice(sink, _written.get(sink), writes)
     stages = _staged(options, sink, rows)
     if options.exactly_once:
         query_id = query_id_of(options.checkpoint)
@@ -81,14 +93,16 @@ def write_micro_batch(options: SinkOptions, rows: DataFrame, batch_id: int) -> N
         commit_micro_batch(options, writing, stages)
     else:
         report(options, sink, batch_id)
-    _written[sink] = query.run_id, batch_id
+    _written[sink] = writes
 
 
-def _refuse_twice(sink: str, run_id: str | None, batch_id: int) -> None:
-    if run_id is not None and _written.get(sink) == (run_id, batch_id):
+def _refuse_twice(sink: str, before: Written | None, now: Written) -> None:
+    if before is None or (before.run_id, before.batch_id) != (now.run_id, now.batch_id):
+        return
+    if now.run_id is not None or before.writer is not now.writer:
         raise UsageError(
-            f"micro-batch {batch_id} was written to sink {sink!r} already, by another writer or another call: its mark"
-            " is there, so these rows would be left out; give each topic_writer a sink_name of its own"
+            f"micro-batch {now.batch_id} was written to sink {sink!r} already, by another writer or another call: its"
+            " mark is there, so these rows would be left out; give each topic_writer a sink_name of its own"
         )
 
 
@@ -125,12 +139,12 @@ class Running:
 
     @classmethod
     def of(cls, spark: SparkSession) -> Running:
-        """A session of Spark Connect tells nothing."""
+        """A session of Spark Connect tells only which it is."""
         try:
             context = spark.sparkContext
             shared: Any = spark._jsparkSession.sharedState()  # the session of a micro-batch has no queries of its own
         except Exception:
-            return cls(None, None, None)
+            return cls(getattr(spark, "session_id", None), None, None)
         query_id, jvm = context.getLocalProperty(QUERY_ID), context._jvm
         if query_id is None or jvm is None:
             raise UsageError("this is no micro-batch of a streaming query; give topic_writer to foreachBatch")

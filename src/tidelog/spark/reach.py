@@ -192,5 +192,8 @@ def is_present(reach: Reach, cluster: Cluster) -> bool:
 
 
 def give_back(reach: Reach, cluster: Cluster) -> None:
-    """Only where nothing is under way on its connections."""
-    _kept[os.getpid(), reach] = cluster
+    """Only where nothing is under way on its connections. The drawer has room for one: where queries of one process
+    commit at once, the second that comes back is closed.
+    """
+    if _kept.setdefault((os.getpid(), reach), cluster) is not cluster:
+        cluster.close()

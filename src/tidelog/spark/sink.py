@@ -71,6 +71,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         query_id = query_id_of(self.options.checkpoint)
         check_query(query_id, stages, self.options.checkpoint)
         writing = writing_of(self.options, self.sink, query_id, batchId, sources_of(self.options.checkpoint, batchId))
+        keep_buffers()  # here, since this process is Spark's; that of `foreachBatch` is the user's
         commit_micro_batch(self.options, writing, stages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -196,7 +197,6 @@ _kept: dict[Reach, Kept] = {}
 
 
 def commit_micro_batch(options: SinkOptions, writing: Writing, stages: Sequence[Stage]) -> bool:
-    keep_buffers()
     kept = _kept.setdefault(options.reach, {})
     with lent(options.reach) as cluster:
         return commit(cluster, writing, stages, partial(connect, options.reach, patient=True), kept)
