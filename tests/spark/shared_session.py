@@ -33,6 +33,7 @@ def running_spark() -> SparkSession:
     atexit.register(rmtree, folder, ignore_errors=True)
     (folder / "events").mkdir()
     settings = SETTINGS | {
+        "spark.eventLog.compress": "false",  # what is not in it is looked for in its bytes
         "spark.eventLog.dir": str(folder / "events"),
         "spark.eventLog.enabled": "true",
         "spark.local.dir": str(folder / "local"),
