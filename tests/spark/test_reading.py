@@ -354,6 +354,35 @@ def test_a_topic_made_anew_and_filled_beyond_is_known_by_its_id(broker: Broker, 
 
 
 @proves("P1", "T10")
+def test_a_topic_made_anew_that_is_read_to_the_old_end_step_by_step_is_read_once(
+    broker: Broker, cluster: Cluster, topic: str
+) -> None:
+    topics.create(cluster, topic, partitions=1)
+    fill(cluster, topic, 0, numbers(0, 10))
+    query = Query(broker.bootstrap, subscribe=topic, failOnDataLoss="false", **EARLIEST)
+    assert query.trigger() == 10
+    topics.delete(cluster, topic)
+    _create_again(cluster, topic)
+    read = 0
+    for upto in (6, 10, 11):
+        fill(cluster, topic, 0, numbers(100 + read, 100 + upto))
+        assert query.trigger() == upto - read
+        read = upto
+    assert query.values()[10:] == numbers(100, 111)
+    query.stop()
+
+
+@proves("P1", "T10")
+def test_topics_of_our_own_match_no_pattern(broker: Broker, cluster: Cluster, topic: str) -> None:
+    for name in (topic, f"__tidelog.marks.{topic}"):
+        topics.create(cluster, name, partitions=1)
+        fill(cluster, name, 0, numbers(0, 3))
+    query = Query(broker.bootstrap, subscribePattern=topic, **EARLIEST)
+    assert query.trigger() == 3
+    query.stop()
+
+
+@proves("P1", "T10")
 def test_a_deleted_topic_is_data_loss_or_left_out(broker: Broker, cluster: Cluster, topic: str) -> None:
     for name in (topic, f"{topic}-gone"):
         topics.create(cluster, name, partitions=1)

@@ -5,6 +5,7 @@ row counts once. On Tidelog and on Apache Kafka alike.
 from __future__ import annotations
 
 import logging
+import os
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -49,10 +50,11 @@ from tidelog.errors import (
     OutcomeUnknown,
     ProducerFenced,
     TidelogError,
+    UsageError,
 )
 from tidelog.spark import commit as committing
 from tidelog.spark.commit import Kept, commit, commit_once, commit_unmarked
-from tidelog.spark.query_log import default_name
+from tidelog.spark.query_log import default_name, location_of
 from tidelog.spark.staging import INLINE_BYTES, Stage
 from tidelog.testing.broker import TestBroker
 from tidelog.wire.api import ApiKey
@@ -311,8 +313,17 @@ def test_two_sinks_of_one_topic_have_marks_of_their_own(cluster: Cluster, topic:
 @proves("eo.1")
 def test_a_sink_is_named_after_its_checkpoint_and_its_target() -> None:
     name = default_name("orders", "/data/checkpoint")
-    same = ["file:/data/checkpoint", "file:///data/checkpoint/", "/data/checkpoint/"]
+    same = ["file:/data/checkpoint", "file:///data/checkpoint/", "/data/checkpoint/", "//data//checkpoint"]
+    same += [
+        "/data/./checkpoint",
+        "/data/x/../checkpoint",
+        "FILE:/data/checkpoint",
+        os.path.relpath("/data/checkpoint"),
+    ]
     assert {default_name("orders", place) for place in same} == {name}
+    remote = ["hdfs:///data/checkpoint", "hdfs:/data//checkpoint/", "HDFS:///data/checkpoint"]
+    assert len({default_name("orders", place) for place in remote} | {name}) == 2
+    assert location_of("s3a://bucket//checkpoint/") == "s3a://bucket/checkpoint"
     other = {default_name("orders", "/data/other"), default_name("bills", "/data/checkpoint")}
     assert name not in other and len(other) == 2
     assert name.startswith("orders.")
@@ -332,6 +343,16 @@ def test_another_querys_mark_is_refused_until_it_is_taken_over(cluster: Cluster,
     assert commit(cluster, taking, stages, lambda: connected(cluster))
     assert not commit(cluster, taking, stages, lambda: connected(cluster)), "once, as ever"
     assert committed(cluster, topic) == up_to(2)
+
+
+@proves("eo.6", "T10")
+def test_a_query_cannot_take_over_from_itself(cluster: Cluster, topic: str, sink: str) -> None:
+    run(cluster, topic, sink, 0)
+    stages = staged_numbers(cluster, topic, sink, numbers_of(0))
+    again = writing_of(sink, 0, topic)._replace(take_over=QUERY)
+    with pytest.raises(UsageError, match="takeOverFrom is query-1, this query's own id"):
+        commit(cluster, again, stages, lambda: connected(cluster))
+    assert committed(cluster, topic) == up_to(1)
 
 
 @proves("eo.6", "T10")

@@ -38,7 +38,7 @@ from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.client.producer import Delivery
 from tidelog.client.transactions import TIMEOUT_MS, Transactions
-from tidelog.errors import BrokerError, LostCheckpoint, OutcomeUnknown, ProducerFenced, TidelogError
+from tidelog.errors import BrokerError, LostCheckpoint, OutcomeUnknown, ProducerFenced, TidelogError, UsageError
 from tidelog.spark.offsets import to_json
 from tidelog.spark.staging import DURABILITY, OpenCluster, Stage, cut, staged, targets_of
 
@@ -140,6 +140,11 @@ def _end_of_marks(cluster: Cluster, sink: str) -> int:
 
 
 def is_due(mark: Mark | None, writing: Writing) -> bool:
+    if writing.take_over == writing.query_id:
+        raise UsageError(
+            f"takeOverFrom is {writing.take_over}, this query's own id: what it has written would be written again;"
+            " take the option away, or start the query with a new checkpoint"
+        )
     if mark is None or mark.query_id == writing.take_over:
         return True
     try:

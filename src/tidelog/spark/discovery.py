@@ -24,6 +24,7 @@ from tidelog.spark.reach import connect, is_present
 from tidelog.wire.error_code import ErrorCode
 
 LOOKS = 3
+INTERNAL = "__tidelog."  # marks and stages of sinks, say: Apache Kafka does not know them for internal
 UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
@@ -65,7 +66,8 @@ class Discovery:
         self.cluster.forget()
         if choice.pattern is not None:
             everything = self.cluster.ask_metadata(None).topics.values()
-            found = [one for one in everything if not one.internal and re.search(choice.pattern, one.name)]
+            others = [one for one in everything if not one.internal and not one.name.startswith(INTERNAL)]
+            found = [one for one in others if re.search(choice.pattern, one.name)]
         else:
             names = choice.topics or tuple({at.topic for at in choice.partitions})
             found = list(self.cluster.ask_metadata(names).topics.values())

@@ -112,6 +112,8 @@ class Planner:
         found = self.discovery.topic_ids
         anew = {topic for topic, one in self._topic_ids.items() if found[topic] != one}
         self._topic_ids = dict(found)
+        # A query that has gone on from there may come by the same offset again, which is the new topic's then.
+        self._left_behind = {at: offset for at, offset in self._left_behind.items() if start.get(at) == offset}
         left = {at: offset for at, offset in start.items() if at.topic in anew}
         for at, offset in left.items():
             self._lose(f"{at} was deleted and made anew after it had been read up to {offset}")

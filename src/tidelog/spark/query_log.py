@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import posixpath
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -41,15 +43,18 @@ ARROW_SCHEMES = {
     "abfss": "abfss",
 }
 
-_LOCAL = re.compile(r"file:(?://[^/]*)?(/.*)")
-_REMOTE = re.compile(r"[a-z][a-z0-9+.-]+:")
+_LOCAL = re.compile(r"file:(?://[^/]*)?(/.*)", re.IGNORECASE)
+_REMOTE = re.compile(r"[a-z][a-z0-9+.-]+:", re.IGNORECASE)
+_PARTS = re.compile(r"([^:]+):(?://([^/]*))?(.*)", re.DOTALL)
 
 
 def location_of(checkpoint: str) -> str:
     """One place has one name, however it is written."""
-    found = _LOCAL.fullmatch(checkpoint)
-    path = found[1] if found else checkpoint
-    return path.rstrip("/") or "/"
+    if (found := _LOCAL.fullmatch(checkpoint)) or not _REMOTE.match(checkpoint):
+        path = os.path.abspath(found[1] if found else checkpoint)  # noqa: PTH100  Spark follows no links either
+        return "/" + path.lstrip("/")  # POSIX leaves two in front
+    scheme, authority, path = _PARTS.fullmatch(checkpoint).groups("")  # type: ignore[union-attr]
+    return f"{scheme.lower()}://{authority}{posixpath.normpath('/' + path.lstrip('/'))}"
 
 
 def default_name(topic: str | None, checkpoint: str) -> str:

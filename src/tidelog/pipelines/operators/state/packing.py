@@ -72,9 +72,12 @@ def _stream(rows: pa.Table) -> bytes:
 
 
 def unpack(packed: Iterable[tuple[int, int, bytes]], schema: pa.Schema) -> pa.Table:
-    """The rows of one bucket from its packed rows (task, part, rows), in order."""
+    """The rows of one bucket from its packed rows (task, part, rows), in order.
+
+    By the schema's names and not by their own: of two inputs that differ in names alone Spark packs one, for both.
+    """
     streams = [pa.ipc.open_stream(rows).read_all() for _, _, rows in sorted(packed, key=lambda row: row[:2])]
-    return nullable(pa.concat_tables(streams) if streams else schema.empty_table())
+    return nullable(pa.concat_tables(streams).rename_columns(schema.names) if streams else schema.empty_table())
 
 
 def nullable(rows: pa.Table) -> pa.Table:
