@@ -6,7 +6,7 @@ On a batch DataFrame nothing is late; the column is only marked, so that the sam
 What it asks of Tidelog's source, which users need not know of (`docs/decisions/event_time_asks_the_source.md`):
 - `alignment`: Spark's watermark is the latest of all partitions, so in a replay the rows of a partition that is behind
   would come late and be dropped. With it no partition runs ahead of another by more than half the lateness. It is by
-  the record's timestamp, or by a field of the JSON value. Where event time is neither, there is a warning.
+  the record's timestamp, or by a field of the value. Where event time is neither, there is a warning.
 - `ticks`, where `idle_after` is given: an input that is silent for so long gets on by *tick rows*, which have a time
   and nothing else. They move the watermark and are then taken out, by a predicate over the event time itself: Spark
   would push any other one below the watermark, and ticks would never reach it.
