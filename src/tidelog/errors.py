@@ -6,6 +6,9 @@
     │   ├── InvalidSchema          a text that is no schema, or one that is larger than a limit
     │   ├── LostCheckpoint         a query whose sink was written by another query
     │   ├── PipelineFailed         a pipeline under test that raised an error
+    │   ├── ViewChanged            a view that is declared otherwise than it was built
+    │   ├── NotShown               a view that is built and not yet shown by its store
+    │   ├── CursorExpired          a place in a feed that is older than the feed horizon
     │   ├── StateMismatch          the state of an operator that this query or this version cannot go on with
     │   └── OffsetOutOfRange       an offset that a partition does not have (`start`, `end`)
     ├── PeerError                  the other side's: bytes or answers that break the protocol
@@ -21,6 +24,7 @@
     │   ├── MalformedMark          a mark of a sink that is newer than this version, or none at all
     │   ├── BrokerError            the broker answered with an error code (`code`)
     │   │   └── ProducerFenced     a transactional id whose owner is another one by now
+    │   ├── AnotherApplier         a store that somebody else has written to since it was read
     │   ├── AbortOnly              a transaction that lost something: it can be aborted, not committed
     │   ├── OutcomeUnknown         a transaction that was to be committed, and is or is not
     │   ├── DataLoss               offsets that a query was to read are gone
@@ -63,6 +67,22 @@ class LostCheckpoint(UsageError):
 
 class PipelineFailed(UsageError):
     pass
+
+
+class ViewChanged(UsageError):
+    pass
+
+
+class NotShown(UsageError):
+    pass
+
+
+class CursorExpired(UsageError):
+    """`start` is where a reader can begin anew, once it has read the view itself; a cursor's text, or None."""
+
+    def __init__(self, message: str, start: str | None = None) -> None:
+        super().__init__(message)
+        self.start = start
 
 
 class StateMismatch(UsageError):
@@ -131,6 +151,10 @@ class BrokerError(PeerError):
 
 
 class ProducerFenced(BrokerError):
+    pass
+
+
+class AnotherApplier(PeerError):
     pass
 
 

@@ -1,0 +1,302 @@
+"""The catalog: which views and derived topics there are, and which generation of a view is live. Decisions are pure.
+
+    topic    __tidelog.views, one partition, compacted
+    key      {"v":1,"kind":"view","name":"revenue"}          or kind "topic", for a derived topic
+    value    {"app":A,"sink":S,"topic":T,"inputs":[TOPIC,...],"at_ms":MS}                                     of a topic
+             {"app":A,"inputs":[...],"stores":[URL,...],"live":3,"at_ms":MS,"generations":[                    of a view
+               {"number":3,"topic":"revenue.v3","sink":"revenue.v3","fingerprint":F,"partitions":1,
+                "declared":{...},"live":{"revenue.v3":{"0":12}}},...]}
+
+States of a generation, and who sets them:
+
+    building    `begin`, by a run that declares the view for the first time, or by a rebuild; "live" is null
+    live        `switch`, once it has caught up: "live" is where its topic ended then. This record is the switch
+    old         `switch` to the next one; stores and feeds leave it
+    gone        `forget`, after the feed horizon, or by command
+
+Rules:
+- One record is a whole view, so a switch is one append. Who writes it holds the view's transactional id
+  (`tidelog.view.<name>`), read it after taking that, and so never writes over what it has not seen.
+- The first generation of a view is live as soon as it is begun: nobody has another one to look at.
+- A declaration that has changed may go on only if it grew (`declaration.grows_to`) and its plan is otherwise the same;
+  otherwise the error names `tidelog rebuild`.
+- A URL of a store is kept as it was written, with `${NAME}` for a secret, never with the secret.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tidelog.client.admin import topics
+from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
+from tidelog.client.consumer import Consumer
+from tidelog.client.marks import Ends
+from tidelog.client.metadata import TopicPartition
+from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
+from tidelog.client.transactions import Transactions
+from tidelog.errors import BrokerError, UsageError, ViewChanged
+from tidelog.views.declaration import Declaration, check_name, from_fields, grows_to, to_fields
+from tidelog.wire.error_code import ErrorCode
+
+CATALOG = TopicPartition("__tidelog.views", 0)
+VERSION = 1
+VIEW, TOPIC = "view", "topic"
+OWNER_PREFIX = "tidelog.view."
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    number: int
+    topic: str
+    sink: str
+    fingerprint: str  # of the plan that fills it
+    partitions: int
+    declared: Declaration
+    live: Ends | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    name: str
+    app: str
+    inputs: tuple[str, ...]
+    stores: tuple[str, ...]
+    generations: tuple[Generation, ...]
+    live: int | None
+    at_ms: int = 0
+
+    def generation(self, number: int) -> Generation:
+        return next(one for one in self.generations if one.number == number)
+
+    @property
+    def current(self) -> Generation | None:
+        """The live one."""
+        return None if self.live is None else self.generation(self.live)
+
+    @property
+    def building(self) -> Generation | None:
+        """The one that will be live next."""
+        newest = self.generations[-1] if self.generations else None
+        return newest if newest is not None and newest.live is None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A topic that a pipeline writes."""
+
+    name: str
+    app: str
+    topic: str
+    sink: str
+    inputs: tuple[str, ...]
+    at_ms: int = 0
+
+
+# Decisions ------------------------------------------------------------------------------------------------------------
+
+
+def new_view(name: str, *, app: str, inputs: Sequence[str], stores: Sequence[str]) -> View:
+    return View(check_name(name), app, tuple(inputs), tuple(stores), (), None)
+
+
+def begin(view: View, declared: Declaration, fingerprint: str, partitions: int) -> View:
+    """One more generation, to be built."""
+    if view.building is not None:
+        raise UsageError(
+            f"generation {view.building.number} of view {view.name} is being built; wait for it, or give it up with"
+            f" `tidelog views forget {view.name} --generation {view.building.number}`"
+        )
+    number = max((one.number for one in view.generations), default=0) + 1
+    topic = f"{view.name}.v{number}"
+    first = view.live is None
+    made = Generation(number, topic, topic, fingerprint, partitions, declared, {} if first else None)
+    return replace(view, generations=(*view.generations, made), live=number if first else view.live)
+
+
+def go_on(view: View, declared: Declaration, fingerprint: str) -> View:
+    """The live generation with today's declaration; refused where it is not the same, or that and more columns."""
+    current = view.current
+    assert current is not None, "a view that was begun has a live generation"
+    if current.fingerprint == fingerprint and current.declared == declared:
+        return view
+    if not grows_to(current.declared, declared) or (
+        current.fingerprint != fingerprint and current.declared == declared
+    ):
+        raise ViewChanged(
+            f"view {view.name} is declared otherwise than generation {current.number} was built"
+            f" ({_difference(current, declared)}); `tidelog rebuild {view.name}` builds a new one beside it"
+        )
+    grown = replace(current, declared=declared, fingerprint=fingerprint)
+    return replace(view, generations=tuple(grown if one is current else one for one in view.generations))
+
+
+def _difference(current: Generation, declared: Declaration) -> str:
+    if current.declared.key != declared.key:
+        return f"its key was {', '.join(current.declared.key)} and is {', '.join(declared.key)}"
+    if current.declared.columns != declared.columns:
+        return f"its columns were {_columns(current.declared)} and are {_columns(declared)}"
+    if current.declared.horizon_ms != declared.horizon_ms:
+        return f"its horizon was {current.declared.horizon_ms} ms and is {declared.horizon_ms}"
+    return "what computes it has changed"
+
+
+def _columns(declared: Declaration) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in declared.columns)
+
+
+def switch(view: View, number: int, ends: Ends) -> View:
+    """Generation `number` is live from these ends of its topic on."""
+    if view.building is None or view.building.number != number:
+        raise UsageError(f"generation {number} of view {view.name} is not being built; nothing to switch to")
+    built = replace(view.building, live=dict(ends))
+    return replace(view, generations=(*view.generations[:-1], built), live=number)
+
+
+def forget(view: View, number: int) -> View:
+    if number == view.live:
+        raise UsageError(f"generation {number} of view {view.name} is live; it cannot be forgotten")
+    return replace(view, generations=tuple(one for one in view.generations if one.number != number))
+
+
+# Bytes ----------------------------------------------------------------------------------------------------------------
+
+
+def encode(entry: View | Derived) -> tuple[bytes, bytes]:
+    kind = VIEW if isinstance(entry, View) else TOPIC
+    fields: dict[str, Any] = {"app": entry.app, "inputs": list(entry.inputs), "at_ms": entry.at_ms}
+    if isinstance(entry, View):
+        fields |= {"stores": list(entry.stores), "live": entry.live}
+        fields |= {"generations": [_generation_fields(one) for one in entry.generations]}
+    else:
+        fields |= {"topic": entry.topic, "sink": entry.sink}
+    return _text({"v": VERSION, "kind": kind, "name": entry.name}), _text(fields)
+
+
+def decode(key: bytes, value: bytes) -> View | Derived | None:
+    """None for a kind that is newer than this version; a newer version of a known kind is refused."""
+    named, fields = json.loads(key), json.loads(value)
+    if named["kind"] not in (VIEW, TOPIC):
+        return None
+    if named["v"] > VERSION:
+        raise UsageError(
+            f"{named['kind']} {named['name']} is written in format {named['v']}, and this Tidelog knows {VERSION};"
+            " use the newer one"
+        )
+    told = (str(named["name"]), str(fields["app"]))
+    inputs, at_ms = tuple(map(str, fields["inputs"])), int(fields["at_ms"])
+    if named["kind"] == TOPIC:
+        return Derived(*told, str(fields["topic"]), str(fields["sink"]), inputs, at_ms)
+    generations = tuple(_generation(one) for one in fields["generations"])
+    return View(*told, inputs, tuple(map(str, fields["stores"])), generations, fields["live"], at_ms)
+
+
+def _generation_fields(one: Generation) -> dict[str, Any]:
+    live: dict[str, dict[str, int]] | None = None
+    if one.live is not None:
+        live = {}
+        for at, offset in sorted(one.live.items()):
+            live.setdefault(at.topic, {})[str(at.partition)] = offset
+    return {
+        "number": one.number,
+        "topic": one.topic,
+        "sink": one.sink,
+        "fingerprint": one.fingerprint,
+        "partitions": one.partitions,
+        "declared": to_fields(one.declared),
+        "live": live,
+    }
+
+
+def _generation(fields: Mapping[str, Any]) -> Generation:
+    live = fields["live"]
+    ends = (
+        None if live is None else {TopicPartition(t, int(p)): int(n) for t, by in live.items() for p, n in by.items()}
+    )
+    return Generation(
+        int(fields["number"]),
+        str(fields["topic"]),
+        str(fields["sink"]),
+        str(fields["fingerprint"]),
+        int(fields["partitions"]),
+        from_fields(fields["declared"]),
+        ends,
+    )
+
+
+def _text(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+# The topic ------------------------------------------------------------------------------------------------------------
+
+Catalog = dict[tuple[str, str], View | Derived]  # by kind and name
+
+
+def read_catalog(cluster: Cluster) -> Catalog:
+    """All that is committed by now; empty where there is no such topic yet."""
+    try:
+        end = list_offsets(cluster, {CATALOG: LATEST}, isolation=READ_COMMITTED)[CATALOG].offset
+        start = list_offsets(cluster, {CATALOG: EARLIEST})[CATALOG].offset
+    except BrokerError as error:
+        if error.code in UNKNOWN_TOPIC:
+            return {}
+        raise
+    found: Catalog = {}
+    consumer = Consumer(cluster, read_committed=True)
+    consumer.assign({CATALOG: start})
+    while consumer.positions[CATALOG] < end:
+        for fetched in consumer.fetch():
+            for row in fetched.rows():
+                note(found, row.key or b"", row.value)
+    return found
+
+
+def note(catalog: Catalog, key: bytes, value: bytes | None) -> None:
+    """One record of the topic, applied."""
+    entry = decode(key, value) if value is not None else None
+    if entry is not None:
+        catalog[VIEW if isinstance(entry, View) else TOPIC, entry.name] = entry
+    elif value is None:
+        named = json.loads(key)
+        catalog.pop((named["kind"], named["name"]), None)
+
+
+def find_view(cluster: Cluster, name: str) -> View:
+    catalog = read_catalog(cluster)
+    found = catalog.get((VIEW, name))
+    if not isinstance(found, View):
+        names = ", ".join(sorted(n for kind, n in catalog if kind == VIEW)) or "none"
+        raise UsageError(f"no view {name!r}; there are: {names}")
+    return found
+
+
+class Editor:
+    """Who changes one view's record: everybody else who would is fenced."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self._cluster = cluster
+        self.name = check_name(name)
+        ensure_catalog(cluster)
+        self._owner = Transactions(cluster, OWNER_PREFIX + name)
+        self._owner.start()
+
+    def view(self) -> View | None:
+        found = read_catalog(self._cluster).get((VIEW, self.name))
+        return found if isinstance(found, View) else None
+
+    def write(self, entry: View | Derived) -> None:
+        key, value = encode(replace(entry, at_ms=int(time.time() * 1000)))
+        with self._owner.transaction() as producer:
+            producer.send(CATALOG.topic, value, key=key, partition=CATALOG.partition)
+
+
+def ensure_catalog(cluster: Cluster) -> None:
+    try:
+        topics.create(cluster, CATALOG.topic, partitions=1, configs={"cleanup.policy": "compact"})
+    except BrokerError as error:
+        if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise

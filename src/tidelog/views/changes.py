@@ -1,0 +1,100 @@
+"""What a view's topic says, in Python: changes by key, and stretches of whole micro-batches. Pure.
+
+    record     key    {"product":"tea"}                                           JSON, the key's columns in their order
+               value  {"before":null,"after":{...},"op":"u","source":{...},"ts_ms":MS}       a Debezium envelope
+                      or null, after a delete: for compaction alone, and passed over here
+
+Rules:
+- `after` null is a row that is gone. `before` stands where the operator knew it; null says nothing.
+- A stretch is all that a topic has between two ends, both of marks: one micro-batch or several, never part of one.
+- Within a stretch the last change of a key counts (`latest`), for stores; feeds take them all, in the order of offsets.
+- `op` is Debezium's: c, u, d, and r for a row of a snapshot. Who applies looks at `after` alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tidelog.client.marks import Ends, Mark
+from tidelog.client.metadata import TopicPartition
+from tidelog.errors import PeerError, UsageError
+from tidelog.record.columns import Row as Record
+from tidelog.views.declaration import Declaration, Key, Row, from_json, to_json
+
+CREATE, UPDATE, DELETE, READ = "c", "u", "d", "r"
+
+
+class Change(NamedTuple):
+    """One key's, as one record tells it."""
+
+    key: Key
+    after: Row | None
+    before: Row | None
+    at: TopicPartition
+    offset: int
+    timestamp_ms: int
+
+
+class Stretch(NamedTuple):
+    """What a store takes in one transaction."""
+
+    changes: Sequence[Change]  # in the order of offsets within each partition
+    ends: Ends  # what it reaches, for every partition that its applier reads
+    mark: Mark | None  # the last one in it; None for a topic without marks
+
+    def latest(self) -> dict[Key, Change]:
+        return {change.key: change for change in self.changes}
+
+
+def changes_of(declared: Declaration, at: TopicPartition, records: Iterable[Record]) -> list[Change]:
+    """Of one partition's records, in their order; tombstones are left out."""
+    told = [record for record in records if record.value is not None]
+    try:
+        envelopes = json.loads(b"[" + b",".join(record.value or b"" for record in told) + b"]")
+        keys = json.loads(b"[" + b",".join(record.key or b"null" for record in told) + b"]")
+    except ValueError as error:
+        raise _malformed(at, told, str(error)) from error
+    if not len(told) == len(envelopes) == len(keys):
+        raise _malformed(at, told, "values that are several in one")
+    return [_change(declared, at, *one) for one in zip(told, keys, envelopes, strict=True)]
+
+
+def _change(declared: Declaration, at: TopicPartition, record: Record, key: Any, envelope: Any) -> Change:
+    try:
+        named = _row(declared, key, only_key=True)
+        after, before = _row(declared, envelope["after"]), _row(declared, envelope.get("before"))
+    except (UsageError, KeyError, TypeError, AttributeError) as error:
+        raise _malformed(at, [record], str(error)) from error
+    if named is None or None in named.values():
+        raise _malformed(at, [record], "a key that is null")
+    return Change(declared.key_of(named), after, before, at, record.offset, record.timestamp)
+
+
+def _row(declared: Declaration, said: Mapping[str, Any] | None, *, only_key: bool = False) -> Row | None:
+    """A column that is not said is null: the row is older than the column."""
+    if said is None:
+        return None
+    columns = declared.columns[: len(declared.key)] if only_key else declared.columns
+    return {name: from_json(kind, said.get(name)) for name, kind in columns}
+
+
+def _malformed(at: TopicPartition, records: Sequence[Record], why: str) -> PeerError:
+    where = (
+        f"offset {records[0].offset}" if len(records) == 1 else f"offsets {records[0].offset} to {records[-1].offset}"
+    )
+    return PeerError(f"{at}, {where}: no change of this view: {why}; who else writes to its topic?")
+
+
+def encode(declared: Declaration, row: Row, before: Row | None = None, *, gone: bool = False) -> tuple[bytes, bytes]:
+    """Key and value of one change, as the pipelines' own writer has them. `gone`: `row` is what is no more."""
+    key = {name: to_json(kind, row[name]) for name, kind in declared.columns[: len(declared.key)]}
+    said = {name: to_json(kind, row.get(name)) for name, kind in declared.columns}
+    was = None if before is None else {name: to_json(kind, before.get(name)) for name, kind in declared.columns}
+    envelope = {"before": said if gone else was, "after": None if gone else said, "op": DELETE if gone else UPDATE}
+    return _text(key), _text({**envelope, "source": {"connector": "tidelog"}, "ts_ms": 0})
+
+
+def _text(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

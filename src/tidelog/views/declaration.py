@@ -1,0 +1,217 @@
+"""What a view is: its columns, its key, and how long its past is kept. Pure.
+
+    columns    a name and one of TYPES each; those of the key come first, and are never null
+    key        names of columns; one row a key
+    horizon    how long a reader may be away and still go on where it was (`min.compaction.lag.ms` of the view's topic)
+
+A value in Python, and the same in the JSON of envelopes, queries and feeds:
+
+    boolean    bool                        true
+    long       int, of 64 bits             12
+    double     float                       1.5, "NaN", "Infinity", "-Infinity"
+    decimal    Decimal                     "12.50"
+    string     str                         "a"
+    binary     bytes                       base64
+    date       date                        "2026-01-31"
+    timestamp  datetime in UTC             "2026-01-31T23:59:59.000000Z"
+    json       list, dict, or any of JSON  as it is
+
+Rules:
+- A declaration may grow by columns that may be null, at its end, and change in no other way without a new generation.
+- Its bytes are canonical: equal declarations are equal text.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any, NamedTuple
+
+from tidelog.errors import UsageError
+
+Value = bool | int | float | Decimal | str | bytes | date | datetime | list[Any] | dict[str, Any] | None
+Row = dict[str, Value]
+Key = tuple[Value, ...]
+
+BOOLEAN, LONG, DOUBLE, DECIMAL, STRING, BINARY, DATE, TIMESTAMP, JSON = TYPES = (
+    *("boolean", "long", "double", "decimal", "string", "binary", "date", "timestamp", "json"),
+)
+OF_A_KEY = (BOOLEAN, LONG, STRING, DATE, TIMESTAMP, DECIMAL, BINARY)  # a double is equal to itself not always
+FEED_HORIZON_MS = 7 * 24 * 3600 * 1000
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")  # it is in names of topics, tables, keys and indexes
+COLUMN_LENGTH_MAX = 63  # PostgreSQL's; longer ones would be cut there
+LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
+
+
+class Column(NamedTuple):
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """Of a view, in one generation. Checked when made."""
+
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    horizon_ms: int = FEED_HORIZON_MS
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @property
+    def rest(self) -> tuple[Column, ...]:
+        """The columns that are not of the key."""
+        return self.columns[len(self.key) :]
+
+    def key_of(self, row: Mapping[str, Value]) -> Key:
+        return tuple(row[name] for name in self.key)
+
+
+def declare(columns: Mapping[str, str], key: tuple[str, ...], horizon_ms: int = FEED_HORIZON_MS) -> Declaration:
+    """From names and types in any order: the key's columns come first, in the key's own order."""
+    if missing := [name for name in key if name not in columns]:
+        raise UsageError(
+            f"the key has {', '.join(missing)}, and the columns are {', '.join(columns)}; name one of them"
+        )
+    ordered = (*key, *(name for name in columns if name not in key))
+    return Declaration(tuple(Column(name, columns[name]) for name in ordered), key, horizon_ms)
+
+
+def check_name(view: str) -> str:
+    if not NAME.fullmatch(view):
+        raise UsageError(f"{view!r} is no view's name; use a letter, then at most 99 letters, digits, '_' and '-'")
+    return view
+
+
+def grows_to(old: Declaration, new: Declaration) -> bool:
+    """Whether `new` is `old`, or that and more columns at its end."""
+    same = old.columns == new.columns[: len(old.columns)]
+    return same and (old.key, old.horizon_ms) == (new.key, new.horizon_ms)
+
+
+def _check(declared: Declaration) -> None:
+    if not declared.key:
+        raise UsageError("a view without a key; name the columns that tell its rows apart")
+    names = [column.name for column in declared.columns]
+    if len(set(map(str.lower, names))) != len(names):
+        raise UsageError(f"two of the columns {', '.join(names)} have one name (case does not count); rename one")
+    for name, kind in declared.columns:
+        if not 0 < len(name) <= COLUMN_LENGTH_MAX or not name.isprintable() or name.startswith("_tidelog"):
+            raise UsageError(
+                f"column {name!r} cannot be one of a view; use 1 to {COLUMN_LENGTH_MAX} printable characters, not"
+                " beginning with _tidelog"
+            )
+        if kind not in TYPES:
+            raise UsageError(f"column {name!r} has type {kind!r}; a view has {', '.join(TYPES)}")
+    if tuple(names[: len(declared.key)]) != declared.key:
+        raise UsageError(f"the key is {', '.join(declared.key)}, and the first columns are {', '.join(names)}")
+    for name, kind in declared.columns[: len(declared.key)]:
+        if kind not in OF_A_KEY:
+            raise UsageError(f"column {name!r} of the key has type {kind}; a key has {', '.join(OF_A_KEY)}")
+    if declared.horizon_ms <= 0:
+        raise UsageError(f"the feed horizon is {declared.horizon_ms} ms; it is above 0")
+
+
+# Text -----------------------------------------------------------------------------------------------------------------
+
+
+def to_fields(declared: Declaration) -> dict[str, Any]:
+    return {
+        "columns": [[name, kind] for name, kind in declared.columns],
+        "key": list(declared.key),
+        "horizon_ms": declared.horizon_ms,
+    }
+
+
+def from_fields(fields: Mapping[str, Any]) -> Declaration:
+    columns = tuple(Column(str(name), str(kind)) for name, kind in fields["columns"])
+    return Declaration(columns, tuple(map(str, fields["key"])), int(fields["horizon_ms"]))
+
+
+# Values ---------------------------------------------------------------------------------------------------------------
+
+
+def from_json(kind: str, said: Any) -> Value:
+    """A value as JSON has it. One that is not of its type is refused."""
+    if said is None:
+        return None
+    try:
+        return _FROM_JSON[kind](said)
+    except (ValueError, TypeError, InvalidOperation, OverflowError) as error:
+        raise UsageError(f"{str(said)[:80]!r} is no {kind}") from error
+
+
+def to_json(kind: str, value: Value) -> Any:
+    return None if value is None else _TO_JSON[kind](value)
+
+
+def row_to_json(declared: Declaration, row: Mapping[str, Value]) -> dict[str, Any]:
+    return {name: to_json(kind, row.get(name)) for name, kind in declared.columns}
+
+
+def _exactly(*kinds: type) -> Callable[[Any], Any]:
+    def check(said: Any) -> Any:
+        if type(said) not in kinds:
+            raise TypeError(said)
+        return said
+
+    return check
+
+
+def _long(said: Any) -> int:
+    if type(said) is not int or not LONG_MIN <= said <= LONG_MAX:
+        raise ValueError(said)
+    return said
+
+
+def _double(said: Any) -> float:
+    if type(said) is str and said not in ("NaN", "Infinity", "-Infinity"):
+        raise ValueError(said)
+    if type(said) is bool:
+        raise TypeError(said)
+    return float(said)
+
+
+def _double_said(value: Any) -> float | str:
+    if math.isfinite(value):
+        return float(value)
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _timestamp(said: Any) -> datetime:
+    at = datetime.fromisoformat(said)
+    return at.astimezone(UTC) if at.tzinfo is not None else at.replace(tzinfo=UTC)
+
+
+def _timestamp_said(value: Any) -> str:
+    return f"{value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+
+
+_FROM_JSON: dict[str, Callable[[Any], Value]] = {
+    BOOLEAN: _exactly(bool),
+    LONG: _long,
+    DOUBLE: _double,
+    DECIMAL: lambda said: Decimal(_exactly(str, int)(said)),
+    STRING: _exactly(str),
+    BINARY: lambda said: b64decode(said, validate=True),
+    DATE: date.fromisoformat,
+    TIMESTAMP: _timestamp,
+    JSON: lambda said: said,
+}
+_TO_JSON: dict[str, Callable[[Any], Any]] = {
+    BOOLEAN: bool,
+    LONG: int,
+    DOUBLE: _double_said,
+    DECIMAL: str,
+    STRING: str,
+    BINARY: lambda value: b64encode(value).decode(),
+    DATE: lambda value: value.isoformat(),
+    TIMESTAMP: _timestamp_said,
+    JSON: lambda value: value,
+}

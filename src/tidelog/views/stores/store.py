@@ -1,0 +1,81 @@
+"""What every store does: generations of one view side by side, one of them shown, stretches taken whole.
+
+    absent      nothing of this generation is here
+    aside       `prepare`d: written to and read by nobody but its applier, until it has caught up
+    shown       the name of the view points at it (a SQL view, a key, an alias, a folder pointer)
+    forgotten   `forget`: its rows and its ends are gone
+
+Rules:
+- `apply` is one transaction: compare, change, note the ends and the mark, and point the name at this generation where
+  `show` says so. If the ends that are stored differ from `before`, another applier has been here: `AnotherApplier`, and
+  nothing changes. Ends are compared and kept by partition, of those that are in `before` and in the stretch.
+- A stretch that was applied is there after a crash, or it is not there at all. A store without transactions says
+  what a reader may see (`sees`), and applying the same stretch again leads to the same rows.
+- `read` gives rows and the place that they are at, both of one instant where the store can.
+- A store object belongs to one thread. Two of them, in two processes, may have one view open.
+- `prepare` of a generation that is there adds the columns that its declaration has grown by.
+- A URL may hold `${NAME}` for a secret: it is taken from the environment by who opens the store, and is in no error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from tidelog.client.marks import Ends, Mark
+from tidelog.schema.expression.tree import Expression
+from tidelog.views.changes import Stretch
+from tidelog.views.declaration import Declaration, Key, Row
+
+PAGE_ROWS = 100
+PAGE_ROWS_MAX = 10_000
+
+
+class Place(NamedTuple):
+    """How far a generation is applied."""
+
+    generation: int
+    ends: Ends
+    mark: Mark | None
+
+
+class Ask(NamedTuple):
+    """Which rows. They come in the order of the key, so that `after` is where the next page begins."""
+
+    where: Expression | None = None
+    after: Key | None = None
+    limit: int = PAGE_ROWS
+    match: str | None = None  # words to be found, in a store with full text
+
+
+class Page(NamedTuple):
+    rows: Sequence[Row]
+    place: Place
+    more: bool
+
+
+class Store(Protocol):
+    sees: str  # one sentence: what a reader may see of a micro-batch that is being applied
+
+    def prepare(self, generation: int, declared: Declaration) -> None: ...
+
+    def place(self, generation: int) -> Place | None:
+        """None where this generation is absent; without ends where it is prepared and nothing was applied."""
+
+    def shown(self) -> int | None:
+        """The generation that readers see."""
+
+    def generations(self) -> Mapping[int, Declaration]:
+        """All that are here, whether or not they are shown."""
+
+    def apply(self, generation: int, stretch: Stretch, *, before: Ends, show: bool = False) -> None: ...
+
+    def forget(self, generation: int) -> None:
+        """Not the one that is shown."""
+
+    def get(self, key: Key) -> tuple[Row | None, Place]: ...
+
+    def read(self, ask: Ask) -> Page:
+        """`NotShown` where no generation is."""
+
+    def close(self) -> None: ...
