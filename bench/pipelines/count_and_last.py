@@ -48,9 +48,6 @@ class CountAndLast:
         now = [pa.array(hashes), pa.nulls(len(ends), pa.int64()), *output.columns]
         return Step(pa.table(now, schema=self.state_schema), output.filter(pa.array(newest >= len(state))))
 
-    def upgrade(self, state: pa.Table, version: int) -> pa.Table:
-        raise AssertionError("there is one version")
-
 
 class PerKey(StatefulProcessor):
     """As Spark's guide has it: a group is a key. The methods' names, and those of their arguments, are Spark's."""

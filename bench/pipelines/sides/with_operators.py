@@ -71,9 +71,6 @@ class Averages:
         output = pa.table([now["category"], averages], schema=self.output_schema)
         return Step(now.select(self.state_schema.names), output)
 
-    def upgrade(self, state: pa.Table, version: int) -> pa.Table:
-        raise AssertionError("there is one version")
-
 
 @dataclass(frozen=True, slots=True)
 class Highest:

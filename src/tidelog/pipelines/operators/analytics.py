@@ -126,6 +126,3 @@ class Earlier:
         if clock.watermark is not None:
             due = due.filter(pa.array(until > clock.watermark))
         return due.select(self.state_schema.names)
-
-    def upgrade(self, state: pa.Table, version: int) -> pa.Table:
-        return state

@@ -146,9 +146,6 @@ class Changes:
         before[1:][same] = places[:-1][same]
         return places, before
 
-    def upgrade(self, state: pa.Table, version: int) -> pa.Table:
-        return state
-
 
 def watched_codes(rows: pa.Table, watched: Sequence[str]) -> Integers:
     """A number for each set of values: the same where all of them are the same, nulls too."""

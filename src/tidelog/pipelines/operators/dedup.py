@@ -99,6 +99,3 @@ class Once:
 
     def output(self, sequenced: Sequenced, kept: Booleans) -> pa.Table:
         return plain(sequenced.rows.filter(pa.array(kept)), self.rows.names)
-
-    def upgrade(self, state: pa.Table, version: int) -> pa.Table:
-        return state

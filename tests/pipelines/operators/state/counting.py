@@ -46,9 +46,6 @@ class Counting:
         counts = {"in": len(rows), "forgotten": len(output[1])}
         return Step(now.filter(pc.invert(gone)), pa.concat_tables(output), counts)
 
-    def upgrade(self, state: pa.Table, version: int) -> pa.Table:
-        raise AssertionError("there is one version")
-
     def _due(self, rows: pa.Table) -> pa.Array:
         if self.forget_after is None:
             return pa.nulls(len(rows), pa.int64())

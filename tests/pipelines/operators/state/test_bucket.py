@@ -168,9 +168,12 @@ class Renamed(Counting):
 
 
 @dataclass(frozen=True)
-class Newer(Counting):
+class Forgetful(Counting):
     version: int = 2
 
+
+@dataclass(frozen=True)
+class Newer(Forgetful):
     def upgrade(self, state: pa.Table, version: int) -> pa.Table:
         assert version == 1
         position = state.schema.get_field_index("n")
@@ -187,6 +190,16 @@ def test_state_of_an_older_version_is_read_whole_and_written_anew(small_pages: N
     assert kept.step(Newer(), [("8", 5, 0)]) == [{"key": "8", "n": 1002, "last": 5, "forgotten": False}]
     with pytest.raises(StateMismatch, match="has version 2, newer than 1"):
         kept.step(Counting(), [("7", 5, 0)])
+
+
+@proves("P1", "F4")
+def test_a_fold_that_cannot_read_state_of_an_older_version_refuses_it() -> None:
+    kept = Kept()
+    kept.step(Counting(), [("1", 0, 0)])
+    before = dict(kept.pages), kept.known
+    with pytest.raises(StateMismatch, match="has version 1, and version 2 does not read it; take a new checkpoint"):
+        kept.step(Forgetful(), [("1", 0, 0)])
+    assert (kept.pages, kept.known) == before
 
 
 @proves("P1", "F4")

@@ -111,9 +111,6 @@ class AsOf:
         forgotten: Mask = gone & (times[kept] <= reached - self.deletes_kept * MICROSECONDS)
         return forgotten
 
-    def upgrade(self, state: pa.Table, version: int) -> pa.Table:
-        return state
-
 
 def reached_by(clock: Clock) -> int:
     """Up to which microsecond event time has come."""

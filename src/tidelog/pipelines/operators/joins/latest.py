@@ -70,9 +70,6 @@ class Latest:
         due = pa.array(np.full(len(places), self.load_until or 0), pa.int64(), mask=never)
         return rows.take(pa.array(places)).append_column(DUE, due)
 
-    def upgrade(self, state: pa.Table, version: int) -> pa.Table:
-        return state
-
 
 def _last_versions(codes: Numbers, versions: Numbers) -> Numbers:
     """For each code the place of its last version, or NO_ROW."""

@@ -146,9 +146,6 @@ class TableJoin:
         ]
         return pa.table(columns, schema=self.state_schema)
 
-    def upgrade(self, state: pa.Table, version: int) -> pa.Table:
-        return state
-
 
 def _of_side(rows: pa.Table, side: int) -> pa.Table:
     return rows.filter(pc.equal(rows[SIDE], pa.scalar(side, pa.int8())))

@@ -73,9 +73,6 @@ class Upserts:
             np.where(is_there[come], AFTER, INSERT).tolist(),
         )
 
-    def upgrade(self, state: pa.Table, version: int) -> pa.Table:
-        return state
-
 
 def _last(codes: Numbers, order: pa.ChunkedArray) -> Numbers:
     """For each code the place of its last row: the largest in `order`, where there is one, and the last of those."""
@@ -124,6 +121,3 @@ class Netting:
 
     def step(self, state: pa.Table, rows: pa.Table, clock: Clock) -> Step:
         return Step(state, upserts_of(rows.select(self.columns.names).cast(self.columns), self.by))
-
-    def upgrade(self, state: pa.Table, version: int) -> pa.Table:
-        return state

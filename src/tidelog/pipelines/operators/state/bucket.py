@@ -14,7 +14,7 @@
 Rules:
 - State that another fold wrote, that is spread over another number of buckets, or that is newer than this code is
   refused before anything is written.
-- State of an older version of the fold is read whole and written anew in the first step.
+- State of an older version of the fold is read whole and written anew in the first step, if the fold can read it.
 - The bucket asks to be woken at the earliest DUE of its rows, once: one timer a bucket.
 """
 
@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from tidelog.errors import StateMismatch
 from tidelog.pipelines.operators.state.buckets import Layout
-from tidelog.pipelines.operators.state.fold import HASH, Clock, Fold
+from tidelog.pipelines.operators.state.fold import HASH, Clock, Fold, Upgrading
 from tidelog.pipelines.operators.state.pages import (
     ENTRY,
     LOWEST,
@@ -132,6 +132,11 @@ def check(header: Header, fold: Fold, layout: Layout) -> None:
         raise StateMismatch(
             f"the state of {fold.name!r} has version {header.version}, newer than {fold.version}; take newer code"
         )
+    if header.version < fold.version and not isinstance(fold, Upgrading):
+        raise StateMismatch(
+            f"the state of {fold.name!r} has version {header.version}, and version {fold.version} does not read it; "
+            "take a new checkpoint and it is rebuilt from the log"
+        )
     if header.version == fold.version and header.schema != fold.state_schema:
         raise StateMismatch(
             f"the state of {fold.name!r} has columns {_columns(header.schema)}, and the query now needs "
@@ -148,6 +153,7 @@ def _read(fold: Fold, store: Store, header: Header, entries: Directory) -> tuple
     pages = {int(entry["number"]): store.page(int(entry["number"])) for entry in entries}
     held = pa.Table.from_batches([read_page(data, header.schema) for data in pages.values()], header.schema)
     if header.version != fold.version:
+        assert isinstance(fold, Upgrading)
         held = fold.upgrade(held, header.version).select(fold.state_schema.names).cast(fold.state_schema)
         pages = dict.fromkeys(pages, b"")
     return held, pages

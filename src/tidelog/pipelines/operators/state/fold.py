@@ -8,13 +8,14 @@ Rules:
 - With no rows, a step is a wake-up: the watermark has reached the `DUE` of some state row.
 - Rows that are late come too. A row is late when its time is at or below the watermark; what that means is the fold's.
 - The answer does not depend on how the input was cut into micro-batches, but for what was late.
-- State outlives the code: `version` stands beside it, and a newer fold reads older state by `upgrade`.
+- State outlives the code: `version` stands beside it. A fold whose version is above 1 is an `Upgrading` one, and reads
+  what older ones wrote.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,6 +67,11 @@ class Fold(Protocol):
     def output_schema(self) -> pa.Schema: ...
 
     def step(self, state: pa.Table, rows: pa.Table, clock: Clock) -> Step: ...
+
+
+@runtime_checkable
+class Upgrading(Protocol):
+    """What a fold has besides, as soon as there is state of an older version of it."""
 
     def upgrade(self, state: pa.Table, version: int) -> pa.Table:
         """State that a fold of an older version wrote, as this one has it."""

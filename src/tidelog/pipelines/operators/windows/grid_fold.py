@@ -33,9 +33,6 @@ class GridFold:
     def output_schema(self) -> pa.Schema:
         return self.spec.output_schema
 
-    def upgrade(self, state: pa.Table, version: int) -> pa.Table:
-        raise AssertionError(f"version {version} has never been written")
-
     def step(self, state: pa.Table, rows: pa.Table, clock: Clock) -> Step:
         bounds = bounds_of(clock, self.spec.allowed or 0)
         taken = take_in(self.spec, self.grid, as_declared(self.spec, rows), bounds)

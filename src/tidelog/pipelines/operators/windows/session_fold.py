@@ -96,9 +96,6 @@ class SessionFold:
     def output_schema(self) -> pa.Schema:
         return self.spec.output_schema
 
-    def upgrade(self, state: pa.Table, version: int) -> pa.Table:
-        raise AssertionError(f"version {version} has never been written")
-
     def step(self, state: pa.Table, rows: pa.Table, clock: Clock) -> Step:
         bounds = bounds_of(clock, self.spec.allowed or 0)
         rows = as_declared(self.spec, rows)
