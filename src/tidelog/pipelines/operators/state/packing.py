@@ -77,7 +77,8 @@ def unpack(packed: Iterable[tuple[int, int, bytes]], schema: pa.Schema) -> pa.Ta
     By the schema's names and not by their own: of two inputs that differ in names alone Spark packs one, for both.
     """
     streams = [pa.ipc.open_stream(rows).read_all() for _, _, rows in sorted(packed, key=lambda row: row[:2])]
-    return nullable(pa.concat_tables(streams).rename_columns(schema.names) if streams else schema.empty_table())
+    named = [rows.rename_columns(schema.names) for rows in streams]
+    return nullable(pa.concat_tables(named) if named else schema.empty_table())
 
 
 def nullable(rows: pa.Table) -> pa.Table:
