@@ -27,6 +27,7 @@
     │   ├── AnotherApplier         a store that somebody else has written to since it was read
     │   ├── AbortOnly              a transaction that lost something: it can be aborted, not committed
     │   ├── OutcomeUnknown         a transaction that was to be committed, and is or is not
+    │   ├── TransactionTimedOut    a transaction that was open for too long: the broker aborted it
     │   ├── DataLoss               offsets that a query was to read are gone
     │   └── Disconnected           the connection ended or could not be made
     ├── ListenError                the machine's: an address that is taken, or not its own
@@ -163,6 +164,10 @@ class AbortOnly(PeerError):
 
 
 class OutcomeUnknown(PeerError):
+    pass
+
+
+class TransactionTimedOut(PeerError):
     pass
 
 

@@ -17,6 +17,7 @@ does all of them.
 Rules:
 - A micro-batch without rows that moves no source writes nothing.
 - A driver that is fenced after it had taken the id for this commit stops: somebody else runs this query.
+- A commit that the broker aborted because it took too long (`timeouts.py`) is not tried again: it would take as long.
 - A batch write is the same under its write id, without sources. Its marks have the write's id in their key, so that
   each is kept, and they are all looked through. Two that commit at once fence each other, and the loser tries again:
   its mark is not there, so nothing of it counts.
@@ -41,6 +42,7 @@ from tidelog.client.transactions import TIMEOUT_MS, Transactions
 from tidelog.errors import BrokerError, LostCheckpoint, OutcomeUnknown, ProducerFenced, TidelogError, UsageError
 from tidelog.spark.offsets import to_json
 from tidelog.spark.staging import DURABILITY, OpenCluster, Stage, cut, staged, targets_of
+from tidelog.spark.timeouts import in_time
 
 FENCED_TRIES = 8  # of a batch write, beside others of the same sink
 WAIT_S = 0.2
@@ -203,7 +205,8 @@ def _commit_once(cluster: Cluster, writing: Writing, stages: Sequence[Stage], op
 def commit_unmarked(cluster: Cluster, writing: Writing, stages: Sequence[Stage], open_cluster: OpenCluster) -> bool:
     """All or nothing, under an id that nobody else has; who does it again writes it again."""
     owner_id = f"{marks.transactional_id_of(writing.sink)}.{writing.query_id}"
-    with Transactions(cluster, owner_id, timeout_ms=writing.timeout_ms) as owner, owner.transaction():
+    started = Transactions(cluster, owner_id, timeout_ms=writing.timeout_ms)
+    with started as owner, in_time(owner, writing.sink), owner.transaction():
         produce(owner, stages, open_cluster)
     return True
 
@@ -215,7 +218,7 @@ def _write(
     cluster = owner.cluster
     reported = _reported(cluster, writing)
     _warn_of_memory(cluster, targets_of(stages))
-    with owner.transaction() as producer:
+    with in_time(owner, writing.sink), owner.transaction() as producer:
         written = produce(owner, stages, open_cluster)
         if writing.group is not None:
             owner.send_offsets(writing.group, reported)
