@@ -266,7 +266,7 @@ class Broker:
         """Why a client may not write to a topic, as an error code and a sentence."""
         if acks not in ACKS:
             return ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks} is not one of 0, 1 and -1 (all)"
-        if self.topics.by_name[name].own:
+        if self.topics.by_name[name].own and name != STATUS_TOPIC.name:
             return ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker alone"
         return None
 

@@ -5,9 +5,10 @@ only in "." and "_" collide, because Kafka makes names of metrics from them with
 refused.
 
 Names that begin with `__tidelog.` are internal: they are left out where a client asks for all topics, so that who
-reads everything does not read notes. Two kinds of them are clients' (`CLIENT_PREFIXES`: the marks of sinks, and what a
-sink has staged) and are topics like any other in everything else. The rest are the broker's own: clients may read such
-a topic by its name, and neither create, alter, delete nor write it.
+reads everything does not read notes. Some of them are clients' (`CLIENT_PREFIXES`: the marks of sinks, and what a sink
+has staged; `CLIENT_TOPICS`: the catalog of views, and commands to long-running parts) and are topics like any other in
+everything else. The rest are the broker's own: clients may read such a topic by its name, and neither create, alter,
+delete nor write it. The status topic alone they may write to: every long-running part reports there.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ NAME_LENGTH_MAX = 249
 LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 INTERNAL_PREFIX = "__tidelog."
 CLIENT_PREFIXES = ("__tidelog.marks.", "__tidelog.staging.")
+CLIENT_TOPICS = ("__tidelog.views", "__tidelog.commands")
 
 
 def fault_of(name: str) -> str | None:
@@ -37,7 +39,7 @@ def is_internal(name: str) -> bool:
 
 def is_own(name: str) -> bool:
     """Whether it is the broker's alone."""
-    return is_internal(name) and not name.startswith(CLIENT_PREFIXES)
+    return is_internal(name) and name not in CLIENT_TOPICS and not name.startswith(CLIENT_PREFIXES)
 
 
 def collision_key(name: str) -> str:
