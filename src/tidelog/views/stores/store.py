@@ -42,7 +42,7 @@ class Place(NamedTuple):
 class Ask(NamedTuple):
     """Which rows. They come in the order of the key, so that `after` is where the next page begins."""
 
-    where: Expression | None = None
+    where: Expression | None = None  # as parsed; the store checks it against the generation that it shows
     after: Key | None = None
     limit: int = PAGE_ROWS
     match: str | None = None  # words to be found, in a store with full text
