@@ -14,6 +14,9 @@ Rules:
 - `read` gives rows and the place that they are at, both of one instant where the store can.
 - A store object belongs to one thread. Two of them, in two processes, may have one view open.
 - `prepare` of a generation that is there adds the columns that its declaration has grown by.
+- A store's number of a generation is the catalog's, plus COPY for each time that it was built anew in this store: one
+  that was left behind beyond the horizon is made again beside itself. Who tells readers a number tells `generation_of`.
+- A store that is not reached is `Disconnected`, one that fails a `StorageError`: who applies tries again.
 - A URL may hold `${NAME}` for a secret: it is taken from the environment by who opens the store, and is in no error.
 """
 
@@ -27,8 +30,14 @@ from tidelog.schema.expression.tree import Expression
 from tidelog.views.changes import Stretch
 from tidelog.views.declaration import Declaration, Key, Row
 
+COPY = 1_000_000
 PAGE_ROWS = 100
 PAGE_ROWS_MAX = 10_000
+
+
+def generation_of(stored: int) -> int:
+    """The catalog's number of what a store has under `stored`."""
+    return stored % COPY
 
 
 class Place(NamedTuple):

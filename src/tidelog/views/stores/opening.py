@@ -1,0 +1,75 @@
+"""A store by its URL: `sqlite:///shop.db`, `postgresql://${USER}:${PASSWORD}@host/shop`, ...
+
+    scheme     the module that has it, with `connect(url, view) -> Store`; loaded when a store of that kind is opened
+    ${NAME}    taken from the environment, percent-encoded where it stands; what is kept and shown is the URL as written
+
+Rules:
+- A URL is kept (catalog, status, messages) with `${NAME}` in it, never with the secret; one that was written with a
+  password in clear is `redacted` wherever it is shown.
+- A file's path is `sqlite:///relative/file.db` or `sqlite:////absolute/file.db`, as elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from hashlib import sha256
+from importlib import import_module
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, cast
+from urllib.parse import quote, urlsplit
+
+from tidelog.errors import UsageError
+from tidelog.views.declaration import check_name
+
+if TYPE_CHECKING:
+    from tidelog.views.stores.store import Store
+
+SCHEMES = {
+    "sqlite": "tidelog.views.stores.sqlite",
+}
+VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+PASSWORD = re.compile(r"(?<=://)([^/@:]*):([^@]*)@")
+NAME_PART = re.compile(r"[^A-Za-z0-9_.-]+")
+DIGEST_CHARACTERS = 6
+
+
+def open_store(url: str, view: str) -> Store:
+    """`view` is a name; nothing need be there of it yet."""
+    module = import_module(SCHEMES[scheme_of(url)])
+    return cast("Store", module.connect(_filled(url), check_name(view)))
+
+
+def scheme_of(url: str) -> str:
+    scheme, found, _ = url.partition("://")
+    if not found or scheme not in SCHEMES:
+        raise UsageError(
+            f"{redacted(url)!r} is no store; a URL begins with {', '.join(f'{one}://' for one in SCHEMES)}"
+        )
+    return scheme
+
+
+def redacted(url: str) -> str:
+    """As it may be shown: without a password that was written in clear."""
+    return PASSWORD.sub(lambda found: f"{found[1]}:{_hidden(found[2])}@", url)
+
+
+def _hidden(password: str) -> str:
+    return password if VARIABLE.fullmatch(password) else "***"
+
+
+def name_of(url: str) -> str:
+    """Short, for names of groups and parts: `sqlite-shop-3f0a1c`. Of the URL as written, so it has no secret."""
+    last = PurePosixPath(urlsplit(url).path).stem
+    parts = (scheme_of(url), NAME_PART.sub("-", last).strip("-"), sha256(redacted(url).encode()).hexdigest())
+    return "-".join(part for part in (*parts[:2], parts[2][:DIGEST_CHARACTERS]) if part)
+
+
+def _filled(url: str) -> str:
+    def value(found: re.Match[str]) -> str:
+        said = os.environ.get(found[1])
+        if said is None:
+            raise UsageError(f"{redacted(url)} has ${{{found[1]}}}, and the environment does not; set it")
+        return quote(said, safe="")
+
+    return VARIABLE.sub(value, url)

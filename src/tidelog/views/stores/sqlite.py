@@ -1,0 +1,394 @@
+"""Views as tables of a SQLite file: the default, with nothing to install. `sqlite3` of any kind reads them.
+
+    _tidelog_format                version: of this layout; a higher one is refused
+    _tidelog_places                view, generation, declared, shown, ends, mark: one row a generation
+    _tidelog_VIEW_vGENERATION      the rows of one generation, by primary key (`sqlite_values.py` has the types)
+    VIEW                           a SQL view: what is shown
+
+Rules:
+- A stretch is one transaction of SQLite, with the place that it reaches and, at a switch, the SQL view's new body:
+  readers see whole micro-batches, in any process, and never wait for the applier (WAL).
+- `synchronous` is NORMAL: a power cut may take the last transactions, whole; the applier's next start applies them
+  again from the topic, since the place went with them.
+- Who writes takes SQLite's one write lock first (BEGIN IMMEDIATE), and waits for it up to BUSY_S: several views, and
+  their appliers, may share a file. Nothing slow is done while it is held: values are converted before.
+- Names of tables and views are the same in any case here; a second view that differs by case alone is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from tidelog.client.marks import Ends
+from tidelog.errors import AnotherApplier, DiskFullError, NotShown, StorageError, TidelogError, UsageError
+from tidelog.schema.expression.tree import Expression
+from tidelog.views.changes import Stretch
+from tidelog.views.declaration import DECIMAL, Declaration, Key, Row, from_fields, to_fields
+from tidelog.views.stores import places, sqlite_values
+from tidelog.views.stores.sqlite_values import quoted
+from tidelog.views.stores.store import PAGE_ROWS_MAX, Ask, Page, Place
+
+VERSION = 1
+BUSY_S = 30.0
+PREFIX = "sqlite:///"
+LAYOUT = (
+    "CREATE TABLE IF NOT EXISTS _tidelog_format (version INTEGER NOT NULL)",
+    "INSERT INTO _tidelog_format SELECT {version} WHERE NOT EXISTS (SELECT 1 FROM _tidelog_format)",
+    "CREATE TABLE IF NOT EXISTS _tidelog_places (view TEXT NOT NULL, generation INTEGER NOT NULL,"
+    " declared TEXT NOT NULL, shown INTEGER NOT NULL DEFAULT 0, ends TEXT NOT NULL DEFAULT '{{}}', mark TEXT,"
+    " PRIMARY KEY (view, generation)) WITHOUT ROWID",
+)
+
+
+def connect(url: str, view: str) -> SqliteStore:
+    path = unquote(url.partition("?")[0].removeprefix(PREFIX))
+    if not url.startswith(PREFIX) or not path:
+        raise UsageError(f"{url!r} has no file; write sqlite:///relative.db or sqlite:////absolute.db")
+    return SqliteStore(Path(path), view)
+
+
+class Kept(NamedTuple):
+    """A row of _tidelog_places."""
+
+    place: Place
+    declared: Declaration
+    shown: bool
+
+
+class SqliteStore:
+    sees = "whole micro-batches: each is one transaction of SQLite"
+
+    def __init__(self, path: Path, view: str) -> None:
+        self.path = path
+        self.view = view
+        self._opened: sqlite3.Connection | None = None
+
+    # What an applier does ---------------------------------------------------------------------------------------------
+
+    def prepare(self, generation: int, declared: Declaration) -> None:
+        with self._writing(make=True) as connection:
+            self._check_names(connection)
+            kept = self._kept(connection, generation)
+            if kept is None:
+                self.create(connection, generation, declared)
+                connection.execute(
+                    "INSERT INTO _tidelog_places (view, generation, declared) VALUES (?, ?, ?)",
+                    (self.view, generation, json.dumps(to_fields(declared))),
+                )
+            elif kept.declared != declared:
+                self._grow(connection, kept, declared)
+
+    def apply(self, generation: int, stretch: Stretch, *, before: Ends, show: bool = False) -> None:
+        declared = self._declared(generation)
+        bind = sqlite_values.binder(declared)
+        latest = stretch.latest()
+        rows = [bind(change.after) for change in latest.values() if change.after is not None]
+        gone = [_bound_key(declared, change.key) for change in latest.values() if change.after is None]
+        with self._writing() as connection:
+            kept = self._kept(connection, generation)
+            if kept is None:
+                raise AnotherApplier(f"generation {generation} of view {self.view} is gone from {self.path}")
+            place = places.moved(kept.place, stretch, before, view=self.view)
+            if rows:
+                connection.executemany(_upsert(self.table(generation), declared), rows)
+            if gone:
+                connection.executemany(f"DELETE FROM {self.table(generation)} WHERE {_by_key(declared)}", gone)
+            connection.execute(
+                "UPDATE _tidelog_places SET ends = ?, mark = ? WHERE view = ? AND generation = ?",
+                (places.ends_to_text(place.ends), places.mark_to_text(place.mark), self.view, generation),
+            )
+            if show and not kept.shown:
+                self._show(connection, generation, declared)
+
+    def forget(self, generation: int) -> None:
+        with self._writing() as connection:
+            kept = self._kept(connection, generation)
+            if kept is None:
+                return
+            if kept.shown:
+                raise UsageError(f"generation {generation} of view {self.view} is shown by {self.path}; not forgotten")
+            self.drop(connection, generation)
+            connection.execute("DELETE FROM _tidelog_places WHERE view = ? AND generation = ?", (self.view, generation))
+
+    # What readers do --------------------------------------------------------------------------------------------------
+
+    def place(self, generation: int) -> Place | None:
+        with self._reading() as connection:
+            kept = self._kept(connection, generation) if connection is not None else None
+        return kept.place if kept is not None else None
+
+    def shown(self) -> int | None:
+        with self._reading() as connection:
+            kept = self._shown(connection) if connection is not None else None
+        return kept.place.generation if kept is not None else None
+
+    def generations(self) -> Mapping[int, Declaration]:
+        with self._reading() as connection:
+            found = self._all(connection) if connection is not None else []
+        return {kept.place.generation: kept.declared for kept in found}
+
+    def get(self, key: Key) -> tuple[Row | None, Place]:
+        with self._reading() as connection:
+            kept = self._demand_shown(connection)
+            assert connection is not None
+            found = connection.execute(
+                f"{self._select(kept)} WHERE {_by_key(kept.declared)}", _bound_key(kept.declared, key)
+            ).fetchone()
+        return None if found is None else sqlite_values.reader(kept.declared.columns)(found), kept.place
+
+    def read(self, ask: Ask) -> Page:
+        limit = max(0, min(ask.limit, PAGE_ROWS_MAX))
+        with self._reading() as connection:
+            kept = self._demand_shown(connection)
+            assert connection is not None
+            conditions, parameters = self.conditions(kept, ask)
+            where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+            order = ", ".join(_ordered(kept.declared))
+            found = connection.execute(
+                f"{self._select(kept)}{where} ORDER BY {order} LIMIT ?", (*parameters, limit + 1)
+            ).fetchall()
+        read = sqlite_values.reader(kept.declared.columns)
+        return Page([read(one) for one in found[:limit]], kept.place, len(found) > limit)
+
+    def close(self) -> None:
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()
+
+    # What a store over the same file may do otherwise -----------------------------------------------------------------
+
+    def table(self, generation: int) -> str:
+        return quoted(f"_tidelog_{self.view}_v{generation}")
+
+    def create(self, connection: sqlite3.Connection, generation: int, declared: Declaration) -> None:
+        columns = [
+            f"{quoted(name)} {sqlite_values.COLUMN_TYPES[kind]}{' NOT NULL' if name in declared.key else ''}"
+            for name, kind in declared.columns
+        ]
+        key = ", ".join(map(quoted, declared.key))
+        connection.execute(
+            f"CREATE TABLE {self.table(generation)} ({', '.join(columns)}, PRIMARY KEY ({key})) WITHOUT ROWID"
+        )
+
+    def drop(self, connection: sqlite3.Connection, generation: int) -> None:
+        connection.execute(f"DROP TABLE {self.table(generation)}")
+
+    def conditions(self, kept: Kept, ask: Ask) -> tuple[list[str], list[Any]]:
+        if ask.match is not None:
+            raise UsageError(f"view {self.view} has no full text in {self.path}; use a sqlite+fts:// store")
+        conditions, parameters = [], []
+        if ask.where is not None:
+            text, bound = _condition(kept.declared, ask.where)
+            conditions.append(text)
+            parameters += bound
+        if ask.after is not None:
+            places_of_key = _bound_key(kept.declared, ask.after, ordered=True)
+            conditions.append(f"({', '.join(_ordered(kept.declared))}) > ({', '.join('?' * len(places_of_key))})")
+            parameters += places_of_key
+        return conditions, parameters
+
+    # SQL --------------------------------------------------------------------------------------------------------------
+
+    def _select(self, kept: Kept) -> str:
+        columns = ", ".join(quoted(name) for name, _ in kept.declared.columns)
+        return f"SELECT {columns} FROM {self.table(kept.place.generation)}"
+
+    def _show(self, connection: sqlite3.Connection, generation: int, declared: Declaration) -> None:
+        columns = ", ".join(quoted(name) for name, _ in declared.columns)
+        connection.execute(f"DROP VIEW IF EXISTS {quoted(self.view)}")
+        connection.execute(f"CREATE VIEW {quoted(self.view)} AS SELECT {columns} FROM {self.table(generation)}")
+        connection.execute(
+            "UPDATE _tidelog_places SET shown = (generation = ?) WHERE view = ?", (generation, self.view)
+        )
+
+    def _grow(self, connection: sqlite3.Connection, kept: Kept, declared: Declaration) -> None:
+        for name, kind in declared.columns[len(kept.declared.columns) :]:
+            added = f"{quoted(name)} {sqlite_values.COLUMN_TYPES[kind]}"
+            connection.execute(f"ALTER TABLE {self.table(kept.place.generation)} ADD COLUMN {added}")
+        connection.execute(
+            "UPDATE _tidelog_places SET declared = ? WHERE view = ? AND generation = ?",
+            (json.dumps(to_fields(declared)), self.view, kept.place.generation),
+        )
+        if kept.shown:
+            self._show(connection, kept.place.generation, declared)
+
+    def _check_names(self, connection: sqlite3.Connection) -> None:
+        other = connection.execute(
+            "SELECT view FROM _tidelog_places WHERE lower(view) = lower(?) AND view <> ?", (self.view, self.view)
+        ).fetchone()
+        if other is not None:
+            raise UsageError(
+                f"{self.path} has a view {other[0]}, and {self.view} is the same name here; use another file"
+            )
+        taken = connection.execute(
+            "SELECT type FROM sqlite_master WHERE lower(name) = lower(?) AND type <> 'view'", (self.view,)
+        ).fetchone()
+        if taken is not None:
+            raise UsageError(f"{self.path} has a {taken[0]} that is called {self.view}; use another file, or rename it")
+
+    def _kept(self, connection: sqlite3.Connection, generation: int) -> Kept | None:
+        return next((one for one in self._all(connection) if one.place.generation == generation), None)
+
+    def _shown(self, connection: sqlite3.Connection) -> Kept | None:
+        return next((one for one in self._all(connection) if one.shown), None)
+
+    def _demand_shown(self, connection: sqlite3.Connection | None) -> Kept:
+        kept = self._shown(connection) if connection is not None else None
+        if kept is None:
+            raise NotShown(f"view {self.view} is not shown by {self.path} yet; its applier is still building it")
+        return kept
+
+    def _all(self, connection: sqlite3.Connection) -> list[Kept]:
+        found = connection.execute(
+            "SELECT generation, declared, shown, ends, mark FROM _tidelog_places WHERE view = ?", (self.view,)
+        ).fetchall()
+        return [
+            Kept(
+                Place(number, places.ends_from_text(ends), places.mark_from_text(mark)),
+                from_fields(json.loads(declared)),
+                bool(shown),
+            )
+            for number, declared, shown, ends, mark in found
+        ]
+
+    def _declared(self, generation: int) -> Declaration:
+        declared = self.generations().get(generation)
+        if declared is None:
+            raise AnotherApplier(f"generation {generation} of view {self.view} is gone from {self.path}")
+        return declared
+
+    # The file ---------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _writing(self, *, make: bool = False) -> Iterator[sqlite3.Connection]:
+        with self._told():
+            if make:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            connection = self._connection(make=make)
+            if connection is None:
+                raise AnotherApplier(f"{self.path} is gone; another file was put in its place?")
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection | None]:
+        """One instant of the file; None where it has nothing of ours."""
+        with self._told():
+            connection = self._connection(make=False)
+            if connection is None:
+                yield None
+                return
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                connection.execute("ROLLBACK")
+
+    def _connection(self, *, make: bool) -> sqlite3.Connection | None:
+        if self._opened is None:
+            if not make and not self.path.exists():
+                return None
+            self._opened = self._open(make=make)
+        return self._opened
+
+    def _open(self, *, make: bool) -> sqlite3.Connection | None:
+        connection = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+        try:
+            connection.create_function(sqlite_values.ORDER, 1, sqlite_values.order_of, deterministic=True)
+            if make:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("BEGIN IMMEDIATE")
+                for statement in LAYOUT:
+                    connection.execute(statement.format(version=VERSION))
+                connection.execute("COMMIT")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            if not _has_layout(connection, self.path):
+                connection.close()
+                return None
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Errors of SQLite as ours. The connection goes with them: the next call opens the file anew."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            self.close()
+            raise _error(self.path, error) from error
+
+
+def _has_layout(connection: sqlite3.Connection, path: Path) -> bool:
+    with closing(connection.execute("SELECT 1 FROM sqlite_master WHERE name = '_tidelog_places'")) as found:
+        if found.fetchone() is None:
+            return False
+    (version,) = connection.execute("SELECT max(version) FROM _tidelog_format").fetchone()
+    if version > VERSION:
+        raise UsageError(f"{path} is written in format {version}, and this Tidelog knows {VERSION}; use the newer one")
+    return True
+
+
+def _error(path: Path, error: sqlite3.Error) -> TidelogError:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_FULL:
+        return DiskFullError(f"no room for {path}: {error}")
+    if code == sqlite3.SQLITE_NOTADB:
+        return UsageError(f"{path} is no SQLite file; use another name")
+    return StorageError(f"{path}: {error}")
+
+
+def _upsert(table: str, declared: Declaration) -> str:
+    names = [quoted(name) for name, _ in declared.columns]
+    sets = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name, _ in declared.rest)
+    key = ", ".join(map(quoted, declared.key))
+    then = f"DO UPDATE SET {sets}" if sets else "DO NOTHING"
+    return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) ON CONFLICT ({key}) {then}"
+
+
+def _by_key(declared: Declaration) -> str:
+    return " AND ".join(f"{quoted(name)} = ?" for name in declared.key)
+
+
+def _ordered(declared: Declaration) -> Sequence[str]:
+    """What the key is ordered by."""
+    of_key = declared.columns[: len(declared.key)]
+    return [f"{sqlite_values.ORDER}({quoted(name)})" if kind == DECIMAL else quoted(name) for name, kind in of_key]
+
+
+def _bound_key(declared: Declaration, key: Key, *, ordered: bool = False) -> list[Any]:
+    """`ordered`: as `_ordered` has it."""
+    if len(key) != len(declared.key):
+        raise UsageError(f"the key is {', '.join(declared.key)}, and {len(key)} values were given")
+    converted = []
+    for value, (_, kind) in zip(key, declared.columns, strict=False):
+        convert = sqlite_values.to_bind(kind, of_key=True)
+        if ordered and kind == DECIMAL:
+            convert = sqlite_values.order_of
+        converted.append(value if convert is None or value is None else convert(value))
+    return converted
+
+
+def _condition(declared: Declaration, where: Expression) -> tuple[str, list[Any]]:
+    from tidelog.schema.expression.checking import check
+    from tidelog.schema.expression.to_sql import SQLITE, to_sql
+
+    decimals = {name for name, kind in declared.columns if kind == DECIMAL}
+
+    def column(name: str) -> str:
+        return f"{sqlite_values.ORDER}({quoted(name)})" if name in decimals else quoted(name)
+
+    dialect = SQLITE._replace(column=column, bound=sqlite_values.bound)
+    return to_sql(check(where, declared.columns), dialect)
