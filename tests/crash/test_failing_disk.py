@@ -21,10 +21,13 @@ from tidelog.client.admin import groups, topics, transactions
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import NO_LEADER, TopicPartition
 from tidelog.client.producer import Producer
-from tidelog.errors import OfflineError, TidelogError
+from tidelog.client.transactions import Transactions
+from tidelog.errors import OfflineError, OutcomeUnknown, TidelogError
+from tidelog.record.codec import restamp
 from tidelog.record.columns import decode, encode
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from tidelog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tidelog.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -37,6 +40,7 @@ SEEDS = (1, 2)
 SOAK_RUNS = 10
 ROUNDS, SOAK_ROUNDS = 6, 20
 BY_NAME, FETCH_BY_NAME = 9, 12  # versions of Produce and Fetch
+JOINS = 12  # the version of Produce that names partitions of a transaction
 SETTINGS: dict[str, object] = {"log.roll.ms": 200}
 
 
@@ -54,12 +58,17 @@ def cluster(broker: PoweredBroker) -> Iterator[Cluster]:
         yield cluster
 
 
-def produce(cluster: Cluster, at: TopicPartition, value: bytes) -> PartitionProduceResponse:
-    """One batch, once, whatever is answered."""
-    records = encode([(None, value, (), int(time.time() * 1000))])
+def produce(
+    cluster: Cluster, at: TopicPartition, value: bytes, *, owner: Transactions | None = None
+) -> PartitionProduceResponse:
+    """One batch, once, whatever is answered; in the transaction of its owner, if there is one."""
+    records, version, name = encode([(None, value, (), int(time.time() * 1000))]), BY_NAME, None
+    if owner is not None:
+        restamp(records, owner.identity.producer_id, owner.identity.producer_epoch, 0, True)
+        version, name = JOINS, owner.transactional_id
     data = TopicProduceData(name=at.topic, partition_data=[PartitionProduceData(index=at.partition, records=records)])
-    request = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[data])
-    (topic,) = cluster.any_node().call(request, ProduceResponse, version=BY_NAME).responses
+    request = ProduceRequest(acks=-1, timeout_ms=10_000, transactional_id=name, topic_data=[data])
+    (topic,) = cluster.any_node().call(request, ProduceResponse, version=version).responses
     return topic.partition_responses[0]
 
 
@@ -208,6 +217,62 @@ def test_on_a_full_disk_producers_get_an_error_readers_read_and_room_mends_it(
     assert broker.start()
     reconnect(cluster)
     assert values_of(cluster, at) == [*acked, b"after"]
+
+
+@proves("F3", "T6", "T8")
+def test_on_a_disk_without_any_room_who_asks_for_a_producer_id_is_answered_and_room_mends_it(
+    broker: PoweredBroker, cluster: Cluster
+) -> None:
+    """Whether ids are in hand or have to be reserved, and whatever the connection is asked next."""
+    broker.disk.capacity = used_bytes(broker)
+    connection = cluster.any_node()
+    for _ in range(3):
+        assert ask_for_id(cluster, None).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert ask_for_id(cluster, "t-1").error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    broker.disk.mend()
+    first = ask_for_id(cluster, "t-1")
+    assert (first.error_code, first.producer_epoch) == (0, 0)
+    broker.disk.capacity = used_bytes(broker)
+    for name in ("t-1", "t-2"):
+        assert ask_for_id(cluster, name).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    broker.disk.mend()
+    again, other = ask_for_id(cluster, "t-1"), ask_for_id(cluster, "t-2")
+    assert (again.producer_id, again.producer_epoch) == (first.producer_id, 1), "what was refused has never been"
+    assert (other.error_code, other.producer_epoch) == (0, 0) and other.producer_id != first.producer_id
+    assert cluster.any_node() is connection and not connection.closed
+
+
+@proves("F2", "F3", "T6", "T8")
+def test_a_transaction_on_a_disk_without_any_room_is_refused_and_goes_on_when_there_is_some(
+    broker: PoweredBroker, cluster: Cluster
+) -> None:
+    at = TopicPartition("t", 0)
+    topics.create(cluster, "t", partitions=1)
+    with Transactions(cluster, "t-1") as owner:
+        owner.begin()
+        broker.disk.capacity = used_bytes(broker)
+        connection = cluster.any_node()
+        refused = produce(cluster, at, b"aside", owner=owner)
+        assert refused.error_code == ErrorCode.NOT_ENOUGH_REPLICAS and "disk may be full" in refused.error_message
+        assert cluster.any_node() is connection and not connection.closed
+        broker.disk.mend()
+        owner.produce(at, encode([(None, b"within", (), int(time.time() * 1000))]))
+        owner.producer.flush()
+        broker.disk.capacity = used_bytes(broker)
+        cluster.timeout_s = 1.0
+        with pytest.raises(OutcomeUnknown, match="COORDINATOR_NOT_AVAILABLE"):
+            owner.commit()
+        broker.disk.mend()
+        cluster.timeout_s = PATIENCE_S
+        owner.commit()
+        assert cluster.any_node() is connection and not connection.closed
+    assert values_of(cluster, at) == [b"within"]
+
+
+def ask_for_id(cluster: Cluster, transactional_id: str | None) -> InitProducerIdResponse:
+    """Once, whatever is answered."""
+    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+    return cluster.any_node().call(request, InitProducerIdResponse, version=4)
 
 
 @proves("T6", "T8")

@@ -125,6 +125,22 @@ class Call:
         self.connection.close("request could not be answered")
 
 
+class Refusable:
+    """The ticket of a request that has an answer also where what was decided for it could not be written."""
+
+    __slots__ = ("_call", "_refusal")
+
+    def __init__(self, call: Call, refusal: Any) -> None:
+        self._call = call
+        self._refusal = refusal
+
+    def reply(self, response: Any) -> None:
+        self._call.reply(response)
+
+    def drop(self) -> None:
+        self._call.reply(self._refusal)
+
+
 def _release(response: Any) -> None:
     for topic in getattr(response, "responses", ()):
         for partition in getattr(topic, "partitions", ()):

@@ -7,7 +7,8 @@ is set going: markers when an outcome is synced (`marking`), time-outs, the end 
   CONCURRENT_TRANSACTIONS asks the client to come again.
 - A request that needs a new producer id waits until that is reserved on disk.
 
-A decision that could not be written is answered COORDINATOR_NOT_AVAILABLE, which every client answers by trying again.
+A decision that could not be written, on a full disk for instance, is answered COORDINATOR_NOT_AVAILABLE: every client
+tries again after that. After a failed sync too, as in Kafka: who asks again is told what the disk had.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class Ticket(Protocol):
 
     def reply(self, outcome: Outcome) -> None: ...
 
-    def drop(self) -> None: ...
+    def drop(self) -> None:
+        """What it rests on could not be written."""
 
     def __hash__(self) -> int: ...
 
@@ -70,7 +72,7 @@ class Answer:
             self._call.fault(error)
 
     def drop(self) -> None:
-        self._call.drop()
+        self.reply(Outcome(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
 
 def fenced_code(error_code: int, version: int, since: int) -> int:

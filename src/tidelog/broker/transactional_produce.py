@@ -32,6 +32,8 @@ SENTENCES = {
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: "producer {producer} is not the one of transactional id {id!r}",
     ErrorCode.INVALID_TXN_STATE: "no open transaction of {id!r} names this partition",
     ErrorCode.TRANSACTION_ABORTABLE: "no open transaction of {id!r} names this partition",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "what the transaction of {id!r} names could not be written; the broker's disk may be"
+    " full, its log says why",
 }
 
 
@@ -64,8 +66,7 @@ class _Pinned:
             self._call.buffer.unpin()
 
     def drop(self) -> None:
-        self._call.buffer.unpin()
-        self._call.drop()
+        self.reply(Outcome(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
 
 def _joins(broker: Broker, request: ProduceRequest) -> tuple[Writer, list[Place]] | None:

@@ -17,7 +17,8 @@ ADVICE = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER: "the partition moved to another broker; try again",
     ErrorCode.REQUEST_TIMED_OUT: "the broker was too slow; try again, or wait longer",
     ErrorCode.MESSAGE_TOO_LARGE: "send smaller batches, or raise max.message.bytes of the topic",
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: "the group has no coordinator yet; try again",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "its coordinator cannot answer yet, or cannot write; try again, or look at the"
+    " broker's log",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "a name has 1 to 249 letters, digits, dots, hyphens or underscores",
     ErrorCode.RECORD_LIST_TOO_LARGE: "send smaller batches, or raise segment.bytes of the topic",
     ErrorCode.NOT_ENOUGH_REPLICAS: "too few replicas are in sync; bring brokers back, or lower min.insync.replicas",

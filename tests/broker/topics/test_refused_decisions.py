@@ -59,11 +59,13 @@ def refuse_next_decision(disk: SimulatedDisk) -> None:
 def test_a_batch_is_not_acked_when_its_topic_could_not_be_written(served: Served, disk: SimulatedDisk) -> None:
     refuse_next_decision(disk)
     created = served.begin(creation("new"), 5)
-    created.may_be_dropped = True
     produced = served.begin(produce("new"), 9)  # the topic is there as soon as it is decided
     served.wait_for(produced)
     served.wait_for(created)
     assert code_of(produced.answer) == ErrorCode.KAFKA_STORAGE_ERROR
+    (refused,) = created.answer.topics
+    assert (refused.name, refused.error_code) == ("new", ErrorCode.KAFKA_STORAGE_ERROR)
+    assert "free some space" in refused.error_message
     assert "new" not in served.broker.topics.by_name
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog.broker.call import Refusable
 from tidelog.broker.config_changes import broker_values
 from tidelog.broker.decision import Decision
 from tidelog.broker.settings.describing import BrokerValues, describe_topic
@@ -33,23 +34,21 @@ if TYPE_CHECKING:
     from tidelog.broker.call import Call
 
 ONE_REPLICA = 1
+UNWRITTEN = "the broker's disk is full or failed, as its log says; free some space, then try again"
 
 
 def handle(broker: Broker, request: CreateTopicsRequest, call: Call) -> CreateTopicsResponse | None:
     decided = decide_create(broker.topics, map(_creation, request.topics), broker.config, random_id, broker.now())
     values = broker_values(broker.topics, broker.config)
     response = CreateTopicsResponse(topics=[_result(outcome, values, request) for outcome in decided.outcomes])
+    unwritten = Outcome(None, fault=Fault(ErrorCode.KAFKA_STORAGE_ERROR, UNWRITTEN))
+    refused = [one if one.fault else unwritten._replace(name=one.name) for one in decided.outcomes]
+    refusal = CreateTopicsResponse(topics=[_result(outcome, values, request) for outcome in refused])
     try:
         records = [] if request.validate_only else decided.records
-        broker.commit(TOPICS_TOPIC.name, Decision(records, [(call.ticket, response)]))
-    except StorageError as error:
-        fault = Fault(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-        return CreateTopicsResponse(
-            topics=[
-                _result(one if one.fault else Outcome(one.name, fault=fault), values, request)
-                for one in decided.outcomes
-            ]
-        )
+        broker.commit(TOPICS_TOPIC.name, Decision(records, [(Refusable(call, refusal), response)]))
+    except StorageError:
+        return refusal
     return None
 
 

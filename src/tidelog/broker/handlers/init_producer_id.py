@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog.broker.call import Refusable
 from tidelog.broker.decision import Decision
 from tidelog.broker.producer_ids import decide_allocate, give
 from tidelog.broker.topics import TOPICS_TOPIC
@@ -35,10 +36,11 @@ def handle(broker: Broker, request: InitProducerIdRequest, call: Call) -> InitPr
     state = broker.topics.producer_ids
     allocated = decide_allocate(state)
     response = InitProducerIdResponse(producer_id=allocated.producer_id, producer_epoch=0)
+    refusal = InitProducerIdResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR, producer_epoch=NO_EPOCH)
     try:
-        broker.commit(TOPICS_TOPIC.name, Decision(allocated.records, [(call.ticket, response)]))
+        broker.commit(TOPICS_TOPIC.name, Decision(allocated.records, [(Refusable(call, refusal), response)]))
     except StorageError:
-        return InitProducerIdResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR, producer_epoch=NO_EPOCH)
+        return refusal
     give(state, allocated)
     return None
 
