@@ -22,10 +22,10 @@ from tidelog.client.admin import groups, topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
+from tidelog.client.status import Report
 from tidelog.gateway.metrics.collecting import Found
 from tidelog.gateway.metrics.collecting import _broker as tell_broker
 from tidelog.gateway.metrics.exposition import OPEN_METRICS, PROMETHEUS, text, wants_open_metrics
-from tidelog.gateway.metrics.status import Report
 from tidelog.gateway.metrics.table import COUNTER, DISK_LEFT, HISTOGRAM, METRICS, Buckets, Metric
 
 ROOT = Path(__file__).parent.parent.parent

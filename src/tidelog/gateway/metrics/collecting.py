@@ -17,10 +17,10 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.lag import Unread
 from tidelog.client.metadata import NO_LEADER, Metadata, TopicPartition, by_topic
 from tidelog.client.offsets import EARLIEST, LATEST
+from tidelog.client.status import Report, read_status
 from tidelog.errors import BrokerError
 from tidelog.gateway.access import LOGIN_REFUSED
 from tidelog.gateway.metrics import table
-from tidelog.gateway.metrics.status import Report, read_status
 from tidelog.gateway.metrics.table import Buckets, Metric, Sample
 from tidelog.wire.messages.list_offsets import (
     ListOffsetsPartition,

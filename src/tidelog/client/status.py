@@ -1,0 +1,201 @@
+"""What long-running parts tell of themselves, and what they are told: two compacted topics, the second the first's twin.
+
+    __tidelog.status      key    {"v":1,"kind":"query","name":"shop.revenue"}
+                          value  {"at_ms":MS, figures}: how the part is; or null, of one that was taken away
+    __tidelog.commands    key    as above: whom it is for
+                          value  {"command":"pause","arguments":{},"at_ms":MS}
+
+Rules (docs/formats/status.md has every field of every kind):
+- A part writes at most once a second, and only what is news; its end it always tells.
+- Reports are notes: who cannot write one goes on, and says so once.
+- The newest command to a part counts. `pause` and `resume` say how a part is to be, so they also count for one that
+  starts later; all others are for those that run when they come, and are read from where the topic ended at the start.
+- A broker of ours has the status topic; on any other both are made by the first who writes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from json import dumps, loads
+from typing import Any, NamedTuple
+
+from tidelog.client.admin import topics
+from tidelog.client.cluster import Cluster
+from tidelog.client.consumer import Consumer
+from tidelog.client.metadata import TopicPartition
+from tidelog.client.offsets import EARLIEST, LATEST, list_offsets
+from tidelog.client.producer import Producer
+from tidelog.errors import BrokerError, TidelogError
+from tidelog.wire.error_code import ErrorCode
+
+STATUS = TopicPartition("__tidelog.status", 0)
+COMMANDS = TopicPartition("__tidelog.commands", 0)
+VERSION = 1
+TAIL_RECORDS = 5_000  # of the topic's end, in which every part that lives has reported
+EVERY_S = 1.0
+AGAIN_S = 10.0  # after which a part that has nothing new to tell says that it is there
+
+PAUSE, RESUME, STOP, REBUILD = COMMAND_NAMES = ("pause", "resume", "stop", "rebuild")
+LASTING = (PAUSE, RESUME)
+
+
+class Report(NamedTuple):
+    kind: str
+    name: str
+    figures: dict[str, Any]
+
+
+class Command(NamedTuple):
+    kind: str
+    name: str
+    command: str
+    arguments: Mapping[str, Any]
+    at_ms: int
+
+
+# Telling --------------------------------------------------------------------------------------------------------------
+
+
+class Reporter:
+    """Of one part. Its cluster belongs to the thread that tells."""
+
+    def __init__(self, cluster: Cluster, kind: str, name: str) -> None:
+        self._cluster = cluster
+        self._key = _key(kind, name)
+        self._told: Mapping[str, Any] | None = None
+        self._told_at: float | None = None
+        self._warned = False
+
+    def tell(self, figures: Mapping[str, Any], *, at_once: bool = False) -> bool:
+        """Whether a record was written. `at_once` for what must not wait, such as the end of a part."""
+        now = time.monotonic()
+        if not at_once and not is_due(self._told_at, now, news=figures != self._told):
+            return False
+        self._told, self._told_at = dict(figures), now
+        try:
+            _write(self._cluster, STATUS, self._key, {"at_ms": int(time.time() * 1000), **figures})
+        except TidelogError as error:
+            self._warn(error)
+            return False
+        return True
+
+    def _warn(self, error: TidelogError) -> None:
+        if not self._warned:
+            import logging
+
+            logging.getLogger(__name__).warning("status of %s is not reported: %s", self._key.decode(), error)
+        self._warned = True
+
+
+def is_due(told_at: float | None, now: float, *, news: bool) -> bool:
+    """Whether a report is to be written now."""
+    return told_at is None or now - told_at >= (EVERY_S if news else AGAIN_S)
+
+
+def take_away(cluster: Cluster, kind: str, name: str) -> None:
+    """A part that is no more: its record goes with compaction."""
+    _write(cluster, STATUS, _key(kind, name), None)
+
+
+def send_command(cluster: Cluster, kind: str, name: str, command: str, **arguments: Any) -> None:
+    told = {"command": command, "arguments": arguments, "at_ms": int(time.time() * 1000)}
+    _write(cluster, COMMANDS, _key(kind, name), told)
+
+
+def _write(cluster: Cluster, at: TopicPartition, key: bytes, value: Mapping[str, Any] | None) -> None:
+    _ensure(cluster, at.topic)
+    with Producer(cluster) as producer:
+        said = None if value is None else dumps(value, separators=(",", ":"), default=str).encode()
+        producer.send(at.topic, said, key=key, partition=at.partition)
+
+
+def _ensure(cluster: Cluster, topic: str) -> None:
+    known = cluster.ask_metadata([topic]).topics.get(topic)
+    if known is not None and known.led:
+        return
+    try:
+        topics.create(cluster, topic, partitions=1, configs={"cleanup.policy": "compact"})
+    except BrokerError as error:
+        if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise
+
+
+def _key(kind: str, name: str) -> bytes:
+    return dumps({"v": VERSION, "kind": kind, "name": name}, separators=(",", ":")).encode()
+
+
+# Reading --------------------------------------------------------------------------------------------------------------
+
+
+def read_status(cluster: Cluster) -> list[Report]:
+    """Nothing where there is no such topic: beside Apache Kafka, or of a broker that has just started."""
+    newest = _newest(cluster, STATUS)
+    return [_report(key, value) for key, value in newest.items() if value is not None and _known(key)]
+
+
+class Commands:
+    """Those to parts of some names, as they come."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._position: int | None = None  # not before the topic is there
+
+    def first(self) -> list[Command]:
+        """What counts for who starts now: the newest of each part, if it is lasting."""
+        newest = _newest(self._cluster, COMMANDS)
+        self._position = _end(self._cluster, COMMANDS)
+        found = [_command(key, value) for key, value in newest.items() if value is not None and _known(key)]
+        return [one for one in found if one.command in LASTING]
+
+    def next(self) -> list[Command]:
+        """What has come since."""
+        end = _end(self._cluster, COMMANDS)
+        if end is None:
+            return []
+        begin = self._position or 0
+        self._position = end
+        rows = _read(self._cluster, COMMANDS, begin, end)
+        return [_command(key, value) for key, value in rows if value is not None and _known(key)]
+
+
+def _newest(cluster: Cluster, at: TopicPartition) -> dict[bytes, bytes | None]:
+    end = _end(cluster, at)
+    if end is None:
+        return {}
+    start = list_offsets(cluster, {at: EARLIEST})[at].offset
+    return dict(_read(cluster, at, max(start, end - TAIL_RECORDS), end))
+
+
+def _end(cluster: Cluster, at: TopicPartition) -> int | None:
+    topic = cluster.ask_metadata([at.topic]).topics.get(at.topic)
+    return None if topic is None or not topic.led else list_offsets(cluster, {at: LATEST})[at].offset
+
+
+def _read(cluster: Cluster, at: TopicPartition, begin: int, end: int) -> list[tuple[bytes, bytes | None]]:
+    found: list[tuple[bytes, bytes | None]] = []
+    consumer = Consumer(cluster)
+    consumer.assign({at: begin})
+    position = begin
+    while position < end:
+        for fetched in consumer.fetch():
+            position = fetched.next_offset
+            found += [(row.key, row.value) for row in fetched.rows() if row.key is not None]
+    return found
+
+
+def _known(key: bytes) -> bool:
+    """A part that is newer than this reader may report in a form that this one cannot read."""
+    return bool(loads(key).get("v") == VERSION)
+
+
+def _report(key: bytes, value: bytes) -> Report:
+    parsed = loads(key)
+    return Report(parsed["kind"], parsed["name"], loads(value))
+
+
+def _command(key: bytes, value: bytes) -> Command:
+    parsed, said = loads(key), loads(value)
+    return Command(
+        parsed["kind"], parsed["name"], said["command"], said.get("arguments", {}), int(said.get("at_ms", 0))
+    )
