@@ -34,12 +34,13 @@ REPORT_S = 5.0
 SEGMENT_BYTES = 1 << 20
 API_KEYS = 128
 FREE_BYTES_STEP = 64 << 20  # a change of free space that is news
+ANY_TIME_MS = 2**63 - 1  # other parts' clocks are their own
 
 STATUS_CONFIG = TopicConfig(
     LogSettings(segment_bytes=SEGMENT_BYTES, retention_ms=FOREVER, durable=False, compact=True),
     SEGMENT_BYTES,
-    FOREVER,
-    FOREVER,
+    ANY_TIME_MS,
+    ANY_TIME_MS,
     compact=True,
 )
 

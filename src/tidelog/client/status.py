@@ -1,4 +1,4 @@
-"""What long-running parts tell of themselves, and what they are told: two compacted topics, the second the first's twin.
+"""What long-running parts tell of themselves, and what they are told: two compacted topics, one the twin of the other.
 
     __tidelog.status      key    {"v":1,"kind":"query","name":"shop.revenue"}
                           value  {"at_ms":MS, figures}: how the part is; or null, of one that was taken away
