@@ -7,8 +7,11 @@ whole is true.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
 
-Scalar = bool | int | float | str | None
+# As written: bool, int, float, str, None, and Decimal where a double has not that number. `checking.py` makes the rest.
+Scalar = bool | int | float | Decimal | str | bytes | date | datetime | None
 
 
 @dataclass(frozen=True, slots=True)
