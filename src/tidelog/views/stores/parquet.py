@@ -1,0 +1,341 @@
+"""Views as Parquet files, by day: `parquet:///folder?day=COLUMN`. DuckDB, pandas and Spark read them.
+
+    day        a date or timestamp column: rows of one day are in files of their own; without it, all are of one
+    grace      for how many seconds a file stays after no manifest names it (GRACE_S): how long a reader may take
+
+Rules:
+- A stretch rewrites the files that hold one of its keys, or into whose day and keys a new row falls, and no others.
+  Rows in a file are sorted by key, and the files of a day follow one another by key, FILE_ROWS each at most.
+- A row whose day changes leaves one file and enters another by one manifest (`parquet_manifest.py`).
+- A reader holds on to one manifest: all that it reads is of one instant.
+- Deciding which files to read and rewrite needs the keys alone; those of KNOWN_ROWS are kept in memory.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, date, datetime
+from heapq import merge
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, unquote
+from uuid import uuid4
+
+from tidelog.client.marks import Ends
+from tidelog.errors import AnotherApplier, DiskFullError, NotShown, StorageError, UsageError, ViewChanged
+from tidelog.views.changes import Stretch
+from tidelog.views.declaration import DATE, TIMESTAMP, Declaration, Key, Row, grows_to
+from tidelog.views.stores.arrow_rows import KEY, rows_of, schema_of, table_of
+from tidelog.views.stores.key_order import encoder
+from tidelog.views.stores.parquet_manifest import Entry, File, Manifest, Manifests, make_folder, sync_folder
+from tidelog.views.stores.places import moved
+from tidelog.views.stores.scanning import fill, refuse_match
+from tidelog.views.stores.store import Ask, Page, Place
+
+if TYPE_CHECKING:
+    import pyarrow
+
+PREFIX = "parquet:///"
+GRACE_S = 600.0
+FILE_ROWS = 200_000
+GROUP_ROWS = 10_000  # of a row group: what a look at one key reads
+KNOWN_ROWS = 2_000_000
+COMPRESSION = "zstd"
+NO_DAY = "none"
+
+Rows = dict[bytes, Row]
+
+
+def connect(url: str, view: str) -> ParquetStore:
+    path, _, query = url.partition("?")
+    folder = unquote(path.removeprefix(PREFIX))
+    options = parse_qs(query)
+    if not path.startswith(PREFIX) or not folder or options.keys() - {"day", "grace"}:
+        raise UsageError(f"{url!r}: write parquet:///FOLDER?day=COLUMN, and grace=SECONDS if need be")
+    grace = options.get("grace", [str(GRACE_S)])[0]
+    try:
+        return ParquetStore(Path(folder), view, day=options.get("day", [None])[0], grace_s=float(grace))
+    except ValueError as error:
+        raise UsageError(f"{url!r}: a grace period of {grace!r}; write seconds") from error
+
+
+class ParquetStore:
+    sees = "whole micro-batches: each is one manifest, renamed into place last"
+
+    def __init__(self, folder: Path, view: str, *, day: str | None = None, grace_s: float = GRACE_S) -> None:
+        self.view = view
+        self.folder = folder / view
+        self._day = day
+        self._manifests = Manifests(self.folder, grace_s)
+        self._keys: dict[str, Any] = {}  # by file: its keys, as an Arrow array; files do not change
+
+    # What an applier does ---------------------------------------------------------------------------------------------
+
+    def prepare(self, generation: int, declared: Declaration) -> None:
+        if self._day is not None and dict(declared.columns).get(self._day) not in (DATE, TIMESTAMP):
+            raise UsageError(f"day={self._day}: view {self.view} has no date or timestamp column of that name")
+
+        def prepared(manifest: Manifest) -> Manifest | None:
+            entry = manifest.generations.get(generation)
+            if entry is None:
+                return manifest.with_entry(generation, Entry(declared, Place(generation, {}, None), ()))
+            if not grows_to(entry.declared, declared):
+                raise ViewChanged(f"view {self.view}, generation {generation}: {self.folder} has other columns")
+            return (
+                None
+                if entry.declared == declared
+                else manifest.with_entry(generation, entry._replace(declared=declared))
+            )
+
+        with _disk(self.folder):
+            self._manifests.change(prepared)
+
+    def apply(self, generation: int, stretch: Stretch, *, before: Ends, show: bool = False) -> None:
+        rewritten: tuple[tuple[File, ...], tuple[File, ...]] | None = None
+
+        def applied(manifest: Manifest) -> Manifest:
+            nonlocal rewritten
+            entry = manifest.generations.get(generation)
+            if entry is None:
+                raise AnotherApplier(f"generation {generation} of view {self.view} is gone from {self.folder}")
+            place = moved(entry.place, stretch, before, view=self.view)
+            if rewritten is None or rewritten[0] != entry.files:
+                rewritten = entry.files, self._rewrite(entry, stretch)
+            changed = manifest.with_entry(generation, entry._replace(place=place, files=rewritten[1]))
+            return Manifest(changed.number, generation if show else changed.shown, changed.generations)
+
+        with _disk(self.folder):
+            self._manifests.change(applied)
+
+    def forget(self, generation: int) -> None:
+        def forgotten(manifest: Manifest) -> Manifest | None:
+            if manifest.shown == generation:
+                raise UsageError(f"generation {generation} of view {self.view} is shown by {self.folder}")
+            if generation not in manifest.generations:
+                return None
+            rest = {number: entry for number, entry in manifest.generations.items() if number != generation}
+            return Manifest(manifest.number, manifest.shown, rest)
+
+        with _disk(self.folder):
+            self._manifests.change(forgotten)
+
+    # What readers do --------------------------------------------------------------------------------------------------
+
+    def place(self, generation: int) -> Place | None:
+        entry = self._manifests.newest().generations.get(generation)
+        return None if entry is None else entry.place
+
+    def shown(self) -> int | None:
+        return self._manifests.newest().shown
+
+    def generations(self) -> Mapping[int, Declaration]:
+        return {number: entry.declared for number, entry in sorted(self._manifests.newest().generations.items())}
+
+    def get(self, key: Key) -> tuple[Row | None, Place]:
+        entry = self._shown_entry()
+        wanted = encoder(entry.declared)(key)
+        with _disk(self.folder):
+            for file in entry.files:
+                if file.first <= wanted <= file.last:
+                    keys = self._keys_of(file)
+                    at = _position(keys, wanted)
+                    if at < len(keys) and keys[at].as_py() == wanted:
+                        return self._rows(entry.declared, file, at, at + 1)[0][1], entry.place
+        return None, entry.place
+
+    def read(self, ask: Ask) -> Page:
+        refuse_match(ask, "a Parquet store")
+        entry = self._shown_entry()
+        with _disk(self.folder):
+            return fill(entry.declared, ask, entry.place, lambda after, count: self._next(entry, after, count))
+
+    def files(self) -> list[Path]:
+        """Of what is shown: all rows of it, at one instant, for who reads Parquet by other means."""
+        return [self.folder / file.path for file in self._shown_entry().files]
+
+    def close(self) -> None:
+        self._keys.clear()
+
+    def _shown_entry(self) -> Entry:
+        manifest = self._manifests.newest()
+        if manifest.shown is None:
+            raise NotShown(f"view {self.view} is not shown by {self.folder} yet; its applier is building it")
+        return manifest.generations[manifest.shown]
+
+    # Rows of files ----------------------------------------------------------------------------------------------------
+
+    def _next(self, entry: Entry, after: bytes | None, count: int) -> Sequence[tuple[bytes, Row]]:
+        """The first rows behind a key. Files of several days have keys that lie between one another's."""
+        spans = []
+        for file in entry.files:
+            if after is None or file.last > after:
+                start = 0 if after is None else _position(self._keys_of(file), after, behind=True)
+                spans.append((file, start, min(file.rows, start + count)))
+        runs = [self._run(file, start, end) for file, start, end in spans]
+        chosen = [one for one, _ in zip(merge(*runs), range(count), strict=False)]
+        taken: dict[str, int] = {}
+        for _, path in chosen:
+            taken[path] = taken.get(path, 0) + 1
+        rows = [
+            row
+            for file, start, _ in spans
+            if file.path in taken
+            for row in self._rows(entry.declared, file, start, start + taken[file.path])
+        ]
+        return sorted(rows, key=lambda one: one[0])
+
+    def _run(self, file: File, start: int, end: int) -> Iterator[tuple[bytes, str]]:
+        """Its keys in order, a few at a time: most of them are not among the first of all."""
+        for at in range(start, end, 100):
+            for key in self._keys_of(file)[at : min(at + 100, end)].to_pylist():
+                yield key, file.path
+
+    def _rows(self, declared: Declaration, file: File, start: int, end: int) -> Sequence[tuple[bytes, Row]]:
+        from pyarrow import parquet
+
+        groups = range(start // GROUP_ROWS, (end - 1) // GROUP_ROWS + 1)
+        with parquet.ParquetFile(self.folder / file.path) as opened:
+            table = opened.read_row_groups(list(groups), use_threads=False)
+        return rows_of(declared, table.slice(start - groups[0] * GROUP_ROWS, end - start))
+
+    def _keys_of(self, file: File) -> Any:
+        found = self._keys.get(file.path)
+        if found is None:
+            from pyarrow import parquet
+
+            found = parquet.read_table(self.folder / file.path, columns=[KEY], partitioning=None).column(KEY)
+            found = found.combine_chunks()
+            while self._keys and sum(map(len, self._keys.values())) > KNOWN_ROWS:
+                self._keys.pop(next(iter(self._keys)))
+            self._keys[file.path] = found
+        return found
+
+    # Rewriting --------------------------------------------------------------------------------------------------------
+
+    def _rewrite(self, entry: Entry, stretch: Stretch) -> tuple[File, ...]:
+        """Files of the generation after this stretch; what is new is written and synced."""
+        encode = encoder(entry.declared)
+        changed = {encode(key): change.after for key, change in stretch.latest().items()}
+        if not changed:
+            return entry.files
+        rows = {key: row for key, row in sorted(changed.items()) if row is not None}
+        left = self._left(entry.files, changed)
+        falls = self._falls(entry.files, rows)
+        files = [file for file in entry.files if file.path not in left and file.path not in falls]
+        folder = self.folder / f"v{entry.place.generation}"
+        make_folder(folder)
+        by_path = {file.path: file for file in entry.files}
+        for path in sorted({*left, *falls}):
+            day, new = falls.get(path, (by_path[path].day if path in by_path else None, {}))
+            old = by_path.get(path)
+            files += self._write(entry, folder, day, old, left.get(path), new)
+        sync_folder(folder)
+        for file in files:
+            os.utime(self.folder / file.path) if file.path not in by_path else None
+        return tuple(sorted(files, key=lambda file: (file.day or "", file.first)))
+
+    def _left(self, files: Iterable[File], changed: Mapping[bytes, Row | None]) -> dict[str, Any]:
+        """For each file that holds a changed key: which of its rows do not."""
+        import pyarrow
+        from pyarrow import compute
+
+        wanted, low, high = pyarrow.array(list(changed), pyarrow.binary()), min(changed), max(changed)
+        left = {}
+        for file in files:
+            if file.first <= high and low <= file.last:
+                found = compute.is_in(self._keys_of(file), value_set=wanted)
+                if compute.any(found).as_py():
+                    left[file.path] = compute.invert(found)
+        return left
+
+    def _falls(self, files: Iterable[File], rows: Rows) -> dict[str, tuple[str | None, Rows]]:
+        """For each file, and for each day that has none, the new rows that fall into it."""
+        of_day: dict[str | None, list[File]] = {}
+        for file in files:
+            of_day.setdefault(file.day, []).append(file)
+        firsts = {day: [file.first for file in found] for day, found in of_day.items()}
+        falls: dict[str, tuple[str | None, Rows]] = {}
+        for key, row in rows.items():
+            day = self._day_of(row)
+            found = of_day.get(day)
+            path = f"new:{day}" if not found else found[max(0, bisect_right(firsts[day], key) - 1)].path
+            falls.setdefault(path, (day, {}))[1][key] = row
+        return falls
+
+    def _day_of(self, row: Row) -> str | None:
+        at = None if self._day is None else row.get(self._day)
+        if isinstance(at, datetime):
+            at = at.astimezone(UTC).date()
+        return at.isoformat() if isinstance(at, date) else None
+
+    def _write(
+        self, entry: Entry, folder: Path, day: str | None, old: File | None, left: Any, new: Rows
+    ) -> Iterator[File]:
+        """What is left of an old file and what is new, in files of at most FILE_ROWS."""
+        import pyarrow
+        from pyarrow import parquet
+
+        table = table_of(entry.declared, new)
+        if old is not None:
+            was = parquet.read_table(self.folder / old.path, partitioning=None)
+            was = _grown(was if left is None else was.filter(left), schema_of(entry.declared))
+            table = pyarrow.concat_tables([was, table]).sort_by(KEY)
+        parts = -(-table.num_rows // FILE_ROWS)
+        for part in range(parts):
+            start, end = table.num_rows * part // parts, table.num_rows * (part + 1) // parts
+            yield self._write_file(folder, day, table.slice(start, end - start).combine_chunks())
+
+    def _write_file(self, folder: Path, day: str | None, table: pyarrow.Table) -> File:
+        from pyarrow import parquet
+
+        path = folder / f"{day or NO_DAY}-{uuid4().hex}.parquet"
+        with path.open("xb") as file:
+            parquet.write_table(table, file, row_group_size=GROUP_ROWS, compression=COMPRESSION)
+            file.flush()
+            os.fsync(file.fileno())
+        keys = table.column(KEY)
+        name = str(path.relative_to(self.folder))
+        self._keys[name] = keys.combine_chunks()
+        return File(name, day, table.num_rows, keys[0].as_py(), keys[-1].as_py())
+
+
+def _position(keys: Any, key: bytes, *, behind: bool = False) -> int:
+    """Where `key` stands in sorted keys, or would; `behind` it if asked."""
+    low, high = 0, len(keys)
+    while low < high:
+        middle = (low + high) // 2
+        value = keys[middle].as_py()
+        if value < key or (behind and value == key):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _grown(table: pyarrow.Table, schema: pyarrow.Schema) -> pyarrow.Table:
+    """A file that is older than a column has null there."""
+    import pyarrow
+
+    there = set(table.column_names)
+    columns = [
+        table.column(field.name) if field.name in there else pyarrow.nulls(table.num_rows, field.type)
+        for field in schema
+    ]
+    return pyarrow.Table.from_arrays(columns, schema=schema)
+
+
+@contextmanager
+def _disk(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise StorageError(
+            f"{folder}: {error.filename or error} is gone: this took longer than the grace period, or somebody deleted"
+            " it; give a longer one (grace=SECONDS)"
+        ) from error
+    except OSError as error:
+        full = error.errno in (28, 122)
+        raise (DiskFullError if full else StorageError)(f"{folder}: {error}") from error
