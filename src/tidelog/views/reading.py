@@ -230,6 +230,21 @@ class Reading:
             return self._stretch(ends, None) if ends != self.ends else None
         return None
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether what is applied ends where a mark does."""
+        if self.pace is Pace.BATCHES or not self.before:
+            return True
+        return self.last is not None and all(self.last.ends.get(at, end) == end for at, end in self.ends.items())
+
+    def is_whole_at(self, stretch: Stretch) -> bool:
+        return self.pace is Pace.BATCHES or stretch.mark is not None
+
+    def shown(self) -> None:
+        """From now on readers look."""
+        if self.pace is Pace.ANY:
+            self.pace = Pace.WHOLE
+
     def nothing(self) -> Stretch:
         """A stretch without changes, for what is shown where it stands."""
         return Stretch([], self.ends, self.last)

@@ -1,0 +1,363 @@
+"""An applier: one view, one store. It follows the catalog, the marks and the topic, and applies whole micro-batches.
+
+    opening      the catalog is read; each generation to follow gets its place from the store
+    following    marks and rows are fetched, stretches applied, one store transaction each; what is due is shown
+    away         the broker or the store did not answer: tried again, later each time, everything read anew
+    stopped      by `stop` (SIGTERM), between two stretches; or by `AnotherApplier`, for good
+
+Rules:
+- All that an applier knows is in the store: after any fault it reads its place there and goes on. It never guesses
+  whether a transaction that failed was committed.
+- A generation that starts from nothing, or was left behind beyond the horizon, is built aside, and shown in the
+  transaction that reaches `live` and the mark that was the newest when it began. Until then readers have what they had.
+- A build that was interrupted goes on if it began within the horizon: that is told with its group's offsets. Of an
+  older one deletes may be missing, so it begins anew.
+- Offsets are reported as group `tidelog.<view>.<store>`, once a second at most; they are for tools, the store's count.
+- One thread, one cluster, one store. `report` gets figures for the status topic as they change.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from tidelog.client.admin import groups
+from tidelog.client.backoff import waits
+from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
+from tidelog.client.consumer import MAX_WAIT_MS, Consumer, Fetched
+from tidelog.client.marks import Ends, read_mark, topic_of
+from tidelog.client.offsets import LATEST, READ_COMMITTED, list_offsets
+from tidelog.errors import BrokerError, Disconnected, StorageError, TidelogError, UsageError
+from tidelog.views import catalog
+from tidelog.views.catalog import CATALOG, VIEW, Generation, View, find_view
+from tidelog.views.following import copy_of, is_due, next_copy, to_follow, to_forget
+from tidelog.views.reading import LeftBehind, Pace, Reading, opened
+from tidelog.views.stores.store import Place, Store, generation_of
+from tidelog.wire.error_code import ErrorCode
+
+GROUP_PREFIX = "tidelog."
+REPORT_EVERY_S = 1.0
+TOPIC_EVERY_S = 0.2  # a topic that is not there yet is looked for this often
+PASSING = (Disconnected, BrokerError, StorageError)
+
+Figures = Mapping[str, Any]
+
+
+def group_of(view: str, store: str) -> str:
+    return f"{GROUP_PREFIX}{view}.{store}"
+
+
+@dataclass(slots=True)
+class Follower:
+    """One generation in the store."""
+
+    generation: Generation
+    number: int  # the store's
+    reading: Reading
+    aim: Ends
+    shown: bool
+    begun_ms: int
+
+    def due(self) -> bool:
+        return not self.shown and self.reading.is_whole and is_due(self.generation, self.reading.ends, self.aim)
+
+
+class Applier:
+    def __init__(
+        self,
+        cluster: Cluster,
+        view: str,
+        store: Store,
+        *,
+        store_name: str,
+        report: Callable[[Figures], object] = lambda figures: None,
+        say: Callable[[str], object] = lambda line: None,
+        max_wait_ms: int = MAX_WAIT_MS,
+    ) -> None:
+        """`say` gets one line for each fault that is new, and when it has passed."""
+        self.name = view
+        self.group = group_of(view, store_name)
+        self._cluster = cluster
+        self._store = store
+        self._report = report
+        self._say = say
+        self._max_wait_ms = max_wait_ms
+        self._stopping = False
+        self._waiting = False  # for topics that are not there yet
+        self._view: View | None = None
+        self._followers: list[Follower] = []
+        self._error: str | None = None
+        self._transactions = self._rows = 0
+        self._reported: dict[int, Ends] = {}
+        self._reported_at = 0.0
+
+    def stop(self) -> None:
+        """From a signal handler or another thread: `run` returns after the stretch that is being applied."""
+        self._stopping = True
+
+    def run(self) -> None:
+        """Until `stop`. Raises what does not pass: `AnotherApplier`, a view that is gone, rows that are none."""
+        delays = waits()
+        while not self._stopping:
+            try:
+                self.step()
+                delays = self._recovered(delays)
+            except PASSING as error:
+                self._away(error)
+                self._pause(next(delays))
+        self._end()
+
+    def step(self) -> None:
+        """One fetch, and all that can be applied after it."""
+        if self._view is None:
+            self._open()
+        self._advance()
+        if self._stopping:
+            return
+        for fetched in self._fetch():
+            self._note(fetched)
+        self._advance()
+        self._tell()
+
+    # Following --------------------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        self._consumer = Consumer(self._cluster, max_wait_ms=self._max_wait_ms, read_committed=True)
+        # Taken before the catalog is read: what comes after it is followed.
+        end = _committed_end(self._cluster)
+        view = find_view(self._cluster, self.name)
+        self._consumer.assign({CATALOG: end})
+        self._catalog_position = end
+        self._follow(view)
+        self._view = view
+
+    def _follow(self, view: View) -> None:
+        """Opens what is to be followed and is not, and leaves the rest."""
+        shown = self._store.shown()
+        wanted = to_follow(view, shown)
+        kept = [one for one in self._followers if one.generation in wanted]
+        known = {one.generation.number for one in kept}
+        self._followers = [
+            *kept,
+            *(self._opened(one, shown) for one in wanted if one.number not in known and self._exists(one)),
+        ]
+        for number in to_forget(view, self._store.generations(), shown):
+            self._store.forget(number)
+        self._waiting = len(self._followers) < len(wanted)
+
+    def _exists(self, generation: Generation) -> bool:
+        """A view is declared before its topics are made."""
+        names = [generation.topic, *([topic_of(generation.sink)] if generation.sink else [])]
+        answered = self._cluster.ask_metadata(names).topics
+        return all(name in answered and answered[name].led for name in names)
+
+    def _opened(self, generation: Generation, shown: int | None) -> Follower:
+        number = copy_of(generation.number, self._store.generations())
+        try:
+            return self._at(generation, number, is_shown=number == shown)
+        except LeftBehind as error:
+            return self._anew(generation, number, is_shown=number == shown, why=error)
+
+    def _anew(self, generation: Generation, number: int, *, is_shown: bool, why: TidelogError) -> Follower:
+        """Built from the start: beside itself where readers see it."""
+        self._say(str(why))
+        if is_shown:
+            number = next_copy(generation.number, self._store.generations())
+        self._store.forget(number)
+        return self._at(generation, number, is_shown=False)
+
+    def _at(self, generation: Generation, number: int, *, is_shown: bool) -> Follower:
+        self._store.prepare(number, generation.declared)
+        place = self._store.place(number)
+        assert place is not None, "it is prepared"
+        begun_ms = int(time.time() * 1000)
+        if place.ends and not is_shown:
+            found = self._begun(generation)
+            if found is None:
+                self._store.forget(number)
+                self._store.prepare(number, generation.declared)
+                place = Place(number, {}, None)
+            else:
+                begun_ms = found
+        reading = opened(self._cluster, generation, place, pace=Pace.WHOLE if is_shown else Pace.ANY)
+        aim = {} if is_shown else self._aim(generation, reading)
+        return Follower(generation, number, reading, aim, is_shown, begun_ms)
+
+    def _aim(self, generation: Generation, reading: Reading) -> Ends:
+        """What is the newest by now."""
+        if not generation.sink:
+            latest = list_offsets(self._cluster, dict.fromkeys(reading.partitions, LATEST), isolation=READ_COMMITTED)
+            return {at: found.offset for at, found in latest.items()}
+        mark = read_mark(self._cluster, generation.sink)
+        return {} if mark is None else {at: mark.ends[at] for at in reading.partitions if at in mark.ends}
+
+    def _begun(self, generation: Generation) -> int | None:
+        """When the build that the store has was begun; None where that is unknown, or longer ago than the horizon."""
+        oldest = time.time() * 1000 - generation.declared.horizon_ms
+        for at, one in groups.committed(self._cluster, self.group).items():
+            if at.topic == generation.topic and one.metadata:
+                begun = int(json.loads(one.metadata)["begun_ms"])
+                return begun if begun > oldest else None
+        return None
+
+    # Reading and applying ---------------------------------------------------------------------------------------------
+
+    def _fetch(self) -> list[Fetched]:
+        wanted = {CATALOG: self._catalog_position}
+        for follower in self._followers:
+            wanted |= follower.reading.wanted()
+        self._consumer.assign(wanted)
+        self._consumer.max_wait_ms = int(TOPIC_EVERY_S * 1000) if self._waiting else self._max_wait_ms
+        try:
+            return self._consumer.fetch()
+        except BrokerError as error:
+            if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                self._check_ends()
+            raise
+
+    def _note(self, fetched: Fetched) -> None:
+        if fetched.at == CATALOG:
+            self._note_catalog(fetched)
+            return
+        for index, follower in enumerate(self._followers):
+            try:
+                follower.reading.note(fetched)
+            except LeftBehind as error:
+                self._followers[index] = self._anew(
+                    follower.generation, follower.number, is_shown=follower.shown, why=error
+                )
+
+    def _note_catalog(self, fetched: Fetched) -> None:
+        self._catalog_position = fetched.next_offset
+        changed: catalog.Catalog = {(VIEW, self.name): self._view} if self._view else {}
+        for row in fetched.rows():
+            catalog.note(changed, row.key or b"", row.value)
+        found = changed.get((VIEW, self.name))
+        if not isinstance(found, View):
+            raise UsageError(f"view {self.name} was taken out of the catalog; its applier has nothing to do")
+        if found != self._view:
+            self._view = found
+            self._grow(found)
+            self._follow(found)
+
+    def _grow(self, view: View) -> None:
+        """A generation that is live by now, or has more columns: the same topic, so it is read on where it was."""
+        for follower in self._followers:
+            now = next((one for one in view.generations if one.number == follower.generation.number), None)
+            if now is not None and now != follower.generation:
+                if now.declared != follower.generation.declared:
+                    self._store.prepare(follower.number, now.declared)
+                    follower.reading.declared = now.declared
+                follower.generation = now
+
+    def _advance(self) -> None:
+        if self._waiting and self._view is not None:
+            self._follow(self._view)
+        switched = False
+        for follower in self._followers:
+            switched |= self._apply(follower)
+        if switched and self._view is not None:
+            self._follow(self._view)
+
+    def _apply(self, follower: Follower) -> bool:
+        """All that is there. Whether it is shown from now on."""
+        reading, switched = follower.reading, False
+        while not self._stopping:
+            stretch = reading.next()
+            if stretch is None and not follower.due():
+                break
+            show = False
+            if stretch is None:
+                stretch, show = reading.nothing(), True
+            elif not follower.shown and reading.is_whole_at(stretch):
+                show = is_due(follower.generation, stretch.ends, follower.aim)
+            self._store.apply(follower.number, stretch, before=reading.before, show=show)
+            reading.applied(stretch)
+            self._transactions += 1
+            self._rows += len(stretch.changes)
+            if show:
+                follower.shown = switched = True
+                reading.shown()
+        return switched
+
+    def _check_ends(self) -> None:
+        """A store that is ahead of its topic: the topic was made anew, or its broker has lost what it had."""
+        for follower in self._followers:
+            reading = follower.reading
+            latest = list_offsets(self._cluster, dict.fromkeys(reading.partitions, LATEST))
+            for at, found in latest.items():
+                if reading.ends[at] > found.offset:
+                    raise UsageError(
+                        f"{at} ends at offset {found.offset}, and view {self.name} is applied up to"
+                        f" {reading.ends[at]}: the topic is another one, or has lost records; rebuild the view"
+                    )
+
+    # Telling ----------------------------------------------------------------------------------------------------------
+
+    def figures(self) -> dict[str, Any]:
+        return {
+            "view": self.name,
+            "group": self.group,
+            "error": self._error,
+            "transactions": self._transactions,
+            "rows": self._rows,
+            "generations": [
+                {
+                    "number": generation_of(one.number),
+                    "shown": one.shown,
+                    "ends": {str(at): end for at, end in one.reading.ends.items()},
+                    "behind": one.reading.behind,
+                    "mark": None if one.reading.last is None else one.reading.last.batch_id,
+                    "mark_ms": None if one.reading.last is None else one.reading.last.time_ms,
+                }
+                for one in self._followers
+            ],
+        }
+
+    def _tell(self, *, at_once: bool = False) -> None:
+        self._report(self.figures())
+        now = time.monotonic()
+        if not at_once and now - self._reported_at < REPORT_EVERY_S:
+            return
+        self._reported_at = now
+        for follower in self._followers:
+            if follower.reading.before and self._reported.get(follower.number) != follower.reading.before:
+                metadata = "" if follower.shown else json.dumps({"begun_ms": follower.begun_ms})
+                groups.commit(self._cluster, self.group, follower.reading.before, metadata=metadata)
+                self._reported[follower.number] = follower.reading.before
+
+    def _away(self, error: TidelogError) -> None:
+        self._followers, self._view = [], None
+        if str(error) != self._error:
+            self._error = str(error)
+            self._say(self._error)
+        self._report({**self.figures(), "error": self._error})
+
+    def _recovered(self, delays: Any) -> Any:
+        if self._error is None:
+            return delays
+        self._say(f"view {self.name} is applied again")
+        self._error = None
+        return waits()
+
+    def _pause(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not self._stopping and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, 0.1))
+
+    def _end(self) -> None:
+        with suppress(*PASSING):  # the offsets of a group are for tools, and the store has them
+            self._tell(at_once=True)
+
+
+def _committed_end(cluster: Cluster) -> int:
+    try:
+        return list_offsets(cluster, {CATALOG: LATEST}, isolation=READ_COMMITTED)[CATALOG].offset
+    except BrokerError as error:
+        if error.code in UNKNOWN_TOPIC:
+            raise UsageError("there is no view here yet; `tidelog run` declares those of an app") from error
+        raise
