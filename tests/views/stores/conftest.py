@@ -1,0 +1,61 @@
+"""The stores of the contract: one line a kind, and every test of `contract/` runs over each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tidelog.views.stores.opening import open_store
+from tidelog.views.stores.store import Store
+from views.stores.kinds import Kind
+
+
+def folder(request: pytest.FixtureRequest) -> Path:
+    found: Path = request.getfixturevalue("tmp_path")
+    return found
+
+
+KINDS = [
+    Kind("sqlite", lambda request: f"sqlite:///{folder(request)}/views.db"),
+    Kind("postgres", lambda request: str(request.getfixturevalue("postgres_url"))),
+]
+
+Open = Callable[..., Store]
+
+
+@pytest.fixture(params=[kind.parameter() for kind in KINDS])
+def kind(request: pytest.FixtureRequest) -> Kind:
+    found: Kind = request.param
+    return found
+
+
+@pytest.fixture
+def url(kind: Kind, request: pytest.FixtureRequest) -> str:
+    return kind.url(request)
+
+
+@pytest.fixture(params=[kind.parameter() for kind in KINDS if kind.transactions])
+def transactional_url(request: pytest.FixtureRequest) -> str:
+    found: Kind = request.param
+    return found.url(request)
+
+
+@pytest.fixture
+def opened() -> Iterator[Open]:
+    """Opens stores, and closes them at the end."""
+    stores: list[Store] = []
+
+    def open_one(url: str, view: str = "revenue") -> Store:
+        stores.append(open_store(url, view))
+        return stores[-1]
+
+    yield open_one
+    for store in stores:
+        store.close()
+
+
+@pytest.fixture
+def store(url: str, opened: Open) -> Store:
+    return opened(url)
