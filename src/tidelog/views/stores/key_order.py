@@ -37,10 +37,13 @@ Encoder = Callable[[Key], bytes]
 def encoder(declared: Declaration) -> Encoder:
     """For the keys of one view."""
     parts = [_PARTS[kind] for _, kind in declared.columns[: len(declared.key)]]
-    if len(parts) == 1:
-        (only,) = parts
-        return lambda key: only(key[0])
-    return lambda key: b"".join([part(value) for part, value in zip(parts, key, strict=True)])
+
+    def encode(key: Key) -> bytes:
+        if len(key) != len(parts):
+            raise UsageError(f"a key of {len(key)} values; this view's is {', '.join(declared.key)}")
+        return b"".join([part(value) for part, value in zip(parts, key, strict=True)])
+
+    return encode
 
 
 def _long(value: Any) -> bytes:
