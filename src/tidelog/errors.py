@@ -25,6 +25,7 @@
     │   ├── BrokerError            the broker answered with an error code (`code`)
     │   │   └── ProducerFenced     a transactional id whose owner is another one by now
     │   ├── AnotherApplier         a store that somebody else has written to since it was read
+    │   ├── NotYetApplied          a wait for a view that ended before the view was that far
     │   ├── AbortOnly              a transaction that lost something: it can be aborted, not committed
     │   ├── OutcomeUnknown         a transaction that was to be committed, and is or is not
     │   ├── TransactionTimedOut    a transaction that was open for too long: the broker aborted it
@@ -156,6 +157,10 @@ class ProducerFenced(BrokerError):
 
 
 class AnotherApplier(PeerError):
+    pass
+
+
+class NotYetApplied(PeerError):
     pass
 
 

@@ -1,4 +1,4 @@
-"""A pipeline without Spark: micro-batches of a view's changes, each one transaction with its mark, as a sink writes them.
+"""A pipeline without Spark: micro-batches of a view's changes, each one transaction with its mark, as a sink has them.
 
 `Oracle` is what a view is after every one of them: rows by key, folded in Python.
 """

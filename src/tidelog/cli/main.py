@@ -20,6 +20,8 @@ COMMANDS = {
     "transactions": "list, describe and abort transactions, also such as hang",
     "tail": "show the records of a topic",
     "produce": "write records from standard input to a topic",
+    "views": "list views, read their rows as they are and as they were",
+    "apply": "keep a view in a store",
     "configs": "show and change the settings of topics, brokers and groups",
     "users": "who may log in, and by which password",
     "acls": "who may do what",

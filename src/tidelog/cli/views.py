@@ -1,0 +1,299 @@
+"""`tidelog views [list|show|get|rows|as-of|forget]`: what views there are, what is in them, and what was."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tidelog.cli import options as command
+from tidelog.cli.terminal import confirm, paint, show_json, show_table
+from tidelog.errors import NotShown, UsageError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+    from tidelog.client.cluster import Cluster
+    from tidelog.schema.expression.tree import Expression
+    from tidelog.views.catalog import Generation, View
+    from tidelog.views.declaration import Declaration, Key, Row
+    from tidelog.views.stores.store import Store
+
+EXAMPLES = """\
+  tidelog views                                            every view, its generation and its stores
+  tidelog views show revenue                               columns, generations, and how far each store is
+  tidelog views get revenue tea                            one row
+  tidelog views get orders-by-day '["2026-01-31", 7]'      by a key of several columns, as JSON
+  tidelog views rows revenue --where "revenue > 100" --limit 20
+  tidelog views as-of revenue --at 2026-01-31T12:00        recomputed from the log
+  tidelog views forget revenue --generation 2 --yes
+"""
+ROWS = 100
+
+
+def parser() -> command.Parser:
+    reach = command.connection_options()
+    made = command.command_parser("views", "List views, and read them.", EXAMPLES, parent=reach)
+    actions = command.actions(made)
+
+    def action(name: str, what: str) -> ArgumentParser:
+        added = actions.add_parser(name, parents=[reach], help=what, description=f"{what[0].upper()}{what[1:]}.")
+        if name != "list":
+            added.add_argument("view", metavar="VIEW", help="which")
+        command.add_json(added)
+        return added
+
+    action("list", "views with their stores (the default)")
+    action("show", "columns, generations and how far each store is")
+    for name, what in (("get", "the row of one key"), ("rows", "rows in the order of the key")):
+        added = action(name, what)
+        added.add_argument("--store", metavar="URL", help="which store (default: the first that the view declares)")
+        if name == "get":
+            added.add_argument("key", metavar="KEY", help="its value, or a JSON list of several")
+        else:
+            _add_rows(added)
+            added.add_argument("--after", metavar="KEY", help="begin after this key")
+    past = action("as-of", "rows as they were at a time, recomputed from the log")
+    past.add_argument("--at", metavar="TIME", required=True, help="ISO 8601, @MILLISECONDS, or so long ago (2h)")
+    _add_rows(past)
+    gone = action("forget", "give up a generation that is not live")
+    gone.add_argument("--generation", metavar="N", type=command.positive, required=True, help="which")
+    gone.add_argument("--yes", action="store_true", help="do not ask")
+    return made
+
+
+def _add_rows(added: ArgumentParser) -> None:
+    added.add_argument("--where", metavar="CONDITION", help='only rows of which this is true: "revenue > 100"')
+    added.add_argument("--limit", metavar="N", type=command.positive, default=ROWS, help=f"at most ({ROWS})")
+
+
+def run(arguments: list[str]) -> int:
+    options = command.parse(parser(), arguments, default="list")
+    action = {"list": list_views, "show": show, "get": get, "rows": rows, "as-of": past, "forget": forget}
+    with command.connect(options) as cluster:
+        return action[options.action](cluster, options)
+
+
+def list_views(cluster: Cluster, options: Namespace) -> int:
+    from tidelog.views.catalog import View, read_catalog
+    from tidelog.views.stores.opening import redacted
+
+    views = [one for _, one in sorted(read_catalog(cluster).items()) if isinstance(one, View)]
+    found = [
+        {
+            "view": one.name,
+            "app": one.app,
+            "live": one.live,
+            "building": one.building.number if one.building else None,
+            "key": list(one.generations[-1].declared.key) if one.generations else [],
+            "stores": [redacted(url) for url in one.stores],
+        }
+        for one in views
+    ]
+    if options.json:
+        show_json(found)
+    elif found:
+        show_table(tuple(found[0]), [[_cell(value) for value in one.values()] for one in found])
+    else:
+        print("no views")
+    return 0
+
+
+def show(cluster: Cluster, options: Namespace) -> int:
+    from tidelog.views.catalog import find_view
+
+    view = find_view(cluster, options.view)
+    described: dict[str, Any] = {
+        "view": view.name,
+        "app": view.app,
+        "inputs": list(view.inputs),
+        "live": view.live,
+        "generations": [_generation(view, one) for one in view.generations],
+        "stores": [_store(view, url) for url in view.stores],
+    }
+    if options.json:
+        show_json(described)
+        return 0
+    print(f"{paint(view.name, 'bold')}  of {view.app}  from {', '.join(view.inputs) or '-'}")
+    show_table(
+        ("generation", "state", "topic", "partitions", "columns"), map(_generation_line, described["generations"])
+    )
+    if described["stores"]:
+        print()
+        show_table(("store", "shown", "ends", "mark"), map(_store_line, described["stores"]))
+    return 0
+
+
+def _generation(view: View, one: Generation) -> dict[str, Any]:
+    state = "live" if one.number == view.live else "building" if one is view.building else "old"
+    return {
+        "number": one.number,
+        "state": state,
+        "topic": one.topic,
+        "partitions": one.partitions,
+        "columns": dict(one.declared.columns),
+        "key": list(one.declared.key),
+        "horizon_ms": one.declared.horizon_ms,
+    }
+
+
+def _generation_line(one: dict[str, Any]) -> Sequence[Any]:
+    columns = ", ".join(f"{name} {kind}" for name, kind in one["columns"].items())
+    return (one["number"], one["state"], one["topic"], one["partitions"], columns)
+
+
+def _store(view: View, url: str) -> dict[str, Any]:
+    """How far it is; a store that is not reached is told, and the others are shown."""
+    from tidelog.errors import TidelogError
+    from tidelog.views.stores.opening import open_store, redacted
+    from tidelog.views.stores.store import generation_of
+
+    told: dict[str, Any] = {"store": redacted(url), "shown": None, "ends": None, "mark": None, "error": None}
+    try:
+        store = open_store(url, view.name)
+        try:
+            shown = store.shown()
+            place = None if shown is None else store.place(shown)
+        finally:
+            store.close()
+    except TidelogError as error:
+        return {**told, "error": str(error)}
+    if shown is not None and place is not None:
+        told |= {
+            "shown": generation_of(shown),
+            "ends": {str(at): end for at, end in sorted(place.ends.items())},
+            "mark": None if place.mark is None else place.mark.batch_id,
+        }
+    return told
+
+
+def _store_line(one: dict[str, Any]) -> Sequence[Any]:
+    ends = one["error"] or (None if one["ends"] is None else " ".join(f"{at}:{end}" for at, end in one["ends"].items()))
+    return (one["store"], one["shown"], ends, one["mark"])
+
+
+def get(cluster: Cluster, options: Namespace) -> int:
+    store, declared = _opened(cluster, options)
+    try:
+        row, _ = store.get(key_of(declared, options.key))
+    finally:
+        store.close()
+    if row is None:
+        raise UsageError(f"view {options.view} has no row {options.key}")
+    _show_rows(declared, [row], options)
+    return 0
+
+
+def rows(cluster: Cluster, options: Namespace) -> int:
+    from tidelog.views.stores.store import Ask
+
+    store, declared = _opened(cluster, options)
+    try:
+        after = None if options.after is None else key_of(declared, options.after)
+        page = store.read(Ask(where=_where(options), after=after, limit=options.limit))
+    finally:
+        store.close()
+    _show_rows(declared, page.rows, options, more=page.more)
+    return 0
+
+
+def past(cluster: Cluster, options: Namespace) -> int:
+    from tidelog.cli.place import parse_place
+    from tidelog.schema.expression.checking import check
+    from tidelog.schema.expression.evaluation import predicate
+    from tidelog.views.as_of import as_of
+
+    place = parse_place(options.at)
+    if place.kind != "time":
+        raise UsageError(f"views as-of: {options.at!r} is no time; write 2026-01-31T12:00, @MILLISECONDS, or 2h")
+    found = as_of(cluster, options.view, place.number)
+    wanted = found.rows
+    if (where := _where(options)) is not None:
+        counts = predicate(check(where, found.declared.columns))
+        wanted = [row for row in wanted if counts(row) is True]
+    _show_rows(found.declared, wanted[: options.limit], options, more=len(wanted) > options.limit)
+    return 0
+
+
+def forget(cluster: Cluster, options: Namespace) -> int:
+    from tidelog.views import catalog
+
+    name, number = options.view, options.generation
+    view = catalog.find_view(cluster, name)
+    if number not in {one.number for one in view.generations}:
+        known = ", ".join(str(one.number) for one in view.generations)
+        raise UsageError(f"view {name} has no generation {number}; it has {known}")
+    catalog.forget(view, number)
+    if not options.yes and not confirm(f"forget generation {number} of view {name}?"):
+        raise UsageError(f"generation {number} of view {name} is kept; say --yes to forget without being asked")
+    editor = catalog.Editor(cluster, name)
+    latest = editor.view() or view
+    editor.write(catalog.forget(latest, number))
+    print(f"generation {number} of {name} is forgotten; its topic {view.generation(number).topic} can be deleted")
+    return 0
+
+
+# Rows -----------------------------------------------------------------------------------------------------------------
+
+
+def _opened(cluster: Cluster, options: Namespace) -> tuple[Store, Declaration]:
+    """The store, and what it shows."""
+    from tidelog.views.catalog import find_view
+    from tidelog.views.stores.opening import open_store, redacted
+
+    url = options.store or next(iter(find_view(cluster, options.view).stores), None)
+    if url is None:
+        raise UsageError(f"views: view {options.view} declares no store; say --store URL")
+    store = open_store(url, options.view)
+    shown = store.shown()
+    if shown is None:
+        store.close()
+        raise NotShown(f"view {options.view} is not shown by {redacted(url)} yet; is its applier running?")
+    return store, store.generations()[shown]
+
+
+def _where(options: Namespace) -> Expression | None:
+    from tidelog.schema.expression.parser import parse
+
+    return None if options.where is None else parse(options.where)
+
+
+def key_of(declared: Declaration, text: str) -> Key:
+    """A JSON list of the key's values, or the one value as it is said."""
+    from tidelog.views.declaration import BOOLEAN, LONG, from_json
+
+    kinds = [kind for _, kind in declared.columns[: len(declared.key)]]
+    if len(kinds) > 1 or text.startswith("["):
+        try:
+            said = json.loads(text)
+        except ValueError:
+            said = None
+        if not isinstance(said, list) or len(said) != len(kinds):
+            raise UsageError(f"the key is {', '.join(declared.key)}; write a JSON list of {len(kinds)}")
+    elif kinds[0] in (LONG, BOOLEAN):
+        try:
+            said = [json.loads(text)]
+        except ValueError:
+            raise UsageError(f"{text!r} is no {kinds[0]}") from None
+    else:
+        said = [text]
+    return tuple(from_json(kind, one) for kind, one in zip(kinds, said, strict=True))
+
+
+def _show_rows(declared: Declaration, found: Sequence[Row], options: Namespace, *, more: bool = False) -> None:
+    from tidelog.views.declaration import row_to_json
+
+    told = [row_to_json(declared, row) for row in found]
+    if options.json:
+        show_json(told)
+        return
+    show_table([name for name, _ in declared.columns], [[_cell(value) for value in row.values()] for row in told])
+    if more:
+        print(paint(f"there are more; --limit {options.limit} were asked for", "dim"))
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return " ".join(value) or None
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value

@@ -1,0 +1,173 @@
+"""A view as it was at a time, recomputed from its topic: all changes up to the newest mark at or before it.
+
+    generation    the newest one that was live then: since its mark that reached `live`; the first one since ever
+    mark          the newest one at or before the time; before the first there was nothing
+    rows          the last change of each key up to that mark's ends
+
+Rules:
+- Compaction leaves what is younger than the horizon as it was, so every time within it can be told. An older one only
+  if nothing has ever been older than the horizon; else it is refused, and the earliest time that can be told is named.
+- A topic without marks is told by its records' own times.
+- The rows of a view are held in memory while it is recomputed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from tidelog.client import marks as marks_topics
+from tidelog.client.cluster import Cluster
+from tidelog.client.consumer import Consumer
+from tidelog.client.marks import Ends, Mark, read_marks
+from tidelog.client.metadata import TopicPartition
+from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
+from tidelog.errors import CursorExpired, UsageError
+from tidelog.record.columns import Row as Record
+from tidelog.views.catalog import Generation, View, find_view
+from tidelog.views.changes import changes_of
+from tidelog.views.declaration import Declaration, Key, Row
+from tidelog.views.reading import reached
+
+Rows = dict[Key, Row]
+
+
+class AsOf(NamedTuple):
+    generation: int
+    mark: Mark | None  # None: before the first, or a topic without marks
+    declared: Declaration
+    rows: list[Row]  # in the order of the key
+
+
+class History(NamedTuple):
+    """A generation and its marks, the oldest first."""
+
+    generation: Generation
+    marks: list[Mark]
+
+    @property
+    def live_since_ms(self) -> int | None:
+        """None where it was never live. The first generation is live from its beginning."""
+        live = self.generation.live
+        if live is None:
+            return None
+        return 0 if not live else next((one.time_ms for one in self.marks if reached(live, one.ends)), None)
+
+
+# Decisions ------------------------------------------------------------------------------------------------------------
+
+
+def earliest_ms(history: History, now_ms: int) -> int:
+    """The earliest time that can be told; 0: any."""
+    oldest = now_ms - history.generation.declared.horizon_ms
+    cut = bool(history.marks) and history.marks[0].time_ms < oldest
+    return max(oldest if cut else 0, history.live_since_ms or 0)
+
+
+def live_then(histories: list[History], at_ms: int) -> History | None:
+    """`histories` are of generations that were live, the newest first."""
+    return next((one for one in histories if one.live_since_ms is not None and one.live_since_ms <= at_ms), None)
+
+
+def mark_at(history: History, at_ms: int) -> Mark | None:
+    return next((one for one in reversed(history.marks) if one.time_ms <= at_ms), None)
+
+
+# The shell ------------------------------------------------------------------------------------------------------------
+
+
+def as_of(
+    cluster: Cluster,
+    name: str,
+    at_ms: int,
+    *,
+    keep: Callable[[Row], bool] = lambda row: True,
+    now_ms: int | None = None,
+) -> AsOf:
+    """The rows of view `name` at `at_ms`, those that `keep` says."""
+    now = int(time.time() * 1000) if now_ms is None else now_ms
+    view = find_view(cluster, name)
+    if at_ms > now:
+        raise UsageError(f"{said(at_ms)} is yet to come; ask for a time that has been")
+    history = _history(cluster, view, at_ms, now)
+    generation = history.generation
+    if not generation.sink:
+        return AsOf(
+            generation.number, None, generation.declared, _sorted(_until_time(cluster, generation, at_ms), keep)
+        )
+    mark = mark_at(history, at_ms)
+    rows = {} if mark is None else _until(cluster, generation, mark.ends)
+    return AsOf(generation.number, mark, generation.declared, _sorted(rows, keep))
+
+
+def _history(cluster: Cluster, view: View, at_ms: int, now_ms: int) -> History:
+    live = [one for one in reversed(view.generations) if one.live is not None]
+    histories = [History(one, _marks(cluster, one)) for one in live]
+    if not histories:
+        raise UsageError(f"view {view.name} has never been live; there is no past of it")
+    found = live_then(histories, at_ms)
+    earliest = earliest_ms(found or histories[-1], now_ms)
+    if found is None or at_ms < earliest:
+        raise CursorExpired(
+            f"view {view.name} as of {said(at_ms)} cannot be told any more; the earliest time is {said(earliest)}",
+            said(earliest),
+        )
+    return found
+
+
+def said(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _marks(cluster: Cluster, generation: Generation) -> list[Mark]:
+    if not generation.sink:
+        return []
+    at = marks_topics.partition_of_marks(generation.sink)
+    known = cluster.ask_metadata([at.topic]).topics.get(at.topic)
+    if known is None or not known.led:
+        return []
+    end = list_offsets(cluster, {at: LATEST}, isolation=READ_COMMITTED)[at].offset
+    return read_marks(cluster, generation.sink, end)
+
+
+def _until(cluster: Cluster, generation: Generation, ends: Ends) -> Rows:
+    here = {at: end for at, end in ends.items() if at.topic == generation.topic}
+    rows: Rows = {}
+    for at, records in _records(cluster, here):
+        _fold(rows, generation.declared, at, [row for row in records if row.offset < here[at]])
+    return rows
+
+
+def _until_time(cluster: Cluster, generation: Generation, at_ms: int) -> Rows:
+    partitions = cluster.partitions(generation.topic)
+    latest = list_offsets(cluster, dict.fromkeys(partitions, LATEST), isolation=READ_COMMITTED)
+    rows: Rows = {}
+    for at, records in _records(cluster, {at: found.offset for at, found in latest.items()}):
+        _fold(rows, generation.declared, at, [row for row in records if row.timestamp <= at_ms])
+    return rows
+
+
+def _fold(rows: Rows, declared: Declaration, at: TopicPartition, records: list[Record]) -> None:
+    for change in changes_of(declared, at, records):
+        if change.after is None:
+            rows.pop(change.key, None)
+        else:
+            rows[change.key] = change.after
+
+
+def _records(cluster: Cluster, ends: Ends) -> Iterator[tuple[TopicPartition, list[Record]]]:
+    """Committed ones from the start up to `ends`, which may lie a little beyond."""
+    starts = list_offsets(cluster, dict.fromkeys(ends, EARLIEST))
+    consumer = Consumer(cluster, read_committed=True)
+    left = {at: starts[at].offset for at, end in ends.items() if starts[at].offset < end}
+    while left:
+        consumer.assign(left)
+        for fetched in consumer.fetch():
+            yield fetched.at, list(fetched.rows())
+        left = {at: offset for at, offset in consumer.positions.items() if offset < ends[at]}
+
+
+def _sorted(rows: Rows, keep: Callable[[Row], bool]) -> list[Row]:
+    return [rows[key] for key in sorted(rows) if keep(rows[key])]

@@ -1,0 +1,210 @@
+"""Waiting until a view has what was written: from the topic that was written to, hop by hop, by the marks of sinks.
+
+    orders[0] 41  -->  sink of big-orders: a mark whose sources reach 42; its ends are what is asked for next
+                  -->  sink of revenue.v3: a mark whose sources reach those; its ends are what the store must have
+                  -->  the store's place has reached them
+
+Rules:
+- A record counts as applied when every hop has read past it: filtered, late and dropped rows too.
+- Any mark that reaches what is asked for will do; a later one only waits longer.
+- Where there are several ways from the topic to the view, all of them are waited for.
+- What a store shows is what is waited for: during a switch that may be either generation, and either is right.
+- A source of positions is an input like a topic, under its name. A position is compared as its kind is: a
+  PostgreSQL LSN, else by the numbers in it.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tidelog.client.backoff import waits
+from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
+from tidelog.client.consumer import MAX_WAIT_MS, Consumer
+from tidelog.client.marks import FIRST_LOOK, Ends, Mark, decode, partition_of_marks
+from tidelog.client.metadata import TopicPartition
+from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
+from tidelog.errors import BrokerError, NotYetApplied, UsageError
+from tidelog.views.catalog import Catalog, Generation, View, read_catalog
+from tidelog.views.reading import reached
+from tidelog.views.stores.store import Place, Store, generation_of
+
+LOOK_EVERY_S = 0.05  # at most, at a store
+LSN = re.compile(r"([0-9A-Fa-f]+)/([0-9A-Fa-f]+)")
+NUMBERS = re.compile(r"\d+|\D+")
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """What must have been read: the next offset by partition, or a database's position by source."""
+
+    offsets: Ends = field(default_factory=dict)
+    positions: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, inputs: Iterable[str]) -> After:
+        """What of it a sink can have read that has these inputs."""
+        offsets = {at: end for at, end in self.offsets.items() if at.topic in inputs}
+        return After(offsets, {source: text for source, text in self.positions.items() if source in inputs})
+
+    def __str__(self) -> str:
+        offsets = [f"{at.topic}:{at.partition}:{end - 1}" for at, end in sorted(self.offsets.items())]
+        return ", ".join([*offsets, *(f"{source}:{text}" for source, text in sorted(self.positions.items()))])
+
+
+class Hop(NamedTuple):
+    """A sink: what it reads, and where it writes."""
+
+    sink: str
+    topic: str
+    inputs: tuple[str, ...]
+
+
+# Decisions ------------------------------------------------------------------------------------------------------------
+
+
+def parse_after(text: str) -> After:
+    """`TOPIC:PARTITION:OFFSET`, several with commas: the offsets of records, as a producer was told them."""
+    offsets: dict[TopicPartition, int] = {}
+    for one in text.split(","):
+        topic, _, rest = one.strip().partition(":")
+        index, _, offset = rest.partition(":")
+        if not (topic and index.isascii() and index.isdigit() and offset.isascii() and offset.isdigit()):
+            raise UsageError(f"{one!r} is no place to wait for; write TOPIC:PARTITION:OFFSET")
+        at = TopicPartition(topic, int(index))
+        offsets[at] = max(offsets.get(at, 0), int(offset) + 1)
+    return After(offsets)
+
+
+def has_read(mark: Mark, after: After) -> bool:
+    """Whether the sink had read that far."""
+    there = mark.sources.positions
+    return reached(after.offsets, mark.sources.offsets) and all(
+        source in there and is_at_least(there[source], text) for source, text in after.positions.items()
+    )
+
+
+def is_at_least(position: str, asked: str) -> bool:
+    return _ordered(position) >= _ordered(asked)
+
+
+def _ordered(position: str) -> tuple[tuple[int, str], ...]:
+    if lsn := LSN.fullmatch(position):
+        return tuple((int(part, 16), "") for part in lsn.groups())
+    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in NUMBERS.findall(position))
+
+
+def hops(catalog: Catalog) -> dict[str, Hop]:
+    """By the topic that they write."""
+    found = {}
+    for entry in catalog.values():
+        if isinstance(entry, View):
+            for one in entry.generations:
+                found[one.topic] = Hop(one.sink, one.topic, entry.inputs)
+        else:
+            found[entry.topic] = Hop(entry.sink, entry.topic, entry.inputs)
+    return found
+
+
+def upstream(known: Mapping[str, Hop], topic: str, asked: Iterable[str]) -> list[str]:
+    """Topics on a way from one of `asked` to `topic`, itself left out, those that are read first coming first."""
+    wanted, ordered, seen = set(asked), list[str](), set[str]()
+
+    def leads(name: str) -> bool:
+        if name in seen:
+            return name in ordered or name in wanted
+        seen.add(name)
+        found = name in wanted
+        for one in known[name].inputs if name in known else ():
+            found = leads(one) or found
+        if found and name not in wanted:
+            ordered.append(name)
+        return found
+
+    if not leads(topic):
+        return []
+    return [name for name in ordered if name != topic]
+
+
+# The shell ------------------------------------------------------------------------------------------------------------
+
+
+def wait(cluster: Cluster, view: str, after: After, timeout_s: float, *, store: Store) -> Place:
+    """Until the view, as `store` shows it, has all that `after` names. `NotYetApplied` when the time is over."""
+    deadline = time.monotonic() + timeout_s
+    known: dict[int, Ends] = {}
+    catalog = read_catalog(cluster)
+    for pause in waits():
+        shown = store.shown()
+        if shown is not None:
+            number = generation_of(shown)
+            if number not in known:
+                found = _generation(catalog, view, number)
+                if found is None:
+                    catalog = read_catalog(cluster)
+                    found = _generation(catalog, view, number)
+                if found is not None:
+                    known[number] = ends_of(cluster, catalog, found, after, deadline)
+            place = store.place(shown)
+            if place is not None and number in known and reached(known[number], place.ends):
+                return place
+        if time.monotonic() > deadline:
+            raise NotYetApplied(f"view {view} did not have {after} within {timeout_s:g} s; is its applier running?")
+        time.sleep(min(pause, LOOK_EVERY_S))
+    raise AssertionError("waits never end")
+
+
+def ends_of(cluster: Cluster, catalog: Catalog, generation: Generation, after: After, deadline: float) -> Ends:
+    """Where the generation's topic has all of it. Waits until each sink on the way has read that far."""
+    asked = {at.topic for at in after.offsets} | set(after.positions)
+    if asked == {generation.topic}:
+        return after.offsets
+    known = hops(catalog)
+    through = upstream(known, generation.topic, asked)
+    reads = known[generation.topic].inputs
+    if not through and not asked & set(reads):
+        raise UsageError(
+            f"{generation.topic} does not come from {', '.join(sorted(asked))}; it is made of {', '.join(reads) or '-'}"
+        )
+    offsets = dict(after.offsets)
+    for topic in (*through, generation.topic):
+        hop = known[topic]
+        mark = _mark(cluster, hop.sink, After(offsets, after.positions).of(hop.inputs), deadline)
+        offsets |= {at: end for at, end in mark.ends.items() if at.topic == topic}
+    return {at: end for at, end in offsets.items() if at.topic == generation.topic}
+
+
+def _generation(catalog: Catalog, name: str, number: int) -> Generation | None:
+    view = catalog.get(("view", name))
+    generations: Sequence[Generation] = view.generations if isinstance(view, View) else ()
+    return next((one for one in generations if one.number == number), None)
+
+
+def _mark(cluster: Cluster, sink: str, after: After, deadline: float) -> Mark:
+    """The first one from now on, or the last one by now, that has read that far."""
+    at = partition_of_marks(sink)
+    end = _end(cluster, at)
+    start = list_offsets(cluster, {at: EARLIEST})[at].offset
+    consumer = Consumer(cluster, read_committed=True)
+    consumer.assign({at: max(start, end - FIRST_LOOK)})
+    while True:
+        left = deadline - time.monotonic()
+        consumer.max_wait_ms = max(1, min(MAX_WAIT_MS, int(left * 1000)))
+        for fetched in consumer.fetch():
+            for row in fetched.rows():
+                mark = None if row.value is None else decode(row.value)
+                if mark is not None and has_read(mark, after):
+                    return mark
+        if left <= 0:
+            raise NotYetApplied(f"sink {sink} has not read {after} in time; is its pipeline running?")
+
+
+def _end(cluster: Cluster, at: TopicPartition) -> int:
+    try:
+        return list_offsets(cluster, {at: LATEST}, isolation=READ_COMMITTED)[at].offset
+    except BrokerError as error:
+        if error.code in UNKNOWN_TOPIC:
+            raise NotYetApplied(f"{at.topic} is not there: the pipeline that writes it has not begun") from error
+        raise
