@@ -7,7 +7,7 @@ import pytest
 import tidelog
 from proving import proves
 
-PUBLIC = ["Broker", "TidelogError", "__version__", "spark_session"]
+PUBLIC = ["App", "Broker", "TidelogError", "__version__", "spark_session", "sql"]
 
 
 @proves("exports")

@@ -11,15 +11,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tidelog.broker.embedded import Broker as Broker
     from tidelog.errors import TidelogError as TidelogError
+    from tidelog.pipelines.app import App as App
     from tidelog.spark.session import spark_session as spark_session
+    from tidelog.sql.session import sql as sql
 
 __version__ = "0.1.0"
-__all__ = ["Broker", "TidelogError", "__version__", "spark_session"]
+__all__ = ["App", "Broker", "TidelogError", "__version__", "spark_session", "sql"]
 
 _HOME = {
+    "App": "tidelog.pipelines.app",
     "Broker": "tidelog.broker.embedded",
     "TidelogError": "tidelog.errors",
     "spark_session": "tidelog.spark.session",
+    "sql": "tidelog.sql.session",
 }
 
 

@@ -26,7 +26,7 @@ from tidelog.errors import ConfigError
 
 FILE_NAME = "tidelog.toml"
 PREFIX = "TIDELOG_"
-TABLES = ("broker",)
+TABLES = ("broker", "app")
 PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"
 PROTOCOLS = (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL)
 PROTOCOL_MAP = "listener.security.protocol.map"
@@ -47,6 +47,8 @@ OTHER_VARIABLES = frozenset(
         "TIDELOG_SPARK_KAFKA_LIB",
     }
 )
+# Of apps (`cli/app_settings.py`): both kinds may stand in one environment.
+APP_KEYS = ("bootstrap", "checkpoints", "store", "master", "memory", "trigger", "command.config")
 
 
 Value = bool | int | float | str | tuple[str, ...]
@@ -291,10 +293,12 @@ def _from_command_line(keys: _Keys, settings: Iterable[tuple[str, str]]) -> dict
 
 
 def _from_environment(keys: _Keys, environment: Mapping[str, str]) -> dict[str, Given]:
-    ours = [name for name in environment if name.startswith(PREFIX) and name not in OTHER_VARIABLES]
+    ours = [name for name in environment if name.startswith(PREFIX)]
     if not ours:
         return {}
     variables = {variable(key): key for key in keys.known}
+    others = {*OTHER_VARIABLES, *map(variable, APP_KEYS)} - variables.keys()
+    ours = [name for name in ours if name not in others]
     given = {}
     for name in ours:
         key = variables.get(name)
@@ -325,7 +329,7 @@ def _read(path: Path) -> dict[str, Any]:
     for name, content in document.items():
         if name not in TABLES or not isinstance(content, dict):
             raise ConfigError(
-                f"{path}: {name} is not a table of settings; {nearest(name, TABLES, 'there is [broker]')}"
+                f"{path}: {name} is not a table of settings; {nearest(name, TABLES, 'there are [broker] and [app]')}"
             )
     return document
 

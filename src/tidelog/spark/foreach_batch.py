@@ -32,7 +32,7 @@ QUERY_ID, RUN_ID = "sql.streaming.queryId", "spark.jobGroup.id"
 MESSAGE = "message"
 UNKNOWN_YET = "unknown until a micro-batch runs"
 
-Writer = Callable[["DataFrame", int], None]
+Writer = Callable[["DataFrame", int], int]  # which tells how many rows there were
 
 
 class Written(NamedTuple):
@@ -68,13 +68,14 @@ def topic_writer(
     read = replace(read, checkpoint=checkpoint)
     itself = object()  # two writers are two, also once Spark has pickled them
 
-    def write(rows: DataFrame, batch_id: int) -> None:
-        write_micro_batch(read, rows, batch_id, itself)
+    def write(rows: DataFrame, batch_id: int) -> int:
+        return write_micro_batch(read, rows, batch_id, itself)
 
     return write
 
 
-def write_micro_batch(options: SinkOptions, rows: DataFrame, batch_id: int, writer: object) -> None:
+def write_micro_batch(options: SinkOptions, rows: DataFrame, batch_id: int, writer: object) -> int:
+    """How many rows the micro-batch has, whether or not they were written before."""
     from tidelog.spark.sink import check_query, commit_micro_batch, report, sink_of, types_of, writing_of
 
     check_columns(types_of(rows.schema), options.topic)
@@ -94,6 +95,7 @@ def write_micro_batch(options: SinkOptions, rows: DataFrame, batch_id: int, writ
     else:
         report(options, sink, batch_id)
     _written[sink] = writes
+    return sum(stage.rows for stage in stages)
 
 
 def _refuse_twice(sink: str, before: Written | None, now: Written) -> None:

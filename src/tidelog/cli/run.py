@@ -1,0 +1,136 @@
+"""`tidelog run APP`: what an app declares, run together and kept running; or, with --batch, once over history."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from argparse import Namespace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from tidelog.cli import options as command
+from tidelog.cli.app_settings import add_app, add_running, settings_of
+from tidelog.cli.main import OK
+from tidelog.cli.terminal import show_json, show_table, warn
+from tidelog.errors import UsageError
+from tidelog.logger import Logger
+
+if TYPE_CHECKING:
+    from tidelog.pipelines.graph import Graph
+    from tidelog.pipelines.inputs import Span
+    from tidelog.pipelines.running import Settings
+
+ROWS = 20
+EXAMPLES = """\
+  tidelog run shop.py
+  tidelog run shop.py --only revenue --trigger "1 second"
+  tidelog run shop.py --master spark://host:7077 --checkpoints hdfs://host/checkpoints
+  tidelog run shop.py --batch --from 2026-01-01 --to 2026-02-01 --only revenue --show
+"""
+
+
+def parser() -> command.Parser:
+    made = command.command_parser(
+        "run",
+        "Run an app: its queries on Spark, and the appliers of its views.",
+        EXAMPLES,
+        parent=command.connection_options(),
+    )
+    add_app(made)
+    add_running(made)
+    made.add_argument("--batch", action="store_true", help="once, over history, with the same functions")
+    made.add_argument("--from", dest="begin", metavar="TIME", help="of history: records from this time on (ISO 8601)")
+    made.add_argument("--to", dest="end", metavar="TIME", help="of history: records before this time")
+    made.add_argument("--show", action="store_true", help="with --batch: show the rows, write nothing")
+    made.add_argument("--limit", type=command.positive, default=ROWS, metavar="N", help=f"rows to show ({ROWS})")
+    made.add_argument("--log-format", choices=("text", "json"), default="text", help="of its log (default: text)")
+    command.add_json(made)
+    return made
+
+
+def run(arguments: list[str]) -> int:
+    options = command.parse(parser(), arguments)
+    if not options.batch and (options.begin or options.end or options.show):
+        raise UsageError("run: --from, --to and --show are about history; add --batch")
+    from tidelog.pipelines.graph import graph_of
+    from tidelog.pipelines.loading import load_app
+
+    app = load_app(options.app)
+    graph = graph_of(app).only(options.only)
+    settings = settings_of(options, app)
+    return _batch(graph, settings, options) if options.batch else _run(graph, settings, options)
+
+
+def _run(graph: Graph, settings: Settings, options: Namespace) -> int:
+    from tidelog.pipelines.running import Run, parts_of, prepare, reader_of, session_of
+
+    log = Logger(json=options.log_format == "json")
+    with settings.connect() as cluster:
+        cluster.any_node()  # before Spark, which takes seconds
+        spark = session_of(graph, settings)
+        try:
+            reader = reader_of(spark, graph, settings, cluster)
+            targets = prepare(cluster, reader, settings)
+            made = Run(graph.app.name, parts_of(targets, reader, settings), cluster, log.info)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: made.stopping.set())
+            log.info("ready", app=graph.app.name, queries=len(targets), bootstrap=settings.bootstrap)
+            return made.loop()
+        finally:
+            spark.stop()
+
+
+def _batch(graph: Graph, settings: Settings, options: Namespace) -> int:
+    from dataclasses import replace
+
+    from tidelog.pipelines import history
+    from tidelog.pipelines.running import prepare, reader_of, session_of
+
+    warn("starting Spark, which takes some seconds")
+    with settings.connect() as cluster:
+        spark = session_of(graph, settings)
+        try:
+            reader = replace(reader_of(spark, graph, settings, cluster), span=span_of(options))
+            if options.show:
+                for node in graph.nodes:
+                    rows = history.shown(history.rows_of(reader, node), node.output.key, options.limit)
+                    _show(node.name, rows, options)
+                return OK
+            for target in prepare(cluster, reader, settings):
+                name = history.write(cluster, reader, target, settings.options)
+                print(f"{target.node.name} is written to {target.topic} as {name}")
+        finally:
+            spark.stop()
+    return OK
+
+
+def _show(name: str, rows: list[dict[str, Any]], options: Namespace) -> None:
+    if options.json:
+        show_json({"output": name, "rows": rows})
+        return
+    print(f"{name}: {len(rows)} rows" if rows else f"{name}: no rows", file=sys.stderr)
+    if rows:
+        show_table(list(rows[0]), [[_cell(value) for value in row.values()] for row in rows])
+
+
+def _cell(value: Any) -> Any:
+    return value if value is None or isinstance(value, int) else str(value)
+
+
+def span_of(options: Namespace) -> Span:
+    from tidelog.pipelines.inputs import Span
+
+    found = Span(_time(options.begin, "--from"), _time(options.end, "--to"))
+    if found.begin_ms is not None and found.end_ms is not None and found.begin_ms >= found.end_ms:
+        raise UsageError(f"run: --from {options.begin} is not before --to {options.end}")
+    return found
+
+
+def _time(text: str | None, option: str) -> int | None:
+    if text is None:
+        return None
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"run: {option} is {text!r}; write a time like 2026-01-31 or 2026-01-31T12:00:00Z") from None
+    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -1,0 +1,350 @@
+"""`App`: streams, tables, derived topics and views, declared by small functions. Pure data: nothing runs at import.
+
+    app = App("shop")
+    orders = app.stream("orders", value="id long, product string, amount double")
+
+    @app.view("revenue", key="product")
+    def revenue(orders):
+        return orders.groupBy("product").agg(F.sum("amount").alias("revenue"))
+
+Rules:
+- A parameter of a declared function names what it reads, as pytest's fixtures do: a stream, a table, a derived topic or
+  a view, with `_` where the name has `-` or `.`. It gets a DataFrame; over history, a batch DataFrame.
+- The decorated function stays what it was, so that tests call it with DataFrames of their own.
+- What is declared knows the file and the line where it stands (`Place`), and every error about it says so.
+- What is declared twice is refused at once; what is read and not declared when the graph is made (`graph.py`), since
+  it may be declared further down.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from tidelog.client.marks import LEGAL
+from tidelog.errors import UsageError
+from tidelog.pipelines.operators.durations import Duration, milliseconds
+from tidelog.views.declaration import FEED_HORIZON_MS, check_name
+
+STREAM, TABLE, TOPIC, VIEW = "stream", "table", "topic", "view"
+APPEND, UPDATE = MODES = ("append", "update")
+APP_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,49}")
+TOPIC_LENGTH_MAX = 249
+RECORD_COLUMNS = ("key", "topic", "partition", "offset", "timestamp")
+RECORD_TIME = "timestamp"
+
+Function = Callable[..., Any]
+Declared = TypeVar("Declared", bound=Function)
+Made = TypeVar("Made", "Input", "Output")
+Names = str | Sequence[str]
+
+
+class Place(NamedTuple):
+    """Where something is declared."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{Path(self.file).name}:{self.line}"
+
+
+class Time(NamedTuple):
+    """What `event_time` is to be told of rows."""
+
+    column: str
+    lateness_ms: int
+    idle_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A stream or a table: a topic that somebody else writes."""
+
+    kind: str
+    name: str
+    topic: str
+    value: Any  # DDL, the text of a schema, a StructType; None where rows are the source's own
+    place: Place
+    decoding: Mapping[str, Any] = field(default_factory=dict)  # what `typed` takes beside the schema
+    key: tuple[str, ...] = ()
+    time: Time | None = None
+    versions: bool = False
+    record: tuple[str, ...] = ()  # the source's columns to be had beside the value's
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A derived topic or a view, and the function whose rows it has."""
+
+    kind: str
+    name: str
+    function: Function
+    place: Place
+    key: tuple[str, ...] = ()
+    order: str | None = None
+    stores: tuple[str, ...] = ()  # of a view; none: the app's default
+    horizon_ms: int = FEED_HORIZON_MS
+    partitions: int | None = None  # None: as many as the largest input has
+    mode: str | None = None  # None: as the plan asks for
+    time: Time | None = None  # for who reads it
+    configs: Mapping[str, str] = field(default_factory=dict)  # of a derived topic
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return tuple(inspect.signature(self.function).parameters)
+
+
+class App:
+    """`bootstrap`, `checkpoints` and `store` are the weakest of all ways to say them: the command line, the environment
+    (TIDELOG_BOOTSTRAP, ...) and `[app]` in tidelog.toml come first.
+    """
+
+    def __init__(
+        self, name: str, *, bootstrap: str | None = None, checkpoints: str | None = None, store: str | None = None
+    ) -> None:
+        self.place = _here()
+        if not APP_NAME.fullmatch(name):
+            raise UsageError(f"{self.place}: {name!r} is no app's name; use a letter, then letters, digits, '_', '-'")
+        self.name = name
+        self.bootstrap, self.checkpoints, self.store = bootstrap, checkpoints, store
+        self.inputs: dict[str, Input] = {}  # by the name of a parameter
+        self.outputs: dict[str, Output] = {}
+
+    def stream(
+        self,
+        name: str,
+        *,
+        value: Any = None,
+        topic: str | None = None,
+        event_time: str | None = None,
+        lateness: Duration | None = None,
+        idle_after: Duration | None = None,
+        record: Names = (),
+        **decoding: Any,
+    ) -> Input:
+        """Rows of a topic, as they come. `value` says what their values are: columns as Spark writes them
+        ("id long, at timestamp", for values in JSON), the text of a schema in Avro, Protobuf or JSON Schema, or, with
+        `registry` and `subject`, what a schema registry has. Without it rows have the source's own columns.
+
+        `event_time` is the column that says when a row happened ("timestamp" is the record's), `lateness` how late rows
+        may come, `idle_after` when a silent topic lets time go on. `record` names columns of the source to be kept.
+        """
+        here = _here()
+        made = Input(
+            STREAM,
+            name,
+            _topic(topic or name, here),
+            value,
+            here,
+            decoding,
+            time=_time(event_time, lateness, idle_after, here),
+            record=_record(record, here),
+        )
+        return self._add(self.inputs, made)
+
+    def table(
+        self,
+        name: str,
+        *,
+        key: Names,
+        value: Any = None,
+        topic: str | None = None,
+        versions: bool = False,
+        event_time: str | None = None,
+        lateness: Duration | None = None,
+        idle_after: Duration | None = None,
+        **decoding: Any,
+    ) -> Input:
+        """A topic whose last record of a key stands for all before, and whose tombstones end keys: a changelog of the
+        latest state. With `versions`, its records are versions, each from its event time on, for `enrich`; a column
+        `_deleted` is true for one that ends its key.
+        """
+        here = _here()
+        if value is None and not decoding:
+            raise UsageError(f"{here}: table {name!r} does not say what its values are; give value=")
+        if versions and event_time is None:
+            raise UsageError(
+                f"{here}: table {name!r} has versions, each from a time on; name its column by event_time="
+            )
+        made = Input(
+            TABLE,
+            name,
+            _topic(topic or name, here),
+            value,
+            here,
+            decoding,
+            key=_key(key, f"table {name!r}", here),
+            time=_time(event_time, lateness, idle_after, here),
+            versions=versions,
+        )
+        return self._add(self.inputs, made)
+
+    def topic(
+        self,
+        name: str,
+        *,
+        key: Names = (),
+        order: str | None = None,
+        partitions: int | None = None,
+        mode: str | None = None,
+        event_time: str | None = None,
+        lateness: Duration | None = None,
+        configs: Mapping[str, str] | None = None,
+    ) -> Callable[[Declared], Declared]:
+        """A derived topic, written exactly once: each row as JSON, under its `key`; a changelog, and rows that replace
+        each other, as upserts and tombstones by key. `event_time` and `lateness` are for functions that read it.
+        """
+        here = _here()
+
+        def declare(function: Declared) -> Declared:
+            made = Output(
+                TOPIC,
+                _topic(name, here),
+                function,
+                here,
+                key=_names(key),
+                order=order,
+                partitions=_positive(partitions, here),
+                mode=_mode(mode, here),
+                time=_time(event_time, lateness, None, here),
+                configs=dict(configs or {}),
+            )
+            self._add(self.outputs, made)
+            return function
+
+        return declare
+
+    def view(
+        self,
+        name: str,
+        *,
+        key: Names,
+        store: str | None = None,
+        stores: Sequence[str] = (),
+        order: str | None = None,
+        horizon: Duration | None = None,
+        partitions: int | None = None,
+        mode: str | None = None,
+    ) -> Callable[[Declared], Declared]:
+        """A view: its rows by key, always up to date. `store` or `stores` are URLs, by default the app's own SQLite
+        file. `order` names the column that says which of two rows of one key and micro-batch is the later one.
+        """
+        here = _here()
+        horizon_ms = FEED_HORIZON_MS if horizon is None else milliseconds(horizon, what="horizon")
+
+        def declare(function: Declared) -> Declared:
+            try:
+                check_name(name)
+            except UsageError as error:
+                raise UsageError(f"{here}: {error}") from None
+            made = Output(
+                VIEW,
+                name,
+                function,
+                here,
+                key=_key(key, f"view {name!r}", here),
+                order=order,
+                stores=(*([store] if store else []), *stores),
+                horizon_ms=horizon_ms,
+                partitions=_positive(partitions, here),
+                mode=_mode(mode, here),
+            )
+            self._add(self.outputs, made)
+            return function
+
+        return declare
+
+    def _add(self, declared: dict[str, Made], made: Made) -> Made:
+        name = parameter(made.name)
+        other: Input | Output | None = self.inputs.get(name) or self.outputs.get(name)
+        if other is not None:
+            raise UsageError(
+                f"{made.place}: {made.kind} {made.name!r} has the name of {other.kind} {other.name!r} at {other.place},"
+                f" which parameters know as {name!r}; call one of them otherwise"
+            )
+        if isinstance(made, Output):
+            _check_function(made)
+        declared[name] = made
+        return made
+
+
+def parameter(name: str) -> str:
+    """What a function calls it."""
+    return re.sub(r"[-.]", "_", name)
+
+
+def _here() -> Place:
+    """Of the nearest caller that is not in this file."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename == __file__ and frame.f_back is not None:
+        frame = frame.f_back
+    return Place(frame.f_code.co_filename, frame.f_lineno)
+
+
+def _check_function(made: Output) -> None:
+    if not callable(made.function):
+        raise UsageError(
+            f"{made.place}: {made.kind} {made.name!r} is no function; decorate one that returns a DataFrame"
+        )
+    for one in inspect.signature(made.function).parameters.values():
+        if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD, one.POSITIONAL_ONLY) or one.default is not one.empty:
+            raise UsageError(
+                f"{made.place}: parameter {one.name!r} of {made.kind} {made.name!r} names what it reads; write it as a"
+                " plain name"
+            )
+    if not made.parameters:
+        raise UsageError(f"{made.place}: {made.kind} {made.name!r} reads nothing; name a stream, a table or a view")
+
+
+def _names(given: Names) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _key(given: Names, what: str, here: Place) -> tuple[str, ...]:
+    names = _names(given)
+    if not names or len(set(names)) != len(names):
+        raise UsageError(f"{here}: {what} has the key {names!r}; name the columns that tell its rows apart, each once")
+    return names
+
+
+def _topic(name: str, here: Place) -> str:
+    if 0 < len(name) <= TOPIC_LENGTH_MAX and LEGAL.issuperset(name) and name not in (".", ".."):
+        return name
+    raise UsageError(f"{here}: {name!r} is no topic's name; use letters, digits, '.', '_' and '-'")
+
+
+def _record(given: Names, here: Place) -> tuple[str, ...]:
+    names = _names(given)
+    if unknown := [name for name in names if name not in RECORD_COLUMNS]:
+        raise UsageError(f"{here}: a record has no {unknown[0]!r}; it has {', '.join(RECORD_COLUMNS)}")
+    return names
+
+
+def _time(column: str | None, lateness: Duration | None, idle: Duration | None, here: Place) -> Time | None:
+    if column is None and (lateness is not None or idle is not None):
+        raise UsageError(f"{here}: lateness and idle_after are of an event time; name its column by event_time=")
+    if column is None:
+        return None
+    try:
+        late = milliseconds(lateness if lateness is not None else "0 seconds", what="lateness")
+        return Time(column, late, None if idle is None else milliseconds(idle, what="idle_after"))
+    except UsageError as error:
+        raise UsageError(f"{here}: {error}") from None
+
+
+def _positive(partitions: int | None, here: Place) -> int | None:
+    if partitions is not None and partitions < 1:
+        raise UsageError(f"{here}: partitions is {partitions}; a topic has at least 1")
+    return partitions
+
+
+def _mode(mode: str | None, here: Place) -> str | None:
+    if mode is not None and mode not in MODES:
+        raise UsageError(f"{here}: mode is {mode!r}; it is {' or '.join(MODES)}")
+    return mode

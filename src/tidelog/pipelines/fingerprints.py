@@ -1,0 +1,144 @@
+"""The fingerprint of what computes an output: the same text as long as the same rows would come of the same inputs.
+
+It is a digest of the function's code, of what that code names, and of what is declared (key, order, inputs). What does
+not change a result does not count: comments, docstrings, annotations, blanks, the names of local files
+(`docs/decisions/fingerprints_of_code.md` says why it is the code and not Spark's plan).
+
+Rules:
+- Functions, classes and constants of the user's own files that the function names, directly or by others, belong to it.
+- What is installed does not: a new version of PySpark or of Tidelog alone is no other view.
+- A value that has no stable text (an object, a DataFrame) counts by its type alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import json
+import sysconfig
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+from tidelog.pipelines.app import Input, Output
+
+DIGEST_LENGTH = 16
+PLAIN = (str, bytes, int, float, bool, type(None))
+INSTALLED = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
+OURS = str(Path(__file__).parent.parent)
+
+
+def fingerprint(output: Output, inputs: list[Input | Output]) -> str:
+    said = {
+        "kind": output.kind,
+        "key": output.key,
+        "order": output.order,
+        "mode": output.mode,
+        "inputs": [_input(one) for one in inputs],
+        "code": list(_texts(output.function, set())),
+    }
+    text = json.dumps(said, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LENGTH]
+
+
+def _input(one: Input | Output) -> dict[str, Any]:
+    time = None if one.time is None else list(one.time)
+    if isinstance(one, Output):
+        return {"kind": one.kind, "name": one.name, "key": one.key, "time": time}
+    value = one.value.json() if hasattr(one.value, "jsonValue") else one.value
+    said = {"kind": one.kind, "topic": one.topic, "value": value, "key": one.key, "time": time}
+    return said | {"versions": one.versions, "record": one.record, "decoding": dict(one.decoding)}
+
+
+def _texts(made: Any, seen: set[int]) -> Iterator[str]:
+    """Of a function or a class, and of all that it names."""
+    if id(made) in seen:
+        return
+    seen.add(id(made))
+    yield _text(made)
+    for name, value in _named(made):
+        if isinstance(value, FunctionType | type) and _is_users(value):
+            yield from _texts(value, seen)
+        elif (constant := _constant(value)) is not None:
+            yield f"{name}={constant}"
+
+
+def _text(made: Any) -> str:
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(made)))
+    except (OSError, TypeError, SyntaxError):  # of a console, or a lambda in the middle of an expression
+        code = getattr(made, "__code__", None)
+        return f"{code.co_code.hex()}{code.co_names}{_constants(code)}" if code is not None else made.__qualname__
+    return ast.unparse(_Bare().visit(tree))
+
+
+def _constants(code: CodeType) -> list[Any]:
+    return [one for one in code.co_consts if isinstance(one, PLAIN)]
+
+
+class _Bare(ast.NodeTransformer):
+    """Without what no result rests on."""
+
+    def _function(self, node: Any) -> Any:
+        node.decorator_list, node.returns = [], None
+        return self._body(node)
+
+    visit_FunctionDef = visit_AsyncFunctionDef = _function
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> Any:
+        return self._body(node)
+
+    def visit_arg(self, node: ast.arg) -> Any:
+        node.annotation = None
+        return node
+
+    def _body(self, node: Any) -> Any:
+        first = node.body[0]
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+            node.body = node.body[1:] or [ast.Pass()]
+        self.generic_visit(node)
+        return node
+
+
+def _named(made: Any) -> Iterator[tuple[str, Any]]:
+    functions = [made] if isinstance(made, FunctionType) else [f for f in vars(made).values() if _is_function(f)]
+    for function in functions:
+        for name in sorted(set(_names(function.__code__))):
+            if name in function.__globals__:
+                yield name, function.__globals__[name]
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            yield name, cell.cell_contents
+
+
+def _is_function(made: Any) -> bool:
+    return isinstance(made, FunctionType)
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _names(inner)
+
+
+def _is_users(made: Callable[..., Any]) -> bool:
+    try:
+        file = inspect.getsourcefile(made)
+    except TypeError:
+        return False
+    return file is not None and not file.startswith((*INSTALLED, OURS))
+
+
+def _constant(value: Any) -> str | None:
+    """None for what is no constant: modules, declarations, things that are installed."""
+    if isinstance(value, PLAIN):
+        return repr(value)
+    if isinstance(value, tuple | list):
+        return f"{type(value).__name__}({','.join(_constant(one) or type(one).__name__ for one in value)})"
+    if isinstance(value, dict):
+        rows = (f"{key!r}:{_constant(one) or type(one).__name__}" for key, one in value.items())
+        return f"{{{','.join(rows)}}}"
+    return None

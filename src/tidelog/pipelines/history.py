@@ -1,0 +1,76 @@
+"""`tidelog run --batch`: the same functions over a stretch of history, as batch DataFrames.
+
+What comes out is shown, or written to the output's topic in one transaction, under a write id made of the output, its
+fingerprint and the stretch: the same command a second time writes nothing.
+
+Rules:
+- A view whose topic a stream writes is not written by a batch: the two would undo each other's rows. `--show` shows it,
+  `tidelog rebuild` builds it anew. One that no stream has written is begun, and is the batch's from then on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tidelog.client import marks
+from tidelog.client.cluster import Cluster
+from tidelog.errors import UsageError
+from tidelog.pipelines.app import VIEW
+from tidelog.pipelines.graph import Node
+from tidelog.pipelines.inputs import Reader, Span
+from tidelog.pipelines.operators.changelog import DELETED, OP, SEQ
+from tidelog.pipelines.placing import Target
+from tidelog.pipelines.queries import records
+from tidelog.pipelines.view_topic import is_keyed, kind_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+WRITE_PREFIX = "batch-"
+DIGEST_LENGTH = 16
+
+
+def rows_of(reader: Reader, node: Node) -> DataFrame:
+    """The rows of an output, as a reader of its topic would have them in the end."""
+    from pyspark.sql import functions as F
+
+    frame = reader.result(node)
+    gone = F.coalesce(F.col(DELETED), F.lit(False)) if DELETED in frame.columns else F.lit(False)
+    return frame.where(~gone).drop(OP, SEQ, DELETED)
+
+
+def write_id(node: Node, span: Span) -> str:
+    text = f"{node.name}\n{node.fingerprint}\n{span.begin_ms}\n{span.end_ms}"
+    return WRITE_PREFIX + hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LENGTH]
+
+
+def write(cluster: Cluster, reader: Reader, target: Target, options: dict[str, str]) -> str:
+    """Returns the write's id."""
+    assert reader.span is not None
+    _check_owner(cluster, target)
+    frame = reader.result(target.node)
+    keyed = is_keyed(target.node.output, frame)
+    made = records(frame, kind_of(frame), target, 0, keyed=keyed)
+    name = write_id(target.node, reader.span)
+    writing: Any = made.write.format("tidelog").mode("append").options(**options)
+    writing.option("topic", target.topic).option("sinkName", target.sink).option("writeId", name).save()
+    return name
+
+
+def _check_owner(cluster: Cluster, target: Target) -> None:
+    if target.node.output.kind != VIEW:
+        return
+    mark = marks.read_mark(cluster, target.sink)
+    if mark is not None and not mark.query_id.startswith(WRITE_PREFIX):
+        raise UsageError(
+            f"view {target.node.name} is kept up to date by a query; --show shows what the batch gives, and `tidelog"
+            f" rebuild {target.node.name}` builds it anew"
+        )
+
+
+def shown(frame: DataFrame, key: Sequence[str], limit: int) -> list[dict[str, Any]]:
+    by = [f"`{name}`" for name in key]
+    ordered = frame.orderBy(*by) if by else frame
+    return [row.asDict(recursive=True) for row in ordered.limit(limit).collect()]

@@ -1,0 +1,276 @@
+"""What declared functions get: topics as DataFrames, as a stream from their beginning, or over a stretch of history.
+
+    stream   the value's columns, and those of the record that were asked for; records without a value are left out
+    table    a changelog of the latest row by key (`as_changelog`); with versions, upserts with an event time
+    topic    a derived one: as a stream, or, where its rows replace each other by key, as a table
+    view     its topic as a table
+
+Rules:
+- All is read committed: what a transaction did not commit was never there.
+- The key of a table's record is the column's own text, or JSON with the columns by name, as views and derived topics
+  have it; it is needed for tombstones alone, elsewhere the columns are the value's.
+- Over history, other outputs are computed and not read: the same code over the same records, whatever was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tidelog.errors import TidelogError, UsageError
+from tidelog.pipelines.app import RECORD_TIME, STREAM, TOPIC, Input, Output, Place, Time
+from tidelog.pipelines.loading import place_in
+from tidelog.pipelines.operators.changelog import DELETED, INSERT, OP, SEQ, as_changelog
+from tidelog.pipelines.operators.time import event_time
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from tidelog.pipelines.graph import Graph, Node
+
+OFFSET, TIME, GONE, KEY = "_tidelog_offset", "_tidelog_time", "_tidelog_gone", "_tidelog_key"
+ALIGN = {"format": "alignFormat", "message": "alignMessage", "registry": "alignRegistry"}
+
+
+class Span(NamedTuple):
+    """A stretch of history, by the records' timestamps in ms; None: from the beginning, or to the end."""
+
+    begin_ms: int | None = None
+    end_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """DataFrames for one run. `span` is None for streams. `topic_of` says where an output's rows are."""
+
+    spark: SparkSession
+    options: Mapping[str, str]  # how the brokers are reached
+    graph: Graph
+    topic_of: Callable[[Output], str]
+    span: Span | None = None
+
+    def result(self, node: Node) -> DataFrame:
+        """What the function returns; its errors name the user's line."""
+        from pyspark.sql import DataFrame
+
+        output = node.output
+        given = [self._read(one) for one in node.reads]
+        try:
+            made = output.function(*given)
+        except Exception as error:
+            at = place_in(error.__traceback__, output.place.file) or output.place
+            raise UsageError(f"{at}: {output.kind} {output.name!r}: {_said(error)}") from error
+        if not isinstance(made, DataFrame):
+            raise UsageError(f"{output.place}: {output.kind} {output.name!r} returns no DataFrame but {made!r}")
+        if self.span is None and not made.isStreaming:
+            raise UsageError(f"{output.place}: {output.kind} {output.name!r} returns a DataFrame that is no stream")
+        return made
+
+    def _read(self, one: Input | Output) -> DataFrame:
+        try:
+            if isinstance(one, Output):
+                return self._output(one)
+            return self._stream(one) if one.kind == STREAM else self._table(one)
+        except TidelogError as error:
+            raise _at(one.place, error) from error
+
+    # Topics of others
+
+    def _stream(self, one: Input) -> DataFrame:
+        frame = self._load(one.topic, one.time, one)
+        if one.value is None and not one.decoding:
+            return frame if one.time is None else frame.transform(_timed(one.time))
+        decoded = frame.transform(self._typed(one))
+        return _flat(decoded, one.time, kept=one.record)
+
+    def _table(self, one: Input) -> DataFrame:
+        frame = self._load(one.topic, one.time, one)
+        return _tabled(frame.transform(self._typed(one)), one.key, one.time, versions=one.versions)
+
+    # Outputs of this app
+
+    def _output(self, one: Output) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        from tidelog.pipelines.view_topic import is_keyed
+        from tidelog.spark.typed_values import typed
+
+        node = next(node for node in _whole(self.graph).nodes if node.output == one)
+        made = self.result(node)
+        keyed = one.kind != TOPIC or is_keyed(one, made)
+        if self.span is not None:
+            return _as_table(made, one) if keyed else made
+        rows = made.drop(OP, SEQ, DELETED).schema
+        frame = self._load(self.topic_of(one), one.time)
+        if one.kind == TOPIC:
+            decoded = frame.transform(typed(rows))
+        else:
+            envelope = frame.transform(typed(_envelope(rows)))
+            decoded = envelope.withColumn("value", F.col("value.after"))
+        return _tabled(decoded, one.key, one.time) if keyed else _flat(decoded, one.time)
+
+    # The source
+
+    def _load(self, topic: str, time: Time | None, one: Input | None = None) -> DataFrame:
+        reader: Any = self.spark.readStream if self.span is None else self.spark.read
+        options = {**self.options, "subscribe": topic, "kafka.isolation.level": "read_committed"}
+        options |= {"startingOffsets": "earliest"} if self.span is None else _stretch(self.span)
+        if time is not None and one is not None and time.column != RECORD_TIME and self.span is None:
+            options |= _alignment(one)
+        frame: DataFrame = reader.format("tidelog").options(**options).load()
+        return frame
+
+    def _typed(self, one: Input) -> Callable[[DataFrame], DataFrame]:
+        from tidelog.spark.typed_values import typed
+
+        return typed(schema_of(one.value), **one.decoding)
+
+
+def schema_of(value: Any) -> Any:
+    """Columns as Spark writes them become a StructType; a schema stays what it is."""
+    if not isinstance(value, str) or not is_ddl(value):
+        return value
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    try:
+        return StructType.fromDDL(value)
+    except PySparkException as error:
+        raise UsageError(f"value is {value!r}, which is neither columns nor a schema: {_said(error)}") from error
+
+
+def is_ddl(text: str) -> bool:
+    """Schemas are JSON, or a .proto file, or its descriptor in one long word."""
+    head = text.lstrip()
+    return (
+        head[:1] not in ("{", "[", '"')
+        and not any(word in head for word in ("message ", "syntax", ";"))
+        and (" " in head.strip() or ":" in head)
+    )
+
+
+def _alignment(one: Input) -> dict[str, str]:
+    """What the source needs to find the event time in a value that is no JSON."""
+    options = {ALIGN[name]: str(value) for name, value in one.decoding.items() if name in ALIGN}
+    if isinstance(one.value, str) and not is_ddl(one.value):
+        options["alignSchema"] = one.value
+    return options
+
+
+def _stretch(span: Span) -> dict[str, str]:
+    options = {"startingOffsets": "earliest", "endingOffsets": "latest"}
+    if span.begin_ms is not None:
+        options |= {"startingTimestamp": str(span.begin_ms), "startingOffsetsByTimestampStrategy": "latest"}
+    if span.end_ms is not None:
+        options |= {"endingTimestamp": str(span.end_ms)}
+    return options
+
+
+def _timed(time: Time) -> Callable[[DataFrame], DataFrame]:
+    idle = None if time.idle_ms is None else f"{time.idle_ms} milliseconds"
+    by = None if time.column == RECORD_TIME else time.column
+    return event_time(time.column, f"{time.lateness_ms} milliseconds", idle, align_by=by)
+
+
+def _flat(decoded: DataFrame, time: Time | None, kept: tuple[str, ...] = ()) -> DataFrame:
+    """The value's columns, with event time declared where ticks still are."""
+    from pyspark.sql import functions as F
+
+    fields = _fields(decoded)
+    kept = (*kept, *((RECORD_TIME,) if _is_records(time, fields) and RECORD_TIME not in kept else ()))
+    rows = decoded.select(
+        *(F.col(f"value.`{name}`").alias(name) for name in fields),
+        *(F.col(name) for name in kept if name not in fields),
+        F.col("value").isNull().alias(GONE),
+        F.col("offset").alias(OFFSET),
+        F.col("timestamp").alias(TIME),
+    )
+    rows = rows if time is None else rows.transform(_timed(time))
+    return rows.where(f"not {GONE}").drop(GONE, OFFSET, TIME)
+
+
+def _is_records(time: Time | None, fields: list[str]) -> bool:
+    return time is not None and time.column == RECORD_TIME and RECORD_TIME not in fields
+
+
+def _tabled(decoded: DataFrame, key: tuple[str, ...], time: Time | None, *, versions: bool = False) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    fields = _fields(decoded)
+    if missing := [name for name in key if name not in fields]:
+        raise UsageError(f"its key has {missing[0]!r}, and its columns are {', '.join(fields)}")
+    types = {field.name: field.dataType for field in decoded.schema["value"].dataType.fields}  # type: ignore[attr-defined]
+    rows = decoded.select(
+        *(_key_column(name, types[name], alone=len(key) == 1) for name in key),
+        *(F.col(f"value.`{name}`").alias(name) for name in fields if name not in key),
+        F.col("value").isNull().alias(GONE),
+        F.col("offset").alias(OFFSET),
+        F.col("timestamp").alias(RECORD_TIME if _is_records(time, fields) else TIME),
+    )
+    if versions:
+        assert time is not None
+        if time.column != RECORD_TIME or RECORD_TIME in fields:  # a tombstone has no columns: it counts from its record
+            rows = rows.withColumn(time.column, F.coalesce(F.col(f"`{time.column}`"), F.col(TIME)))
+        return rows.transform(_timed(time)).withColumnRenamed(GONE, DELETED).drop(OFFSET, TIME)
+    if time is not None:
+        rows = rows.transform(_timed(time))
+    return rows.drop(TIME).transform(as_changelog(by=key, order=OFFSET, deleted=GONE)).drop(GONE)
+
+
+def _key_column(name: str, kind: Any, *, alone: bool) -> Column:
+    from pyspark.sql import functions as F
+
+    text = F.col("key").cast("string")
+    found = [F.col(f"value.`{name}`"), F.get_json_object(text, f"$['{name}']").try_cast(kind)]
+    found += [text.try_cast(kind)] if alone else []
+    return F.coalesce(*found).alias(name)
+
+
+def _fields(decoded: DataFrame) -> list[str]:
+    kind = decoded.schema["value"].dataType
+    if kind.typeName() != "struct":
+        raise UsageError(f"its values are {kind.simpleString()}, and rows have columns; give value= with columns")
+    return list(kind.fieldNames())  # type: ignore[attr-defined]
+
+
+def _envelope(rows: Any) -> Any:
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField("after", rows)])
+
+
+def _as_table(made: DataFrame, one: Output) -> DataFrame:
+    """A batch result as a changelog, as who reads the topic would see it in the end."""
+    from pyspark.sql import functions as F
+
+    from tidelog.pipelines.operators.changelog import latest_by_key
+
+    if OP in made.columns:
+        return made
+    if one.order is not None:
+        deleted = DELETED if DELETED in made.columns else None
+        made = made.transform(latest_by_key(one.key, order=one.order, deleted=deleted))
+    head = {OP: F.lit(INSERT), SEQ: F.lit(0).cast("bigint")}
+    marked = reduce(lambda rows, item: rows.withColumn(*item), head.items(), made.drop(DELETED))
+    return marked.select(OP, SEQ, *(name for name in made.columns if name != DELETED))
+
+
+def _whole(graph: Graph) -> Graph:
+    from tidelog.pipelines.graph import graph_of
+
+    return graph_of(graph.app)
+
+
+def _at(place: Place, error: TidelogError) -> TidelogError:
+    return (
+        error
+        if str(error).startswith(str(place)) or not isinstance(error, UsageError)
+        else type(error)(f"{place}: {error}")
+    )
+
+
+def _said(error: BaseException) -> str:
+    text = str(error).strip().split("\n")[0]
+    return text if isinstance(error, TidelogError) else f"{type(error).__name__}: {text}"

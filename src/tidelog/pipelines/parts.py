@@ -1,0 +1,185 @@
+"""What a run keeps alive: queries of this process's Spark, and appliers as child processes. Thin shells.
+
+A part can be started, looked at and stopped. Looking returns a fault once it has ended by itself.
+
+- A query is stopped between two micro-batches, if it comes to one soon; what was cut off is done again, once.
+- An applier is `tidelog apply VIEW --store URL`. It dies with this process, however that ends: its standard input ends
+  then, and on Linux the kernel ends it, too.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tidelog.pipelines.placing import Target
+from tidelog.pipelines.progress import Progress
+from tidelog.pipelines.queries import Written, start_query
+from tidelog.pipelines.supervision import Fault, fault_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+QUERY, APPLIER = "query", "applier"
+BETWEEN_S = 30.0  # for which a stop waits for the end of a micro-batch
+LOOK_S = 0.02
+END_S = 10.0
+SAID_BYTES = 4096
+PR_SET_PDEATHSIG = 1
+# What a child is told by its arguments, or is none of its business.
+NOT_FOR_CHILDREN = ("NOTIFY_SOCKET", "TIDELOG_BOOTSTRAP", "TIDELOG_COMMAND_CONFIG")
+
+
+class Part(Protocol):
+    kind: str
+    name: str
+
+    def start(self) -> None: ...
+
+    def look(self) -> Fault | None:
+        """None while it runs."""
+
+    def stop(self) -> None: ...
+
+    def figures(self) -> dict[str, Any]: ...
+
+
+class QueryPart:
+    kind = QUERY
+
+    def __init__(
+        self, target: Target, frame: Callable[[], DataFrame], options: Mapping[str, str], trigger: Mapping[str, Any]
+    ) -> None:
+        self.target = target
+        self.name = target.part
+        self._frame = frame
+        self._options = options
+        self._trigger = trigger
+        self._query: StreamingQuery | None = None
+        self._written = Written()
+        self.progress = Progress()
+
+    @property
+    def file(self) -> str:
+        return self.target.node.output.place.file
+
+    def start(self) -> None:
+        self._written = Written(rows=self._written.rows)
+        self._query = start_query(
+            self._frame(), self.target, self._options, trigger=self._trigger, written=self._written
+        )
+
+    def look(self) -> Fault | None:
+        assert self._query is not None
+        self._take_progress()
+        if self._query.isActive:
+            return None
+        error = self._query.exception()
+        if error is None and self._written.error is None:
+            return Fault("the query was stopped", final=False)
+        return fault_of(self._written.error, str(error), self.file)
+
+    def stop(self) -> None:
+        query = self._query
+        if query is None or not query.isActive:
+            return
+        deadline = time.monotonic() + BETWEEN_S
+        while query.isActive and time.monotonic() < deadline and query.status["isTriggerActive"]:
+            time.sleep(LOOK_S)
+        query.stop()
+        self._take_progress()
+
+    def figures(self) -> dict[str, Any]:
+        node = self.target.node
+        told = self.progress.fields(int(time.time() * 1000)) | {"rows_out": self._written.rows}
+        time_of = next((one.time for one in node.reads if one.time is not None), None)
+        return {
+            "app": self.target.app,
+            "output": {"kind": node.output.kind, "name": node.name, "topic": self.target.topic},
+            "inputs": [one.topic if hasattr(one, "topic") else one.name for one in node.reads],
+            "generation": self.target.generation or None,
+            "lateness_ms": None if time_of is None else time_of.lateness_ms,
+            **told,
+        }
+
+    def _take_progress(self) -> None:
+        if self._query is not None:
+            self.progress.take(self._query.recentProgress)
+
+
+class ApplierPart:
+    """`command` is the whole command line."""
+
+    kind = APPLIER
+
+    def __init__(self, name: str, command: list[str], about: Mapping[str, Any]) -> None:
+        self.name = name
+        self.about = about
+        self._command = command
+        self._process: subprocess.Popen[bytes] | None = None
+        self._tail = b""  # of what it said
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        environment = {key: value for key, value in os.environ.items() if key not in NOT_FOR_CHILDREN}
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,  # a Ctrl-C at the terminal is this process's to pass on
+            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+        )
+        assert self._process.stderr is not None
+        os.set_blocking(self._process.stderr.fileno(), False)
+        self._tail = b""
+
+    def look(self) -> Fault | None:
+        assert self._process is not None
+        self._pass_on()
+        code = self._process.poll()
+        if code is None:
+            return None
+        self._pass_on()
+        said = self._tail.decode(errors="replace").strip().split("\n")[-1].removeprefix("tidelog: ")
+        return Fault(said or f"it ended with {code}", final=code == 2)
+
+    def stop(self) -> None:
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        self._pass_on()
+
+    def figures(self) -> dict[str, Any]:
+        return dict(self.about)
+
+    def _pass_on(self) -> None:
+        """What it says goes where this process says things, too."""
+        assert self._process is not None and self._process.stderr is not None
+        with suppress(OSError, ValueError):
+            while said := self._process.stderr.read(SAID_BYTES):
+                self._tail = (self._tail + said)[-SAID_BYTES:]
+                sys.stderr.buffer.write(said)
+                sys.stderr.flush()
+
+
+def _die_with_parent() -> None:
+    import ctypes
+
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,0 +1,176 @@
+"""Where the outputs of an app go: topics made, views entered in the catalog, before the first query starts.
+
+    view V          topic and sink V.v<n>, checkpoint <checkpoints>/<app>/V.v<n>; n is the live generation
+    derived topic T topic T, sink <app>.T, checkpoint <checkpoints>/<app>/T
+
+Rules:
+- A view that nobody has declared is begun; one that is there goes on if it is declared as it was built, or has grown by
+  columns; anything else is refused and names `tidelog rebuild` (rule 26 of the contract).
+- A view belongs to one app.
+- A topic is made with as many partitions as its largest input has, unless it is declared; it keeps what it has.
+- A topic that is only read is never made here: its name may be misspelt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tidelog.client.admin import topics
+from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
+from tidelog.errors import BrokerError, UsageError, ViewChanged
+from tidelog.pipelines.app import TOPIC, VIEW, Input, Output
+from tidelog.pipelines.graph import Graph, Node
+from tidelog.views import catalog
+from tidelog.views.catalog import Derived, Editor, Generation, View
+from tidelog.views.declaration import Declaration
+from tidelog.wire.error_code import ErrorCode
+
+DEFAULT_STORE = "sqlite:///tidelog-views/{app}.db"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where one output goes."""
+
+    node: Node
+    app: str
+    topic: str
+    sink: str
+    checkpoint: str
+    declared: Declaration | None = None  # of a view
+    generation: int = 0
+    stores: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What the query is called: its group is `tidelog.` and this."""
+        return self.sink
+
+    @property
+    def part(self) -> str:
+        """What its status is told as."""
+        return f"{self.app}.{self.node.name}"
+
+
+def stores_of(graph: Graph, output: Output, default: str | None) -> tuple[str, ...]:
+    return output.stores or (default or DEFAULT_STORE.format(app=graph.app.name),)
+
+
+def view_target(graph: Graph, node: Node, view: View, generation: Generation, checkpoints: str) -> Target:
+    checkpoint = f"{checkpoints}/{graph.app.name}/{generation.sink}"
+    return Target(
+        node,
+        graph.app.name,
+        generation.topic,
+        generation.sink,
+        checkpoint,
+        generation.declared,
+        generation.number,
+        view.stores,
+    )
+
+
+def topic_target(graph: Graph, node: Node, checkpoints: str) -> Target:
+    name = graph.app.name
+    return Target(node, name, node.name, f"{name}.{node.name}", f"{checkpoints}/{name}/{node.name}")
+
+
+# The catalog ----------------------------------------------------------------------------------------------------------
+
+
+def place_view(
+    cluster: Cluster, graph: Graph, node: Node, declared: Declaration, checkpoints: str, default_store: str | None
+) -> Target:
+    """The live generation of a view, begun where there is none."""
+    editor = Editor(cluster, node.name)
+    before = editor.view()
+    after = view_now(graph, node, before, declared, partitions_of(cluster, graph, node), default_store)
+    current = after.current
+    assert current is not None
+    ensure_topic(cluster, current.topic, current.partitions, settings_of_view(declared))
+    if after != before:
+        editor.write(after)
+    return view_target(graph, node, after, current, checkpoints)
+
+
+def view_now(
+    graph: Graph, node: Node, before: View | None, declared: Declaration, partitions: int, default_store: str | None
+) -> View:
+    """The view's record as this run would have it. Pure."""
+    name, stores = graph.app.name, stores_of(graph, node.output, default_store)
+    inputs = [topic_name(read) for read in node.reads]
+    if before is None or not before.generations:
+        fresh = catalog.new_view(node.name, app=name, inputs=inputs, stores=stores)
+        return catalog.begin(fresh, declared, node.fingerprint, partitions)
+    if before.app != name:
+        raise UsageError(f"{node.output.place}: view {node.name!r} belongs to app {before.app}; call it otherwise")
+    try:
+        after = catalog.go_on(before, declared, node.fingerprint)
+    except ViewChanged as error:
+        raise ViewChanged(f"{node.output.place}: {error}") from None
+    return replace(after, inputs=tuple(inputs), stores=stores)
+
+
+def topic_name(read: Input | Output) -> str:
+    """As the catalog has it: a view's own name, whichever generation is live."""
+    return read.topic if isinstance(read, Input) else read.name
+
+
+def place_topic(cluster: Cluster, graph: Graph, node: Node, checkpoints: str, *, compact: bool) -> Target:
+    target = topic_target(graph, node, checkpoints)
+    configs = {**({"cleanup.policy": "compact"} if compact else {}), **node.output.configs}
+    ensure_topic(cluster, target.topic, partitions_of(cluster, graph, node), configs)
+    inputs = tuple(topic_name(read) for read in node.reads)
+    entry = Derived(node.name, graph.app.name, target.topic, target.sink, inputs)
+    known = catalog.read_catalog(cluster).get((catalog.TOPIC, node.name))
+    if not isinstance(known, Derived) or replace(known, at_ms=0) != entry:
+        Editor(cluster, f"{graph.app.name}-topics").write(entry)
+    return target
+
+
+# Topics ---------------------------------------------------------------------------------------------------------------
+
+
+def settings_of_view(declared: Declaration) -> dict[str, str]:
+    horizon = str(declared.horizon_ms)
+    return {"cleanup.policy": "compact", "min.compaction.lag.ms": horizon, "delete.retention.ms": horizon}
+
+
+def ensure_topic(cluster: Cluster, name: str, partitions: int, configs: Mapping[str, str]) -> None:
+    try:
+        topics.create(cluster, name, partitions=partitions, configs=configs)
+    except BrokerError as error:
+        if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise
+
+
+def partitions_of(cluster: Cluster, graph: Graph, node: Node) -> int:
+    if node.output.partitions is not None:
+        return node.output.partitions
+    return max(_partitions(cluster, one) for one in node.reads)
+
+
+def _partitions(cluster: Cluster, read: Input | Output) -> int:
+    if isinstance(read, Output) and read.kind == VIEW:
+        found = catalog.read_catalog(cluster).get((catalog.VIEW, read.name))
+        return found.current.partitions if isinstance(found, View) and found.current else 1
+    topic = read.topic if isinstance(read, Input) else read.name
+    try:
+        return len(cluster.partitions(topic))
+    except BrokerError as error:
+        if error.code not in UNKNOWN_TOPIC:
+            raise
+        raise UsageError(
+            f"{read.place}: {read.kind} {read.name!r} reads topic {topic!r}, which is not there; make it first:"
+            f" `tidelog topics create {topic}`"
+        ) from None
+
+
+def live_topic(cluster: Cluster, output: Output) -> str:
+    """Where the rows of an output are read from."""
+    if output.kind == TOPIC:
+        return output.name
+    current = catalog.find_view(cluster, output.name).current
+    assert current is not None
+    return current.topic

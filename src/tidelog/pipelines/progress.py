@@ -1,0 +1,90 @@
+"""How far a query is: from Spark's own progress and from the log. Pure but for `lag_of`.
+
+rows_in, rows_out     read and written since the query was started
+rate                  rows a second in the last micro-batch that had rows
+watermark, late       event time that is complete; how far the watermark is behind the clock; rows that came too late
+state                 rows and bytes that its operators keep
+lag                   records not yet read, and the age of the oldest of them in seconds
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from tidelog.client import lag
+from tidelog.client.cluster import Cluster
+
+GROUP_PREFIX = "tidelog."
+
+
+class Lag(NamedTuple):
+    records: int
+    seconds: float
+
+
+@dataclass(slots=True)
+class Progress:
+    """Of one query since it was started."""
+
+    batch: int = -1
+    rows_in: int = 0
+    rate: float = 0.0
+    watermark_ms: int | None = None
+    late_rows: int = 0
+    state_rows: int = 0
+    state_bytes: int = 0
+    batch_ms: int = 0
+    seen: set[str] = field(default_factory=set)
+
+    def take(self, told: Iterable[Mapping[str, Any]]) -> None:
+        """What Spark has told of its last micro-batches; those that are known are passed over."""
+        for one in told:
+            if one["timestamp"] in self.seen:
+                continue
+            self.seen = {*list(self.seen)[-200:], one["timestamp"]}
+            self._take(one)
+
+    def _take(self, one: Mapping[str, Any]) -> None:
+        rows = int(one.get("numInputRows") or 0)
+        self.batch = max(self.batch, int(one["batchId"]))
+        self.rows_in += rows
+        if rows:
+            self.rate = round(float(one.get("processedRowsPerSecond") or 0.0), 1)
+            self.batch_ms = int((one.get("durationMs") or {}).get("triggerExecution") or 0)
+        watermark = (one.get("eventTime") or {}).get("watermark")
+        if watermark and (at := _ms(watermark)) > 0:
+            self.watermark_ms = at
+        operators = one.get("stateOperators") or []
+        if operators:
+            self.state_rows = sum(int(op.get("numRowsTotal") or 0) for op in operators)
+            self.state_bytes = sum(int(op.get("memoryUsedBytes") or 0) for op in operators)
+            self.late_rows += sum(int(op.get("numRowsDroppedByWatermark") or 0) for op in operators)
+
+    def fields(self, now_ms: int) -> dict[str, Any]:
+        behind = None if self.watermark_ms is None else round((now_ms - self.watermark_ms) / 1000)
+        return {
+            "batch": self.batch,
+            "rows_in": self.rows_in,
+            "rate": self.rate,
+            "batch_ms": self.batch_ms,
+            "watermark_ms": self.watermark_ms,
+            "watermark_behind_s": behind,
+            "late_rows": self.late_rows,
+            "state": {"rows": self.state_rows, "bytes": self.state_bytes},
+        }
+
+
+def _ms(iso: str) -> int:
+    return int(datetime.fromisoformat(iso.replace("Z", "+00:00")).timestamp() * 1000)
+
+
+def lag_of(cluster: Cluster, query: str) -> Lag | None:
+    """By the group that the query reports to; None before its first micro-batch."""
+    unread = lag.of_group(cluster, GROUP_PREFIX + query)
+    if not unread:
+        return None
+    ages = [one.age_ms for one in unread if one.records and one.age_ms is not None]
+    return Lag(sum(one.records or 0 for one in unread), round(max(ages, default=0) / 1000, 1))

@@ -1,0 +1,74 @@
+"""One query: a declared function's DataFrame, written to its topic micro-batch by micro-batch, exactly once.
+
+`foreachBatch` runs in this process: rows become envelopes or upserts (`view_topic.py`), and the sink's own commit
+writes them under the target's name. What fails there is kept as it was raised: Spark would make text of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tidelog.pipelines.app import VIEW
+from tidelog.pipelines.placing import Target
+from tidelog.pipelines.view_topic import Source, envelopes, is_keyed, kind_of, mode_of, plain, upserts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+@dataclass(slots=True)
+class Written:
+    """What the writer of a query has seen."""
+
+    rows: int = 0
+    error: BaseException | None = None
+    batch: int = -1  # the last that is committed
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+def start_query(
+    frame: DataFrame, target: Target, options: Mapping[str, str], *, trigger: Mapping[str, Any], written: Written
+) -> StreamingQuery:
+    """`options` say how the brokers are reached, as the source and the sink take them."""
+    from tidelog.spark.providers import state_store
+
+    mode = mode_of(target.node.output, frame)
+    with state_store(frame):
+        stream: Any = frame.writeStream.foreachBatch(writer_of(frame, target, options, written))
+        stream = stream.outputMode(mode).queryName(target.name).option("checkpointLocation", target.checkpoint)
+        started: StreamingQuery = stream.trigger(**trigger).start()
+    return started
+
+
+def writer_of(frame: DataFrame, target: Target, options: Mapping[str, str], written: Written) -> Any:
+    from tidelog.spark.foreach_batch import topic_writer
+
+    given = dict(options)
+    bootstrap = given.pop("kafka.bootstrap.servers")
+    # A cluster of its own in this process: so that the sink's transactional id stays with its connection.
+    given["kafka.client.id"] = f"tidelog-{target.sink}"
+    write = topic_writer(target.topic, bootstrap=bootstrap, sink_name=target.sink, options=given)
+    kind, keyed = kind_of(frame), is_keyed(target.node.output, frame)
+
+    def each(rows: DataFrame, batch_id: int) -> None:
+        try:
+            written.rows += write(records(rows, kind, target, batch_id, keyed=keyed), batch_id) or 0
+            written.batch = batch_id
+        except BaseException as error:
+            written.error = error
+            raise
+
+    return each
+
+
+def records(rows: DataFrame, kind: str, target: Target, batch_id: int, *, keyed: bool) -> DataFrame:
+    """Columns key and value, as the topic is to have them."""
+    output = target.node.output
+    if output.kind == VIEW:
+        assert target.declared is not None
+        source = Source(output.name, target.generation, batch_id)
+        return envelopes(rows, kind, target.declared, output.order, source)
+    return upserts(rows, kind, output.key, output.order) if keyed else plain(rows, output.key)

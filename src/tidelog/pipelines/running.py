@@ -1,0 +1,273 @@
+"""`tidelog run`: all outputs of an app together, each query and each applier supervised by itself.
+
+    prepared   functions have given DataFrames, views are in the catalog, topics made; a fault ends the run here
+    running    parts are started and looked at (`supervision.py`); status is told, commands are taken
+    stopping   SIGTERM, SIGINT: queries after their micro-batch, then appliers; a last report; the end
+
+One thread does all of it. Its cluster is its own; Spark's threads and `foreachBatch` have theirs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tidelog.client.cluster import Cluster
+from tidelog.client.security import Security
+from tidelog.client.status import REBUILD, Command, Commands, Reporter
+from tidelog.errors import TidelogError, UsageError
+from tidelog.pipelines import notifying
+from tidelog.pipelines import supervision as watching
+from tidelog.pipelines.app import VIEW
+from tidelog.pipelines.graph import Graph, Node
+from tidelog.pipelines.inputs import Reader
+from tidelog.pipelines.loading import travelling_whole
+from tidelog.pipelines.parts import APPLIER, QUERY, ApplierPart, Part, QueryPart
+from tidelog.pipelines.placing import Target, live_topic, place_topic, place_view
+from tidelog.pipelines.progress import Lag, lag_of
+from tidelog.pipelines.supervision import FAILED, RUNNING, STOPPED, Fault, Watch, fault_of
+from tidelog.pipelines.view_topic import check_result, declaration_of, is_keyed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+APP = "app"
+LOOK_EVERY_S = 0.2
+COMMANDS_EVERY_S = 1.0
+LAG_EVERY_S = 2.0
+QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+
+Say = Callable[..., None]  # an event, and its fields
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How an app is run, whoever said so."""
+
+    bootstrap: str
+    checkpoints: str
+    store: str | None = None
+    master: str | None = None
+    memory: str | None = None
+    trigger_ms: int = 100
+    security_file: str | None = None
+    spark: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Of Spark's source and sink."""
+        security = {} if self.security_file is None else {"securityFile": self.security_file}
+        return {"kafka.bootstrap.servers": self.bootstrap, **security}
+
+    @property
+    def trigger(self) -> dict[str, Any]:
+        return {"processingTime": f"{self.trigger_ms} milliseconds"}
+
+    def connect(self) -> Cluster:
+        security = None if self.security_file is None else Security.from_file(self.security_file)
+        return Cluster(self.bootstrap, client_id="tidelog-run", security=security)
+
+
+def session_of(graph: Graph, settings: Settings) -> SparkSession:
+    from tidelog.spark.session import spark_session
+
+    spark = spark_session(
+        graph.app.name, master=settings.master, memory=settings.memory, settings={**QUIET, **settings.spark}
+    )
+    travelling_whole(graph.app)
+    return spark
+
+
+# Prepared -------------------------------------------------------------------------------------------------------------
+
+
+def reader_of(spark: SparkSession, graph: Graph, settings: Settings, cluster: Cluster) -> Reader:
+    return Reader(spark, settings.options, graph, lambda output: live_topic(cluster, output))
+
+
+def prepare(cluster: Cluster, reader: Reader, settings: Settings) -> list[Target]:
+    """Every output placed, in the order in which they read each other."""
+    return [_placed(cluster, reader, node, settings) for node in reader.graph.nodes]
+
+
+def _placed(cluster: Cluster, reader: Reader, node: Node, settings: Settings) -> Target:
+    frame = reader.result(node)
+    check_result(node.output, frame)
+    if node.output.kind == VIEW:
+        declared = declaration_of(node.output, frame.schema)
+        return place_view(cluster, reader.graph, node, declared, settings.checkpoints, settings.store)
+    compact = is_keyed(node.output, frame)
+    return place_topic(cluster, reader.graph, node, settings.checkpoints, compact=compact)
+
+
+def parts_of(targets: list[Target], reader: Reader, settings: Settings) -> list[Part]:
+    queries: list[Part] = [
+        QueryPart(target, _frame(reader, target), settings.options, settings.trigger) for target in targets
+    ]
+    return queries + [applier for target in targets for applier in appliers_of(target, settings)]
+
+
+def _frame(reader: Reader, target: Target) -> Callable[[], DataFrame]:
+    return lambda: reader.result(target.node)
+
+
+def appliers_of(target: Target, settings: Settings) -> list[Part]:
+    found: list[Part] = []
+    for number, url in enumerate(target.stores):
+        words = [sys.executable, "-m", "tidelog", "apply", target.node.name, "--store", url]
+        words += ["--bootstrap", settings.bootstrap]
+        words += [] if settings.security_file is None else ["--command-config", settings.security_file]
+        name = target.node.name if len(target.stores) == 1 else f"{target.node.name}.{number}"
+        found.append(ApplierPart(f"{target.app}.{name}", words, {"app": target.app, "view": target.node.name}))
+    return found
+
+
+# Running --------------------------------------------------------------------------------------------------------------
+
+
+class Run:
+    """Parts under supervision. `say` takes events for the log."""
+
+    def __init__(self, name: str, parts: list[Part], cluster: Cluster, say: Say) -> None:
+        self.name = name
+        self.parts = {(one.kind, one.name): one for one in parts}
+        self.watches: dict[tuple[str, str], Watch] = dict.fromkeys(self.parts, Watch())
+        self.stopping = threading.Event()
+        self._cluster = cluster
+        self._say = say
+        self._commands = Commands(cluster)
+        self._reporters = {key: Reporter(cluster, *key) for key in self.parts if key[0] == QUERY}
+        self._itself = Reporter(cluster, APP, name)
+        self._lags: dict[tuple[str, str], Lag | None] = {}
+        self._started_ms = int(time.time() * 1000)
+        self._due = dict.fromkeys(("commands", "lag"), 0.0)
+
+    def loop(self) -> int:
+        """Until it is told to stop, or nothing is left to run. 0, or 1 where a part has failed for good."""
+        self._obey(self._guarded(self._commands.first) or [])
+        notifying.notify(notifying.READY)
+        while not self.stopping.is_set():
+            now = time.monotonic()
+            for key in self.parts:
+                self._step(key, now)
+            self._listen(now)
+            self._report(now)
+            notifying.notify(notifying.ALIVE)
+            if all(watch.ended for watch in self.watches.values()):
+                break
+            self.stopping.wait(LOOK_EVERY_S)
+        self._end()
+        return 1 if any(watch.state == FAILED for watch in self.watches.values()) else 0
+
+    def _step(self, key: tuple[str, str], now: float) -> None:
+        part, watch = self.parts[key], self.watches[key]
+        if watching.should_start(watch, now):
+            self.watches[key] = self._start(part, watch, now)
+        elif watch.state == RUNNING:
+            fault = part.look()
+            settled = watching.settled(watch, now)
+            self.watches[key] = settled if fault is None else self._failed(part, settled, fault, now)
+
+    def _start(self, part: Part, watch: Watch, now: float) -> Watch:
+        try:
+            part.start()
+        except Exception as error:
+            return self._failed(part, watch, _fault_at_start(part, error), now)
+        self._say("started", kind=part.kind, name=part.name, restarts=watch.restarts)
+        return watching.started(watch, now)
+
+    def _failed(self, part: Part, watch: Watch, fault: Fault, now: float) -> Watch:
+        after = watching.failed(watch, fault, now)
+        again = None if fault.final else round(after.not_before - now, 1)
+        where = "" if fault.line is None else f"{fault.file}:{fault.line}"
+        self._say("failed", kind=part.kind, name=part.name, error=fault.message, at=where, again_in_s=again)
+        return after
+
+    # Commands
+
+    def _listen(self, now: float) -> None:
+        if now >= self._due["commands"]:
+            self._due["commands"] = now + COMMANDS_EVERY_S
+            self._obey(self._guarded(self._commands.next) or [])
+
+    def _obey(self, commands: list[Command]) -> None:
+        for one in commands:
+            for key in self._meant(one):
+                self._command(key, one)
+
+    def _meant(self, one: Command) -> list[tuple[str, str]]:
+        if one.kind == APP and one.name == self.name:
+            return list(self.parts)
+        return [key for key in self.parts if key == (one.kind, one.name)]
+
+    def _command(self, key: tuple[str, str], one: Command) -> None:
+        if one.command == REBUILD:
+            self._say("not taken", command=one.command, name=one.name, use="`tidelog rebuild`")
+            return
+        before = self.watches[key]
+        after = watching.commanded(before, one.command, time.monotonic())
+        if after != before:
+            self._say(one.command, kind=key[0], name=key[1])
+        if before.state == RUNNING and after.state != RUNNING:
+            self.parts[key].stop()
+        self.watches[key] = after
+
+    # Status
+
+    def _report(self, now: float, *, at_once: bool = False) -> None:
+        if now >= self._due["lag"]:
+            self._due["lag"] = now + LAG_EVERY_S
+            for part in self.parts.values():
+                if isinstance(part, QueryPart):
+                    self._lags[part.kind, part.name] = self._guarded(partial(lag_of, self._cluster, part.target.name))
+        for key, reporter in self._reporters.items():
+            reporter.tell(self.figures(key), at_once=at_once)
+        state = STOPPED if at_once else RUNNING
+        states = {f"{kind} {name}": watch.state for (kind, name), watch in self.watches.items()}
+        told = {"state": state, "pid": os.getpid(), "started_ms": self._started_ms, "parts": states}
+        self._itself.tell(told, at_once=at_once)
+
+    def figures(self, key: tuple[str, str]) -> dict[str, Any]:
+        watch, lag = self.watches[key], self._lags.get(key)
+        return {
+            "state": watch.state,
+            "restarts": watch.restarts,
+            "error": None if watch.fault is None else watch.fault.fields,
+            **self.parts[key].figures(),
+            "lag": None if lag is None else {"records": lag.records, "seconds": lag.seconds},
+        }
+
+    def _guarded(self, ask: Callable[[], Any]) -> Any:
+        """What is asked of a broker that may be away: the run goes on without."""
+        try:
+            return ask()
+        except TidelogError as error:
+            self._say("broker", error=str(error))
+            return None
+
+    # The end
+
+    def _end(self) -> None:
+        notifying.notify(notifying.STOPPING)
+        for kind in (QUERY, APPLIER):  # in this order: what queries have committed is still applied
+            for key, part in self.parts.items():
+                if key[0] == kind and self.watches[key].state == RUNNING:
+                    part.stop()
+        for key, watch in self.watches.items():
+            if watch.state != FAILED:
+                self.watches[key] = Watch(STOPPED, restarts=watch.restarts, fault=watch.fault)
+        self._report(time.monotonic(), at_once=True)
+        self._say("stopped", name=self.name)
+
+
+def _fault_at_start(part: Part, error: Exception) -> Fault:
+    file = part.file if isinstance(part, QueryPart) else ""
+    final = isinstance(error, UsageError)
+    found = fault_of(error, str(error), file)
+    return found._replace(final=True) if final else found

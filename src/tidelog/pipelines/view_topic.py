@@ -1,0 +1,276 @@
+"""What a micro-batch's rows become on a topic: envelopes by key for a view, rows, upserts and tombstones for a derived
+topic. All of it is Spark's own expressions, in the JVM: no row passes through Python before the sink encodes it.
+
+    a result is      told by                         a view's topic gets, per key and micro-batch
+    changelog        columns _op and _seq            first before, last after; nothing where they are equal
+    update           a native aggregate in the plan  before null, op u: Spark does not tell what was before
+    rows             anything else                   the same; of two rows of one key the last by `order`, else refused
+
+Rules:
+- One envelope a key and micro-batch, key = JSON of the key's columns; after a delete a tombstone, in this order.
+- All rows of a key meet in one task (they are grouped by it), in the order of `_seq` or `order`; there is no order
+  between tasks, and none is needed: what a topic's partition gets of a key is at most those two records.
+- A row whose key is null is no row of a view.
+- A column `_deleted`, where it is true, ends the key; the column itself is not part of the view.
+- A changelog that has two rows of one key at once has another key: refused.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tidelog.errors import UsageError
+from tidelog.pipelines.app import APPEND, UPDATE, VIEW, Output
+from tidelog.pipelines.operators.changelog import ADDITIONS, DELETED, OP, RETRACTIONS, SEQ
+from tidelog.views import declaration as types
+from tidelog.views.changes import CREATE, DELETE
+from tidelog.views.changes import UPDATE as CHANGED
+from tidelog.views.declaration import Declaration, declare
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+CHANGELOG, AGGREGATE, ROWS = "changelog", "aggregate", "rows"
+STATEFUL = ("Join", "Deduplicate", "TransformWithState", "FlatMapGroups")  # how names of such operators begin
+AGGREGATES = ("Aggregate", "Distinct")
+
+VIEW_TYPES = {
+    "boolean": types.BOOLEAN,
+    "byte": types.LONG,
+    "short": types.LONG,
+    "integer": types.LONG,
+    "long": types.LONG,
+    "float": types.DOUBLE,
+    "double": types.DOUBLE,
+    "decimal": types.DECIMAL,
+    "string": types.STRING,
+    "char": types.STRING,
+    "varchar": types.STRING,
+    "void": types.STRING,
+    "binary": types.BINARY,
+    "date": types.DATE,
+    "timestamp": types.TIMESTAMP,
+    "timestamp_ntz": types.TIMESTAMP,
+    "struct": types.JSON,
+    "array": types.JSON,
+    "map": types.JSON,
+    "variant": types.JSON,
+}
+MICROSECONDS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'"
+AS_JSON = {
+    "timeZone": "UTC",
+    "timestampFormat": MICROSECONDS,
+    "timestampNTZFormat": MICROSECONDS,
+    "ignoreNullFields": "false",
+}
+FIRST, LAST, COUNT, OPENED, SUM = "_tidelog_first", "_tidelog_last", "_tidelog_count", "_tidelog_opened", "_tidelog_sum"
+BEFORE, AFTER, ROW = "_tidelog_before", "_tidelog_after", "_tidelog_row"
+
+
+class Source(NamedTuple):
+    """What an envelope says of where it comes from."""
+
+    view: str
+    generation: int
+    batch: int
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        return {"connector": "tidelog", "name": self.view, "generation": self.generation, "batch": self.batch}
+
+
+# Before a query starts ------------------------------------------------------------------------------------------------
+
+
+def kind_of(frame: DataFrame) -> str:
+    if OP in frame.columns or SEQ in frame.columns:
+        if missing := [name for name in (OP, SEQ) if name not in frame.columns]:
+            raise UsageError(f"a changelog has {OP} and {SEQ}, and this has no {missing[0]}; select both, or neither")
+        return CHANGELOG
+    return AGGREGATE if frame.isStreaming and _is_aggregate(frame._jdf.queryExecution().analyzed()) else ROWS
+
+
+def mode_of(output: Output, frame: DataFrame) -> str:
+    """Spark's output mode."""
+    return output.mode or (UPDATE if kind_of(frame) == AGGREGATE else APPEND)
+
+
+def is_keyed(output: Output, frame: DataFrame) -> bool:
+    """Whether rows of a derived topic replace each other by key."""
+    return bool(output.key) and (kind_of(frame) != ROWS or DELETED in frame.columns or output.order is not None)
+
+
+def check_result(output: Output, frame: DataFrame) -> None:
+    """Refuses what cannot be written, before anything runs."""
+    where = f"{output.place}: {output.kind} {output.name!r}"
+    if missing := [name for name in (*output.key, *filter(None, [output.order])) if name not in frame.columns]:
+        raise UsageError(f"{where} has no column {missing[0]!r}; there are {', '.join(frame.columns)}")
+    if output.kind != VIEW and not output.key and kind_of(frame) != ROWS:
+        raise UsageError(f"{where} has rows that replace each other; name its key by key=")
+
+
+def declaration_of(output: Output, schema: StructType) -> Declaration:
+    columns = {}
+    for field in schema.fields:
+        if field.name in (OP, SEQ, DELETED):
+            continue
+        kind = VIEW_TYPES.get(field.dataType.typeName())
+        if kind is None:
+            raise UsageError(
+                f"{output.place}: column {field.name!r} of view {output.name!r} is {field.dataType.simpleString()},"
+                f" which no view can have; cast it"
+            )
+        columns[field.name] = kind
+    try:
+        return declare(columns, output.key, output.horizon_ms)
+    except UsageError as error:
+        raise UsageError(f"{output.place}: view {output.name!r}: {error}") from None
+
+
+def _is_aggregate(plan: Any) -> bool:
+    """Whether the result is a native aggregate's: no other operator with state stands behind it."""
+    for node in _from_the_top(plan):
+        name = str(node.nodeName())
+        if name in AGGREGATES:
+            return bool(node.isStreaming())
+        if name.startswith(STATEFUL) and node.isStreaming():
+            return False
+    return False
+
+
+def _from_the_top(plan: Any) -> Iterator[Any]:
+    yield plan
+    children = plan.children()
+    for place in range(children.size()):
+        yield from _from_the_top(children.apply(place))
+
+
+# In a micro-batch -----------------------------------------------------------------------------------------------------
+
+
+def envelopes(rows: DataFrame, kind: str, declared: Declaration, order: str | None, source: Source) -> DataFrame:
+    """Columns key and value, in the order in which a task is to write them."""
+    from pyspark.sql import functions as F
+
+    names = [column.name for column in declared.columns]
+    net = _net(rows, kind, declared.key, names, order)
+    before, after = F.col(BEFORE), F.col(AFTER)
+    if kind == CHANGELOG:
+        net = net.where(~_json(before).eqNullSafe(_json(after)))
+        op = F.when(after.isNull(), DELETE).when(before.isNull(), CREATE).otherwise(CHANGED)
+    else:
+        op = F.when(after.isNull(), DELETE).otherwise(CHANGED)
+    told = F.struct(*(F.lit(value).alias(name) for name, value in source.fields.items()))
+    now = F.lit(int(time.time() * 1000))
+    envelope = _json(
+        F.struct(before.alias("before"), after.alias("after"), op.alias("op"), told.alias("source"), now.alias("ts_ms"))
+    )
+    values = F.when(after.isNull(), F.array(envelope, F.lit(None).cast("string"))).otherwise(F.array(envelope))
+    return net.select(_json(F.struct(*_columns(declared.key))).alias("key"), F.explode(values).alias("value"))
+
+
+def upserts(rows: DataFrame, kind: str, key: Sequence[str], order: str | None) -> DataFrame:
+    """Of a derived topic: the row by key, or a tombstone."""
+    from pyspark.sql import functions as F
+
+    names = [name for name in rows.columns if name not in (OP, SEQ, DELETED)]
+    net = _net(rows, kind, key, names, order)
+    if kind == CHANGELOG:
+        net = net.where(~_json(F.col(BEFORE)).eqNullSafe(_json(F.col(AFTER))))
+    return net.select(_text_key(net, key).alias("key"), _json(F.col(AFTER)).alias("value"))
+
+
+def plain(rows: DataFrame, key: Sequence[str]) -> DataFrame:
+    """Of a derived topic: each row as it is."""
+    from pyspark.sql import functions as F
+
+    value = _json(F.struct(*(_said(rows, name) for name in rows.columns)))
+    return rows.select(*([_text_key(rows, key).alias("key")] if key else []), value.alias("value"))
+
+
+def _net(rows: DataFrame, kind: str, key: Sequence[str], names: Sequence[str], order: str | None) -> DataFrame:
+    """One row a key: the key's columns, `before` and `after`, as structs of what is to be said, or null."""
+    from pyspark.sql import functions as F
+
+    keyed = rows.where(" and ".join(f"`{name}` is not null" for name in key))
+    if kind == CHANGELOG:
+        return _net_changelog(keyed, key, names)
+    gone = F.coalesce(F.col(DELETED).cast("boolean"), F.lit(False)) if DELETED in rows.columns else F.lit(False)
+    row = F.when(~gone, F.struct(*(_said(rows, name) for name in names)))
+    later = F.lit(0) if order is None else F.col(f"`{order}`")
+    said = keyed.select(*(_said(rows, name) for name in key), row.alias(LAST), later.alias(SEQ))
+    # A struct around it: a row that is null itself, a deletion, would be passed over.
+    net = said.groupBy(*_columns(key)).agg(F.max_by(F.struct(LAST), SEQ).alias(LAST), F.count("*").alias(COUNT))
+    after = F.col(f"{LAST}.{LAST}")
+    if order is None:
+        told = (
+            "two rows of one key in a micro-batch, and no column says which is the later one; give order= for the key"
+        )
+        after = F.when(F.col(COUNT) > 1, _refusal(told, key)).otherwise(after)
+    net = net.select(*_columns(key), after.alias(AFTER))
+    return net.withColumn(BEFORE, F.lit(None).cast(net.schema[AFTER].dataType))
+
+
+def _net_changelog(rows: DataFrame, key: Sequence[str], names: Sequence[str]) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    op = F.col(OP)
+    row = F.struct(op.alias(OP), F.struct(*(_said(rows, name) for name in names)).alias(AFTER))
+    sign = F.when(op.isin(*ADDITIONS), 1).when(op.isin(*RETRACTIONS), -1)
+    sign = sign.otherwise(_refusal(f"a changelog has {', '.join((*ADDITIONS, *RETRACTIONS))} as {OP}; other for", key))
+    said = rows.select(*(_said(rows, name) for name in key), row.alias(ROW), F.col(SEQ), sign.alias(SUM))
+    net = said.groupBy(*_columns(key)).agg(
+        F.min_by(ROW, SEQ).alias(FIRST),
+        F.max_by(ROW, SEQ).alias(LAST),
+        F.sum(SUM).alias(SUM),
+        F.count_if((F.col(SUM) < 0) & (F.col(SEQ) < 0)).alias(OPENED),
+    )
+    was = F.when(F.col(f"{FIRST}.{OP}").isin(*RETRACTIONS), F.col(f"{FIRST}.{AFTER}"))
+    now = F.when(F.col(f"{LAST}.{OP}").isin(*ADDITIONS), F.col(f"{LAST}.{AFTER}"))
+    more = F.when(now.isNull(), 0).otherwise(1) - F.when(was.isNull(), 0).otherwise(1)
+    told = f"{', '.join(key)} is no key of this changelog: it has two rows at the same time for"
+    after = F.when((F.col(SUM) != more) | (F.col(OPENED) > 1), _refusal(told, key)).otherwise(now)
+    return net.select(*_columns(key), was.alias(BEFORE), after.alias(AFTER))
+
+
+def _columns(names: Sequence[str]) -> list[Column]:
+    from pyspark.sql import functions as F
+
+    return [F.col(f"`{name}`") for name in names]
+
+
+def _refusal(message: str, key: Sequence[str]) -> Column:
+    """Fails the micro-batch when it is evaluated, naming the row."""
+    from pyspark.sql import functions as F
+
+    return F.raise_error(F.concat(F.lit(f"{message} "), _json(F.struct(*_columns(key)))))
+
+
+def _said(rows: DataFrame, name: str) -> Column:
+    """A column as JSON is to have it: `to_json` does the rest."""
+    from pyspark.sql import functions as F
+
+    column, kind = F.col(f"`{name}`"), rows.schema[name].dataType
+    wanted = {"decimal": "string", "float": "double", "void": "string"}.get(kind.typeName())
+    return (column.cast(wanted) if wanted else column).alias(name)
+
+
+def _json(struct: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.to_json(struct, AS_JSON)
+
+
+def _text_key(rows: DataFrame, key: Sequence[str]) -> Column:
+    """One column is its own text, several are JSON."""
+    from pyspark.sql import functions as F
+
+    if len(key) > 1:
+        return _json(F.struct(*(_said(rows, name) for name in key)))
+    column, kind = F.col(f"`{key[0]}`"), rows.schema[key[0]].dataType.typeName()
+    if kind in ("timestamp", "timestamp_ntz"):
+        return F.get_json_object(_json(F.struct(column.alias("key"))), "$.key")
+    return column if kind == "binary" else column.cast("string")
