@@ -30,6 +30,9 @@ LONG_FILES: dict[str, int] = {}
 # Rooms whose names users type with the room in front (`tidelog.spark.register`): loaded when used.
 ROOMS_WITH_A_DOOR = {"spark"}
 
+# Rooms that are functions too (`tidelog.sql("select ...")`): Python gives the name to the room when it is loaded.
+ROOMS_TO_CALL = {"sql"}
+
 BANNED_NAMES = {"base", "common", "core", "helper", "helpers", "misc", "models", "types", "util", "utils"}
 GENERATED = ("src/tidelog/wire/messages/",)
 
@@ -121,6 +124,9 @@ def test_a_room_has_a_card_and_no_imports() -> None:
         tree = ast.parse(room.read_text())
         if room.parent.name in ROOMS_WITH_A_DOOR:
             assert "def __getattr__(name: str)" in room.read_text(), f"{room} is to load its names when they are used"
+            continue
+        if room.parent.name in ROOMS_TO_CALL:
+            assert "def __call__(self" in room.read_text(), f"{room} is to be called"
             continue
         assert len(tree.body) == 1, f"{room} holds more than its docstring; only tidelog/__init__.py exports names"
 

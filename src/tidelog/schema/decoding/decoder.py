@@ -82,8 +82,8 @@ class Decoder:
         """With `writer_of`, values have frames."""
         self.reader = reader
         self._compiled = compiled()
-        self._tree = Tree(reader.column)
-        self._columns = self._compiled.Columns(self._tree.layout())
+        self.tree = Tree(reader.column)
+        self._columns = self._compiled.Columns(self.tree.layout())
         self._writer_of = writer_of
         self._own = None if writer_of else self._ready(reader.schema)
         self._by_kind: dict[tuple[int, bytes], Ready] = {}
@@ -91,16 +91,23 @@ class Decoder:
     def decode(self, values: Any) -> tuple[Any, list[Failed]]:
         """`values` is an Arrow array of binary. A null stays one, and so does what failed."""
         validity, offsets, data = values.buffers()
-        rows = self._compiled.Rows(
+        taken, failed = self.take(
             len(values), values.offset, validity if values.null_count else None, offsets or bytes(4), data
         )
+        return self.tree.to_arrow(taken), failed
+
+    def take(
+        self, count: int, start: int, validity: Any, offsets: Any, data: Any
+    ) -> tuple[_decode.Taken, list[Failed]]:
+        """The same without pyarrow: the buffers of an array in, those of every column out, as `Tree` numbers them."""
+        rows = self._compiled.Rows(count, start, validity, offsets, data)
         failed: list[Failed] = []
         if self._own is not None:
             faults = self._compiled.decode(self._columns, [self._own.program], rows)
             failed = [Failed(row, self._said(self._own, *fault)) for row, *fault in faults]
         else:
             failed = self._framed(rows)
-        return self._tree.to_arrow(self._columns.take()), failed
+        return self._columns.take(), failed
 
     def _framed(self, rows: _decode.Rows) -> list[Failed]:
         kinds, which, skip, unframed = self._compiled.frames(rows, self.reader.format == "PROTOBUF")
@@ -157,20 +164,20 @@ class Decoder:
             from tidelog.schema.decoding.avro_program import avro_actions
 
             assert reader.schema is not None and writer is not None
-            actions, reasons = avro_actions(reader.schema.model, writer.model, self._tree)
+            actions, reasons = avro_actions(reader.schema.model, writer.model, self.tree)
         elif reader.format == "PROTOBUF":
             from tidelog.schema.decoding.protobuf_program import protobuf_actions
 
             assert reader.steps is not None
-            actions = protobuf_actions(reader.steps, self._tree)
+            actions = protobuf_actions(reader.steps, self.tree)
         else:
             from tidelog.schema.decoding.json_program import json_actions
 
-            actions = json_actions(self._tree)
+            actions = json_actions(self.tree)
         return Ready(self._compiled.Program(self._columns, reader.format, actions), reasons)
 
     def _said(self, ready: Ready, fault: int, column: int, byte: int, detail: int) -> str:
-        return sentence(fault, self._tree.paths[column] if column >= 0 else "", byte, detail, ready.reasons)
+        return sentence(fault, self.tree.paths[column] if column >= 0 else "", byte, detail, ready.reasons)
 
 
 def value_type(reader: Reader) -> Any:

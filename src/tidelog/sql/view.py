@@ -1,0 +1,139 @@
+"""A view as a table: the rows of its store, page by page in the order of the key.
+
+    boolean BOOLEAN       string  VARCHAR     date       DATE
+    long    BIGINT        binary  BLOB        timestamp  TIMESTAMP, in UTC
+    double  DOUBLE        json    VARCHAR     decimal    DECIMAL(38, 18); what does not fit fails the question
+
+Rules:
+- The first store of the view that can be opened is read, by `Store.read`, whatever its kind.
+- Each page is of one instant. A view that changes while it is read may give pages of several, as any paging does.
+- Who asks must be allowed to read the view's topic: a store knows no users.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from tidelog.errors import TidelogError, UsageError
+from tidelog.sql.c_stream import Batch, Field, Piece, Table
+from tidelog.sql.topic import binary_of
+from tidelog.views.declaration import Column, Row
+from tidelog.views.stores.opening import open_store, redacted
+from tidelog.views.stores.store import PAGE_ROWS_MAX, Ask, Store
+
+if TYPE_CHECKING:
+    from tidelog.record.header import Buffer
+    from tidelog.views.catalog import View
+
+PRECISION, SCALE = 38, 18
+FORMATS = {
+    "boolean": "b",
+    "long": "l",
+    "double": "g",
+    "decimal": f"d:{PRECISION},{SCALE}",
+    "string": "u",
+    "binary": "z",
+    "date": "tdD",
+    "timestamp": "tsu:",
+    "json": "u",
+}
+EPOCH_DAY = date(1970, 1, 1).toordinal()
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def view_table(view: View, columns: frozenset[str] | None) -> Table:
+    assert view.current is not None
+    declared = view.current.declared.columns
+    wanted = [column for column in declared if columns is None or column.name.lower() in columns] or [declared[0]]
+    fields = [Field(column.name, FORMATS[column.type]) for column in wanted]
+    return Table(fields, lambda: _batches(view, wanted))
+
+
+def _batches(view: View, columns: Sequence[Column]) -> Iterator[Batch]:
+    store = open_one(view)
+    assert view.current is not None
+    declared = view.current.declared
+    try:
+        after = None
+        while True:
+            page = store.read(Ask(after=after, limit=PAGE_ROWS_MAX))
+            if page.rows:
+                yield Batch(len(page.rows), tuple(piece_of(column, page.rows) for column in columns))
+                after = declared.key_of(page.rows[-1])
+            if not page.more or not page.rows:
+                return
+    finally:
+        store.close()
+
+
+def open_one(view: View) -> Store:
+    faults = []
+    for url in view.stores:
+        try:
+            store = open_store(url, view.name)
+        except (TidelogError, OSError, ImportError) as error:
+            faults.append(f"{redacted(url)}: {error}")
+            continue
+        if store.shown() is not None:
+            return store
+        store.close()
+        faults.append(f"{redacted(url)} shows nothing of it yet")
+    said = ", ".join(faults) or "it has none"
+    raise UsageError(f"view {view.name} has no store that can be read here ({said}); is its applier running?")
+
+
+def piece_of(column: Column, rows: Sequence[Row]) -> Piece:
+    values = [row.get(column.name) for row in rows]
+    if column.type in BYTES_OF:
+        to_bytes = BYTES_OF[column.type]
+        return Piece(len(values), binary_of([None if value is None else to_bytes(value) for value in values]))
+    validity = _bits(value is not None for value in values)
+    if column.type == "boolean":
+        return Piece(len(values), (validity, _bits(bool(value) for value in values)))
+    return Piece(len(values), (validity, FIXED[column.type](values)))
+
+
+def _bits(flags: Iterator[bool] | Any) -> bytes:
+    text = "".join("1" if flag else "0" for flag in flags)
+    return int(text[::-1] or "0", 2).to_bytes((len(text) + 7) // 8, "little")
+
+
+def _decimals(values: Sequence[Any]) -> Buffer:
+    return b"".join(_decimal(value) for value in values)
+
+
+def _decimal(value: Decimal | None) -> bytes:
+    sign, digits, exponent = (value or Decimal(0)).as_tuple()
+    if not isinstance(exponent, int):
+        raise UsageError(f"{value} is no number that a DECIMAL({PRECISION},{SCALE}) has; cast it where it is made")
+    whole = int("".join(map(str, digits)))
+    shift = exponent + SCALE
+    scaled = whole * 10**shift if shift >= 0 else whole // 10**-shift
+    if (shift < 0 and scaled * 10**-shift != whole) or scaled >= 10**PRECISION:
+        raise UsageError(f"{value} does not fit DECIMAL({PRECISION},{SCALE}); round it where it is made")
+    signed: int = -scaled if sign else scaled
+    return signed.to_bytes(16, "little", signed=True)
+
+
+def _micros(at: datetime) -> int:
+    since = at - EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+BYTES_OF: dict[str, Callable[[Any], bytes]] = {
+    "string": str.encode,
+    "binary": bytes,
+    "json": lambda value: json.dumps(value, ensure_ascii=False).encode(),
+}
+FIXED: dict[str, Callable[[Sequence[Any]], Any]] = {
+    "long": lambda values: array("q", [0 if value is None else value for value in values]),
+    "double": lambda values: array("d", [0 if value is None else value for value in values]),
+    "decimal": _decimals,
+    "date": lambda values: array("i", [0 if value is None else value.toordinal() - EPOCH_DAY for value in values]),
+    "timestamp": lambda values: array("q", [0 if value is None else _micros(value) for value in values]),
+}
