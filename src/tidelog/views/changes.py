@@ -8,7 +8,8 @@ Rules:
 - `after` null is a row that is gone. `before` stands where the operator knew it; null says nothing.
 - A stretch is all that a topic has between two ends, both of marks: one micro-batch or several, never part of one.
 - Within a stretch the last change of a key counts (`latest`), for stores; feeds take them all, in the order of offsets.
-- `op` is Debezium's: c, u, d, and r for a row of a snapshot. Who applies looks at `after` alone.
+- `op` is Debezium's: c, u, d, and r for a row of a snapshot. Who applies looks at `after` alone. For feeds, c says that
+  there was no row before, where a `before` that is null does not.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Change(NamedTuple):
     at: TopicPartition
     offset: int
     timestamp_ms: int
+    op: str = UPDATE
 
 
 class Stretch(NamedTuple):
@@ -69,7 +71,8 @@ def _change(declared: Declaration, at: TopicPartition, record: Record, key: Any,
         raise _malformed(at, [record], str(error)) from error
     if named is None or None in named.values():
         raise _malformed(at, [record], "a key that is null")
-    return Change(declared.key_of(named), after, before, at, record.offset, record.timestamp)
+    op = str(envelope.get("op", UPDATE))
+    return Change(declared.key_of(named), after, before, at, record.offset, record.timestamp, op)
 
 
 def _row(declared: Declaration, said: Mapping[str, Any] | None, *, only_key: bool = False) -> Row | None:
