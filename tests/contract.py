@@ -7,6 +7,7 @@ Tidelog is fresh for each test. Apache Kafka is started once a process and ends 
 from __future__ import annotations
 
 import atexit
+import subprocess
 import uuid
 from collections.abc import Iterator
 from functools import cache
@@ -19,6 +20,7 @@ import pytest
 
 from against.apache_kafka import ApacheKafka, Missing
 from tidelog.client.cluster import Cluster
+from tidelog.client.identity import transaction_version
 
 TIMEOUT_S = 120.0
 
@@ -56,6 +58,25 @@ def kafka() -> ApacheKafka:
         return running_kafka()
     except Missing as missing:
         pytest.skip(str(missing))
+
+
+@pytest.fixture
+def version_1_kafka(tmp_path: Path) -> Iterator[ApacheKafka]:
+    """One of its own that is lowered to transaction version 1, as one is that was made before 4.0."""
+    try:
+        kafka = ApacheKafka(tmp_path / "kafka").start()
+    except Missing as missing:
+        pytest.skip(str(missing))
+    try:
+        lower = ["--bootstrap-server", kafka.bootstrap, "downgrade", "--feature", "transaction.version=1"]
+        command = ["java", "-cp", f"{kafka.jars}/*", "org.apache.kafka.tools.FeatureCommand", *lower]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+        assert done.returncode == 0, done.stdout + done.stderr
+        with Cluster(kafka.bootstrap, timeout_s=TIMEOUT_S) as connected:
+            assert transaction_version(connected) == 1
+        yield kafka
+    finally:
+        kafka.kill()
 
 
 @pytest.fixture

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from contract import broker, cluster, group, kafka, topic
+from contract import broker, cluster, group, kafka, topic, version_1_kafka
 
-__all__ = ["broker", "cluster", "group", "kafka", "topic"]
+__all__ = ["broker", "cluster", "group", "kafka", "topic", "version_1_kafka"]

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-from pathlib import Path
-
 import pytest
 
-from against.apache_kafka import ApacheKafka, Missing
+from against.apache_kafka import ApacheKafka
 from against.test_epochs import LAST_EPOCH, use_up
 from client.committed import values_of
 from contract import TIMEOUT_S
 from proving import proves
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
-from tidelog.client.identity import transaction_version
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.transactions import Transactions
 from tidelog.errors import ProducerFenced
@@ -60,25 +56,15 @@ def test_an_owner_whose_epochs_are_used_up_goes_on_with_another_producer_id(
 
 @proves("F2", "F3", "T10")
 @pytest.mark.timeout(600)
-def test_a_cluster_that_has_finalized_version_1_is_written_to_by_version_1(tmp_path: Path, topic: str) -> None:
-    try:
-        kafka = ApacheKafka(tmp_path / "kafka").start()
-    except Missing as missing:
-        pytest.skip(str(missing))
-    try:
-        lower = ["--bootstrap-server", kafka.bootstrap, "downgrade", "--feature", "transaction.version=1"]
-        command = ["java", "-cp", f"{kafka.jars}/*", "org.apache.kafka.tools.FeatureCommand", *lower]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
-        assert done.returncode == 0, done.stdout + done.stderr
-        with Cluster(kafka.bootstrap, timeout_s=TIMEOUT_S) as cluster:
-            topics.create(cluster, topic, partitions=1)
-            assert transaction_version(cluster) == 1
-            with Transactions(cluster, topic) as owner:
-                first = owner.identity
-                for number in range(3):
-                    with owner.transaction() as producer:
-                        producer.send(topic, b"%d" % number, partition=0)
-                assert owner.identity == first and first.version == 1
-            assert values_of(cluster, TopicPartition(topic, 0)) == [b"0", b"1", b"2"]
-    finally:
-        kafka.kill()
+def test_a_cluster_that_has_finalized_version_1_is_written_to_by_version_1(
+    version_1_kafka: ApacheKafka, topic: str
+) -> None:
+    with Cluster(version_1_kafka.bootstrap, timeout_s=TIMEOUT_S) as cluster:
+        topics.create(cluster, topic, partitions=1)
+        with Transactions(cluster, topic) as owner:
+            first = owner.identity
+            for number in range(3):
+                with owner.transaction() as producer:
+                    producer.send(topic, b"%d" % number, partition=0)
+            assert owner.identity == first and first.version == 1
+        assert values_of(cluster, TopicPartition(topic, 0)) == [b"0", b"1", b"2"]

@@ -4,7 +4,6 @@ up. Each time a clear error or none at all, and in the end every row once.
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -37,7 +36,6 @@ from tidelog.client import transactions
 from tidelog.client.admin import topics
 from tidelog.client.admin.transactions import describe
 from tidelog.client.cluster import Cluster
-from tidelog.client.identity import transaction_version
 from tidelog.client.marks import transactional_id_of
 from tidelog.spark.commit import Kept, commit
 from tidelog.testing.broker import TestBroker
@@ -154,30 +152,21 @@ def change_password(secured: Secured, password: str) -> None:
 @pytest.mark.external
 @proves("P1", "F2", "F3", "eo.5", "T10")
 @pytest.mark.timeout(1800)
-def test_a_cluster_of_transaction_version_1_is_written_to_once(spark: SparkSession, tmp_path: Path) -> None:
-    try:
-        kafka = ApacheKafka(tmp_path / "kafka").start()
-    except Missing as missing:
-        pytest.skip(str(missing))
-    try:
-        lower = ["--bootstrap-server", kafka.bootstrap, "downgrade", "--feature", "transaction.version=1"]
-        command = ["java", "-cp", f"{kafka.jars}/*", "org.apache.kafka.tools.FeatureCommand", *lower]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
-        assert done.returncode == 0, done.stdout + done.stderr
-        with Cluster(kafka.bootstrap, timeout_s=TIMEOUT_S) as cluster:
-            assert transaction_version(cluster) == 1
-            topics.create(cluster, "in", partitions=2)
-            topics.create(cluster, "out", partitions=3)
-            for turn in range(2):
-                fill(cluster, "in", turn, numbers(turn * 60, turn * 60 + 60))
-                rows = stream(spark, kafka.bootstrap, "in", maxOffsetsPerTrigger="20", minPartitions="4")
-                checkpoint = tmp_path / "checkpoint"
-                writing(rows, kafka.bootstrap, "out", str(checkpoint)).start().awaitTermination()
-                assert written(cluster, "out") == numbers(0, turn * 60 + 60)
-                for lost in (checkpoint / "commits").glob(f"*{3 * turn + 2}*"):
-                    lost.unlink()
-    finally:
-        kafka.kill()
+def test_a_cluster_of_transaction_version_1_is_written_to_once(
+    spark: SparkSession, version_1_kafka: ApacheKafka, tmp_path: Path
+) -> None:
+    bootstrap = version_1_kafka.bootstrap
+    with Cluster(bootstrap, timeout_s=TIMEOUT_S) as cluster:
+        topics.create(cluster, "in", partitions=2)
+        topics.create(cluster, "out", partitions=3)
+        for turn in range(2):
+            fill(cluster, "in", turn, numbers(turn * 60, turn * 60 + 60))
+            rows = stream(spark, bootstrap, "in", maxOffsetsPerTrigger="20", minPartitions="4")
+            checkpoint = tmp_path / "checkpoint"
+            writing(rows, bootstrap, "out", str(checkpoint)).start().awaitTermination()
+            assert written(cluster, "out") == numbers(0, turn * 60 + 60)
+            for lost in (checkpoint / "commits").glob(f"*{3 * turn + 2}*"):
+                lost.unlink()
 
 
 @proves("P1", "F2", "F3", "eo.5")
