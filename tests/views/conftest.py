@@ -1,4 +1,4 @@
-"""A broker for each test, a cluster on it, and a file for views."""
+"""A broker for each test, a cluster on it, a file for views, and a real PostgreSQL."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from contract import TIMEOUT_S
+from postgres_server import postgres, postgres_url
 from tidelog.client.cluster import Cluster
 from tidelog.testing.broker import TestBroker
+
+__all__ = ["cluster", "postgres", "postgres_url", "url"]
 
 
 @pytest.fixture
