@@ -30,15 +30,16 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from warnings import warn
 
 from tidelog.client.admin import topics
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
-from tidelog.client.consumer import Consumer
+from tidelog.client.consumer import MAX_WAIT_MS, Consumer
 from tidelog.client.marks import Ends
 from tidelog.client.metadata import TopicPartition
-from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
+from tidelog.client.offsets import EARLIEST, LATEST, list_offsets
 from tidelog.client.transactions import Transactions
-from tidelog.errors import BrokerError, UsageError, ViewChanged
+from tidelog.errors import BrokerError, Disconnected, UsageError, ViewChanged
 from tidelog.views.declaration import Declaration, check_name, from_fields, grows_to, to_fields
 from tidelog.wire.error_code import ErrorCode
 
@@ -46,6 +47,7 @@ CATALOG = TopicPartition("__tidelog.views", 0)
 VERSION = 1
 VIEW, TOPIC = "view", "topic"
 OWNER_PREFIX = "tidelog.view."
+PATIENCE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,23 +238,38 @@ def _text(value: Any) -> bytes:
 Catalog = dict[tuple[str, str], View | Derived]  # by kind and name
 
 
-def read_catalog(cluster: Cluster) -> Catalog:
-    """All that is committed by now; empty where there is no such topic yet."""
+def read_catalog(cluster: Cluster, *, patience_s: float = PATIENCE_S) -> Catalog:
+    """All that is committed by now; empty where there is no such topic yet.
+
+    A commit is answered before it can be read, and somebody's open transaction holds back what lies behind it: so this
+    reads up to the very end, and goes without what is still open there after `patience_s`.
+    """
+    found, complete = _read(cluster, patience_s)
+    if not complete:
+        warn(f"{CATALOG} could not be read up to its end: a transaction is open there", stacklevel=2)
+    return found
+
+
+def _read(cluster: Cluster, patience_s: float) -> tuple[Catalog, bool]:
+    found: Catalog = {}
     try:
-        end = list_offsets(cluster, {CATALOG: LATEST}, isolation=READ_COMMITTED)[CATALOG].offset
+        end = list_offsets(cluster, {CATALOG: LATEST})[CATALOG].offset
         start = list_offsets(cluster, {CATALOG: EARLIEST})[CATALOG].offset
     except BrokerError as error:
         if error.code in UNKNOWN_TOPIC:
-            return {}
+            return found, True
         raise
-    found: Catalog = {}
     consumer = Consumer(cluster, read_committed=True)
     consumer.assign({CATALOG: start})
+    deadline = time.monotonic() + patience_s
     while consumer.positions[CATALOG] < end:
+        if (left := deadline - time.monotonic()) <= 0:
+            return found, False
+        consumer.max_wait_ms = max(1, min(MAX_WAIT_MS, int(left * 1000)))
         for fetched in consumer.fetch():
             for row in fetched.rows():
                 note(found, row.key or b"", row.value)
-    return found
+    return found, True
 
 
 def note(catalog: Catalog, key: bytes, value: bytes | None) -> None:
@@ -285,7 +302,14 @@ class Editor:
         self._owner.start()
 
     def view(self) -> View | None:
-        found = read_catalog(self._cluster).get((VIEW, self.name))
+        """As it is now, and will be until this editor writes it."""
+        catalog, complete = _read(self._cluster, self._cluster.timeout_s)
+        if not complete:
+            raise Disconnected(
+                f"{CATALOG} was not readable up to its end for {self._cluster.timeout_s:g} s: a transaction is open"
+                " there; `tidelog transactions` shows which"
+            )
+        found = catalog.get((VIEW, self.name))
         return found if isinstance(found, View) else None
 
     def write(self, entry: View | Derived) -> None:
