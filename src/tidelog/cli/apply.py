@@ -5,6 +5,7 @@ It ends with 0 when it was told to, and with 1 when another one has taken its pl
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from typing import TYPE_CHECKING
@@ -85,7 +86,8 @@ def stop_on_signals(applier: Applier, *, with_parent: bool) -> None:
         from threading import Thread
 
         def watch() -> None:
-            sys.stdin.buffer.read()
+            while os.read(sys.stdin.fileno(), 1024):  # not by `sys.stdin`, whose lock the end of Python would wait for
+                pass
             applier.stop()
 
         Thread(target=watch, daemon=True).start()

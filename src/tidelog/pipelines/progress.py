@@ -73,7 +73,7 @@ class Progress:
             "watermark_ms": self.watermark_ms,
             "watermark_behind_s": behind,
             "late_rows": self.late_rows,
-            "state": {"rows": self.state_rows, "bytes": self.state_bytes},
+            "kept": {"rows": self.state_rows, "bytes": self.state_bytes},
         }
 
 

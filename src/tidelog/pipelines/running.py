@@ -121,7 +121,7 @@ def appliers_of(target: Target, settings: Settings) -> list[Part]:
     found: list[Part] = []
     for number, url in enumerate(target.stores):
         words = [sys.executable, "-m", "tidelog", "apply", target.node.name, "--store", url]
-        words += ["--bootstrap", settings.bootstrap]
+        words += ["--bootstrap", settings.bootstrap, "--with-parent"]
         words += [] if settings.security_file is None else ["--command-config", settings.security_file]
         name = target.node.name if len(target.stores) == 1 else f"{target.node.name}.{number}"
         found.append(ApplierPart(f"{target.app}.{name}", words, {"app": target.app, "view": target.node.name}))

@@ -33,6 +33,8 @@ FINAL = re.compile(
     r"tidelog\.errors\.(UsageError|ConfigError|InvalidSchema|LostCheckpoint|StateMismatch|ViewChanged|DataLoss)\b"
     r"|\bAnalysisException\b|USER_RAISED_EXCEPTION|STATE_STORE_\w*SCHEMA\w*|INCOMPATIBLE"
 )
+_ENDS = re.compile(r"[\w.]+(Error|Exception|Checkpoint|Value|Loss|Mismatch): ")
+_OF_THE_JVM = ("org.", "java.", "py4j", "pyspark.errors", "scala.")
 _LINE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
@@ -117,9 +119,9 @@ def fault_of(error: BaseException | None, text: str, file: str) -> Fault:
 def _message(error: BaseException | None, text: str) -> str:
     if error is not None and not type(error).__module__.startswith(("py4j", "pyspark")):
         return f"{type(error).__name__}: {error}".split("\n")[0]
-    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    lines = [line.strip().removeprefix(": ") for line in text.split("\n") if line.strip()]
     # A Python error that came through Spark ends its traceback; what the JVM says of it stands around that.
-    ends = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Checkpoint|Value|Loss|Mismatch): ", line)]
-    python = [line for line in ends if not line.startswith(("org.", "java.", "py4j", "pyspark.errors", "scala."))]
+    ends = [line for line in lines if _ENDS.match(line)]
+    python = [line for line in ends if not line.startswith(_OF_THE_JVM)]
     chosen = (python or ends or lines or ["it ended"])[-1 if python else 0]
     return chosen.removeprefix("tidelog.errors.")
