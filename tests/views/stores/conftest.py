@@ -19,6 +19,7 @@ def folder(request: pytest.FixtureRequest) -> Path:
 
 KINDS = [
     Kind("sqlite", lambda request: f"sqlite:///{folder(request)}/views.db"),
+    Kind("sqlite_text", lambda request: f"sqlite+fts:///{folder(request)}/views.db"),
     Kind("postgres", lambda request: str(request.getfixturevalue("postgres_url"))),
 ]
 

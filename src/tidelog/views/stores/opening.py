@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 SCHEMES = {
     "sqlite": "tidelog.views.stores.sqlite",
+    "sqlite+fts": "tidelog.views.stores.sqlite_text",
     "postgresql": "tidelog.views.stores.postgres",
 }
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
