@@ -1,10 +1,11 @@
-"""Builds the jar of the checkpoint file system from its Java sources, the same bytes each time.
+"""Builds the jar of our Spark sessions (the checkpoint file system, and a check) from its Java sources, each time the same
+bytes.
 
 `scripts/build_checkpoint_jar.py` writes the jar beside the sources; with `--check` it only says whether the one there
 is what they give. The entries are stored uncompressed, in order and without a date, so that the bytes depend on
 the class files alone. javac 17 and 25 give the same ones for `--release 17`, the oldest Java that Spark 4 runs on, as
 long as there is no lambda in the sources and strings are not joined by a bootstrap method: they number those otherwise.
-Needs javac, and PySpark for Hadoop's classes.
+Needs javac, and PySpark for the classes of Hadoop and Spark.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ JAR = FOLDER / "checkpoint.jar"
 RELEASE = "17"
 SAME_BYTES = ("-proc:none", "-XDstringConcat=inline")
 DIGEST = "META-INF/sources.sha256"
+NEEDED = ("hadoop-client-api-*", "scala-library-*", "spark-*")
 NO_DATE = (1980, 1, 1, 0, 0, 0)
 
 
@@ -49,8 +51,8 @@ def compile_sources(javac: str) -> dict[str, bytes]:
     """Class files by their path in the jar."""
     import pyspark
 
-    hadoop = Path(pyspark.__file__).parent / "jars" / "hadoop-client-api-*"
-    classpath = ":".join(map(str, hadoop.parent.glob(hadoop.name)))
+    jars = Path(pyspark.__file__).parent / "jars"
+    classpath = ":".join(str(jar) for pattern in NEEDED for jar in sorted(jars.glob(pattern)))
     with tempfile.TemporaryDirectory() as folder:
         command = [javac, "--release", RELEASE, *SAME_BYTES, "-Xlint:all", "-Werror", "-classpath", classpath]
         subprocess.run([*command, "-d", folder, *sources()], check=True)

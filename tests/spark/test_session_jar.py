@@ -1,4 +1,4 @@
-"""The jar of the checkpoint file system is the one that its sources give, byte for byte."""
+"""The jar of our session is the one that its sources give, byte for byte."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from proving import proves
-from tidelog.spark.session import CHECKPOINT_JAR, FILE_CONTEXT, FILE_SYSTEM
+from tidelog.spark.session import CHECKPOINT_JAR, FILE_CONTEXT, FILE_SYSTEM, SINK_MODES
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "build_checkpoint_jar.py"
 
@@ -23,7 +23,7 @@ def test_the_jar_was_built_from_the_sources_beside_it() -> None:
         told = jar.read("META-INF/sources.sha256").decode()
         names = jar.namelist()
     assert told == sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
-    assert {f"{name.replace('.', '/')}.class" for name in (FILE_SYSTEM, FILE_CONTEXT)} <= set(names)
+    assert {f"{name.replace('.', '/')}.class" for name in (FILE_SYSTEM, FILE_CONTEXT, SINK_MODES)} <= set(names)
 
 
 @pytest.mark.external

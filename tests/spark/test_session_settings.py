@@ -13,7 +13,7 @@ import tidelog
 from proving import proves
 from tidelog.errors import ConfigError
 from tidelog.spark.providers import PROVIDER, PROVIDERS, state_store
-from tidelog.spark.session import available_cores, is_local, local_settings, wanted_settings
+from tidelog.spark.session import SINK_MODES, available_cores, is_local, local_settings, wanted_settings
 
 
 def wanted(master: str | None = None, **others: Any) -> dict[str, str]:
@@ -30,6 +30,14 @@ def test_on_this_machine_all_cores_are_used_and_the_callers_settings_win() -> No
     assert ours.items() >= (local_settings(7).items() - {("spark.sql.shuffle.partitions", "7")})
     assert wanted(cores=3)["spark.master"] == "local[3]"
     assert wanted("local[1]", cores=3)["spark.master"] == "local[1]"
+
+
+@proves("P1")
+def test_extensions_of_the_callers_come_before_ours_and_take_none_away() -> None:
+    ours = wanted()["spark.sql.extensions"]
+    assert ours == SINK_MODES
+    assert wanted(settings={"spark.sql.extensions": "a.B,c.D"})["spark.sql.extensions"] == f"a.B,c.D,{ours}"
+    assert "spark.sql.extensions" not in wanted("spark://host:7077")
 
 
 @proves("P1", "F1")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import IllegalArgumentException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 from pyspark.sql.streaming import StreamingQuery
@@ -202,8 +202,8 @@ def test_update_mode_goes_by_foreach_batch_with_the_same_commit(
             .selectExpr("cast(rest as string) key", "cast(count as string) value")
         )
         refused = writing(counts, tidelog_broker.bootstrap, "out", f"{checkpoint}-0").outputMode("update")
-        with pytest.raises(StreamingQueryException, match="tidelog does not support Update mode"):
-            refused.start().awaitTermination()
+        with pytest.raises(IllegalArgumentException, match=r"no update mode.*tidelog\.spark\.topic_writer\(TOPIC"):
+            refused.start()
         writer = topic_writer("out", bootstrap=tidelog_broker.bootstrap, sink_name="counts")
 
         def start() -> None:

@@ -3,7 +3,7 @@
 On this machine (no `master`, or a `local` one) the settings below are made; the guide says what is known of the effect
 of each, and how it was taken. On a cluster, and in a program that spark-submit started, none of them applies:
 checkpoints are no local files there, and Python and the JVM's class path are not ours to choose. A setting that the
-caller gives wins.
+caller gives wins; to the caller's `spark.sql.extensions` ours is added.
 
 A session that runs already is returned when the same was asked for. Anything else is refused, since most settings count
 only when a JVM is launched, and PySpark would leave them out without a word.
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 CHECKPOINT_JAR = Path(__file__).parent / "checkpoint" / "checkpoint.jar"
 FILE_SYSTEM = "tidelog.checkpoint.SyncedFileSystem"
 FILE_CONTEXT = "tidelog.checkpoint.SyncedFileContext"
+EXTENSIONS = "spark.sql.extensions"
+SINK_MODES = "tidelog.checkpoint.SinkModes"
 LOOPBACK = "127.0.0.1"
 ASKED = "spark.tidelog.asked"  # a digest of what a session was asked for, to know the same call again
 UI_ADDRESS = "SPARK_LOCAL_IP"  # Spark's UI asks for no password, and would listen on all addresses
@@ -88,7 +90,10 @@ def wanted_settings(
             raise ConfigError("cores are of this machine, and the session is on a cluster; give spark.cores.max there")
         return wanted | ({"spark.master": master} if master else {}) | dict(settings)
     cores = cores or available_cores()
-    return wanted | {"spark.master": master or f"local[{cores}]"} | local_settings(cores) | dict(settings)
+    ours = local_settings(cores)
+    if theirs := settings.get(EXTENSIONS):
+        settings = {**settings, EXTENSIONS: f"{theirs},{ours[EXTENSIONS]}"}
+    return wanted | {"spark.master": master or f"local[{cores}]"} | ours | dict(settings)
 
 
 def is_local(master: str | None) -> bool:
@@ -111,6 +116,8 @@ def local_settings(cores: int) -> dict[str, str]:
         "spark.hadoop.fs.file.impl": FILE_SYSTEM,
         # A stage in Python answers without the delays of small TCP packets.
         "spark.python.unix.domain.socket.enabled": "true",
+        # Who writes to a topic in update mode hears how to, and not only that Spark does not.
+        EXTENSIONS: SINK_MODES,
         # A partition of state more than there are cores is one more file to write and one more task to wait for.
         "spark.sql.shuffle.partitions": str(cores),
         # Only counts for state in RocksDB: a micro-batch writes what changed, not a snapshot.
