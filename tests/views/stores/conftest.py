@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
+from against.apache_kafka import Missing
 from tidelog.views.stores.opening import open_store
 from tidelog.views.stores.store import Store
 from views.stores.kinds import Kind
+from views.stores.redis_server import RedisServer
 
 
 def folder(request: pytest.FixtureRequest) -> Path:
@@ -20,10 +23,28 @@ def folder(request: pytest.FixtureRequest) -> Path:
 KINDS = [
     Kind("sqlite", lambda request: f"sqlite:///{folder(request)}/views.db"),
     Kind("sqlite_text", lambda request: f"sqlite+fts:///{folder(request)}/views.db"),
+    Kind("delta", lambda request: f"delta:///{folder(request)}/warehouse"),
+    Kind("parquet", lambda request: f"parquet:///{folder(request)}/warehouse"),
+    Kind("redis", lambda request: str(request.getfixturevalue("redis_url")), marks=(pytest.mark.external,)),
     Kind("postgres", lambda request: str(request.getfixturevalue("postgres_url"))),
 ]
 
 Open = Callable[..., Store]
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    try:
+        server = RedisServer(tmp_path_factory.mktemp("redis")).start()
+    except Missing as missing:
+        pytest.skip(str(missing))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def redis_url(redis_server: RedisServer) -> str:
+    return f"{redis_server.url}?prefix={uuid4().hex}"
 
 
 @pytest.fixture(params=[kind.parameter() for kind in KINDS])

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 SCHEMES = {
     "sqlite": "tidelog.views.stores.sqlite",
     "sqlite+fts": "tidelog.views.stores.sqlite_text",
+    "parquet": "tidelog.views.stores.parquet",
+    "delta": "tidelog.views.stores.delta",
+    "redis": "tidelog.views.stores.redis",
+    "rediss": "tidelog.views.stores.redis",
     "postgresql": "tidelog.views.stores.postgres",
 }
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
