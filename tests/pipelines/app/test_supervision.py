@@ -1,0 +1,154 @@
+"""When a part is started again, and when it is given up: decisions without a clock, and what errors are told."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proving import proves
+from tidelog.errors import Disconnected, LostCheckpoint, UndecodableValue, UsageError
+from tidelog.pipelines.progress import Progress
+from tidelog.pipelines.supervision import (
+    BACK_OFF_MAX_S,
+    FAILED,
+    PAUSED,
+    RUNNING,
+    STEADY_S,
+    STOPPED,
+    WAITING,
+    Fault,
+    Watch,
+    back_off_s,
+    commanded,
+    failed,
+    fault_of,
+    settled,
+    should_start,
+    started,
+)
+
+MAY_PASS = Fault("broker is away", final=False)
+FINAL = Fault("no such column", final=True)
+
+THROUGH_SPARK = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted.
+=== Streaming Query ===
+org.apache.spark.SparkException: Job aborted due to stage failure
+Caused by: org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "/x/pyspark/worker.py", line 100, in main
+  File "/home/me/shop.py", line 17, in price
+    raise ValueError("no price")
+ValueError: no price
+
+\tat org.apache.spark.api.python.BasePythonRunner.read(PythonRunner.scala:1)
+"""
+
+
+@proves("P3")
+def test_a_part_waits_twice_as_long_after_each_fault_and_begins_anew_once_steady() -> None:
+    watch, now, waits = Watch(), 0.0, []
+    for _ in range(10):
+        assert should_start(watch, now)
+        watch = failed(started(watch, now), MAY_PASS, now)
+        assert not should_start(watch, now)
+        waits.append(watch.not_before - now)
+        now = watch.not_before
+    assert waits[:4] == [0.5, 1.0, 2.0, 4.0] and waits[-1] == BACK_OFF_MAX_S
+    watch = failed(started(watch, now), MAY_PASS, now + STEADY_S)
+    assert (watch.failures, watch.not_before - now - STEADY_S, watch.restarts) == (1, 0.5, 11)
+
+
+@proves("P3")
+def test_a_users_error_is_final_until_somebody_resumes() -> None:
+    watch = failed(started(Watch(), 0.0), FINAL, 1.0)
+    assert (watch.state, should_start(watch, 1e9)) == (FAILED, False)
+    assert commanded(watch, "pause", 2.0) == watch
+    assert should_start(commanded(watch, "resume", 2.0), 2.0)
+
+
+@proves("P3")
+def test_a_fault_is_forgotten_once_a_part_has_run_well() -> None:
+    watch = started(failed(started(Watch(), 0.0), MAY_PASS, 1.0), 2.0)
+    assert settled(watch, 3.0).fault == MAY_PASS
+    assert settled(watch, 2.0 + STEADY_S).fault is None
+
+
+@proves("P3")
+@pytest.mark.parametrize(
+    ("state", "command", "then"),
+    [
+        (RUNNING, "pause", PAUSED),
+        (WAITING, "pause", PAUSED),
+        (PAUSED, "resume", WAITING),
+        (RUNNING, "resume", RUNNING),
+        (RUNNING, "stop", STOPPED),
+        (STOPPED, "pause", STOPPED),
+        (STOPPED, "resume", WAITING),
+        (RUNNING, "dance", RUNNING),
+    ],
+)
+def test_commands(state: str, command: str, then: str) -> None:
+    assert commanded(Watch(state), command, 1.0).state == then
+
+
+@proves("P3")
+@given(st.integers(1, 10_000))
+def test_the_wait_is_never_longer_than_its_limit(failures: int) -> None:
+    assert 0 < back_off_s(min(failures, 1000)) <= BACK_OFF_MAX_S
+
+
+@proves("P1", "P3")
+def test_an_error_that_went_through_spark_names_the_users_line_and_is_tried_again() -> None:
+    fault = fault_of(None, THROUGH_SPARK, "/home/me/shop.py")
+    assert fault == Fault("ValueError: no price", False, "/home/me/shop.py", 17)
+
+
+@proves("P3")
+@pytest.mark.parametrize(
+    ("error", "text", "final"),
+    [
+        (LostCheckpoint("gone"), "", True),
+        (UsageError("no key"), "", True),
+        (Disconnected("away"), "", False),
+        (UndecodableValue("bad"), "", False),
+        (None, "Caused by: tidelog.errors.StateMismatch: written by another", True),
+        (None, "[USER_RAISED_EXCEPTION] two rows of one key", True),
+        (None, "tidelog.errors.Disconnected: away", False),
+        (OSError("disk full"), "", False),
+    ],
+)
+def test_what_is_final(error: Exception | None, text: str, final: bool) -> None:
+    assert fault_of(error, text, "shop.py").final is final
+
+
+@proves("P3")
+def test_a_query_that_ended_without_a_word_is_told_so() -> None:
+    assert fault_of(None, "", "shop.py").message == "it ended"
+
+
+# Progress -------------------------------------------------------------------------------------------------------------
+
+
+def told(batch: int, rows: int, **more: object) -> dict[str, object]:
+    return {"batchId": batch, "timestamp": f"2026-01-01T00:00:{batch:02}.000Z", "numInputRows": rows, **more}
+
+
+@proves("P3")
+def test_progress_adds_up_what_spark_tells_and_counts_nothing_twice() -> None:
+    progress = Progress()
+    state = [{"numRowsTotal": 7, "memoryUsedBytes": 100, "numRowsDroppedByWatermark": 1}]
+    first = told(0, 5, processedRowsPerSecond=50.0, durationMs={"triggerExecution": 100})
+    second = told(1, 3, stateOperators=state, eventTime={"watermark": "2026-01-01T00:00:00.000Z"})
+    progress.take([first])
+    progress.take([first, second])
+    progress.take([first, second, told(2, 0)])
+    fields = progress.fields(now_ms=1_767_225_610_000)
+    assert (fields["batch"], fields["rows_in"], fields["kept"]) == (2, 8, {"rows": 7, "bytes": 100})
+    assert (fields["watermark_behind_s"], fields["late_rows"], fields["batch_ms"]) == (10, 1, 0)
+
+
+@proves("P3")
+def test_a_watermark_that_has_not_begun_is_none() -> None:
+    progress = Progress()
+    progress.take([told(0, 1, eventTime={"watermark": "1970-01-01T00:00:00.000Z"})])
+    assert progress.fields(0)["watermark_ms"] is None
