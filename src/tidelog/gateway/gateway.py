@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from threading import Lock
+from threading import Event, Lock
 from typing import Protocol, TypeVar, cast
 
 from tidelog.client.address import parse_addresses
@@ -49,6 +49,7 @@ class Gateway:
         self._clusters = Clusters(self._connect)
         self._kept: dict[str, Closable] = {}
         self._lock = Lock()
+        self.ending = Event()  # what goes on for long ends when it is set
 
     @property
     def login(self) -> bool:

@@ -16,7 +16,7 @@ LINGER_BYTES = 4 << 20  # of a refused body that are thrown away, so that the an
 LINGER_S = 1.0
 
 # All of them.
-CONNECTIONS_MAX = 1_000
+CONNECTIONS_MAX = 2_000
 KEEP_ALIVE_S = 60
 EVICTED_AFTER_S = 1.0  # of waiting for its client, a connection may have to make place for another
 CALLS_MAX = 16  # threads that talk to the broker
@@ -31,3 +31,26 @@ CLUSTERS_MAX = 64  # idle ones, of all users
 CLUSTER_IDLE_S = 30.0
 CLUSTER_AGE_MAX_S = 300.0  # then it logs in anew: a deleted user is out after that long at the latest
 BROKER_TIMEOUT_S = 10.0
+
+# Views.
+CATALOGS_MAX = 256  # users whose reading of the catalog is kept
+STORES_MAX = 64  # idle ones
+AFTER_S = 10.0  # a query's wait for what was written, unless it says otherwise
+AFTER_MAX_S = 25.0  # less than CALL_WITHIN_S: what it waits for is told by the query itself
+WHERES_MAX = 64  # expressions of feeds whose events are made once for all who follow the same rows
+
+# Who follows a view.
+SUBSCRIBERS_MAX = 1_500  # less than CONNECTIONS_MAX: some are left for requests
+SUBSCRIBERS_PER_USER = 1_200
+FEEDS_MAX = 32  # threads, each of which reads one view as one user
+FEED_READY_S = 20.0
+FEED_LINGER_S = 10.0  # without subscribers
+FEED_RENEW_S = 240.0  # less than CLUSTER_AGE_MAX_S
+RING_BYTES = 4 << 20  # of events that all subscribers of a feed can still take
+RING_CHANGES = 5_000
+CHUNK_BYTES = 256 << 10  # of a slow subscriber, beside its socket's buffer
+CHUNK_S = 2.0  # for reading one from the log
+CATCHING_UP_THREADS = 4
+PAST_PAUSE_S = 0.1
+HEARTBEAT_S = 15.0
+TICK_S = 1.0

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from tidelog.errors import BrokerError, Disconnected, PeerError, StorageError, TidelogError, UsageError
+from tidelog.errors import (
+    BrokerError,
+    CursorExpired,
+    Disconnected,
+    NotShown,
+    NotYetApplied,
+    PeerError,
+    StorageError,
+    TidelogError,
+    UsageError,
+)
 from tidelog.gateway.access import CHALLENGE, LOGIN_REFUSED
 from tidelog.gateway.route import Answer, Refusal, as_json
 from tidelog.wire.error_code import ErrorCode
@@ -23,6 +33,9 @@ STATUS_OF_CODE = {
 }
 """Other codes of the broker's are 502: it answered, and not with what was asked for."""
 
+CURSOR = "Tidelog-Cursor"
+"""A header: where to go on with a feed."""
+
 WRONG_LOGIN = "the broker refused the login: wrong name or password; check the user and the password"
 FAULT = Refusal(500, "a fault of the gateway's; its log says more, please report it")
 
@@ -37,6 +50,13 @@ def refusal_of(error: Exception) -> Refusal:
         return Refusal(status, str(error))
     if isinstance(error, Disconnected):
         return Refusal(503, str(error), headers=(("Retry-After", "1"),))
+    if isinstance(error, CursorExpired):
+        start = () if error.start is None else ((CURSOR, error.start),)
+        return Refusal(410, str(error), headers=start)
+    if isinstance(error, NotShown):
+        return Refusal(503, str(error), headers=(("Retry-After", "1"),))
+    if isinstance(error, NotYetApplied):
+        return Refusal(504, str(error))
     if isinstance(error, UsageError):
         return Refusal(400, str(error))
     if isinstance(error, PeerError | StorageError):

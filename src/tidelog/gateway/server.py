@@ -92,6 +92,7 @@ async def _serve(
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
+        gateway.ending.set()
         server.should_exit = True
 
     if threading.current_thread() is threading.main_thread():

@@ -1,0 +1,77 @@
+"""The catalog of views as each user may read it, and whether a user may read a view's rows.
+
+The catalog is read on from where it was read last, by the user who asks: so each request costs one fetch, and is
+refused by the broker as soon as that user may not read it any more.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from threading import Lock
+
+from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
+from tidelog.client.consumer import Consumer
+from tidelog.client.metadata import TopicPartition
+from tidelog.client.offsets import EARLIEST, LATEST, list_offsets
+from tidelog.errors import BrokerError
+from tidelog.gateway.access import Credentials
+from tidelog.gateway.limits import CATALOGS_MAX
+from tidelog.gateway.route import Refusal
+from tidelog.views.catalog import CATALOG, VIEW, Catalog, View, note
+from tidelog.wire.error_code import ErrorCode
+
+
+class Catalogs:
+    """Safe from any thread. What is handed out is a copy."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._read: OrderedDict[Credentials | None, tuple[Catalog, int]] = OrderedDict()
+
+    def read(self, cluster: Cluster, credentials: Credentials | None) -> Catalog:
+        with self._lock:
+            catalog, position = self._read.get(credentials, ({}, -1))
+        try:
+            found, position = _on(cluster, dict(catalog), position)
+        except BrokerError as error:
+            if error.code in UNKNOWN_TOPIC:
+                return {}
+            if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            found, position = _on(cluster, {}, -1)
+        with self._lock:
+            self._read[credentials] = (found, position)
+            self._read.move_to_end(credentials)
+            while len(self._read) > CATALOGS_MAX:
+                self._read.popitem(last=False)
+        return dict(found)
+
+    def view(self, cluster: Cluster, credentials: Credentials | None, name: str) -> View:
+        found = self.read(cluster, credentials).get((VIEW, name))
+        if not isinstance(found, View):
+            raise Refusal(404, f"there is no view {name[:100]!r}; GET /views lists them")
+        return found
+
+    def close(self) -> None:
+        self._read.clear()
+
+
+def _on(cluster: Cluster, catalog: Catalog, position: int) -> tuple[Catalog, int]:
+    if position < 0:
+        position = list_offsets(cluster, {CATALOG: EARLIEST})[CATALOG].offset
+    consumer = Consumer(cluster, read_committed=True, max_wait_ms=0)
+    consumer.assign({CATALOG: position})
+    while fetched := consumer.fetch():
+        for one in fetched:
+            for row in one.rows():
+                note(catalog, row.key or b"", row.value)
+    return catalog, consumer.positions[CATALOG]
+
+
+def check_readable(cluster: Cluster, at: TopicPartition) -> None:
+    """Refused by the broker where this user may not read. A fetch of nothing: to tell where a topic ends, the broker
+    asks for less.
+    """
+    consumer = Consumer(cluster, max_wait_ms=0)
+    consumer.assign({at: list_offsets(cluster, {at: LATEST})[at].offset})
+    consumer.fetch()

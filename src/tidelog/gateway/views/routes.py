@@ -1,0 +1,273 @@
+"""GET /views, /views/NAME, /views/NAME/changes and /parts: what each takes, and the handlers.
+
+Rules:
+- A view's rows are for whoever may read its topic: the broker is asked, as the request's user, before a store is.
+- A store that has a view and does not show it yet is 503: come back. A place that was waited for in vain is 504.
+- What is answered has a `cursor`: who reads the view and then follows it from there misses nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
+from tidelog.client.metadata import TopicPartition
+from tidelog.errors import BrokerError, CursorExpired, NotShown, TidelogError
+from tidelog.gateway.access import Credentials
+from tidelog.gateway.limits import AFTER_MAX_S, CALL_WITHIN_S
+from tidelog.gateway.route import Answer, Call, Parameter, Refusal, Route, Stream, as_json
+from tidelog.gateway.views import asking, parts
+from tidelog.gateway.views.catalogs import Catalogs, check_readable
+from tidelog.gateway.views.feed import Feeds
+from tidelog.gateway.views.opened import Opened
+from tidelog.gateway.views.slot import Where
+from tidelog.gateway.views.subscriber import Past, Subscriber
+from tidelog.views.catalog import View
+from tidelog.views.declaration import Declaration, row_to_json
+from tidelog.views.feed_reading import FeedReader, oldest
+from tidelog.views.feeds import Cursor, cursor_at, from_text, to_text
+from tidelog.views.stores.opening import redacted
+from tidelog.views.stores.store import Ask, Place, Store, generation_of
+from tidelog.views.waiting import parse_after, wait
+
+START = "start"
+
+
+def views(call: Call) -> Answer:
+    with call.cluster() as cluster:
+        catalog = _catalogs(call).read(cluster, _who(call))
+    return as_json([_described(one) for (kind, _), one in sorted(catalog.items()) if isinstance(one, View)])
+
+
+def view(call: Call) -> Answer:
+    """Rows, or the one with a key."""
+    limit, timeout_s = asking.limit_of(call.query), asking.timeout_of(call.query)
+    after = parse_after(call.query["after"]) if "after" in call.query else None
+    with call.cluster() as cluster:
+        found = _readable(call, cluster)
+        with call.gateway.kept("stores", lambda _: Opened()).lease(_store_of(call, found), found.name) as store:
+            if after is not None:
+                wait(cluster, found.name, after, timeout_s, store=store)
+            return _asked(call, found, store, limit)
+
+
+def changes(call: Call) -> Stream:
+    catalogs, gateway = _catalogs(call), call.gateway
+    place = call.headers.get("last-event-id") or call.query.get("cursor")
+    where = call.query.get("where")
+    with call.cluster() as cluster:
+        found = _readable(call, cluster)
+        assert found.current is not None, "it is readable"
+        if where is not None:
+            Where.of(where, found.current.declared)
+        cursor = _checked_place(call, cluster, found, place)
+    feed = gateway.kept("feeds", Feeds).get(found.name, _who(call))
+    now = feed.position()
+    past = gateway.kept("past", Past)
+    subscriber = Subscriber(feed, past, catalogs, cursor or now, where, from_start=place == START)
+    return Stream(subscriber.chunks(), headers=(("X-Accel-Buffering", "no"),))
+
+
+# What they share ------------------------------------------------------------------------------------------------------
+
+
+def _who(call: Call) -> Credentials | None:
+    """In front of a broker without a login everybody is the same user."""
+    return call.credentials if call.gateway.login else None
+
+
+def _catalogs(call: Call) -> Catalogs:
+    return call.gateway.kept("catalogs", lambda _: Catalogs())
+
+
+def _readable(call: Call, cluster: Cluster) -> View:
+    """The view, which the request's user may read."""
+    found = _catalogs(call).view(cluster, _who(call), call.path["name"])
+    if found.current is None:
+        raise NotShown(f"view {found.name} has no live generation yet; try again")
+    try:
+        check_readable(cluster, TopicPartition(found.current.topic, 0))
+    except BrokerError as error:
+        if error.code in UNKNOWN_TOPIC:
+            raise NotShown(f"view {found.name} is begun, and its topic is not there yet; try again") from error
+        raise
+    return found
+
+
+def _store_of(call: Call, found: View) -> str:
+    """The first one that can answer: words are looked for where there is full text."""
+    if not found.stores:
+        raise Refusal(404, f"view {found.name} has no store; follow it at /views/{found.name}/changes?cursor=start")
+    wordy = [url for url in found.stores if url.startswith(("sqlite+fts:", "opensearch"))]
+    return wordy[0] if "match" in call.query and wordy else found.stores[0]
+
+
+def _asked(call: Call, found: View, store: Store, limit: int) -> Answer:
+    shown = store.shown()
+    declared = store.generations().get(shown) if shown is not None else None
+    if declared is None:
+        raise NotShown(f"view {found.name} is not shown by its store yet; its applier is still building it")
+    if "key" in call.query:
+        row, place = store.get(asking.key_of(declared, call.query["key"]))
+        if row is None:
+            raise Refusal(404, f"view {found.name} has no row with the key {call.query['key'][:100]!r}")
+        return as_json({"row": row_to_json(declared, row), **_placed(found, place)})
+    where = asking.where_of(declared, call.query["where"]) if "where" in call.query else None
+    after = asking.after_key_of(declared, call.query["after_key"]) if "after_key" in call.query else None
+    page = store.read(Ask(where, after, limit, call.query.get("match")))
+    answer = {"rows": [row_to_json(declared, row) for row in page.rows], **_placed(found, page.place)}
+    if page.more and page.rows:
+        answer["next"] = asking.next_link(found.name, call.query, declared, declared.key_of(page.rows[-1]))
+    return as_json(answer)
+
+
+def _placed(found: View, place: Place) -> dict[str, Any]:
+    cursor = _cursor_of(found, place)
+    return {"generation": generation_of(place.generation), "cursor": None if cursor is None else to_text(cursor)}
+
+
+def _cursor_of(found: View, place: Place) -> Cursor | None:
+    number = generation_of(place.generation)
+    of = next((one for one in found.generations if one.number == number), None)
+    if of is None:
+        return None
+    return cursor_at(found, of, place.ends, 0 if place.mark is None else place.mark.time_ms)
+
+
+def _checked_place(call: Call, cluster: Cluster, found: View, place: str | None) -> Cursor | None:
+    """Where to begin; None for now. Refused here, while there still is a status to say so by."""
+    if not place:
+        return None
+    if place == START:
+        return oldest(cluster, found)
+    cursor = from_text(place, found.name)
+    try:
+        FeedReader(cluster, found, cursor, wait_ms=1).step()
+    except CursorExpired as expired:
+        raise CursorExpired(str(expired), _place_of_store(call, found) or expired.start) from expired
+    return cursor
+
+
+def _place_of_store(call: Call, found: View) -> str | None:
+    """Where the rows are that a reader gets now: from there on nothing is missed."""
+    if not found.stores:
+        return None
+    try:
+        with call.gateway.kept("stores", lambda _: Opened()).lease(found.stores[0], found.name) as store:
+            shown = store.shown()
+            place = None if shown is None else store.place(shown)
+    except TidelogError:
+        return None
+    cursor = None if place is None else _cursor_of(found, place)
+    return None if cursor is None else to_text(cursor)
+
+
+def _described(one: View) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "app": one.app,
+        "inputs": list(one.inputs),
+        "stores": [redacted(url) for url in one.stores],
+        "generation": one.live,
+        "building": None if one.building is None else one.building.number,
+        **_columns(None if one.current is None else one.current.declared),
+    }
+
+
+def _columns(declared: Declaration | None) -> dict[str, Any]:
+    if declared is None:
+        return {"columns": {}, "key": [], "horizon_ms": None}
+    return {"columns": dict(declared.columns), "key": list(declared.key), "horizon_ms": declared.horizon_ms}
+
+
+# The table ------------------------------------------------------------------------------------------------------------
+
+OBJECT = {"type": "object"}
+WHERE = Parameter("where", "Rows for which this holds: price > 10 and name like 'T%'")
+ROWS = {
+    "type": "object",
+    "required": ["generation", "cursor"],
+    "properties": {
+        "rows": {"type": "array", "items": OBJECT},
+        "row": OBJECT,
+        "generation": {"type": "integer"},
+        "cursor": {"type": ["string", "null"], "description": "Where to follow the changes from."},
+        "next": {"type": "string", "description": "The path of the next page, if there is one."},
+    },
+}
+PART = {
+    "type": "object",
+    "required": ["kind", "name", "runs", "figures"],
+    "properties": {
+        "kind": {"type": "string"},
+        "name": {"type": "string"},
+        "runs": {"type": "boolean"},
+        "fault": {"type": ["string", "null"]},
+        "figures": OBJECT,
+    },
+}
+REFUSED = {403: "The broker does not let this user read it", 404: "There is no such view, or no such row"}
+NOT_YET = {503: "It is not shown yet, or too much is going on; Retry-After says when to come back"}
+
+ROUTES = (
+    Route("GET", "/views", views, "Views", answer={"type": "array", "items": OBJECT}, tag="views"),
+    Route(
+        "GET",
+        "/views/{name}",
+        view,
+        "Rows of a view in the order of its key, or the one with a key",
+        query=(
+            Parameter("key", "The value of the key; of several columns a list or an object, as JSON"),
+            WHERE,
+            Parameter("match", "Words to be found, in a store with full text"),
+            Parameter("limit", "How many rows at most", {"type": "integer"}),
+            Parameter("after_key", "Rows after this key; `next` of an answer has it"),
+            Parameter("after", "TOPIC:PARTITION:OFFSET, a record that must have been applied first"),
+            Parameter("timeout", f"Seconds to wait for that, {AFTER_MAX_S:g} at most", {"type": "number"}),
+        ),
+        answer=ROWS,
+        refusals={400: "A parameter is not as it should be", **REFUSED, **NOT_YET, 504: "It was not applied in time"},
+        tag="views",
+        within_s=CALL_WITHIN_S,
+    ),
+    Route(
+        "GET",
+        "/views/{name}/changes",
+        changes,
+        "Changes of a view as Server-Sent Events, from now or from a cursor on",
+        query=(
+            Parameter(
+                "cursor",
+                "Where to begin: of an answer or an event; `start` for all rows; the header"
+                " Last-Event-ID counts before it",
+            ),
+            WHERE,
+        ),
+        answer={"type": "string"},
+        gives=("text/event-stream",),
+        refusals={
+            400: "The cursor or the expression is none",
+            **REFUSED,
+            410: "The cursor is beyond the horizon; the header Tidelog-Cursor says where to go on after a new reading",
+            **NOT_YET,
+        },
+        tag="views",
+    ),
+    Route(
+        "GET",
+        "/parts",
+        parts.parts,
+        "Long-running parts, as they report",
+        tag="parts",
+        answer={"type": "array", "items": PART},
+    ),
+    Route(
+        "GET",
+        "/parts/{kind}/{name}",
+        parts.part,
+        "Whether one part runs and has reported lately, for supervisors",
+        answer=PART,
+        refusals={404: "It has never reported", 503: "It does not run, or has not reported lately"},
+        tag="parts",
+    ),
+)

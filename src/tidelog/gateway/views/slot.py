@@ -1,0 +1,74 @@
+"""One piece of a view's changes in the ring, and its events for each set of rows that somebody follows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from tidelog.gateway.limits import WHERES_MAX
+from tidelog.gateway.views import rendering
+from tidelog.schema.expression.checking import check
+from tidelog.schema.expression.evaluation import Predicate, predicate
+from tidelog.schema.expression.parser import parse
+from tidelog.views.changes import Change
+from tidelog.views.declaration import Column, Declaration
+from tidelog.views.feeds import Cursor
+
+
+class Where(NamedTuple):
+    """Which rows are followed, in one generation's columns."""
+
+    text: str
+    holds: Predicate
+
+    @staticmethod
+    def of(text: str, declared: Declaration) -> Where:
+        return Where(text, _predicate(text, declared.columns))
+
+
+@lru_cache(WHERES_MAX)
+def _predicate(text: str, columns: tuple[Column, ...]) -> Predicate:
+    return predicate(check(parse(text), columns))
+
+
+class Slot:
+    def __init__(
+        self,
+        start: Cursor,
+        end: Cursor,
+        declared: Declaration,
+        changes: Sequence[Change],
+        same_for_all: bytes | None = None,
+    ) -> None:
+        self.start = start
+        self.end = end
+        self.declared = declared
+        self.changes = changes
+        self._same_for_all = same_for_all
+        self._rendered: dict[str | None, bytes] = {}
+
+    @property
+    def size(self) -> int:
+        return len(self._same_for_all or self.bytes_of(None))
+
+    def bytes_of(self, where: Where | None) -> bytes:
+        if self._same_for_all is not None:
+            return self._same_for_all
+        text = None if where is None else where.text
+        found = self._rendered.get(text)
+        if found is None:
+            holds = None if where is None else where.holds
+            found = rendering.changes(self.declared, self.start, self.changes, holds)
+            if len(self._rendered) < WHERES_MAX:
+                self._rendered[text] = found
+        return found
+
+    def bytes_after(self, cursor: Cursor, where: Where | None) -> bytes:
+        """For who has had a part of it."""
+        if cursor.generation != self.start.generation or self.start.reaches(cursor.offsets):
+            return self.bytes_of(where)
+        if self._same_for_all is not None:
+            return self._same_for_all
+        holds = None if where is None else where.holds
+        return rendering.changes(self.declared, self.start, self.changes, holds, cursor.offsets)

@@ -1,0 +1,156 @@
+"""One who follows a view: an async iterator of bytes on the loop, at a place of its own.
+
+    in the ring    what came since is taken at once and sent; nothing new: it waits to be woken
+    in the past    a chunk is read from the log in a thread, and sent; then the ring is looked for again
+
+Rules:
+- The next chunk is made when the client has taken the last one: a slow one has one chunk and the socket's buffer, holds
+  up nobody, and may fall into the past. One that takes nothing at all is cut off (`protocol.py`).
+- Every HEARTBEAT_S without an event a heartbeat goes, with the place.
+- A place beyond the horizon ends the stream with `expired`, an expression that the next generation has no columns for
+  with `refused`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from tidelog.errors import CursorExpired, TidelogError, UsageError
+from tidelog.gateway.limits import CATCHING_UP_THREADS, CHUNK_BYTES, CHUNK_S, HEARTBEAT_S, PAST_PAUSE_S
+from tidelog.gateway.views import rendering
+from tidelog.gateway.views.catalogs import Catalogs
+from tidelog.gateway.views.feed import Feed
+from tidelog.gateway.views.slot import Slot, Where
+from tidelog.schema.expression.evaluation import Predicate
+from tidelog.views.declaration import Declaration
+from tidelog.views.feed_reading import FeedReader, Piece
+from tidelog.views.feeds import Cursor
+
+if TYPE_CHECKING:
+    from tidelog.gateway.gateway import Gateway
+
+PAST_WAIT_MS = 50
+
+
+class Past:
+    """Reads the log for who is not in a ring, a chunk at a time, in threads of its own."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._pool = ThreadPoolExecutor(CATCHING_UP_THREADS, "tidelog-past")
+
+    async def chunk(
+        self, catalogs: Catalogs, feed: Feed, cursor: Cursor, where: str | None, *, from_start: bool
+    ) -> tuple[bytes, Cursor]:
+        def read() -> tuple[bytes, Cursor]:
+            with self._gateway.cluster(feed.credentials) as cluster:
+                view = catalogs.view(cluster, feed.credentials, feed.view)
+                reader = FeedReader(cluster, view, cursor, from_start=from_start, wait_ms=PAST_WAIT_MS)
+                return _read(reader, where)
+
+        return await asyncio.get_running_loop().run_in_executor(self._pool, read)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _read(reader: FeedReader, where: str | None) -> tuple[bytes, Cursor]:
+    written, size, until = [], 0, time.monotonic() + CHUNK_S
+    while size < CHUNK_BYTES and time.monotonic() < until:
+        step = reader.step()
+        if step is None:
+            break
+        current = reader.view.current
+        assert current is not None, "a step was of the live generation"
+        if isinstance(step, Piece):
+            told = rendering.changes(current.declared, step.start, step.changes, _holds(where, current.declared))
+        else:
+            told = rendering.switched(step.end)
+        written.append(told)
+        size += len(told)
+    return b"".join(written), reader.cursor
+
+
+def _holds(where: str | None, declared: Declaration) -> Predicate | None:
+    return None if where is None else Where.of(where, declared).holds
+
+
+class Subscriber:
+    def __init__(
+        self, feed: Feed, past: Past, catalogs: Catalogs, cursor: Cursor, where: str | None, *, from_start: bool = False
+    ) -> None:
+        self._feed = feed
+        self._past = past
+        self._catalogs = catalogs
+        self._cursor = cursor
+        self._where = where
+        self._from_start = from_start
+        self._number: int | None = None  # of the next slot in the ring; None in the past
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        self._feed.join(self._where)
+        try:
+            yield rendering.greeting(self._cursor)
+            said_at = time.monotonic()
+            while True:
+                try:
+                    told = await self._next()
+                except CursorExpired as expired:
+                    yield rendering.ended(rendering.EXPIRED, str(expired), expired.start)
+                    return
+                except UsageError as refused:
+                    yield rendering.ended(rendering.REFUSED, str(refused))
+                    return
+                except TidelogError:
+                    return  # the client comes back with its place, and is told then
+                if told is None:
+                    return
+                if not told and time.monotonic() - said_at > HEARTBEAT_S:
+                    told = rendering.heartbeat(self._cursor)
+                if told:
+                    yield told
+                    said_at = time.monotonic()
+        finally:
+            self._feed.leave(self._where)
+
+    async def _next(self) -> bytes | None:
+        """What comes next; nothing after having waited for it; None at the end."""
+        if self._number is None:
+            self._number = self._feed.place_of(self._cursor)
+        if self._number is None:
+            return await self._from_past()
+        self._from_start = False
+        slots = self._feed.since(self._number)
+        if slots is None:
+            self._number = None
+            return b""
+        if not slots:
+            if self._feed.ended:
+                return None
+            await self._feed.woken()
+            return b""
+        return b"".join([self._told(slot) for slot in slots])
+
+    def _told(self, slot: Slot) -> bytes:
+        assert self._number is not None, "it is in the ring"
+        where = None if self._where is None or not slot.changes else Where.of(self._where, slot.declared)
+        told = slot.bytes_after(self._cursor, where)
+        self._number += 1
+        if slot.end.generation != self._cursor.generation or not self._cursor.reaches(slot.end.offsets):
+            self._cursor = slot.end
+        return told
+
+    async def _from_past(self) -> bytes | None:
+        if self._feed.ended:
+            return None
+        told, cursor = await self._past.chunk(
+            self._catalogs, self._feed, self._cursor, self._where, from_start=self._from_start
+        )
+        if cursor == self._cursor:
+            await asyncio.sleep(PAST_PAUSE_S)
+        self._cursor = cursor
+        return told

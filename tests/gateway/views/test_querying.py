@@ -1,0 +1,256 @@
+"""Views over HTTP: listed, by key, filtered, by pages, after what was written; and nobody's text does harm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+import tidelog
+from gateway.serving import Client
+from gateway.views.shop import Shop, shop, wait_for
+from proving import proves
+from tidelog.client.cluster import Cluster
+from tidelog.client.marks import Sources
+from tidelog.views.changes import encode
+from tidelog.views.declaration import declare
+from views.writing import ORDERS
+
+PRODUCTS = 25
+
+
+@pytest.fixture(scope="module")
+def sold(broker: tidelog.Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    with shop(broker.bootstrap, tmp_path_factory.mktemp("sold"), "revenue", partitions=2) as made:
+        made.batch({f"p{number:02d}": number for number in range(PRODUCTS)})
+        made.applied(made.batch({'it\'s; "drop" 100%': 1000}))
+        yield made
+
+
+def rows(client: Client, **query: str) -> list[dict[str, Any]]:
+    got = client("GET", "/views/revenue?" + "&".join(f"{name}={quote(text)}" for name, text in query.items()))
+    assert got.status == 200, got
+    found: list[dict[str, Any]] = got.json["rows"]
+    return found
+
+
+def refused(client: Client, path: str) -> tuple[int, str]:
+    got = client("GET", path)
+    return got.status, got.message
+
+
+@proves("D7")
+def test_views_are_listed_with_what_they_are(client: Client, sold: Shop) -> None:
+    (found,) = [one for one in client("GET", "/views").json if one["name"] == "revenue"]
+    assert found["columns"] == {"product": "string", "revenue": "long"} and found["key"] == ["product"]
+    assert (found["generation"], found["building"], found["app"]) == (1, None, "shop")
+
+
+@proves("D7")
+@pytest.mark.parametrize("key", ["p03", '["p03"]', '{"product":"p03"}'])
+def test_a_row_is_had_by_its_key(client: Client, sold: Shop, key: str) -> None:
+    got = client("GET", f"/views/revenue?key={quote(key)}").json
+    assert got["row"] == {"product": "p03", "revenue": 3} and got["generation"] == 1 and got["cursor"]
+
+
+@proves("D7")
+def test_what_is_not_there_is_404_and_says_which(client: Client, sold: Shop) -> None:
+    assert refused(client, "/views/revenue?key=nothing") == (404, "view revenue has no row with the key 'nothing'")
+    assert refused(client, "/views/other") == (404, "there is no view 'other'; GET /views lists them")
+    assert refused(client, "/views/other/changes")[0] == 404
+
+
+@proves("D7", "expressions")
+def test_filters_give_the_rows_that_match_and_no_others(client: Client, sold: Shop) -> None:
+    assert [row["revenue"] for row in rows(client, where="revenue between 3 and 5")] == [3, 4, 5]
+    assert [row["product"] for row in rows(client, where="product like 'p1%' and not revenue < 18")] == ["p18", "p19"]
+    assert rows(client, where="revenue is null") == []
+    assert rows(client, where="product = 'it''s; \"drop\" 100%'")[0]["revenue"] == 1000
+
+
+@proves("D7")
+def test_pages_follow_each_other_and_have_every_row_once(client: Client, sold: Shop) -> None:
+    path, seen = "/views/revenue?limit=7&where=revenue%20%3C%20100", []
+    while path:
+        got = client("GET", path)
+        assert got.status == 200 and len(got.json["rows"]) <= 7
+        seen += [row["revenue"] for row in got.json["rows"]]
+        path = got.json.get("next")
+    assert seen == list(range(PRODUCTS))
+
+
+@proves("hostile", "expressions")
+@pytest.mark.parametrize(
+    "where",
+    [
+        "1 = 1; drop table revenue",
+        "revenue = 1 union select * from sqlite_master",
+        "product = 'x' or 1=1 --",
+        "load_extension('x') = 1",
+        "(select 1) = 1",
+        "product = x'00'",
+        '"product" = "x" || "y"',
+        "revenue in (select revenue from revenue)",
+        "rowid > 0",
+        "_tidelog_places.view = 'x'",
+        "((" * 40,
+        "product like " + "%" * 100,
+        "revenue = 1e999",
+        "\x00",
+        "",
+        "product = '\ud7ff' and",
+    ],
+)
+def test_no_filter_is_ever_sql(client: Client, sold: Shop, where: str) -> None:
+    status, said = refused(client, f"/views/revenue?where={quote(where)}")
+    assert status == 400 and "sqlite" not in said.lower(), said
+    assert len(rows(client, limit="100")) == PRODUCTS + 1
+
+
+@proves("hostile", "expressions")
+def test_a_quote_in_a_value_stays_a_value(client: Client, sold: Shop) -> None:
+    for text in ("' or '1'='1", "'; drop table revenue; --", "%", "\\", '"', "?", "%s", ":a"):
+        assert rows(client, where=f"product = '{text.replace(chr(39), chr(39) * 2)}'") == []
+        assert client("GET", f"/views/revenue?key={quote(text)}").status == 404
+
+
+@proves("hostile")
+@pytest.mark.parametrize(
+    "query",
+    [
+        "limit=0",
+        "limit=-1",
+        "limit=10001",
+        "limit=abc",
+        "limit=1e3",
+        "limit=" + "9" * 400,
+        "limit=",
+        "timeout=nan&after=orders:0:1",
+        "timeout=-1",
+        "timeout=26",
+        "timeout=x",
+        "after=orders",
+        "after=orders:0",
+        "after=orders:x:1",
+        "after=:0:1",
+        "after_key=p01",
+        "after_key=[]",
+        "after_key=[1]",
+        "after_key=[null]",
+        'after_key=["a","b"]',
+        "after_key=" + "[" * 4000,
+        "key=[null]",
+        "key=[1]",
+        "where=nmae%20=%20'x'",
+        "where=revenue%20=%20'x'",
+        "match=tea",
+        "after=nowhere:0:1",
+    ],
+)
+def test_a_parameter_that_is_none_is_refused(client: Client, sold: Shop, query: str) -> None:
+    status, said = refused(client, f"/views/revenue?{query}")
+    assert status == 400, (status, said)
+
+
+@proves("D7", "types")
+def test_every_type_goes_over_http_as_the_declaration_says(
+    client: Client, broker: tidelog.Broker, tmp_path: Path
+) -> None:
+    declared = declare(
+        {
+            "id": "long",
+            "day": "date",
+            "cost": "decimal",
+            "at": "timestamp",
+            "raw": "binary",
+            "open": "boolean",
+            "share": "double",
+            "extra": "json",
+            "unit price": "double",
+        },
+        ("id", "day"),
+    )
+    row = {
+        "id": -(2**63),
+        "day": date(2026, 1, 31),
+        "cost": Decimal("12.50"),
+        "at": datetime(2026, 1, 31, 23, 59, 59, 1, tzinfo=UTC),
+        "raw": b"\xff\x00",
+        "open": True,
+        "share": float("nan"),
+        "extra": {"a": [1, None]},
+        "unit price": 1.5,
+    }
+    with shop(broker.bootstrap, tmp_path, "typed", declared) as made:
+        pipeline = made.pipeline
+        pipeline.owner.begin()
+        mark = pipeline.write_encoded([encode(declared, row)])
+        pipeline.owner.commit()
+        made.applied(mark)
+        (got,) = client("GET", "/views/typed").json["rows"]
+        assert got == {
+            "id": -(2**63),
+            "day": "2026-01-31",
+            "cost": "12.50",
+            "at": "2026-01-31T23:59:59.000001Z",
+            "raw": "/wA=",
+            "open": True,
+            "share": "NaN",
+            "extra": {"a": [1, None]},
+            "unit price": 1.5,
+        }
+        for key in (f'[{-(2**63)},"2026-01-31"]', f'{{"day":"2026-01-31","id":{-(2**63)}}}'):
+            assert client("GET", f"/views/typed?key={quote(key)}").json["row"] == got
+        assert client("GET", f"/views/typed?key={-(2**63)}").status == 400
+        holds = (
+            "day = '2026-01-31'",
+            "at > '2026-01-31T23:59:59Z' and at < '2026-02-01'",
+            "cost = 12.5 and cost < 12.51 and cost > '12.499999999999999999999'",
+            "raw = '/wA='",
+            "open",
+            "open = true and not open = false",
+            '"unit price" between 1 and 2',
+            "`unit price` < 2 and id < 0",
+            "extra is not null",
+            "share = 'NaN'",
+        )
+        for where in holds:
+            assert client("GET", f"/views/typed?where={quote(where)}").json["rows"] == [got], where
+            assert client("GET", f"/views/typed?where={quote(f'not ({where})')}").json["rows"] == [], where
+
+
+@proves("D8")
+def test_a_query_waits_until_what_was_written_is_applied(
+    client: Client, broker: tidelog.Broker, tmp_path: Path
+) -> None:
+    with shop(broker.bootstrap, tmp_path, "waited") as made:
+        for number in range(5):
+            made.pipeline.batch({"tea": number}, sources=Sources({ORDERS: 10 * number + 10}))
+            got = client("GET", f"/views/waited?key=tea&after=orders:0:{10 * number + 9}")
+            assert got.json["row"]["revenue"] == number
+        status, said = refused(client, "/views/waited?key=tea&after=orders:0:50&timeout=0.2")
+        assert status == 504 and "waited.v1" in said and "orders:0:50" in said
+
+
+@proves("D7")
+def test_a_view_that_no_store_shows_yet_is_one_to_come_back_for(
+    client: Client, broker: tidelog.Broker, tmp_path: Path
+) -> None:
+    with shop(broker.bootstrap, tmp_path, "unshown", applied=False):
+        wait_for(lambda: client("GET", "/views/unshown").status != 404)
+        got = client("GET", "/views/unshown?key=tea")
+        assert (got.status, got.headers["retry-after"]) == (503, "1"), got
+
+
+@proves("D7")
+def test_a_view_without_a_store_can_only_be_followed(client: Client, broker: tidelog.Broker) -> None:
+    from views.writing import declare_view
+
+    with Cluster(broker.bootstrap) as cluster:
+        declare_view(cluster, "storeless")
+    wait_for(lambda: "has no store" in client("GET", "/views/storeless").message)
