@@ -68,7 +68,8 @@ def sql(
     strict: bool = False,
     external_access: bool = False,
 ) -> DuckDBPyRelation:
-    """A relation of DuckDB's: `.fetchall()`, `.df()`, `.arrow()`, `.show()`, `.filter(...)`, or iterate `.fetchone()`.
+    """A relation of DuckDB's: `.fetchall()`, `.df()`, `.arrow()`, `.show()`, `.filter(...)` and so on. Each of these
+    asks anew, over the same offsets.
 
     `start` and `end` are an offset, a datetime, "earliest" or "latest", for all topics of the question. `latest` reads
     each topic as the latest record of each key. `raw` gives Kafka's columns alone, in bytes.
@@ -228,9 +229,16 @@ class Question:
         self._show(table, source, wanted, latest=latest)
 
     def open(self, cluster: Cluster, name: str, limits: Limits) -> Topic:
+        """A WHERE says which rows are read, and not which columns there are: these are of all that was asked for."""
         asked, options = self.asking, self.asking.options
-        span = find_span(cluster, name, start=asked.start, end=asked.end, limits=limits, committed=options.committed)
-        past = span if not span.is_empty else find_span(cluster, name, committed=options.committed)
+        past = find_span(cluster, name, start=asked.start, end=asked.end, committed=options.committed)
+        span = past
+        if limits != Limits():
+            span = find_span(
+                cluster, name, start=asked.start, end=asked.end, limits=limits, committed=options.committed
+            )
+        if past.is_empty:
+            past = find_span(cluster, name, committed=options.committed)
         if past.is_empty:
             self.empty[name] = None
         return open_topic(cluster, span, options, past=past)

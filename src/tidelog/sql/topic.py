@@ -35,6 +35,8 @@ SAMPLE_ROWS = 200  # from each end
 SAMPLE_PARTITION_BYTES = 32 << 10
 SAMPLE_BYTES = 1 << 20
 SAMPLE_LAST = 20  # offsets of each partition
+SAMPLE_FETCHES = 4  # at most, to reach the last one
+SAMPLE_WAIT_MS = 100
 
 FORMAT_OF = {"topic": "u", "partition": "i", "offset": "l", "timestamp": "tsm:"}
 HEADERS = Field("headers", "+l", (Field("item", "+s", (Field("key", "u"), Field("value", "z"))),))
@@ -214,10 +216,10 @@ def take_sample(cluster: Cluster, span: Span, options: Options) -> Sample:
     keys: list[bytes] = []
     values: list[bytes] = []
     last = {at: max(start, span.ends[at] - SAMPLE_LAST) for at, start in span.starts.items()}
-    places = [last] if last == span.starts else [span.starts, last]
-    for place in places:
+    places = [(span.starts, 1), (last, SAMPLE_FETCHES)]
+    for place, fetches in places[last == span.starts :]:
         left = SAMPLE_ROWS
-        for run in _first_answer(cluster, place, span, options) if place else ():
+        for run in _little(cluster, place, span, options, fetches):
             took = min(run.length, max(1, left))
             keys += [key for key in strings(run.columns.parts[2], run.first, took) if key is not None]
             values += [value for value in strings(run.columns.parts[3], run.first, took) if value is not None]
@@ -225,16 +227,24 @@ def take_sample(cluster: Cluster, span: Span, options: Options) -> Sample:
     return Sample(keys, values)
 
 
-def _first_answer(cluster: Cluster, place: dict[TopicPartition, int], span: Span, options: Options) -> Iterator[Run]:
+def _little(
+    cluster: Cluster, place: dict[TopicPartition, int], span: Span, options: Options, fetches: int
+) -> Iterator[Run]:
+    """What so many fetches bring: a batch comes whole, and may be all that one brings."""
     consumer = Consumer(
         cluster,
+        max_wait_ms=SAMPLE_WAIT_MS,
         read_committed=options.committed,
         max_bytes=SAMPLE_BYTES,
         max_partition_bytes=SAMPLE_PARTITION_BYTES,
     )
     consumer.assign(place)
-    for fetched in consumer.fetch():
-        yield from runs_of(fetched, span.ends[fetched.at])
+    for _ in range(fetches):
+        for fetched in consumer.fetch():
+            yield from runs_of(fetched, span.ends[fetched.at])
+        consumer.assign({at: offset for at, offset in consumer.positions.items() if offset < span.ends[at]})
+        if not consumer.positions:
+            return
 
 
 def _registered(cluster: Cluster, topic: str, sample: Sample) -> tuple[Reader | None, WriterOf | None]:
