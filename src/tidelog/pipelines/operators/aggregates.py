@@ -1,4 +1,4 @@
-"""What a window says of its rows: `count()`, `sum("price")`, `mean`, `min`, `max`, `first`, `last` and the like.
+"""What a window says of its rows: `count()`, `sum("price")`, `mean`, `max`, `last`, `max_by("shop", "price")`, ...
 
     from tidelog.pipelines.operators import aggregates as agg
     {"bids": agg.count(), "best": agg.max("price")}
@@ -8,6 +8,8 @@ Rules:
   null, but for `count`, which is 0. A sum that leaves its type's range is an error, as it is to Spark (ANSI mode).
 - `first` and `last` go by event time; of rows at the same time, the one that arrived first, or last. Spark, which does
   not know the order of arrival, takes any of those. Null is a value to them, unless they are told to ignore it.
+- `max_by` and `min_by` go by another column, of rows with the same in it by arrival, as `last` and `first`. Rows in
+  which that is null are left out; null in the column itself is a value.
 - An aggregate is a value: frozen, and the same wherever it is written. It is either Spark's own (`native`), or a
   *fold*: a row is a small state of its own (`lift`), states are put together group by group (`reduce`), and the state
   is turned into the result (`finish`). `reduce` is associative: it does not matter how rows came to be together, but
@@ -48,10 +50,13 @@ MEAN_DIGITS = 4  # and a mean, behind the point
 
 
 class Aggregate(Protocol):
-    """What windows ask of an aggregate. `kind` is the type of its column; null where it takes none."""
+    """What windows ask of an aggregate. `kind` is the type of its column; null where it takes none.
+
+    One that takes two columns is given a struct of them.
+    """
 
     @property
-    def column(self) -> str | None: ...
+    def column(self) -> str | tuple[str, str] | None: ...
 
     def output_type(self, kind: pa.DataType) -> pa.DataType: ...
 
@@ -104,6 +109,20 @@ def first(column: str, *, ignore_nulls: bool = False) -> Aggregate:
 def last(column: str, *, ignore_nulls: bool = False) -> Aggregate:
     """The value at the latest event time."""
     return Edge(column, last=True, ignore_nulls=ignore_nulls)
+
+
+def max_by(column: str, by: str) -> Aggregate:
+    """The value of the row in which `by` is largest: `max_by("status", "version")` is the newest status."""
+    from tidelog.pipelines.operators.extreme_by import ExtremeBy
+
+    return ExtremeBy((column, by), largest=True)
+
+
+def min_by(column: str, by: str) -> Aggregate:
+    """The value of the row in which `by` is smallest."""
+    from tidelog.pipelines.operators.extreme_by import ExtremeBy
+
+    return ExtremeBy((column, by), largest=False)
 
 
 def variance(column: str) -> Aggregate:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime
 from decimal import ROUND_HALF_UP, Decimal
 from itertools import pairwise
 from typing import Any
@@ -105,6 +106,56 @@ def test_an_aggregate_is_that_of_all_rows_however_they_came(
     assert found == expected
 
 
+BY = st.none() | st.integers(-2, 2) | st.sampled_from([math.inf, math.nan])
+
+
+@proves("P8")
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 1), st.none() | st.integers(0, 9), BY), max_size=20),
+    cuts=st.lists(st.integers(0, 20), max_size=4),
+)
+def test_the_value_by_another_column_is_that_of_all_rows_however_they_came(
+    rows: list[tuple[int, int | None, float | None]], cuts: list[int]
+) -> None:
+    """Not a number is the largest, as it is to Spark; of equals the first is the least, and the last is the most."""
+    kind = pa.struct([("0", pa.int64()), ("1", pa.float64())])
+    given = [(group, (0, {"0": value, "1": by})) for group, value, by in rows]
+
+    def place(row: tuple[int, int | None, float | None]) -> tuple[bool, float]:
+        assert row[2] is not None
+        return (math.isnan(row[2]), 0.0 if math.isnan(row[2]) else row[2])
+
+    for aggregate, pick in (
+        (agg.min_by("x", "y"), min),
+        (agg.max_by("x", "y"), lambda of, key: max(of[::-1], key=key)),
+    ):
+        expected = []
+        for wanted in range(3):
+            known = [row for row in rows if row[0] == wanted and row[2] is not None]
+            expected.append(pick(known, key=place)[1] if known else None)
+        assert folded(aggregate, given, kind, cuts) == expected
+
+
+@proves("P8")
+@pytest.mark.parametrize(
+    ("kind", "small", "large"),
+    [
+        (pa.string(), "a", "ä"),
+        (pa.binary(), b"", b"\xff"),
+        (pa.bool_(), False, True),
+        (pa.int64(), -(2**63), 2**63 - 1),
+        (pa.decimal128(5, 2), Decimal("-3.00"), Decimal("1.10")),
+        (pa.date32(), date(1969, 12, 31), date(2026, 1, 1)),
+        (pa.timestamp("us", "UTC"), datetime(1969, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)),
+    ],
+)
+def test_a_value_goes_by_a_column_of_any_type_with_an_order(kind: pa.DataType, small: Any, large: Any) -> None:
+    both = pa.struct([("0", pa.string()), ("1", kind)])
+    rows = [(0, (0, {"0": name, "1": by})) for name, by in (("large", large), ("none", None), ("small", small))]
+    assert folded(agg.max_by("x", "y"), rows, both, [1]) == ["large", None, None]
+    assert folded(agg.min_by("x", "y"), rows, both, [2]) == ["small", None, None]
+
+
 @proves("P8")
 @pytest.mark.parametrize(
     ("kind", "values", "least", "most"),
@@ -203,6 +254,8 @@ def test_an_aggregate_is_a_value() -> None:
         agg.collect_list("x", limit=0)
     with pytest.raises(UsageError, match="no order"):
         agg.min("x").output_type(pa.struct({"a": pa.int64()}))
+    with pytest.raises(UsageError, match=r"'y' is a list<.*>, which has no order"):
+        agg.max_by("x", "y").output_type(pa.struct([("0", pa.int64()), ("1", pa.list_(pa.int64()))]))
 
 
 @proves("P8")

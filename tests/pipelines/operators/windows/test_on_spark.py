@@ -240,6 +240,9 @@ def test_every_aggregate_is_the_same_on_both_roads(tidelog_pipeline: PipelineDri
         "first": agg.first("name"),
         "last": agg.last("price"),
         "known": agg.last("price", ignore_nulls=True),
+        "dearest": agg.max_by("name", "exact"),
+        "widest": agg.max_by("price", "wide"),
+        "cheapest": agg.min_by("at", "price"),
         "spread": agg.stddev("price"),
         "variance": agg.variance("wide"),
         "nan": agg.max("wide"),
@@ -295,6 +298,7 @@ def test_what_cannot_be_is_refused_when_it_is_declared(window: Callable[[], Oper
         (tumbling("1 minute", by="who", aggregates=COUNTS), "there is no column 'who'; columns are user, at, price"),
         (tumbling("1 minute", by="user", aggregates={"user": agg.count()}), "is called 'user', as another column"),
         (tumbling("1 minute", aggregates={"x": agg.sum("user")}), "'user' is a string; cast it"),
+        (tumbling("1 minute", aggregates={"x": agg.max_by("user", "dear")}), "there is no column 'dear'"),
     ],
 )
 def test_what_does_not_fit_the_rows_is_refused_when_it_is_declared(

@@ -63,7 +63,10 @@ class Spec:
         return self.early or self.allowed is not None
 
     def kind(self, aggregate: Aggregate) -> pa.DataType:
-        return pa.null() if aggregate.column is None else self.rows.field(aggregate.column).type
+        kinds = [self.rows.field(name).type for name in columns_taken(aggregate)]
+        if not kinds:
+            return pa.null()
+        return kinds[0] if len(kinds) == 1 else pa.struct([(str(place), kind) for place, kind in enumerate(kinds)])
 
     @property
     def key_schema(self) -> pa.Schema:
@@ -102,8 +105,8 @@ def check(spec: Spec) -> Spec:
     for name, aggregate in spec.aggregates:
         if name in taken:
             raise UsageError(f"an aggregate is called {name!r}, as another column of the result is; rename it")
-        if aggregate.column is not None:
-            _column(spec, aggregate.column)
+        for column in columns_taken(aggregate):
+            _column(spec, column)
         aggregate.output_type(spec.kind(aggregate))
     for name in spec.by:
         if pa.types.is_nested(_column(spec, name).type):
@@ -123,6 +126,12 @@ def nullable(rows: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field(field.name, field.type) for field in rows])
 
 
+def columns_taken(aggregate: Aggregate) -> tuple[str, ...]:
+    if aggregate.column is None:
+        return ()
+    return (aggregate.column,) if isinstance(aggregate.column, str) else aggregate.column
+
+
 def _column(spec: Spec, name: str) -> pa.Field:
     if name not in spec.rows.names:
         raise UsageError(f"there is no column {name!r}; columns are {', '.join(spec.rows.names)}")
@@ -138,9 +147,15 @@ def lift(spec: Spec, rows: pa.Table, times: Integers) -> list[pa.Array]:
     at = pa.array(times)
     lifted: list[pa.Array] = []
     for _, aggregate in spec.aggregates:
-        values = pa.nulls(len(rows)) if aggregate.column is None else rows[aggregate.column].combine_chunks()
-        lifted += aggregate.lift(values, at)
+        lifted += aggregate.lift(_values(spec, aggregate, rows), at)
     return lifted
+
+
+def _values(spec: Spec, aggregate: Aggregate, rows: pa.Table) -> pa.Array:
+    columns = [rows[name].combine_chunks() for name in columns_taken(aggregate)]
+    if len(columns) > 1:
+        return pa.StructArray.from_arrays(columns, fields=list(spec.kind(aggregate)))
+    return columns[0] if columns else pa.nulls(len(rows))
 
 
 def reduce(spec: Spec, columns: Columns, groups: Groups) -> list[pa.Array]:
