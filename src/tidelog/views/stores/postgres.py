@@ -95,12 +95,12 @@ class PostgresStore:
         if found is None:
             sql.execute(f"CREATE SCHEMA {quoted(self._session.schema)}", ())
         sql.execute(
-            f"CREATE TABLE IF NOT EXISTS {self._name('_tidelog_generations')} (view text, generation integer,"
+            f"CREATE TABLE IF NOT EXISTS {self._name('_tidelog_generations')} (view text, generation bigint,"
             " declared text NOT NULL, ends text NOT NULL, mark text, PRIMARY KEY (view, generation))",
             (),
         )
         sql.execute(
-            f"CREATE TABLE IF NOT EXISTS {self._name('_tidelog_shown')} (view text PRIMARY KEY, generation integer)", ()
+            f"CREATE TABLE IF NOT EXISTS {self._name('_tidelog_shown')} (view text PRIMARY KEY, generation bigint)", ()
         )
 
     def _grow(self, sql: Connection, generation: int, old: Declaration, new: Declaration) -> None:

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from tidelog.errors import AnotherApplier, Disconnected, DiskFullError, TidelogError, UsageError
+from tidelog.errors import Disconnected, DiskFullError, StorageError, TidelogError, UsageError
 
 if TYPE_CHECKING:
     import psycopg
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 IDLE_MS = 20_000
 LOCK_MS = 60_000
 CONNECT_S = 10
+LIMITS = "54"  # the class of errors about what PostgreSQL cannot hold, such as a key that is too long
 SCHEMA_DEFAULT = "public"
 OURS = {"schema"}  # in the URL's query; the rest is libpq's (sslmode, host, connect_timeout, options ...)
 SETTINGS = f"-c timezone=UTC -c idle_in_transaction_session_timeout={IDLE_MS} -c lock_timeout={LOCK_MS}"
@@ -77,10 +78,12 @@ class Session:
         if self._secret:
             said = said.replace(self._secret, "***")
         if isinstance(error, errors.LockNotAvailable):
-            return AnotherApplier(f"{self.address}: another one holds this view: {said}; is an applier stopped there?")
+            return StorageError(f"{self.address}: somebody holds this view's tables: {said}; it is tried again")
         if isinstance(error, errors.DiskFull):
             return DiskFullError(f"{self.address} has no room: {said}")
-        if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        lost = self._connection is not None and self._connection.closed
+        passing = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+        if lost or (passing and not (error.sqlstate or "").startswith(LIMITS)):
             return Disconnected(f"{self.address} is not reached: {said}; it is tried again with the next call")
         return UsageError(f"{self.address} refuses: {said}")
 
