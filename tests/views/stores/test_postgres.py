@@ -202,8 +202,9 @@ def test_no_error_has_a_password_in_it(url: str, opened: Open) -> None:
 
 @proves("P3")
 def test_an_option_that_there_is_not_is_refused(opened: Open) -> None:
+    url = "postgresql://me:hunter2@127.0.0.1:1/db?nosuchoption=1"
     with pytest.raises(UsageError, match="nosuchoption") as refused:
-        opened("postgresql://me:hunter2@127.0.0.1:1/db?nosuchoption=1").prepare(1, REVENUE)
+        opened(url).prepare(1, REVENUE)
     assert "hunter2" not in _all_text(refused.value)
 
 
