@@ -1,0 +1,175 @@
+"""Waiting: from what was written to the view that has it, hop by hop, and however the row ended on its way."""
+
+from __future__ import annotations
+
+import time
+from threading import Thread
+
+import pytest
+
+from proving import proves
+from tidelog.client import marks
+from tidelog.client.admin import topics
+from tidelog.client.cluster import Cluster
+from tidelog.client.marks import Mark, Sources
+from tidelog.client.metadata import TopicPartition
+from tidelog.errors import NotYetApplied, UsageError
+from tidelog.testing.broker import TestBroker
+from tidelog.views import catalog
+from tidelog.views.catalog import Derived, Editor, Generation
+from tidelog.views.stores.opening import open_store
+from tidelog.views.waiting import After, Hop, has_read, is_at_least, parse_after, upstream, wait
+from views.applying import applying, shown, until_applied
+from views.writing import ORDERS, REVENUE, Pipeline, declare_view
+
+LONG_S, SHORT_S = 60.0, 0.3
+
+
+def derived(cluster: Cluster, name: str, inputs: tuple[str, ...]) -> Pipeline:
+    """A derived topic, and the sink that writes it."""
+    Editor(cluster, name).write(Derived(name, "shop", name, f"shop.{name}", inputs))
+    generation = Generation(0, name, f"shop.{name}", "", 1, REVENUE)
+    topics.create(cluster, name, partitions=1)
+    marks.ensure_topic(cluster, generation.sink)
+    return Pipeline(cluster, generation)
+
+
+@proves("eo.22", "D8")
+def test_what_was_written_is_there_after_waiting(tidelog_broker: TestBroker, cluster: Cluster, url: str) -> None:
+    view = declare_view(cluster, "revenue", partitions=2)
+    pipeline = Pipeline(cluster, view.generations[0])
+    store = open_store(url, "revenue")
+
+    def write_later() -> None:
+        time.sleep(0.3)
+        for number in range(5):
+            pipeline.batch({"a": number, "b": number})
+
+    with applying(tidelog_broker.bootstrap, url), Cluster(tidelog_broker.bootstrap) as mine:
+        writer = Thread(target=write_later)
+        writer.start()
+        place = wait(mine, "revenue", After({ORDERS: 5}), LONG_S, store=store)
+        assert place.mark is not None and place.mark.sources.offsets[ORDERS] == 5
+        assert shown(url).rows == {"a": 4, "b": 4}  # type: ignore[union-attr]
+        writer.join()
+        again = wait(mine, "revenue", parse_after("orders:0:2"), SHORT_S, store=store)
+        assert again == place, "it is there already"
+    store.close()
+
+
+@proves("eo.22", "D8")
+def test_a_row_that_was_dropped_on_its_way_counts_as_applied(
+    tidelog_broker: TestBroker, cluster: Cluster, url: str
+) -> None:
+    pipeline = Pipeline(cluster, declare_view(cluster, "revenue").generations[0])
+    store = open_store(url, "revenue")
+    with applying(tidelog_broker.bootstrap, url):
+        pipeline.batch({"a": 1}, sources=Sources({ORDERS: 1}))
+        pipeline.batch({}, sources=Sources({ORDERS: 9}))
+        wait(cluster, "revenue", After({ORDERS: 9}), LONG_S, store=store)
+        with pytest.raises(NotYetApplied, match=r"sink revenue.v1 has not read orders:0:9"):
+            wait(cluster, "revenue", After({ORDERS: 10}), SHORT_S, store=store)
+    store.close()
+
+
+@proves("eo.22", "D8")
+def test_waiting_goes_through_topics_on_the_way(tidelog_broker: TestBroker, cluster: Cluster, url: str) -> None:
+    big = derived(cluster, "big-orders", ("orders",))
+    view = declare_view(cluster, "revenue", inputs=("big-orders",))
+    pipeline, store = Pipeline(cluster, view.generations[0]), open_store(url, "revenue")
+    with applying(tidelog_broker.bootstrap, url):
+        first = big.batch({"x": 1}, sources=Sources({ORDERS: 3}))
+        second = big.batch({"y": 1}, sources=Sources({ORDERS: 7}))
+        until_applied(url, pipeline.batch({"x": 1}, sources=Sources(first.ends)).ends)
+        with pytest.raises(NotYetApplied, match=r"sink revenue.v1 has not read big-orders:0"):
+            wait(cluster, "revenue", After({ORDERS: 7}), SHORT_S, store=store)
+        last = pipeline.batch({"y": 1}, sources=Sources(second.ends))
+        wait(cluster, "revenue", After({ORDERS: 7}), LONG_S, store=store)
+        assert until_applied(url, last.ends).rows == {"x": 1, "y": 1}
+    store.close()
+
+
+@proves("eo.22")
+def test_a_store_that_is_behind_is_waited_for_and_one_without_an_applier_is_told(cluster: Cluster, url: str) -> None:
+    pipeline = Pipeline(cluster, declare_view(cluster, "revenue").generations[0])
+    pipeline.batch({"a": 1}, sources=Sources({ORDERS: 1}))
+    store = open_store(url, "revenue")
+    with pytest.raises(NotYetApplied, match=r"did not have orders:0:0 within 0.3 s; is its applier running"):
+        wait(cluster, "revenue", After({ORDERS: 1}), SHORT_S, store=store)
+    store.close()
+
+
+@proves("eo.22")
+def test_a_topic_that_the_view_is_not_made_of_is_refused(
+    tidelog_broker: TestBroker, cluster: Cluster, url: str
+) -> None:
+    pipeline = Pipeline(cluster, declare_view(cluster, "revenue").generations[0])
+    mark = pipeline.batch({"a": 1})
+    store = open_store(url, "revenue")
+    with applying(tidelog_broker.bootstrap, url):
+        until_applied(url, mark.ends)
+        with pytest.raises(UsageError, match="does not come from payments; it is made of orders"):
+            wait(cluster, "revenue", parse_after("payments:0:1"), SHORT_S, store=store)
+        own = parse_after("revenue.v1:0:0")
+        assert wait(cluster, "revenue", own, LONG_S, store=store).ends == mark.ends, "its own topic's offsets"
+    store.close()
+
+
+@proves("eo.22", "eo.24")
+def test_during_a_switch_what_is_shown_is_waited_for(tidelog_broker: TestBroker, cluster: Cluster, url: str) -> None:
+    old = Pipeline(cluster, declare_view(cluster, "revenue").generations[0])
+    until = After({ORDERS: 1})
+    store = open_store(url, "revenue")
+    with applying(tidelog_broker.bootstrap, url):
+        old.batch({"a": 1}, sources=Sources({ORDERS: 1}))
+        assert wait(cluster, "revenue", until, LONG_S, store=store).generation == 1
+        view = declare_view(cluster, "revenue")
+        new = Pipeline(cluster, view.generations[1], query_id="r")
+        live = new.batch({"a": 2}, sources=Sources({ORDERS: 1}))
+        assert wait(cluster, "revenue", until, LONG_S, store=store).generation == 1
+        Editor(cluster, "revenue").write(catalog.switch(view, 2, live.ends))
+        until_applied(url, live.ends, generation=2)
+        assert wait(cluster, "revenue", until, LONG_S, store=store).generation == 2
+    store.close()
+
+
+# Decisions ------------------------------------------------------------------------------------------------------------
+
+
+@proves("eo.22")
+def test_places_to_wait_for_are_written_as_producers_are_told_them() -> None:
+    found = parse_after("orders:0:41, orders:1:3,orders:0:7")
+    assert found == After({ORDERS: 42, TopicPartition("orders", 1): 4})
+    assert str(found) == "orders:0:41, orders:1:3"
+    for wrong in ("", "orders", "orders:0", "orders:x:1", "orders:0:-1", ":0:1", "orders:0:٣"):
+        with pytest.raises(UsageError, match="TOPIC:PARTITION:OFFSET"):
+            parse_after(wrong)
+
+
+@proves("eo.22", "eo.10")
+def test_positions_are_compared_as_their_kind_is() -> None:
+    assert is_at_least("0/16B3748", "0/16B3748") and is_at_least("1/0", "0/FFFFFFFF") and is_at_least("0/A0", "0/9F")
+    assert not is_at_least("0/9F", "0/A0")
+    assert is_at_least("binlog.000010:4", "binlog.000009:900") and not is_at_least(
+        "binlog.000010:4", "binlog.000010:40"
+    )
+    mark = Mark("s", "q", 1, Sources({ORDERS: 5}, {"shop": "0/A0"}), {}, 0)
+    assert has_read(mark, After({ORDERS: 5}, {"shop": "0/9F"}))
+    assert not has_read(mark, After({ORDERS: 6}))
+    assert not has_read(mark, After({}, {"other": "0/1"}))
+    assert After({ORDERS: 1}, {"shop": "0/1"}).of(["shop"]) == After({}, {"shop": "0/1"})
+
+
+@proves("eo.22")
+def test_all_ways_from_a_topic_to_a_view_are_found() -> None:
+    def hop(topic: str, *inputs: str) -> tuple[str, Hop]:
+        return topic, Hop(f"sink.{topic}", topic, inputs)
+
+    known = dict(
+        [hop("v", "a", "b", "other"), hop("a", "orders"), hop("b", "c"), hop("c", "orders", "a"), hop("x", "orders")]
+    )
+    assert upstream(known, "v", {"orders"}) == ["a", "c", "b"]
+    assert upstream(known, "a", {"orders"}) == []
+    assert upstream(known, "v", {"b"}) == []
+    assert upstream(known, "v", {"payments"}) == []
+    assert upstream({"r": Hop("s", "r", ("r", "orders"))}, "r", {"orders"}) == [], "one that reads itself"
