@@ -10,7 +10,20 @@ import sys
 from typing import Any, NamedTuple
 
 SECONDS = 300
-REACHING = ("acls", "configs", "groups", "produce", "quotas", "reset", "sql", "tail", "topics", "transactions", "users")
+REACHING = (
+    "acls",
+    "configs",
+    "groups",
+    "produce",
+    "quotas",
+    "reset",
+    "sql",
+    "tail",
+    "topics",
+    "transactions",
+    "users",
+    "views",
+)
 PATIENCE = ("--timeout", "120")  # a broker on a machine that stands still for a while is no broker that does not answer
 
 
