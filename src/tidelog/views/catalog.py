@@ -20,6 +20,7 @@ Rules:
 - The first generation of a view is live as soon as it is begun: nobody has another one to look at.
 - A declaration that has changed may go on only if it grew (`declaration.grows_to`) and its plan is otherwise the same;
   otherwise the error names `tidelog rebuild`.
+- A generation whose "sink" is empty has the topic of any producer, which has no marks.
 - A URL of a store is kept as it was written, with `${NAME}` for a secret, never with the secret.
 """
 
@@ -103,6 +104,12 @@ class Derived:
 
 def new_view(name: str, *, app: str, inputs: Sequence[str], stores: Sequence[str]) -> View:
     return View(check_name(name), app, tuple(inputs), tuple(stores), (), None)
+
+
+def of_topic(name: str, topic: str, declared: Declaration, partitions: int, stores: Sequence[str] = ()) -> View:
+    """A view of a topic that any producer fills with changes. It has no marks: its own offsets are its place."""
+    made = Generation(1, topic, "", "", partitions, declared, {})
+    return View(check_name(name), "", (), tuple(stores), (made,), 1)
 
 
 def begin(view: View, declared: Declaration, fingerprint: str, partitions: int) -> View:
