@@ -23,6 +23,12 @@ EXPECTED = {
         "set back in between: 2026-03-01 10:00:05 (stepped)",
         "does not say: 2026-03-01 10:00:00 (unknown)",
     ],
+    "dual_writes.py": [
+        "a race: table {'tea': 'black, says Bob'}, index {'tea': 'green, says Ada'}, equal: False",
+        "half a write: table {'rum': 'brown', 'tea': 'black, says Bob'}, index {'tea': 'green, says Ada'}, equal: False",
+        "{'rum': 'brown', 'tea': 'green, says Ada'}, equal: True",
+        "green: ['tea'], as of ",
+    ],
     "exactly_once.py": ["fenced: True", "38 invoices were written for 30 orders", "committed: 30, each once: True"],
     "hello_broker.py": ["offset 0: hello", "offset 1: durable", "offset 2: world"],
     "chess.py": [
@@ -104,6 +110,7 @@ EXPECTED = {
 ROWS = {
     "any_broker.py": ("T10",),
     "device_clocks.py": ("P7",),
+    "dual_writes.py": ("D6",),
     "exactly_once.py": ("F2", "F3"),
     "hello_broker.py": ("T1",),
     "chess.py": ("P9", "B1"),
