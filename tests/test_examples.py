@@ -30,6 +30,7 @@ EXPECTED = {
         "green: ['tea'], as of ",
     ],
     "exactly_once.py": ["fenced: True", "38 invoices were written for 30 orders", "committed: 30, each once: True"],
+    "shop_app.py": ["PRODUCT  REVENUE  ORDERS", "cup      120.0         1", "tea      140.0         2"],
     "hello_broker.py": ["offset 0: hello", "offset 1: durable", "offset 2: world"],
     "chess.py": [
         "moves: 7",
@@ -59,6 +60,11 @@ EXPECTED = {
         "{'dan': ['low tide', 'high tide'], 'eve': ['low tide', 'hi', 'high tide']} as SQL says: True",
         "{'dan': ['low tide'], 'eve': ['low tide', 'hi again']} as SQL says: True",
         "{'dan': ['low tide'], 'eve': ['news', 'hi again']} as SQL says: True",
+    ],
+    "sql_over_topics.py": [
+        "by product: [('cup', 7.0), ('pot', 30.0), ('tea', 16.0)]",
+        "by city: [('Lima', 16.0), ('Rome', 7.0)]",
+        "the first two: [('ann', 0), ('bob', 1)]",
     ],
     "compacted_table.py": [
         "before: {'apple': '999', 'pear': '997'} from 1001",
@@ -118,6 +124,7 @@ ROWS = {
     "join_searches_and_clicks.py": ("P9",),
     "tax_rates.py": ("P10", "B1"),
     "timeline_cache.py": ("P9",),
+    "sql_over_topics.py": ("sql", "D5"),
     "compacted_table.py": ("D5", "T8"),
     "consumer_group.py": ("T3", "T7"),
     "replay_from_time.py": ("T7",),
@@ -126,6 +133,7 @@ ROWS = {
     "secured_broker.py": ("T10", "T5"),
     "spark_exactly_once.py": ("P1", "F2", "eo.5", "eo.11"),
     "spark_topics.py": ("P1", "B1"),
+    "shop_app.py": ("P1", "B1"),
     "test_orders.py": ("T1",),
     "test_pipeline.py": ("P1",),
     "website_sessions.py": ("P8", "P7"),
