@@ -4,11 +4,14 @@ of a Tidelog and of an Apache Kafka.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import spark_partition_id
 
@@ -18,6 +21,7 @@ from spark.connector import connector_jars
 from spark.parity import (
     ENDS,
     FORMATS,
+    OURS,
     START,
     fill_variously,
     read,
@@ -174,27 +178,69 @@ def test_a_stream_has_the_connectors_micro_batches(
     assert table(spark, tmp_path / FORMATS[1]) == rows
 
 
-@proves("P1", "T10")
-@pytest.mark.parametrize(
-    "options",
-    [
+class Refused(NamedTuple):
+    """What is asked for, and what each of both says: the fault is the same one, and ours names the option."""
+
+    options: dict[str, str]
+    theirs: str
+    ours: str
+
+
+REFUSED = {
+    "a topic that is not there": Refused(
         {"subscribe": "T-no"},
+        "This server does not host this topic-partition",
+        "topic T-no is not there to read; create it, or mend the option subscribe",
+    ),
+    "latest": Refused(
         {"subscribe": "T", "startingOffsets": "latest"},
+        "starting offset can't be latest for batch queries on Kafka",
+        "startingOffsets is latest in a batch read",
+    ),
+    "not all partitions": Refused(
         {"subscribe": "T", "startingOffsets": '{"T":{"0":1}}'},
+        "Partitions specified for Kafka start offsets don't match what are assigned",
+        "option startingOffsets leaves out T[1], T[2]; name every partition",
+    ),
+    "a time that nothing is as young as": Refused(
         {"subscribe": "T", "startingTimestamp": f"{START + 10_000_000}"},
-        {"subscribe": "T", "minPartitions": "0"},
+        "No offset matched from request",
+        f"is as young as {START + 10_000_000}, the option startingTimestamp",
+    ),
+    "no partitions": Refused(
+        {"subscribe": "T", "minPartitions": "0"}, "minPartitions must be positive", "option minPartitions is 0"
+    ),
+    "two choices": Refused(
         {"subscribe": "T", "subscribePattern": "T"},
-        {"subscribe": "T", "kafka.auto.offset.reset": "latest"},
-        {"subscribe": "T", "kafka.key.deserializer": "x"},
+        "Only one of the following options can be specified for Kafka source",
+        "subscribe and subscribePattern are given; set one of the options",
+    ),
+    "no choice": Refused(
         {},
-    ],
-    ids=lambda options: ",".join(options.values()).replace(f"{START}"[:4], "") or "nothing",
-)
-def test_what_the_connector_refuses_is_refused(
-    spark: SparkSession, broker: Broker, filled: str, options: dict[str, str]
+        "One of the following options must be specified for Kafka source",
+        "set one of the options subscribe, subscribePattern, assign",
+    ),
+    "a reset": Refused(
+        {"subscribe": "T", "kafka.auto.offset.reset": "latest"},
+        "Kafka option 'auto.offset.reset' is not supported",
+        "option kafka.auto.offset.reset has no place here; set startingOffsets instead",
+    ),
+    "a deserializer": Refused(
+        {"subscribe": "T", "kafka.key.deserializer": "x"},
+        "Kafka option 'key.deserializer' is not supported",
+        "option kafka.key.deserializer has no place here",
+    ),
+}
+
+
+@proves("P1", "T10")
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_the_connector_refuses_is_refused_for_the_same_reason_and_the_option_is_named(
+    spark: SparkSession, broker: Broker, filled: str, case: str
 ) -> None:
-    given = of_topic(options, filled)
-    for kind in FORMATS:
-        with pytest.raises(Exception) as raised:
-            read(spark, broker.bootstrap, kind, given).collect()
-        assert "NoClassDefFound" not in str(raised.value)
+    options, *reasons = REFUSED[case]
+    for kind, reason in zip(FORMATS, reasons, strict=True):
+        with pytest.raises((PySparkException, Py4JJavaError)) as raised:
+            read(spark, broker.bootstrap, kind, of_topic(options, filled)).collect()
+        expected = re.sub(r"\bT(?=[\[-]| )", filled, reason) if kind == OURS else reason
+        assert expected in str(raised.value)

@@ -19,7 +19,7 @@ from tidelog.client.metadata import Topic, TopicPartition
 from tidelog.client.offsets import NOT_FOUND, READ_COMMITTED, READ_UNCOMMITTED, list_offsets
 from tidelog.errors import BrokerError, UsageError
 from tidelog.spark.offsets import EARLIEST, LATEST, Offsets
-from tidelog.spark.options import Boundary, Choice, SourceOptions
+from tidelog.spark.options import ASSIGN, SUBSCRIBE, Boundary, Choice, SourceOptions
 from tidelog.spark.reach import connect, is_present
 from tidelog.wire.error_code import ErrorCode
 
@@ -123,14 +123,15 @@ class Discovery:
         """The offsets that an option means."""
         partitions = self.partitions()
         if missing := _missing(self.options.choice, partitions):
-            raise UsageError(f"{missing} is not there to read; create it, or mend the option")
+            option = SUBSCRIBE if self.options.choice.topics else ASSIGN
+            raise UsageError(f"{missing} is not there to read; create it, or mend the option {option}")
         if boundary.everywhere is not None:
             return self.offsets(partitions, boundary.everywhere)
         if boundary.timestamp is not None:
             return self._at_times(dict.fromkeys(partitions, boundary.timestamp), boundary)
         given = boundary.timestamps if boundary.timestamps is not None else boundary.offsets
         assert given is not None
-        _check_named(given, partitions)
+        _check_named(given, partitions, boundary.option)
         if boundary.timestamps is not None:
             return self._at_times(given, boundary)
         return self._relative(given)
@@ -147,7 +148,8 @@ class Discovery:
         late = [at for at, offset in found.items() if offset == NOT_FOUND]
         if late and not boundary.latest_if_none:
             advice = "set startingOffsetsByTimestampStrategy to latest to start at their ends"
-            raise UsageError(f"no record of {', '.join(map(str, late))} is as young as {times[late[0]]}; {advice}")
+            young = f"is as young as {times[late[0]]}, the option {boundary.option}"
+            raise UsageError(f"no record of {', '.join(map(str, late))} {young}; {advice}")
         return found | self.offsets(late, LATEST)
 
 
@@ -159,12 +161,12 @@ def _missing(choice: Choice, there: Iterable[TopicPartition]) -> str:
     return ", ".join([*map("topic {}".format, named), *(str(at) for at in choice.partitions if at not in found)])
 
 
-def _check_named(given: Mapping[TopicPartition, int], partitions: Iterable[TopicPartition]) -> None:
+def _check_named(given: Mapping[TopicPartition, int], partitions: Iterable[TopicPartition], option: str) -> None:
     there = set(partitions)
     if missing := sorted(there - given.keys()):
         raise UsageError(
-            f"offsets or timestamps by partition leave out {', '.join(map(str, missing))}; name every partition"
-            " (-2 is earliest, -1 latest)"
+            f"option {option} leaves out {', '.join(map(str, missing))}; name every partition (of offsets, -2 is"
+            " earliest and -1 latest)"
         )
     if unknown := sorted(given.keys() - there):
-        raise UsageError(f"offsets or timestamps name {', '.join(map(str, unknown))}, which is not read; leave it out")
+        raise UsageError(f"option {option} names {', '.join(map(str, unknown))}, which is not read; leave it out")

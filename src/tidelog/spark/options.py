@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tidelog.client.metadata import TopicPartition
@@ -128,6 +128,7 @@ class Boundary:
     timestamp: int | None = None
     timestamps: Offsets | None = None
     latest_if_none: bool = False  # where no record is as young as a timestamp: else an error
+    option: str = field(default="", compare=False)  # that says so, for whoever has to mend it
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,19 +237,19 @@ def _boundary(options: Mapping[str, str], side: str, default: int) -> Boundary:
         raise UsageError(f"option startingOffsetsByTimestampStrategy is {strategy!r}; it is error or latest")
     latest_if_none = strategy == "latest" or side == "ending"
     if f"{side}timestamp" in options:
-        timestamp = _integer(options, f"{side}Timestamp", 0)
-        return Boundary(timestamp=timestamp, latest_if_none=latest_if_none)
+        timestamp = _integer(options, name := f"{side}Timestamp", 0)
+        return Boundary(timestamp=timestamp, latest_if_none=latest_if_none, option=name)
     if (text := options.get(f"{side}offsetsbytimestamp")) is not None:
         example = '{"topic": {"0": 1700000000000}}'
-        timestamps = parse_offsets(text, f"{side}OffsetsByTimestamp", example)
-        return Boundary(timestamps=timestamps, latest_if_none=latest_if_none)
+        timestamps = parse_offsets(text, name := f"{side}OffsetsByTimestamp", example)
+        return Boundary(timestamps=timestamps, latest_if_none=latest_if_none, option=name)
     text = options.get(f"{side}offsets", "").strip()
     if not text:
         return Boundary(everywhere=default)
     everywhere = {"earliest": EARLIEST, "latest": LATEST}.get(text.lower())
     if everywhere is not None:
         return Boundary(everywhere=everywhere)
-    return Boundary(offsets=parse_offsets(text, f"{side}Offsets"))
+    return Boundary(offsets=parse_offsets(text, name := f"{side}Offsets"), option=name)
 
 
 def _check_batch(starting: Boundary, ending: Boundary) -> None:
