@@ -65,17 +65,19 @@ class Reporter:
         self._key = _key(kind, name)
         self._told: Mapping[str, Any] | None = None
         self._told_at: float | None = None
+        self._not_before = 0.0
         self._warned = False
 
     def tell(self, figures: Mapping[str, Any], *, at_once: bool = False) -> bool:
         """Whether a record was written. `at_once` for what must not wait, such as the end of a part."""
         now = time.monotonic()
-        if not at_once and not is_due(self._told_at, now, news=figures != self._told):
+        if not at_once and (now < self._not_before or not is_due(self._told_at, now, news=figures != self._told)):
             return False
         self._told, self._told_at = dict(figures), now
         try:
             _write(self._cluster, STATUS, self._key, {"at_ms": int(time.time() * 1000), **figures})
         except TidelogError as error:
+            self._not_before = time.monotonic() + AGAIN_S  # who tells has more to do than to wait for a broker
             self._warn(error)
             return False
         return True

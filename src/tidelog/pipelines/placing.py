@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from tidelog.client import marks
 from tidelog.client.admin import topics
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.errors import BrokerError, UsageError, ViewChanged
@@ -89,6 +90,8 @@ def place_view(
     current = after.current
     assert current is not None
     ensure_topic(cluster, current.topic, current.partitions, settings_of_view(declared))
+    _check_partitions(cluster, node, current)
+    marks.ensure_topic(cluster, current.sink, horizon_ms=declared.horizon_ms)
     if after != before:
         editor.write(after)
     return view_target(graph, node, after, current, checkpoints)
@@ -110,6 +113,16 @@ def view_now(
     except ViewChanged as error:
         raise ViewChanged(f"{node.output.place}: {error}") from None
     return replace(after, inputs=tuple(inputs), stores=stores)
+
+
+def _check_partitions(cluster: Cluster, node: Node, built: Generation) -> None:
+    """Keys would be in other partitions than before, and readers of one partition would miss what became of them."""
+    found = len(cluster.partitions(built.topic))
+    if found != built.partitions:
+        raise ViewChanged(
+            f"{node.output.place}: topic {built.topic} of view {node.name} has {found} partitions, and was built with"
+            f" {built.partitions}; `tidelog rebuild {node.name}` builds a new one beside it"
+        )
 
 
 def topic_name(read: Input | Output) -> str:

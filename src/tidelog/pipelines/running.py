@@ -41,6 +41,7 @@ APP = "app"
 LOOK_EVERY_S = 0.2
 COMMANDS_EVERY_S = 1.0
 LAG_EVERY_S = 2.0
+ANSWER_S = 10.0  # for which the one thread waits for a broker
 QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
 
 Say = Callable[..., None]  # an event, and its fields
@@ -71,7 +72,7 @@ class Settings:
 
     def connect(self) -> Cluster:
         security = None if self.security_file is None else Security.from_file(self.security_file)
-        return Cluster(self.bootstrap, client_id="tidelog-run", security=security)
+        return Cluster(self.bootstrap, client_id="tidelog-run", security=security, timeout_s=ANSWER_S)
 
 
 def session_of(graph: Graph, settings: Settings) -> SparkSession:
