@@ -274,8 +274,10 @@ def test_a_store_that_was_lost_is_built_again_from_the_log(
     pipeline, oracle = begun(cluster)
     for number in range(6):
         write(pipeline, oracle, number)
-    for _ in range(2):
-        with applying(tidelog_broker.bootstrap, url):
-            assert until_applied(url, pipeline.last.ends).rows == oracle.now  # type: ignore[union-attr]
+    with applying(tidelog_broker.bootstrap, url) as running:
+        assert until_applied(url, pipeline.last.ends).rows == oracle.now  # type: ignore[union-attr]
         for one in file.parent.glob("views.db*"):
             one.unlink()
+        write(pipeline, oracle, 6)
+        assert until_applied(url, pipeline.last.ends).rows == oracle.now  # type: ignore[union-attr]
+    assert "is gone" in running.said[0]

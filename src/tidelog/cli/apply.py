@@ -75,7 +75,8 @@ def apply(cluster: Cluster, options: Namespace) -> int:
         applier.run()
     finally:
         store.close()
-        reporter.tell({"store": redacted(url), **applier.figures(), "ended": True}, at_once=True)
+        if not applier.is_away:
+            reporter.tell({"store": redacted(url), **applier.figures(), "ended": True}, at_once=True)
     return OK
 
 

@@ -95,6 +95,10 @@ class Applier:
         self._reported: dict[int, Ends] = {}
         self._reported_at = 0.0
 
+    @property
+    def is_away(self) -> bool:
+        return self._error is not None
+
     def stop(self) -> None:
         """From a signal handler or another thread: `run` returns after the stretch that is being applied."""
         self._stopping = True
@@ -350,6 +354,8 @@ class Applier:
             time.sleep(min(left, 0.1))
 
     def _end(self) -> None:
+        if self._error is not None:
+            return  # nobody would answer, and who asked for the end waits
         with suppress(*PASSING):  # the offsets of a group are for tools, and the store has them
             self._tell(at_once=True)
 

@@ -68,6 +68,7 @@ class SqliteStore:
         self.path = path
         self.view = view
         self._opened: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
 
     # What an applier does ---------------------------------------------------------------------------------------------
 
@@ -259,6 +260,8 @@ class SqliteStore:
 
     def _declared(self, generation: int) -> Declaration:
         declared = self.generations().get(generation)
+        if declared is None and not self.path.exists():
+            raise StorageError(f"{self.path} is gone; it is made again from the topic")
         if declared is None:
             raise AnotherApplier(f"generation {generation} of view {self.view} is gone from {self.path}")
         return declared
@@ -272,7 +275,7 @@ class SqliteStore:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
             connection = self._connection(make=make)
             if connection is None:
-                raise AnotherApplier(f"{self.path} is gone; another file was put in its place?")
+                raise StorageError(f"{self.path} is gone, or another file stands in its place")
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -296,10 +299,14 @@ class SqliteStore:
                 connection.execute("ROLLBACK")
 
     def _connection(self, *, make: bool) -> sqlite3.Connection | None:
+        there = _identity(self.path)
+        if self._opened is not None and there != self._file:
+            self.close()  # what is open is a file that was deleted: nobody else would see what is written there
         if self._opened is None:
-            if not make and not self.path.exists():
+            if not make and there is None:
                 return None
             self._opened = self._open(make=make)
+            self._file = _identity(self.path)
         return self._opened
 
     def _open(self, *, make: bool) -> sqlite3.Connection | None:
@@ -329,6 +336,14 @@ class SqliteStore:
         except sqlite3.Error as error:
             self.close()
             raise _error(self.path, error) from error
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _has_layout(connection: sqlite3.Connection, path: Path) -> bool:
