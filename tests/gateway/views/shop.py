@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -93,11 +94,24 @@ class Follower:
     """Reads /changes as a browser would: events, and the last id that was seen, with or without one."""
 
     def __init__(
-        self, client: Client, name: str, last_id: str | None = None, *, auth: str | None = None, **query: str
+        self,
+        client: Client,
+        name: str,
+        last_id: str | None = None,
+        *,
+        auth: str | None = None,
+        patient: bool = True,
+        **query: str,
     ) -> None:
         self.last_id = last_id
         self.comments = 0
         self.connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=SECONDS)
+        if not patient:
+            # One whose own buffer is small, so that what it does not read stays with the gateway.
+            self.connection.sock = socket.socket()
+            self.connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            self.connection.sock.connect(("127.0.0.1", client.port))
+            self.connection.sock.settimeout(SECONDS)
         headers = {} if last_id is None else {"Last-Event-ID": last_id}
         if auth is not None:
             headers["Authorization"] = auth
