@@ -2,15 +2,19 @@
 
     python driver.py FOLDER MASTER [SETTING=VALUE ...]
 
-Each line of standard input is a `Job`, each line of standard output its answer: `done`, or `failed: ` and why. A job
-copies a topic. One that is supervised is started again whenever it fails, each time with the next parallelism, and one
-that runs for ever has to be killed. What goes wrong in its Python workers is planned in FOLDER (`mortal_workers.py`).
+The first line of standard output is `ready` and the folder of its Java. Each line of standard input is a `Job`, each
+further line of standard output its answer: `done`, or `failed: ` and why. A job copies a topic. One that is supervised
+is started again whenever it fails, each time with the next parallelism, and one that runs for ever has to be killed.
+What goes wrong in its Python workers is planned in FOLDER (`mortal_workers.py`).
+
+Where no `java` is on the PATH it is as if the machine had none at all.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -49,26 +53,33 @@ class Job:
 
 def main(folder: str, master: str, *given: str) -> None:
     import tidelog
+    from tidelog.spark import java
 
+    if shutil.which("java") is None:
+        java.USUAL_FOLDERS = ()
     settings = {**SETTINGS, "spark.local.dir": str(Path(folder) / "local")}
     settings |= dict(one.split("=", 1) for one in given)
     spark = tidelog.spark_session(master=master, memory="1g", settings=settings)
-    print(READY, flush=True)
+    print(READY, spark._jvm.System.getProperty("java.home"), flush=True)  # type: ignore[union-attr]
     for line in sys.stdin:
         print(answer(spark, Job(**json.loads(line))), flush=True)
 
 
 def answer(spark: SparkSession, job: Job) -> str:
-    for parallelism in itertools.cycle(job.parallelism):
+    turns = itertools.cycle(job.parallelism)
+    parallelism = next(turns)
+    while True:
         try:
             start(spark, job, {"minPartitions": str(parallelism)}).awaitTermination()
             return DONE
         except Exception as error:
             text = " ".join(str(error).split())
             print(text, file=sys.stderr, flush=True)
-            if not job.supervised and SLOW not in text:
+            if SLOW in text:
+                continue
+            if not job.supervised:
                 return FAILED + text
-    raise AssertionError("a cycle has no end")
+            parallelism = next(turns)
 
 
 def start(spark: SparkSession, job: Job, options: Mapping[str, str]) -> StreamingQuery:

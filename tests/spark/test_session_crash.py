@@ -5,7 +5,6 @@ Beside PySpark's defaults is `external`: three programs one after the other, whe
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from proving import proves
 from spark.checkpointed import run
+from spark.drivers import without_java
 
 PROGRAM = Path(__file__).with_name("checkpointed.py")
 PATIENCE_S = 240
@@ -75,17 +75,6 @@ def run_to_end(program: subprocess.Popen[str], folder: Path) -> str:
             kill(program)
     assert program.returncode == 0, (folder / "log").read_text()
     return said
-
-
-def without_java(folder: Path) -> dict[str, str]:
-    """This environment, but with no JAVA_HOME and no `java` on the PATH: only what Spark's scripts call is there."""
-    commands = folder / "commands"
-    commands.mkdir()
-    for name in ("bash", "cat", "dirname", "env", "getconf", "grep", "ldd", "ls", "ps", "rm", "setsid", "sh", "tr"):
-        for place in ("/usr/bin", "/bin"):
-            if Path(place, name).exists() and not (commands / name).exists():
-                (commands / name).symlink_to(Path(place, name))
-    return {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": str(commands)}
 
 
 @proves("P1", "F1")
