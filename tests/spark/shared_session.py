@@ -21,7 +21,7 @@ SETTINGS = {
     "spark.driver.extraJavaOptions": SHORT_LIFE,
     "spark.log.level": "ERROR",
     "spark.sql.shuffle.partitions": "2",
-    "spark.ui.enabled": "false",
+    "spark.ui.port": "0",  # what is not shown there is looked for in its pages
     "spark.ui.showConsoleProgress": "false",
 }
 

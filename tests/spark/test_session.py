@@ -6,8 +6,10 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from pyspark.errors import PySparkException
@@ -198,8 +200,35 @@ def test_a_secret_in_an_option_is_refused_when_the_frame_is_made(spark: SparkSes
 
 
 @proves("P1", "secrets")
-def test_a_password_stands_in_no_plan_event_log_or_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
-    data, properties, checkpoint = tmp_path / "data", tmp_path / "client.properties", tmp_path / "checkpoint"
+def test_a_password_stands_in_no_plan_page_event_log_or_checkpoint(
+    spark: SparkSession, guarded: tuple[str, Path], tmp_path: Path
+) -> None:
+    """Neither the source's nor the sink's, and not in what Spark shows of them while they run or keeps of them."""
+    broker, properties = guarded
+    login = {"securityFile": str(properties), "kafka.security.protocol": "SASL_PLAINTEXT"}
+    frame = stream(spark, broker, subscribe="guarded", startingOffsets="earliest", **login)
+    given = {"kafka.bootstrap.servers": broker, "topic": "guarded-out", "checkpointLocation": str(tmp_path / "c")}
+    write = frame.select("value").writeStream.format("tidelog").queryName("guarded").options(**given, **login)
+    query = write.trigger(availableNow=True).start()
+    assert query.awaitTermination(PATIENCE_S)
+    assert sum(one.numInputRows for one in query.recentProgress) == 5
+    plans = {"read": frame._jdf.queryExecution().toString(), "query": query._jsq.explainInternal(True)}
+    assert "subscribe=guarded" in plans["read"] and "WriteToMicroBatchDataSource tidelog" in plans["query"]
+    frame.sparkSession._jsc.sc().listenerBus().waitUntilEmpty()  # what it hears is shown and written by other threads
+    pages = shown(spark)
+    events = contents(Path(spark.conf.get("spark.eventLog.dir") or ""))
+    for place in (pages, events):
+        assert any(str(query.id).encode() in text for text in place.values()), "what is looked at has the query"
+    kept = contents(tmp_path / "c")
+    assert kept
+    found = {**pages, **events, **kept, **{name: plan.encode() for name, plan in plans.items()}}
+    assert [place for place, text in found.items() if SECRET.encode() in text] == []
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """A broker that asks for a login, which is in a file, with a topic to read and one to write."""
+    data, properties = tmp_path / "data", tmp_path / "client.properties"
     add = [sys.executable, "-m", "tidelog", "users", "add", "reader", "--data", str(data)]
     subprocess.run(add, input=f"{SECRET}\n", text=True, check=True, capture_output=True)
     properties.write_text(f"sasl.mechanism=SCRAM-SHA-512\nsasl.username=reader\nsasl.password={SECRET}\n")
@@ -209,20 +238,28 @@ def test_a_password_stands_in_no_plan_event_log_or_checkpoint(spark: SparkSessio
             | {"sasl.username": "reader", "sasl.password": SECRET}
         )
         with Cluster(broker.bootstrap, security=secured) as cluster:
-            topics.create(cluster, "guarded", partitions=1)
+            for name in ("guarded", "guarded-out"):
+                topics.create(cluster, name, partitions=1)
             fill(cluster, "guarded", 0, numbers(0, 5))
-        options = {"subscribe": "guarded", "startingOffsets": "earliest", "securityFile": str(properties)}
-        options["kafka.security.protocol"] = "SASL_PLAINTEXT"
-        frame = stream(spark, broker.bootstrap, **options)
-        progress = run_to_end(frame, checkpoint, tmp_path / "table")
-        assert sum(one.numInputRows for one in progress) == 5
-        plan = frame._jdf.queryExecution().toString()
-    spark._jsc.sc().listenerBus().waitUntilEmpty()  # it is written by another thread
-    events = contents(Path(spark.conf.get("spark.eventLog.dir") or ""))
-    assert any(str(progress[0].id).encode() in text for text in events.values()), "the log that is read has the query"
-    assert [path for path, text in (events | contents(checkpoint)).items() if SECRET.encode() in text] == []
-    assert "subscribe=guarded" in plan
-    assert SECRET not in plan
+        yield broker.bootstrap, properties
+
+
+def shown(spark: SparkSession) -> dict[str, bytes]:
+    """What Spark's pages and its REST interface say of its queries, its settings and what it has run."""
+    context = spark.sparkContext
+    rest = f"api/v1/applications/{context.applicationId}"
+    paths = [f"{rest}/{part}" for part in ("environment", "jobs", "stages", "allexecutors")]
+    paths += [f"{rest}/sql?details=true&planDescription=true&length=100000", "SQL/", "StreamingQuery/", "environment/"]
+    found = {path: asked(f"{context.uiWebUrl}/{path}") for path in paths}
+    executions = json.loads(asked(f"{context.uiWebUrl}/{rest}/sql?length=100000"))
+    last = [f"SQL/execution/?id={one['id']}" for one in executions][-20:]
+    return found | {path: asked(f"{context.uiWebUrl}/{path}") for path in last}
+
+
+def asked(url: str) -> bytes:
+    with urlopen(url, timeout=PATIENCE_S) as answer:
+        text: bytes = answer.read()
+        return text
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
