@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidelog.cli import options as command
 from tidelog.cli.terminal import show_json, show_table, size_text, warn
+from tidelog.errors import StorageError
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from tidelog.pipelines.operators.state.reading import FoldState
 
 EXAMPLES = """\
@@ -34,6 +38,8 @@ def parser() -> command.Parser:
 
 def run(arguments: list[str]) -> int:
     options = command.parse(parser(), arguments)
+    if "://" not in options.checkpoint and not Path(options.checkpoint).is_dir():
+        raise missing(options.checkpoint)
     states = [one for one in read(options) if options.operator in (None, one.operator)]
     if options.json:
         show_json([description(one, options) for one in states])
@@ -55,7 +61,20 @@ def read(options: Namespace) -> list[FoldState]:
 
     warn("starting Spark, which takes some seconds")
     spark = spark_session("tidelog state", settings=QUIET)
+    if not is_there(spark, options.checkpoint):
+        raise missing(options.checkpoint)
     return read_states(spark, options.checkpoint, batch=options.batch)
+
+
+def is_there(spark: SparkSession, checkpoint: str) -> bool:
+    """By Spark's own file systems: a checkpoint may be at s3a://..."""
+    jvm: Any = spark._jvm
+    path = jvm.org.apache.hadoop.fs.Path(checkpoint)
+    return bool(path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).exists(path))
+
+
+def missing(checkpoint: str) -> StorageError:
+    return StorageError(f"there is no {checkpoint}; give the checkpointLocation of a query")
 
 
 def summary(one: FoldState) -> tuple[Any, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -157,7 +158,20 @@ def test_the_command_shows_what_is_kept(
     (shown,) = json.loads(capsys.readouterr().out)
     assert {row["key"]: (row["n"], row["last"]) for row in shown["state"]} == {"a": (1, 5), "b": (1, 6)}
     assert (shown["fold"], shown["buckets"], shown["partitions"], shown["counts"]["in"]) == ("counting", 8, 2, 2)
-    assert command.run([str(run.checkpoint / "nowhere")]) == 0
+    assert command.run([str(run.checkpoint / "offsets")]) == 0
     assert "is that the checkpointLocation of one?" in capsys.readouterr().out
     assert command.run([str(run.checkpoint), "--rows"]) == 0
     assert "2 of 2 rows" in capsys.readouterr().out
+
+
+@proves("P1")
+def test_the_command_fails_for_a_checkpoint_that_is_not_there(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tidelog.cli.main import FAILED, main
+    from tidelog.cli.state import is_there
+
+    assert main(["state", str(tmp_path / "nowhere")]) == FAILED
+    assert "nowhere; give the checkpointLocation of a query" in capsys.readouterr().err
+    assert is_there(spark, f"file://{tmp_path}")
+    assert not is_there(spark, f"file://{tmp_path}/nowhere")
