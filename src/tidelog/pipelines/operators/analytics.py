@@ -61,8 +61,8 @@ def compare_with_earlier(
         raise UsageError("compare_with_earlier needs columns to compare; name them")
 
     def compared(rows: DataFrame) -> DataFrame:
-        time = event_time_column(rows)
         check_columns("compare_with_earlier", rows, (*names, *keys))
+        time = event_time_column(rows)
         if taken := [name for name in names if f"{name}{EARLIER}" in rows.columns]:
             raise UsageError(f"there is a column {taken[0]}{EARLIER} already; rename it")
         fold = Earlier(row_schema(rows), time, keys, names, span, longer)

@@ -28,6 +28,7 @@ from tidelog.pipelines.operators.durations import Duration, positive
 from tidelog.pipelines.operators.grouping import Booleans, Integers, encode
 from tidelog.pipelines.operators.in_order import Sequenced, plain, state_schema, step_in_order
 from tidelog.pipelines.operators.keyed import check_columns, row_schema, run_by
+from tidelog.pipelines.operators.place_in_query import check_place
 from tidelog.pipelines.operators.state.fold import Clock, Step
 from tidelog.pipelines.operators.time import event_time_column
 
@@ -55,10 +56,11 @@ def changes(
         raise UsageError(f"at_least is {at_least!r}, of {', '.join(watched)}; it is above 0, and of one column")
 
     def changed(rows: DataFrame) -> DataFrame:
-        time = event_time_column(rows)
         check_columns("changes", rows, (*watched, *keys))
+        time = event_time_column(rows)
         fold = Changes(row_schema(rows), time, keys, span, watched, at_least, first)
         check_watched(fold)
+        check_place(rows, "changes")
         return run_by(rows, keys, fold, time)
 
     return changed

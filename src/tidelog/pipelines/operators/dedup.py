@@ -32,6 +32,7 @@ from tidelog.pipelines.operators.durations import Duration, positive
 from tidelog.pipelines.operators.grouping import Booleans
 from tidelog.pipelines.operators.in_order import BEGINNING, Sequenced, plain, state_schema, step_in_order
 from tidelog.pipelines.operators.keyed import check_columns, row_schema, run_by
+from tidelog.pipelines.operators.place_in_query import check_place
 from tidelog.pipelines.operators.state.fold import Clock, Step
 from tidelog.pipelines.operators.time import event_time_column
 
@@ -47,9 +48,10 @@ def deduplicate(by: str | Sequence[str], *, within: Duration | None = None) -> C
         raise UsageError("deduplicate needs the columns that make two rows the same; name them")
 
     def without_duplicates(rows: DataFrame) -> DataFrame:
-        time = event_time_column(rows)
         check_columns("deduplicate", rows, names)
+        time = event_time_column(rows)
         if span is not None:
+            check_place(rows, "deduplicate with within", "leave within out, or ")
             return run_by(rows, names, Once(row_schema(rows), time, names, span), time)
         return rows.dropDuplicatesWithinWatermark(list(names)) if rows.isStreaming else first_of_each(rows, names, time)
 

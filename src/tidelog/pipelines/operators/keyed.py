@@ -15,12 +15,15 @@ from tidelog.pipelines.operators.time import EVENT_TIME
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+LATE = "_late"  # rows that came too late among others, by windows and joins that divert them
 EVERYTHING = "_everything"  # the key of rows that are by no column
 
 
 def check_columns(where: str, rows: DataFrame, names: Sequence[str]) -> None:
     if OP in rows.columns:
         raise UsageError(f"{where} takes plain rows, and this is a changelog: rows of it are taken back")
+    if LATE in rows.columns:
+        raise UsageError(f"{where} is given rows that came too late among others; split them off by on_time")
     for name in names:
         if name not in rows.columns:
             raise UsageError(f"there is no column {name!r}; there are {', '.join(rows.columns)}")

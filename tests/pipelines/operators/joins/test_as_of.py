@@ -57,7 +57,7 @@ class Oracle:
         self.versions += [row for row in rows if row[SIDE] == 1 and row["k"] is not None and row[TIME] is not None]
         late = []
         for row in (row for row in rows if row[SIDE] == 0):
-            if reached is not None and row["k"] is not None and row[TIME] is not None and row[TIME] <= reached:
+            if row[TIME] is None or (reached is not None and row["k"] is not None and row[TIME] <= reached):
                 late.append(row["l"])
             else:
                 self.waiting.append(row)
@@ -66,11 +66,9 @@ class Oracle:
         return [(row["l"], self.found(row)) for row in due], late
 
     def is_due(self, row: Row, reached: datetime | None) -> bool:
-        return row["k"] is None or row[TIME] is None or (reached is not None and row[TIME] <= reached)
+        return row["k"] is None or (reached is not None and row[TIME] <= reached)
 
     def found(self, row: Row) -> int | None:
-        if row[TIME] is None:
-            return None
         fits = [one for one in self.versions if one["k"] == row["k"] and one[TIME] <= row[TIME]]
         return max(enumerate(fits), key=lambda pair: (pair[1][TIME], pair[0]))[1]["r"] if fits else None
 
@@ -240,11 +238,19 @@ def test_a_deleted_key_is_forgotten_when_nothing_from_before_it_is_expected_any_
 
 
 @proves("P9")
-def test_a_row_without_a_key_or_a_time_meets_nothing_and_waits_for_nothing() -> None:
+def test_a_row_without_a_key_meets_nothing_and_waits_for_nothing() -> None:
     operator = driver()
-    rows = [version(None, 1, 1), version("a", None, 2), version("a", 1, 3), event(None, 5, 1), event("a", None, 2)]
-    assert sorted(plain(operator.step(rows))) == [(1, None), (2, None)]
+    rows = [version(None, 1, 1), version("a", None, 2), version("a", 1, 3), event(None, 5, 1)]
+    assert plain(operator.step(rows)) == [(1, None)]
     assert [row["r"] for row in operator.state()] == [3]
+
+
+@proves("P7", "P9")
+def test_a_row_without_a_time_is_as_one_that_is_late_in_a_batch_too() -> None:
+    rows = [version("a", 1, 1), event("a", None, 1), event(None, None, 2)]
+    assert [(row["l"], row[LATE], row[MATCHED]) for row in driver().step(rows)] == [(1, True, False), (2, True, False)]
+    assert [row["l"] for row in in_a_batch(AsOf(KEYED, LONG, divert=True), rows, ROW, ["k"]) if row[LATE]] == [1, 2]
+    assert in_a_batch(AsOf(KEYED, LONG), rows, ROW, ["k"]) == []
 
 
 @proves("P9")
@@ -259,7 +265,8 @@ def test_rows_of_a_key_come_out_by_time_and_of_the_same_time_as_they_came() -> N
 def test_what_came_was_joined_or_dropped_or_waits() -> None:
     fold = AsOf(KEYED, LONG)
     came = [version("a", 1, 1), event("a", 9, 1), event("a", 10, 2), event("a", 11, 3), event(None, 5, 4)]
+    came.append(event("a", None, 5))
     step = fold.step(fold.state_schema.empty_table(), arrow(came, ROW, ["k"]), Clock(10, 0))
-    assert step.counts == {"in": 4, "joined": 1, "dropped": 2}
+    assert step.counts == {"in": 5, "joined": 1, "dropped": 3}
     assert [row["l"] for row in step.output.to_pylist()] == [4]
     assert [row["l"] for row in step.state.to_pylist() if row[SIDE] == 0] == [3]

@@ -10,11 +10,13 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from proving import proves
 from tidelog.errors import UsageError
+from tidelog.pipelines.operators.aggregates import count
 from tidelog.pipelines.operators.changelog import DELETED, Table, as_changelog, as_upserts, latest_by_key
 from tidelog.pipelines.operators.joins.enrich import enrich
 from tidelog.pipelines.operators.joins.join_tables import join_tables
 from tidelog.pipelines.operators.joins.stream_join import stream_join
 from tidelog.pipelines.operators.time import event_time, event_time_column
+from tidelog.pipelines.operators.windows.tumbling import tumbling
 from tidelog.testing.pipeline import PipelineDriver
 
 SEARCHES = "session string, query string, searched_at timestamp"
@@ -89,6 +91,17 @@ def test_a_search_meets_its_clicks_of_an_hour_and_what_met_nothing_comes_when_it
 
 
 @proves("P9")
+def test_a_row_without_a_time_meets_nothing_and_is_not_kept(driver: PipelineDriver) -> None:
+    searches, clicks = driver.input("searches", SEARCHES), driver.input("clicks", CLICKS)
+    run = driver.run(met("full"), searches, clicks)
+    searches.add([("s1", "tides", None), ("s2", "boats", "10:00")])
+    clicks.add([("s1", "/moon", None), ("s2", "/boats", "10:01")])
+    assert tuples(run.step(), "session", "query", "url") == [("s2", "boats", "/boats")]
+    assert {row["session"] for row in run.state()} == {"s2"}
+    assert tuples(run.batch(), "session", "query", "url") == [("s2", "boats", "/boats")]
+
+
+@proves("P9")
 def test_the_result_of_a_stream_join_has_one_event_time(driver: PipelineDriver) -> None:
     searches, clicks = driver.input("searches", SEARCHES), driver.input("clicks", CLICKS)
     found = {}
@@ -151,6 +164,20 @@ def test_late_rows_are_diverted_where_that_is_asked_for(driver: PipelineDriver) 
     assert tuples(run.step(), "_late", "cents", "percent") == [(True, 99, None)]
 
 
+@proves("P7", "P9")
+@pytest.mark.parametrize("late", ["drop", "divert"])
+def test_a_row_without_a_time_is_as_one_that_is_late(driver: PipelineDriver, late: str) -> None:
+    sales, rates = driver.input("sales", SALES), driver.input("rates", RATES)
+    run = driver.run(taxed(late=late), sales, rates)
+    rates.add([("tea", 7, "09:00"), ("tea", 9, None)])
+    sales.add([("tea", 100, None)])
+    diverted = [("tea", 100, None)] if late == "divert" else []
+    assert tuples(run.step(), "product", "cents", "percent") == diverted
+    assert tuples(run.batch(), "product", "cents", "percent") == diverted
+    (state,) = run.fold_states()
+    assert state.counts == {"in": 1, "joined": 0, "diverted" if late == "divert" else "dropped": 1}
+
+
 @proves("P9")
 def test_a_condition_is_asked_of_the_version_that_was_picked_and_of_no_other(driver: PipelineDriver) -> None:
     sales, rates = driver.input("sales", SALES), driver.input("rates", RATES)
@@ -158,6 +185,39 @@ def test_a_condition_is_asked_of_the_version_that_was_picked_and_of_no_other(dri
     sales.add([("tea", 100, "09:30"), ("tea", 110, "10:30")])
     for how, said in (("left", [(100, 7), (110, None)]), ("inner", [(100, 7)])):
         assert tuples(driver.batch(taxed(how=how, where="percent < 10"), sales, rates), "cents", "percent") == said
+
+
+@proves("P9")
+def test_results_that_were_held_back_are_refused_on_either_side(driver: PipelineDriver) -> None:
+    """By then they are behind the watermark. One that is declared behind an operator is not."""
+    sales, rates = driver.input("sales", SALES), driver.input("rates", RATES)
+    hourly = tumbling("1 hour", by="product", aggregates={"total": count()})
+
+    def held(one: DataFrame, other: DataFrame) -> DataFrame:
+        counted = one.transform(event_time("sold_at", "1 minute")).transform(hourly)
+        return counted.transform(enrich(other.transform(event_time("since", "1 minute")), on="product"))
+
+    def table(one: DataFrame, other: DataFrame) -> DataFrame:
+        counted = other.transform(event_time("since", "1 minute")).transform(hourly)
+        return one.transform(event_time("sold_at", "1 minute")).transform(enrich(counted, on="product"))
+
+    def behind_a_join(one: DataFrame, other: DataFrame) -> DataFrame:
+        sold = one.transform(event_time("sold_at", "1 minute"))
+        met = stream_join(other.transform(event_time("since", "1 minute")), on="product", within="1 hour")
+        return sold.transform(met).transform(tumbling("1 hour", aggregates={"n": count()}, early=True))
+
+    for pipeline in (held, table, behind_a_join):
+        with pytest.raises(UsageError, match="would take results of an operator before it for late"):
+            driver.run(pipeline, sales, rates)
+
+    def changing(one: DataFrame, other: DataFrame) -> DataFrame:
+        versions = other.transform(as_changelog(by=["product"])).transform(event_time("since", "1 minute"))
+        return one.transform(event_time("sold_at", "1 minute")).transform(enrich(versions, on="product"))
+
+    run = driver.run(changing, sales, rates)
+    rates.add([("tea", 7, "09:00"), ("end", 1, "12:00")])
+    sales.add([("tea", 100, "10:00"), ("end", 1, "12:00")])
+    assert tuples(run.step(), "cents", "percent") == [(100, 7)]
 
 
 @proves("P9")

@@ -7,10 +7,11 @@ Rules:
   or none; that is put out and never revised. A key's rows come out by time, those of the same time as they came.
 - A row of the stream at or below the watermark is late: the versions of its time may be gone. It is dropped, or put out
   as late (`divert`), and meets nothing. A version that is late is taken: it counts for all that waits or is to come.
+- A row of the stream without a time is as one that is late, in a batch too. A version without is none.
 - Versions that are kept: all that are newer than the watermark, and of each key the newest at or before it. If that one
   is a deletion, it is forgotten once the watermark is `deletes_kept` beyond it: a version from before it that comes
   later than that would be taken for the newest.
-- A row of the stream without a time or without a key meets nothing, and is put out at once. A version without is none.
+- A row of the stream without a key meets nothing, and is put out at once. A version without is none.
 - In a batch nothing is late, and all is due.
 - Counted: rows of the stream that came (`in`), were put out (`joined`), and were too late (`dropped`, `diverted`). What
   came and is none of these is waiting.
@@ -74,10 +75,10 @@ class AsOf:
         times = pc.fill_null(all_rows[TIME], NO_TIME).to_numpy()
         (codes,) = key_codes([all_rows], self.columns.keys.names)
         reached = reached_by(clock)
-        placeless = (times == NO_TIME) | (codes == NO_KEY)
-        late = is_left & ~placeless & _is_late(times, len(state), clock.late)
-        due = is_left & ~late & (placeless | (times <= reached))
-        versions = np.flatnonzero(~is_left & ~placeless)
+        untimed, keyless = times == NO_TIME, codes == NO_KEY
+        late = is_left & (untimed | (~keyless & _is_late(times, len(state), clock.late)))
+        due = is_left & ~late & (keyless | (times <= reached))
+        versions = np.flatnonzero(~is_left & ~untimed & ~keyless)
         too_late = np.flatnonzero(late & self.divert)
         output = self._joined(all_rows, codes, times, np.flatnonzero(due), versions, too_late)
         kept = versions[needed_versions(codes[versions], times[versions], reached)]

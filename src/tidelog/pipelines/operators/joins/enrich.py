@@ -18,6 +18,7 @@ from tidelog.pipelines.operators.joins.as_of import LATE, MATCHED, TIME, AsOf
 from tidelog.pipelines.operators.joins.compaction import check_table
 from tidelog.pipelines.operators.joins.latest import Latest
 from tidelog.pipelines.operators.joins.sides import GONE, ORDER, Sides, as_one, columns_of, sides_of
+from tidelog.pipelines.operators.place_in_query import check_place
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -63,9 +64,9 @@ def enrich(
     `on`: the columns that both have, or `{"left": "right"}`. `how`: a row without a match has nulls ("left") or is left
     out ("inner"). `where`: a condition on both, asked after the version is picked; no older version is fallen back on.
     `deleted`: what is true for a row of the table that ends its key. `order`: the column that says which of two
-    versions with the same time is the later one; it is not part of the table. `late`: rows behind the watermark are
-    dropped, or put out with `_late` true instead of null ("divert"). `deletes_kept`: how long a deletion is remembered,
-    lest a version from before it comes later.
+    versions with the same time is the later one; it is not part of the table. `late`: rows behind the watermark, and
+    those without a time, are dropped, or put out with `_late` true instead of null ("divert"). `deletes_kept`: how long
+    a deletion is remembered, lest a version from before it comes later.
 
     `as_of="latest"` waits for nothing and joins with what the table is when a row comes: with another order of arrival,
     as in a replay, the answer is another one. `load_until` holds rows back until the watermark has reached that time.
@@ -88,6 +89,8 @@ def enrich(
     def enriched(frame: DataFrame) -> DataFrame:
         _check_inputs(frame, table)
         if as_of == AT_EVENT_TIME:
+            for side in (frame, table):
+                check_place(side, "enrich as of event time")
             check_table(table, _lateness(frame, table) if far is None else far, topic, bootstrap)
         return _joined(frame, table, _pairs(on), ask)
 

@@ -3,7 +3,7 @@
 It takes plain rows and gives plain rows, each once. A row that met nothing is put out ("left", "right", "full", "anti")
 when the watermark says that nothing can come any more that it would meet: Spark has that in append mode, and refuses
 such a join in update mode when the query starts. Rows behind the watermark are dropped by Spark, which counts them
-(`numRowsDroppedByWatermark` in the query's progress).
+(`numRowsDroppedByWatermark` in the query's progress). Rows without an event time are left out.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def _joined(left: DataFrame, right: DataFrame, names: list[str], span: tuple[int
     meets = (other >= time - _interval(span[0])) & (other <= time + _interval(span[1]))
     for name in names:
         meets = meets & (left[name] == right[name])
-    joined = left.join(right, meets, SPARK_KINDS[how])
+    # Of a row without a time Spark would never know that nothing can meet it any more: it would be kept for ever.
+    joined = left.where(time.isNotNull()).join(right.where(other.isNotNull()), meets, SPARK_KINDS[how])
     return joined.where(other.isNull()) if how == "anti" else joined
 
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 Late = Literal["drop", "correct", "divert"]
 MICROSECONDS = 1_000
 EVERYTHING = "_everything"  # the key of windows that are by no column
-PUTS_OUT_BY_WATERMARK = ("Aggregate [", "TransformWithState")  # how such operators begin in a plan
 
 
 class Policy(NamedTuple):
@@ -145,26 +144,14 @@ def with_seeds(frame: DataFrame, spec: Spec, keys: pa.Table) -> DataFrame:
     return frame.mapInArrow(seeding(spec.time, keys), StructType([*fields, StructField(SEED, BooleanType())]))
 
 
-def check_place(frame: DataFrame, where: str) -> None:
-    """What such an operator puts out in a micro-batch is behind that micro-batch's watermark, and so late to a fold.
-
-    Spark's own operators have the watermark of the micro-batch before for it, which it tells no one else.
-    """
-    plan = frame._jdf.queryExecution().analyzed().toString() if frame.isStreaming else ""
-    if any(name in plan for name in PUTS_OUT_BY_WATERMARK):
-        raise UsageError(
-            f"{where} would take results of an operator before it for late; ask for late='drop' and nothing more here, "
-            "or write those results to a topic and go on from there"
-        )
-
-
 def by_fold(frame: DataFrame, fold: Fold, spec: Spec) -> DataFrame:
     from pyspark.sql import functions as F
 
+    from tidelog.pipelines.operators.place_in_query import check_place
     from tidelog.pipelines.operators.state.operator import run_fold
     from tidelog.pipelines.operators.windows.spec import TIME
 
-    check_place(frame, fold.name)
+    check_place(frame, fold.name, "ask for late='drop' and nothing more here, or ")
     assert spec.state_fields  # an aggregate that only Spark has refuses here, and not in a worker
     keyed = frame if spec.by else frame.withColumn(EVERYTHING, F.lit(0))
     time = None if spec.changelog else TIME

@@ -1,0 +1,43 @@
+"""Where in a query an operator may stand that takes rows for late: not behind one that holds rows back.
+
+    rows -> event time -> windows -> fold          refused: what the windows put out at a watermark is late by then
+    rows -> event time -> windows -> Spark's own   Spark has the watermark of the micro-batch before for it
+    rows -> event time -> windows -> topic         and from there on: any operator, with an event time of its own
+
+A micro-batch has two watermarks: by the older one Spark tells what is late, by the newer one what is over. To a Python
+worker it tells the newer one alone (`getCurrentWatermarkInMs`), in a chain of operators too. An operator that holds
+rows back puts them out when the newer one has reached them, so to a fold behind it every one of them would be late.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidelog.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+WATERMARK = "EventTimeWatermark"  # where event time is declared: nothing below it has held rows back
+HOLDS_BACK = ("Aggregate", "TransformWithState", "FlatMapGroupsWithState", "FlatMapGroupsInPandasWithState")
+JOIN = "Join"  # of two streams: a row comes when its match does, whenever that is
+
+
+def check_place(rows: DataFrame, where: str, instead: str = "") -> None:
+    """`instead` is another way out than a topic, for the message."""
+    if rows.isStreaming and _holds_back(rows._jdf.queryExecution().analyzed()):
+        raise UsageError(
+            f"{where} would take results of an operator before it for late; {instead}write those results to a topic "
+            "and go on from there"
+        )
+
+
+def _holds_back(plan: Any) -> bool:
+    kind = str(plan.nodeName())
+    if kind == WATERMARK or not plan.isStreaming():
+        return False
+    children = plan.children()
+    below = [children.apply(place) for place in range(children.size())]
+    if kind.startswith(HOLDS_BACK) or (kind == JOIN and all(child.isStreaming() for child in below)):
+        return True
+    return any(_holds_back(child) for child in below)
