@@ -14,6 +14,7 @@ from pipelines.operators.windows.driving import Batch, batches, check_order
 from pipelines.operators.windows.mechanism import Row, Told, added_up, hash_of, spec, table_of, told_of
 from pipelines.operators.windows.oracle import MS, GridOracle, Rules, Window
 from proving import proves
+from tidelog.errors import UsageError
 from tidelog.pipelines.operators.state.fold import DUE, END_OF_TIME, HASH, Clock
 from tidelog.pipelines.operators.windows.always_fold import AlwaysFold
 from tidelog.pipelines.operators.windows.anchors import SEED, seeding
@@ -148,3 +149,13 @@ def test_before_the_first_time_of_all_there_is_nothing_to_say(rows: list[Row]) -
     done = fold.step(fold.state_schema.empty_table(), seeded(rows), Clock(100, 0))
     assert done.output.num_rows == 0
     assert done.state.num_rows == 0
+
+
+@proves("P8")
+@pytest.mark.parametrize("watermark", [10**12, END_OF_TIME])
+def test_hops_without_end_are_refused_and_not_made(watermark: int) -> None:
+    fold = AlwaysFold(spec(), Grid(10 * MS, 10 * MS))
+    rows = seeded([Row("a", 0, 1), Row("a", 10**12, 1)])
+    state = fold.step(fold.state_schema.empty_table(), rows, Clock(None, 0)).state
+    with pytest.raises(UsageError, match="more than 1000000: event time has jumped"):
+        fold.step(state, seeded([]), Clock(watermark, 0))

@@ -9,6 +9,7 @@ Rules:
   earliest and latest row. A seed is in no window, and counts nowhere.
 - In a batch, which has no watermark to go by, windows go on until the one with the latest row of all keys.
 - An anchor is a row of state with `_until`; panes have none.
+- More than HOPS_AT_ONCE windows of a key at once are refused: some row's time is wrong.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelog.errors import UsageError
 from tidelog.pipelines.operators.grouping import Groups, Integers, expand
 from tidelog.pipelines.operators.windows.grid import Grid
 from tidelog.pipelines.operators.windows.panes import PANE, Panes, milliseconds
@@ -33,6 +35,7 @@ from tidelog.pipelines.operators.windows.spec import (
 )
 
 SEED = "_seed"  # bool, in rows
+HOPS_AT_ONCE = 1_000_000  # a row from the year 9999 would ask for billions
 UNTIL = "_until"  # int64, microseconds, in state: the latest row of all keys
 
 
@@ -67,7 +70,13 @@ def anchored(grid: Grid, anchors: Anchors, seen: Integers, bounds: Bounds) -> tu
     last = grid.ended(bounds.reached)
     if bounds.reached == END_OF_DAYS:
         last = grid.last(grid.panes(anchors.until[codes]))
-    owners, numbers = expand(first, np.maximum(last - first + 1, 0))
+    hops = np.maximum(last - first + 1, 0)
+    if (most := int(hops.max(initial=0))) > HOPS_AT_ONCE:
+        raise UsageError(
+            f"{most} windows of a key are to be put out at once, more than {HOPS_AT_ONCE}: event time has jumped; "
+            "leave out rows whose time is wrong, before event_time"
+        )
+    owners, numbers = expand(first, hops)
     return codes[owners], numbers
 
 

@@ -3,8 +3,9 @@
     _op _seq   window_start window_end window_time   the keys   the aggregates   _late
 
 `_op` and `_seq` are there in a changelog only, `_late` where late rows are diverted. A row that came too late has its
-keys and `_late`, and nothing else. `window_time` is the window's last instant: what later operators take for the
-event time of a result, so that it falls into the larger window that its own lies in.
+keys and `_late`, and nothing else. `window_time` is the window's last microsecond: what later operators take for the
+event time of a result, so that it falls into the larger window that its own lies in. It is beyond the watermark of the
+micro-batch before, as Spark wants it.
 """
 
 from __future__ import annotations
@@ -35,10 +36,9 @@ class Results(NamedTuple):
 
 
 class Span(NamedTuple):
-    """How the end of a window is told: `shown` after its end, with its last instant `last` after its end."""
+    """How the end of a window is told: `shown` after its end."""
 
     shown: int = 0
-    last: int = -1
 
 
 HALF_OPEN = Span()
@@ -64,7 +64,7 @@ def _ordered(spec: Spec, keys: pa.Table, results: list[Results], span: Span) -> 
 
 
 def _part(spec: Spec, keys: pa.Table, part: Results, span: Span) -> pa.Table:
-    times = [_timestamps(each) for each in (part.starts, part.ends + span.shown, part.ends + span.last)]
+    times = [_timestamps(each) for each in (part.starts, part.ends + span.shown, part.ends - 1)]
     place = pa.array(part.key_rows)
     by = [keys[name].combine_chunks().take(place) for name in spec.by]
     late = [pa.nulls(len(part.starts), spec.late_type)] if spec.diverts else []

@@ -10,7 +10,8 @@ Rules:
 - A window does not begin before 1970 and end behind it: records with 0 <= t < d share the window [0, d].
 - A window is over when the watermark is behind its last instant. A row is counted by the window that ends with it. One
   that is late for it still counts in windows that are open; one that could be in none of them is gone.
-- Inside, a window [a, b] is [a, b + 1 ms) like any other.
+- Inside, a window [a, b] is [a, b + 1 ms) like any other, and `window_time` is the last microsecond of that. At b the
+  watermark may already have been when the window was open, and Spark ends a query whose results are not beyond it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tidelog.pipelines.operators.windows.output import LateRows, Span, late_rows
 from tidelog.pipelines.operators.windows.panes import Panes, Rows, gather, kept, key_table, state_schema, within
 from tidelog.pipelines.operators.windows.spec import MICROSECONDS, Bounds, Spec, as_declared, bounds_of, counted, timed
 
-INCLUSIVE = Span(shown=-MICROSECONDS, last=-MICROSECONDS)
+INCLUSIVE = Span(shown=-MICROSECONDS)
 
 
 @dataclass(frozen=True, slots=True)
