@@ -1,4 +1,4 @@
-"""A fold as its mechanism runs it, without Spark: keys in pages; those are stepped that have rows or are due."""
+"""A fold as its mechanism runs it, without Spark: buckets as bytes; those are stepped that have rows or are due."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from pipelines.operators.state.test_bucket import Kept
 from tidelog.pipelines.operators import aggregates as agg
 from tidelog.pipelines.operators.aggregates import Aggregate
-from tidelog.pipelines.operators.state.fold import DUE, END_OF_TIME, HASH, Clock, Fold
+from tidelog.pipelines.operators.state.bucket import Header, step_bucket
+from tidelog.pipelines.operators.state.buckets import Layout
+from tidelog.pipelines.operators.state.fold import END_OF_TIME, HASH, Clock, Fold
+from tidelog.pipelines.operators.state.pages import read_page
 from tidelog.pipelines.operators.windows.spec import Spec
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -74,36 +78,37 @@ def microseconds(column: pa.ChunkedArray) -> list[Any]:
 
 @dataclass
 class Mechanism:
+    """Every step reads the state from its bytes and writes it back, as after a restart."""
+
     fold: Fold
     pages: int
-    state: dict[int, pa.Table] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
-    steps: int = 0
+    kept: list[Kept] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.kept = [Kept() for _ in range(self.pages)]
 
     def run(self, rows: Sequence[Row], watermark: int | None) -> pa.Table:
         """One micro-batch; all that it puts out."""
         output = [self.fold.output_schema.empty_table()]
-        for page in range(self.pages):
+        for page, kept in enumerate(self.kept):
             its = [row for row in rows if hash_of(row.key) % self.pages == page]
-            if its or self._due(page, watermark):
-                output.append(self._step(page, its, Clock(watermark, 0)))
+            if its or (kept.timer is not None and watermark is not None and kept.timer <= watermark):
+                made = step_bucket(self.fold, kept, Layout(self.pages, 1), table_of(its), Clock(watermark, 0))
+                assert made.schema == self.fold.output_schema
+                output.append(made)
         return pa.concat_tables(output).combine_chunks()
 
-    def _due(self, page: int, watermark: int | None) -> bool:
-        due = self.state[page][DUE].drop_null().to_pylist() if page in self.state else []
-        return watermark is not None and any(each <= watermark for each in due)
+    @property
+    def state(self) -> list[pa.Table]:
+        schema = self.fold.state_schema
+        found = [[read_page(data, schema) for data in kept.pages.values()] for kept in self.kept]
+        return [pa.Table.from_batches(pages, schema) for pages in found]
 
-    def _step(self, page: int, rows: Sequence[Row], clock: Clock) -> pa.Table:
-        before = self.state.get(page, self.fold.state_schema.empty_table())
-        done = self.fold.step(before, table_of(rows), clock)
-        assert done.state.schema == self.fold.state_schema
-        assert done.output.schema == self.fold.output_schema
-        assert not any(due is not None and due <= (clock.watermark or -(2**62)) for due in done.state[DUE].to_pylist())
-        self.state[page] = done.state
-        self.steps += 1
-        for name, count in done.counts.items():
-            self.counts[name] = self.counts.get(name, 0) + count
-        return done.output
+    @property
+    def counts(self) -> dict[str, int]:
+        headers = [Header.decode(kept.known[0]) for kept in self.kept if kept.known is not None]
+        names = {name for header in headers for name in header.counts}
+        return {name: sum(header.counts.get(name, 0) for header in headers) for name in names}
 
 
 def told_of(output: pa.Table) -> list[Told]:

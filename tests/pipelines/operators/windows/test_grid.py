@@ -29,7 +29,7 @@ def test_windows_on_a_grid_are_those_of_the_oracle_after_every_micro_batch(
     fold = GridFold(spec(**rules._asdict(), diverts=diverts), grid)
     mechanism = compare(fold, GridOracle(*grid, rules), taken, FIRST, pages)
     mechanism.run([], 10_000)
-    assert all(len(state) == 0 for state in mechanism.state.values())
+    assert all(len(state) == 0 for state in mechanism.state)
 
 
 SECOND = 1_000 * MS

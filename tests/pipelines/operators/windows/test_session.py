@@ -23,7 +23,7 @@ def test_session_windows_are_those_of_the_oracle_after_every_micro_batch(
     fold = SessionFold(spec(**rules._asdict(), diverts=diverts), gap * MS)
     mechanism = compare(fold, SessionOracle(gap * MS, rules), taken, FIRST, pages)
     mechanism.run([], 10_000)
-    assert all(len(state) == 0 for state in mechanism.state.values())
+    assert all(len(state) == 0 for state in mechanism.state)
 
 
 MINUTE = 60_000 * MS

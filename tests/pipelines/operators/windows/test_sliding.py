@@ -23,7 +23,7 @@ def test_sliding_windows_are_those_of_the_oracle_after_every_micro_batch(
     fold = SlidingFold(spec(**rules._asdict(), diverts=diverts), size * MS)
     mechanism = compare(fold, SlidingOracle(size, rules), taken, FIRST, pages)
     mechanism.run([], 10_000)
-    assert all(len(state) == 0 for state in mechanism.state.values())
+    assert all(len(state) == 0 for state in mechanism.state)
 
 
 MINUTE = 60_000 * MS
