@@ -12,6 +12,9 @@ from pyspark.sql import DataFrame, Row
 from proving import proves
 from tidelog.errors import UsageError
 from tidelog.pipelines.operators import aggregates as agg
+from tidelog.pipelines.operators.analytics import compare_with_earlier
+from tidelog.pipelines.operators.changes import changes
+from tidelog.pipelines.operators.dedup import deduplicate
 from tidelog.pipelines.operators.time import event_time
 from tidelog.pipelines.operators.windows.hopping import hopping
 from tidelog.pipelines.operators.windows.late import late_rows, on_time
@@ -19,6 +22,7 @@ from tidelog.pipelines.operators.windows.session import session
 from tidelog.pipelines.operators.windows.sliding import sliding
 from tidelog.pipelines.operators.windows.tumbling import tumbling
 from tidelog.testing.pipeline import PipelineDriver
+from tidelog.testing.pipeline_input import PipelineInput
 from tidelog.testing.pipeline_times import at
 
 CLICKS = "user string, at timestamp, price int"
@@ -156,6 +160,28 @@ def test_early_sessions_are_a_changelog_and_a_bridge_takes_two_back(tidelog_pipe
 
 
 @proves("P8")
+def test_early_results_come_once_in_an_interval_of_event_time(tidelog_pipeline: PipelineDriver) -> None:
+    clicks = tidelog_pipeline.input("clicks", CLICKS)
+    run = tidelog_pipeline.run(over(tumbling("10 minutes", by="user", aggregates=COUNTS, early="1 minute")), clicks)
+    clicks.add([("ada", "10:00:40", 1)])
+    assert told(run.step()) == [("+I", "10:00:00", "10:10:00", "ada", 1, 1)], "with the first watermark"
+    clicks.add([("ada", "10:00:50", 2)])
+    assert run.step() == []
+    clicks.add([("ada", "10:01:00", 3)])
+    assert run.step() == []
+    run.restart()
+    clicks.add([("ada", "10:01:10", 4)])
+    assert told(run.step()) == [
+        ("-U", "10:00:00", "10:10:00", "ada", 1, 1),
+        ("+U", "10:00:00", "10:10:00", "ada", 4, 10),
+    ]
+    clicks.add([("ada", "10:01:11", 5)])
+    assert run.step() == []
+    assert [row[0] for row in told(run.finish())] == ["-U", "+U"]
+    assert told(run.batch()) == [("+I", "10:00:00", "10:10:00", "ada", 5, 15)]
+
+
+@proves("P8")
 def test_a_report_comes_for_every_hop_and_every_declared_key_also_without_a_row(
     tidelog_pipeline: PipelineDriver,
 ) -> None:
@@ -196,6 +222,18 @@ def test_two_actions_within_30_minutes_slide_on_spark(tidelog_pipeline: Pipeline
 
 
 @proves("P8")
+def test_a_sliding_window_may_end_where_the_watermark_has_just_been(tidelog_pipeline: PipelineDriver) -> None:
+    """Spark ends a query in which the event time of a result is not beyond the watermark of the micro-batch before."""
+    clicks = tidelog_pipeline.input("clicks", CLICKS)
+    run = tidelog_pipeline.run(over(sliding("1 minute", by="user", aggregates=COUNTS)), clicks)
+    clicks.add([("ada", "10:00:00", 1), ("bob", "10:00:10", 2)])
+    assert run.step() == []
+    assert run.watermark == at("10:00")
+    run.advance_watermark("10:00:00.001")
+    assert told(run.step()) == [("09:59:00", "10:00:00", "ada", 1, 1)]
+
+
+@proves("P8")
 @pytest.mark.parametrize("late", ["drop", "divert"])
 def test_windows_of_windows_know_the_event_time_of_results(tidelog_pipeline: PipelineDriver, late: Any) -> None:
     """A minute's result falls into the hour that the minute lies in, the last minute's too."""
@@ -220,10 +258,28 @@ def test_a_fold_behind_windows_is_refused_since_it_would_take_their_results_for_
     minutes = tumbling("1 minute", by="user", aggregates=COUNTS, late=late)
     apart = [on_time] if late == "divert" else []
     hours = {"aggregates": {"minutes": agg.count()}}
-    for again in (sliding("1 hour", **hours), tumbling("1 hour", **hours, early=True)):
+    others = [deduplicate("user", within="1 hour"), changes("clicks", by="user")]
+    for again in (sliding("1 hour", **hours), tumbling("1 hour", **hours, early=True), *others):
         with pytest.raises(UsageError, match="would take results of an operator before it for late"):
             tidelog_pipeline.run(over(minutes, *apart, again), clicks)
         assert over(minutes, *apart, again)(clicks.batch()).columns
+
+
+@proves("P7", "P8")
+@pytest.mark.parametrize("late", ["drop", "divert"])
+def test_a_row_without_a_time_is_in_no_window_on_both_roads_and_holds_nothing_up(
+    tidelog_pipeline: PipelineDriver, late: Any
+) -> None:
+    clicks = tidelog_pipeline.input("clicks", CLICKS)
+    run = tidelog_pipeline.run(over(tumbling("1 minute", by="user", aggregates=COUNTS, late=late)), clicks)
+    clicks.add([("ada", None, 1), ("ada", "10:03:10", 2), ("bob", "10:05:00", 4)])
+    for rows in (run.step(), run.batch()):
+        assert ("10:03:00", "10:04:00", "ada", 1, 2) in told([row for row in rows if row.window_start is not None])
+        assert [row._late.why for row in rows if row.window_start is None] == ["it has no event time"] * (
+            late == "divert"
+        )
+    for state in run.fold_states():
+        assert state.counts == {"in": 3, "aggregated": 2, "diverted": 1, "dropped": 0}
 
 
 @proves("P8")
@@ -310,11 +366,20 @@ def test_what_does_not_fit_the_rows_is_refused_when_it_is_declared(
 
 
 @proves("P8")
-def test_windows_take_plain_rows_only(tidelog_pipeline: PipelineDriver) -> None:
+def test_operators_over_rows_take_plain_rows_only(tidelog_pipeline: PipelineDriver) -> None:
     clicks = tidelog_pipeline.input("clicks", CLICKS)
-    again = tumbling("1 hour", aggregates={"n": agg.count()})
+    for again in (
+        tumbling("1 hour", aggregates={"n": agg.count()}),
+        compare_with_earlier("1 hour", columns="clicks"),
+        deduplicate("clicks", within="1 hour"),
+        changes("paid", by="clicks"),
+    ):
+        check_plain(clicks, again)
+    with pytest.raises(UsageError, match="there is no _late among"):
+        on_time(clicks.batch())
+
+
+def check_plain(clicks: PipelineInput, again: Operator) -> None:
     for first, words in (({"early": True}, "is a changelog"), ({"late": "divert"}, "split them off by on_time")):
         with pytest.raises(UsageError, match=words):
             over(tumbling("1 minute", aggregates=COUNTS, **first), again)(clicks.batch())  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="there is no _late among"):
-        on_time(clicks.batch())

@@ -39,11 +39,11 @@ class Policy(NamedTuple):
     late: Late
     allowed: Duration | None
     beyond: Literal["drop", "divert"]
-    early: bool
+    early: bool | Duration
 
 
 class Declared(NamedTuple):
-    """`allowed` in microseconds; None: nothing is corrected."""
+    """`allowed` in microseconds; None: nothing is corrected. `interval` in ms; None: early results come at once."""
 
     where: str
     by: tuple[str, ...]
@@ -51,6 +51,7 @@ class Declared(NamedTuple):
     allowed: int | None
     diverts: bool
     early: bool
+    interval: int | None
 
     def native(self, time: str) -> dict[str, Column]:
         """The aggregates as Spark's own, if nothing is asked for that it lacks; else none."""
@@ -74,8 +75,10 @@ def declare(where: str, by: str | Sequence[str], aggregates: Mapping[str, Aggreg
     if late == "correct" and allowed is None:
         raise UsageError("late='correct' needs to know for how long: allowed='1 hour'")
     span = None if allowed is None else positive(allowed, what="allowed") * MICROSECONDS
+    interval = None if isinstance(early, bool) else positive(early, what="early")
     names = (by,) if isinstance(by, str) else tuple(by)
-    return Declared(where, names, dict(aggregates), span, "divert" in (late, beyond), early)
+    diverts = "divert" in (late, beyond)
+    return Declared(where, names, dict(aggregates), span, diverts, early is not False, interval)
 
 
 def microseconds(duration: Duration, what: str) -> int:
@@ -100,8 +103,8 @@ def checked(declared: Declared, frame: DataFrame) -> Spec:
     if LATE in frame.columns:
         raise UsageError(f"{declared.where} is given rows that came too late among others; split them off by on_time")
     rows, aggregates = nullable(arrow_schema(frame)), tuple(declared.aggregates.items())
-    time = event_time_column(frame)
-    return check(Spec(rows, time, declared.by, aggregates, declared.allowed, declared.early, declared.diverts))
+    policy = (declared.allowed, declared.early, declared.diverts, declared.interval)
+    return check(Spec(rows, event_time_column(frame), declared.by, aggregates, *policy))
 
 
 def on_grid(declared: Declared, grid: Grid, keys: Sequence[Any] | None = None) -> Callable[[DataFrame], DataFrame]:
@@ -144,15 +147,19 @@ def with_seeds(frame: DataFrame, spec: Spec, keys: pa.Table) -> DataFrame:
     return frame.mapInArrow(seeding(spec.time, keys), StructType([*fields, StructField(SEED, BooleanType())]))
 
 
-def by_fold(frame: DataFrame, fold: Fold, spec: Spec) -> DataFrame:
+def by_fold(frame: DataFrame, fold: Fold, spec: Spec, *, together: bool = False) -> DataFrame:
+    """`together`: what is told of a key is told at once (`throttled.py`)."""
     from pyspark.sql import functions as F
 
     from tidelog.pipelines.operators.place_in_query import check_place
     from tidelog.pipelines.operators.state.operator import run_fold
     from tidelog.pipelines.operators.windows.spec import TIME
+    from tidelog.pipelines.operators.windows.throttled import Throttled
 
     check_place(frame, fold.name, "ask for late='drop' and nothing more here, or ")
     assert spec.state_fields  # an aggregate that only Spark has refuses here, and not in a worker
+    if spec.interval is not None:
+        fold = Throttled(fold, spec, spec.interval, together)
     keyed = frame if spec.by else frame.withColumn(EVERYTHING, F.lit(0))
     time = None if spec.changelog else TIME
     return with_time(frame, run_fold(keyed, spec.by or [EVERYTHING], fold, event_time=time), spec)

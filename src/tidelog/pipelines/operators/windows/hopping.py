@@ -24,7 +24,7 @@ def hopping(
     late: Late = "drop",
     allowed: Duration | None = None,
     beyond: Literal["drop", "divert"] = "drop",
-    early: bool = False,
+    early: bool | Duration = False,
     emit: Literal["filled", "always"] = "filled",
     keys: Sequence[Any] | None = None,
 ) -> Callable[[DataFrame], DataFrame]:

@@ -21,7 +21,7 @@ def session(
     late: Late = "drop",
     allowed: Duration | None = None,
     beyond: Literal["drop", "divert"] = "drop",
-    early: bool = False,
+    early: bool | Duration = False,
 ) -> Callable[[DataFrame], DataFrame]:
     """For `df.transform(session("30 minutes", by="user", aggregates={"clicks": count()}))`.
 
@@ -40,6 +40,6 @@ def session(
         native = declared.native(spec.time)
         if native and spec.by:  # Spark has no sessions that are by nothing
             return by_spark(frame, F.session_window(spec.time, f"{span} microseconds"), spec, native)
-        return by_fold(frame, SessionFold(spec, span), spec)
+        return by_fold(frame, SessionFold(spec, span), spec, together=True)
 
     return sessions

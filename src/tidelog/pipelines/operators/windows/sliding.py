@@ -21,7 +21,7 @@ def sliding(
     late: Late = "drop",
     allowed: Duration | None = None,
     beyond: Literal["drop", "divert"] = "drop",
-    early: bool = False,
+    early: bool | Duration = False,
 ) -> Callable[[DataFrame], DataFrame]:
     """For `df.transform(sliding("30 minutes", by="user", aggregates={"actions": count()}))`.
 

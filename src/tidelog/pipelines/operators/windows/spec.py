@@ -47,7 +47,8 @@ def bounds_of(clock: Clock, allowed: int) -> Bounds:
 class Spec:
     """`allowed`: microseconds behind its end in which a window is corrected; None: what is put out is final.
 
-    `early`: windows are put out while they are open, too. `diverts`: rows that are too late are put out as such.
+    `early`: windows are put out while they are open, too; with an `interval`, no more than once in so many ms.
+    `diverts`: rows that are too late are put out as such.
     """
 
     rows: pa.Schema
@@ -57,6 +58,7 @@ class Spec:
     allowed: int | None = None
     early: bool = False
     diverts: bool = False
+    interval: int | None = None
 
     @property
     def changelog(self) -> bool:
