@@ -14,12 +14,12 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 KAFKA_LIB := .make/kafka/lib
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all test-again test-spark42 soak rows lint format kafka spark-kafka bench-broker bench-record bench-log bench-compaction bench-spark bench-pipelines checkpoint-jar lock clean
+.PHONY: help run test test-all test-again test-spark42 soak rows lint format kafka spark-kafka opensearch bench-broker bench-record bench-log bench-compaction bench-spark bench-pipelines checkpoint-jar lock clean
 
 help:
 	@echo "make run           start a broker on $(LISTEN) with HTTP, data in ./$(DATA)"
 	@echo "make test          the tests that need only pip (minutes)"
-	@echo "make test-all      all tests: also needs Maven and Debian's kcat"
+	@echo "make test-all      all tests: also needs Maven, and Debian's kcat and redis-server"
 	@echo "make test-spark42  the tests of Spark with PySpark 4.2, the oldest that will do"
 	@echo "make soak          seeded fault runs for MINUTES=$(MINUTES), written to docs/soak.md"
 	@echo "make lint          ruff and mypy"
@@ -70,6 +70,15 @@ kafka: .make/kafka/done
 
 spark-kafka: .make/spark-kafka/done
 
+# A real OpenSearch node, for the tests of views in it.
+.make/opensearch/done: tests/views/stores/opensearch/pom.xml
+	@command -v mvn > /dev/null || { echo "Maven is needed for OpenSearch's jars; on Debian: apt-get install maven"; exit 1; }
+	@mkdir -p .make/opensearch/lib
+	$(FETCH) mvn --batch-mode --quiet --update-snapshots --file $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.make/opensearch/lib
+	@touch $@
+
+opensearch: .make/opensearch/done
+
 # The two commands ---------------------------------------------------------------------------------------------------------
 
 run: .make/package
@@ -80,7 +89,7 @@ test: .make/dev
 
 # The other tiers ----------------------------------------------------------------------------------------------------------
 
-test-all: .make/dev .make/kafka/done .make/spark-kafka/done
+test-all: .make/dev .make/kafka/done .make/spark-kafka/done .make/opensearch/done
 	$(PYTEST) -m "not soak"
 
 # The oldest PySpark that will do, in a folder of its own that comes before the environment's on the path. All else is the lock's.
@@ -96,7 +105,7 @@ test-spark42: .make/spark42/done
 	$(PYTEST) -m "not external and not soak" tests/spark tests/pipelines/driver
 
 # What failed in the last run, one after the other.
-test-again: .make/dev .make/kafka/done .make/spark-kafka/done
+test-again: .make/dev .make/kafka/done .make/spark-kafka/done .make/opensearch/done
 	$(PYTEST) -m "not soak" -n 0 --last-failed --last-failed-no-failures none
 
 soak: .make/dev

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from uuid import uuid4
 
 import pytest
@@ -12,6 +13,7 @@ from against.apache_kafka import Missing
 from tidelog.views.stores.opening import open_store
 from tidelog.views.stores.store import Store
 from views.stores.kinds import Kind
+from views.stores.opensearch_node import OpenSearchNode
 from views.stores.redis_server import RedisServer
 
 
@@ -26,6 +28,12 @@ KINDS = [
     Kind("delta", lambda request: f"delta:///{folder(request)}/warehouse"),
     Kind("parquet", lambda request: f"parquet:///{folder(request)}/warehouse"),
     Kind("redis", lambda request: str(request.getfixturevalue("redis_url")), marks=(pytest.mark.external,)),
+    Kind(
+        "opensearch",
+        lambda request: str(request.getfixturevalue("opensearch_url")),
+        transactions=False,
+        marks=(pytest.mark.external,),
+    ),
     Kind("postgres", lambda request: str(request.getfixturevalue("postgres_url"))),
 ]
 
@@ -45,6 +53,26 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
 @pytest.fixture
 def redis_url(redis_server: RedisServer) -> str:
     return f"{redis_server.url}?prefix={uuid4().hex}"
+
+
+@pytest.fixture(scope="session")
+def opensearch_node() -> Iterator[OpenSearchNode]:
+    # Not pytest's own folder: a node that root starts runs as nobody, who may not enter that.
+    with TemporaryDirectory(prefix="tidelog-opensearch-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)
+        try:
+            node = OpenSearchNode(Path(folder)).start()
+        except Missing as missing:
+            pytest.skip(str(missing))
+        yield node
+        node.stop()
+
+
+@pytest.fixture
+def opensearch_url(opensearch_node: OpenSearchNode) -> Iterator[str]:
+    prefix = f"t{uuid4().hex}"
+    yield f"{opensearch_node.url}?prefix={prefix}"
+    opensearch_node.delete(prefix)
 
 
 @pytest.fixture(params=[kind.parameter() for kind in KINDS])

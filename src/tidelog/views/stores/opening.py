@@ -32,6 +32,8 @@ SCHEMES = {
     "delta": "tidelog.views.stores.delta",
     "redis": "tidelog.views.stores.redis",
     "rediss": "tidelog.views.stores.redis",
+    "opensearch+http": "tidelog.views.stores.opensearch",
+    "opensearch+https": "tidelog.views.stores.opensearch",
     "postgresql": "tidelog.views.stores.postgres",
 }
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
