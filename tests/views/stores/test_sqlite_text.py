@@ -85,6 +85,8 @@ def test_words_change_with_their_rows(pages: Applied) -> None:
     assert (found(pages.store, "green"), found(pages.store, "black")) == ([], [1])
     pages.delete((1,))
     assert found(pages.store, "tea") == [4]
+    pages.put(page(4, "Tea", None, "what is not searched has changed"))
+    assert (found(pages.store, "tea"), found(pages.store, "searched")) == ([4], [])
     pages.put(page(1, "Coffee"))
     assert (found(pages.store, "tea"), found(pages.store, "coffee")) == ([4], [1])
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tidelog.client.marks import Ends
@@ -159,7 +159,7 @@ class PostgresStore:
             stored = self._find(sql, generation, lock=True)
             place = moved(stored[1] if stored else Place(generation, {}, None), stretch, before, view=self._view)
             if latest:
-                self._change(sql, generation, found[0])
+                self._change(sql, generation, found[0], latest)
             sql.execute(
                 f"UPDATE {self._name('_tidelog_generations')} SET ends = %s, mark = %s"
                 " WHERE view = %s AND generation = %s",
@@ -170,7 +170,7 @@ class PostgresStore:
         if latest:
             self._staged = (self._session.opened, found[0])  # it is there once that is committed
 
-    def _stage(self, sql: Connection, declared: Declaration, changes: Any) -> None:
+    def _stage(self, sql: Connection, declared: Declaration, changes: Iterable[Change]) -> None:
         if self._staged != (self._session.opened, declared):
             sql.execute(f"DROP TABLE IF EXISTS pg_temp.{STAGE}", ())
             plain = ", ".join(f"{quoted(name)} {COPIED_AS[kind]}" for name, kind in declared.columns)
@@ -181,11 +181,16 @@ class PostgresStore:
             for row in _rows(declared, changes):
                 copy.write_row(row)
 
-    def _change(self, sql: Connection, generation: int, declared: Declaration) -> None:
+    def _change(self, sql: Connection, generation: int, declared: Declaration, changes: Collection[Change]) -> None:
+        """What is staged, into the table."""
         table, names = self._table(generation), [quoted(column.name) for column in declared.columns]
         keys, rest = names[: len(declared.key)], names[len(declared.key) :]
-        same = " AND ".join(f"old.{key} = new.{key}" for key in keys)
-        sql.execute(f"DELETE FROM {table} AS old USING pg_temp.{STAGE} AS new WHERE new.{GONE} AND {same}", ())
+        gone = sum(change.after is None for change in changes)
+        if gone:
+            same = " AND ".join(f"old.{key} = new.{key}" for key in keys)
+            sql.execute(f"DELETE FROM {table} AS old USING pg_temp.{STAGE} AS new WHERE new.{GONE} AND {same}", ())
+        if gone == len(changes):
+            return
         taken = ", ".join(
             f"{name}::json" if column.type == JSON else name
             for name, column in zip(names, declared.columns, strict=True)
@@ -341,7 +346,7 @@ def _bound(kind: str) -> str:
     return f"%s::{COPIED_AS[kind]}"
 
 
-def _rows(declared: Declaration, changes: Sequence[Change]) -> Iterator[list[Any]]:
+def _rows(declared: Declaration, changes: Iterable[Change]) -> Iterator[list[Any]]:
     nothing = [None] * len(declared.rest)
     for change in changes:
         if change.after is None:

@@ -86,9 +86,11 @@ class SqliteTextStore(SqliteStore):
         old = ", ".join(f"old.{quoted(name)}" for name in indexed)
         add = f"{into} VALUES (new.{ID}, {new});"
         remove = f"INSERT INTO {words} ({words}, rowid, {', '.join(names)}) VALUES ('delete', old.{ID}, {old});"
-        for event, steps in {"INSERT": add, "DELETE": remove, "UPDATE": remove + add}.items():
+        # A row whose texts are as they were is left alone: most changes of most views are of numbers.
+        changed = " OR ".join(f"old.{quoted(name)} IS NOT new.{quoted(name)}" for name in indexed)
+        for event, when, steps in (("INSERT", "1", add), ("DELETE", "1", remove), ("UPDATE", changed, remove + add)):
             name = quoted(f"_tidelog_{self.view}_v{generation}_{event.lower()}")
-            connection.execute(f"CREATE TRIGGER {name} AFTER {event} ON {table} BEGIN {steps} END")
+            connection.execute(f"CREATE TRIGGER {name} AFTER {event} ON {table} WHEN {when} BEGIN {steps} END")
 
     def drop(self, connection: sqlite3.Connection, generation: int) -> None:
         connection.execute(f"DROP TABLE IF EXISTS {self._words(generation)}")
