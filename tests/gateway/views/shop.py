@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 from gateway.serving import SECONDS, Client
 from tidelog.client.cluster import Cluster
 from tidelog.client.marks import Mark
+from tidelog.client.security import Security
 from tidelog.views.applier import Applier
 from tidelog.views.catalog import View
 from tidelog.views.declaration import Declaration
@@ -58,10 +59,10 @@ def shop(
     *,
     partitions: int = 1,
     applied: bool = True,
-    cluster: Cluster | None = None,
+    security: Security | None = None,
 ) -> Iterator[Shop]:
     url = f"sqlite:///{folder}/{name}.db"
-    with cluster or Cluster(bootstrap) as connected, Cluster(bootstrap) as appliers:
+    with Cluster(bootstrap, security=security) as connected, Cluster(bootstrap, security=security) as appliers:
         view = declare_view(connected, name, declared, partitions=partitions, stores=(url,))
         made = Shop(connected, view, url)
         if not applied:

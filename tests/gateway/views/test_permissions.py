@@ -1,0 +1,110 @@
+"""Who may read a view decides the broker, by the rules for its topics; the gateway only asks, as the request's user."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tidelog
+from gateway.serving import Client, served
+from gateway.views.shop import Follower, Shop, shop, wait_for
+from proving import proves
+from tidelog.client.admin import access
+from tidelog.client.admin.access import OPERATIONS, PERMISSIONS, PREFIXED, RESOURCES, Acl, AclFilter
+from tidelog.client.cluster import Cluster
+from tidelog.client.security import SASL_PLAINTEXT, Security
+from tidelog.gateway.routes import ROUTES
+
+SECRET = "the same for all of them"
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+PATHS = ("/views", "/views/revenue", "/views/revenue?key=tea", "/views/revenue/changes", "/parts", "/parts/query/x")
+
+
+def basic(user: str, secret: str = SECRET) -> str:
+    return "Basic " + b64encode(f"{user}:{secret}".encode()).decode()
+
+
+class Guarded:
+    def __init__(self, client: Client, sold: Shop) -> None:
+        self.client = client
+        self.sold = sold
+
+    def allow(self, user: str, operation: str, topic: str) -> None:
+        rule = Acl(
+            RESOURCES["topic"], PREFIXED, topic, f"User:{user}", "*", OPERATIONS[operation], PERMISSIONS["allow"]
+        )
+        access.create_acls(self.sold.cluster, [rule])
+
+    def status(self, user: str, path: str) -> int:
+        if path.endswith("changes"):
+            with Follower(self.client, "revenue", auth=basic(user)) as follower:
+                return follower.status
+        return self.client("GET", path, Authorization=basic(user)).status
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    folder: Path = tmp_path_factory.mktemp("guarded")
+    with tidelog.Broker(folder / "data") as offline, Cluster(offline.bootstrap) as cluster:
+        for user in ("admin", "alice", "bob", "carol"):
+            access.set_password(cluster, user, SECRET, ("SCRAM-SHA-256",))
+    settings = {
+        "authorizer.class.name": AUTHORIZER,
+        "super.users": "User:admin",
+        "connection.failed.authentication.delay.ms": 1,
+    }
+    with tidelog.Broker(folder / "data", listen="SASL_PLAINTEXT://127.0.0.1:0", settings=settings) as broker:
+        admin = Security(SASL_PLAINTEXT, user="admin", password=SECRET)
+        with (
+            shop(broker.bootstrap, folder, "revenue", security=admin) as sold,
+            served(ROUTES, broker.bootstrap, Security(SASL_PLAINTEXT, user="-", password="-")) as client,
+        ):
+            sold.applied(sold.batch({"tea": 1}))
+            yield Guarded(client, sold)
+
+
+@proves("http", "hostile")
+def test_who_is_nobody_gets_nothing(guarded: Guarded) -> None:
+    for path in PATHS:
+        assert guarded.client("GET", path).status == 401
+        assert guarded.client("GET", path, Authorization=basic("alice", "guessed")).status == 401
+        assert guarded.status("bob", path) == 403, path
+
+
+@proves("http", "D7")
+def test_each_right_opens_what_it_is_for_and_no_more(guarded: Guarded) -> None:
+    def opened() -> list[str]:
+        return [path for path in PATHS[:4] if guarded.status("alice", path) == 200]
+
+    assert opened() == []
+    guarded.allow("alice", "read", "__tidelog.views")
+    wait_for(lambda: opened() == ["/views"])
+    guarded.allow("alice", "describe", "revenue.v")
+    assert opened() == ["/views"], "to know that a topic is there is not to read it"
+    guarded.allow("alice", "read", "revenue.v")
+    wait_for(lambda: opened() == list(PATHS[:3]))
+    guarded.allow("alice", "read", "__tidelog.marks.revenue.v")
+    wait_for(lambda: opened() == list(PATHS[:4]))
+    assert guarded.status("alice", "/parts") == 403
+    guarded.allow("alice", "read", "__tidelog.status")
+    wait_for(lambda: guarded.status("alice", "/parts") == 200)
+
+
+@proves("http", "hostile")
+def test_nobody_follows_by_another_users_reader_and_who_may_no_more_is_cut_off(guarded: Guarded) -> None:
+    for topic in ("__tidelog.views", "revenue.v", "__tidelog.marks.revenue.v"):
+        guarded.allow("carol", "read", topic)
+    wait_for(lambda: guarded.status("carol", "/views/revenue/changes") == 200)
+    with Follower(guarded.client, "revenue", auth=basic("carol")) as follower:
+        guarded.sold.batch({"tea": 2})
+        assert follower.next().data["row"]["revenue"] == 2
+        assert guarded.status("bob", "/views/revenue/changes") == 403
+        access.delete_acls(guarded.sold.cluster, AclFilter(name="revenue.v", principal="User:carol"))
+        wait_for(lambda: guarded.status("carol", "/views/revenue") == 403)
+        guarded.sold.batch({"tea": 3})
+        with pytest.raises(EOFError):
+            follower.take(2)
+    assert guarded.status("carol", "/views/revenue/changes") == 403
