@@ -1,0 +1,203 @@
+"""`tidelog run`: parts together, one's fault no other's, commands, a clean stop; and a driver that is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from against.apache_kafka import die_with_parent
+from pipelines.app.driven import Driven, committed, make_topic, produce
+from proving import proves
+from tidelog.client.cluster import Cluster
+from tidelog.client.status import read_status, send_command
+from tidelog.errors import UsageError
+from tidelog.pipelines import history
+from tidelog.pipelines.app import App
+from tidelog.pipelines.inputs import Span
+from tidelog.pipelines.running import Run, parts_of
+from tidelog.testing.broker import TestBroker
+
+PATIENCE_S = 240.0
+PROGRAM = Path(__file__).parent.parent.parent.parent / "examples" / "shop_app.py"
+ORDERS = "id long, product string, amount double"
+
+
+@pytest.fixture
+def ours(tidelog_broker: TestBroker) -> Iterator[Cluster]:
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        yield cluster
+
+
+def until(is_so: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := is_so()):
+        assert time.monotonic() < deadline, f"not so after {PATIENCE_S:g} s: {what}"
+        time.sleep(0.1)
+    return found
+
+
+def orders(start: int, count: int) -> list[dict[str, Any]]:
+    return [{"id": n, "product": f"p{n % 3}", "amount": float(n)} for n in range(start, start + count)]
+
+
+def status(cluster: Cluster) -> dict[str, dict[str, Any]]:
+    return {one.name: one.figures for one in read_status(cluster) if one.kind in ("query", "app")}
+
+
+@proves("P3", "F1")
+def test_a_failing_query_is_tried_again_while_others_go_on_and_commands_are_obeyed(
+    spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
+) -> None:
+    mended = tmp_path / "mended"
+    app = App("two")
+    app.stream("orders", value=ORDERS)
+
+    @F.udf("double")
+    def fragile(amount: float) -> float:
+        if not os.path.exists(mended):  # noqa: PTH110  in a worker, which has no pathlib loaded yet
+            raise ValueError("not yet")
+        return amount
+
+    app.topic("fragile", key="id")(lambda orders: orders.select("id", fragile("amount").alias("amount")))
+    app.view("counts", key="product")(lambda orders: orders.groupBy("product").count())
+    make_topic(ours, "orders")
+    driven = Driven(app, spark, ours, tidelog_broker.bootstrap, tmp_path)
+    targets = list(driven.targets.values())
+    queries = [part for part in parts_of(targets, driven.reader, driven.settings) if part.kind == "query"]
+    produce(ours, "orders", orders(0, 6))
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        run = Run("two", queries, cluster, lambda *_, **__: None)
+        thread = threading.Thread(target=run.loop)
+        thread.start()
+        try:
+            until(lambda: len(driven.view("counts")) == 3, "the view is filled")
+            until(lambda: status(ours).get("two.fragile", {}).get("restarts", 0) > 1, "the other is tried again")
+            assert "ValueError: not yet" in status(ours)["two.fragile"]["error"]["message"]
+            mended.touch()
+            until(lambda: len(driven.records("fragile")) == 6, "it is mended")
+            send_command(ours, "query", "two.counts", "pause")
+            until(lambda: status(ours)["two.counts"]["state"] == "paused", "it is paused")
+            produce(ours, "orders", orders(6, 3))
+            until(lambda: len(driven.records("fragile")) == 9, "the other goes on")
+            assert sum(row["count"] for row in driven.view("counts").values()) == 6  # type: ignore[misc]
+            send_command(ours, "query", "two.counts", "resume")
+            until(lambda: driven.view("counts") == driven.batch("counts"), "it goes on where it was")
+        finally:
+            run.stopping.set()
+            thread.join(PATIENCE_S)
+    told = status(ours)
+    assert (told["two"]["state"], told["two.counts"]["state"]) == ("stopped", "stopped")
+    assert (told["two.counts"]["rows_in"], told["two.counts"]["inputs"]) == (9, ["orders"])
+
+
+@proves("B1")
+def test_the_same_functions_over_history_give_what_the_stream_gives(
+    spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
+) -> None:
+    def shop(name: str) -> App:
+        app = App(name)
+        app.stream("orders", value=ORDERS)
+        app.topic(f"{name}-big", key="id")(lambda orders: orders.where("amount > 3"))
+
+        @app.view(f"{name}-revenue", key="product")
+        def revenue(orders: DataFrame) -> DataFrame:
+            return orders.groupBy("product").agg(F.sum("amount").alias("revenue"))
+
+        return app
+
+    make_topic(ours, "orders")
+    produce(ours, "orders", orders(0, 10))
+    stream = Driven(shop("live"), spark, ours, tidelog_broker.bootstrap, tmp_path)
+    stream.step()
+    past = Driven(shop("past"), spark, ours, tidelog_broker.bootstrap, tmp_path)
+    reader = replace(past.reader, span=Span())
+    for _ in range(2):  # the second one finds that it is written
+        for target in past.targets.values():
+            history.write(ours, reader, target, past.settings.options)
+    assert past.view("past-revenue") == stream.view("live-revenue") == stream.batch("live-revenue")
+    big = [json.loads(row.value or b"") for _, row in past.records("past-big")]
+    assert sorted(row["id"] for row in big) == [4, 5, 6, 7, 8, 9]
+    assert stream.batch("live-revenue", Span(end_ms=1)) == {}
+    with pytest.raises(UsageError, match="is kept up to date by a query; --show"):
+        live = replace(stream.reader, span=Span())
+        history.write(ours, live, stream.targets["live-revenue"], stream.settings.options)
+
+
+class Process:
+    """`tidelog run` as users start it."""
+
+    def __init__(self, bootstrap: str, folder: Path) -> None:
+        self.log = folder / "run.log"
+        words = [sys.executable, "-m", "tidelog", "run", str(PROGRAM), "--bootstrap", bootstrap, "--memory", "512m"]
+        with self.log.open("ab") as said:
+            self.process = subprocess.Popen(words, cwd=folder, stderr=said, stdout=said, preexec_fn=die_with_parent)
+
+    def stop(self, number: int) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(PATIENCE_S)
+
+
+def children_of(pid: int) -> list[str]:
+    import psutil
+
+    return [" ".join(one.cmdline()) for one in psutil.Process(pid).children(recursive=True)]
+
+
+@proves("P1", "P3", "F1", "eo.20")
+def test_a_driver_that_is_killed_goes_on_to_the_same_view_and_its_applier_dies_with_it(
+    tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
+) -> None:
+    from tidelog.views.stores.opening import open_store
+    from tidelog.views.stores.store import Ask
+
+    def sums() -> dict[str, tuple[float, int]]:
+        try:
+            store = open_store(f"sqlite:///{tmp_path}/tidelog-views/shop.db", "revenue")
+            rows: Any = store.read(Ask()).rows
+            store.close()
+        except Exception:
+            return {}
+        return {row["product"]: (row["revenue"], row["orders"]) for row in rows}
+
+    def expected(count: int) -> dict[str, tuple[float, int]]:
+        rows = orders(0, count)
+        names = {row["product"] for row in rows}
+        of = {name: [row["amount"] for row in rows if row["product"] == name] for name in names}
+        return {name: (sum(amounts), len(amounts)) for name, amounts in of.items()}
+
+    make_topic(ours, "orders")
+    produce(ours, "orders", orders(0, 300))
+    first = Process(tidelog_broker.bootstrap, tmp_path)
+    try:
+        until(lambda: sums() == expected(300), "the store has the view")
+        assert any("apply revenue" in one for one in children_of(first.process.pid))
+        produce(ours, "orders", orders(300, 300))
+    finally:
+        first.stop(signal.SIGKILL)
+    produce(ours, "orders", orders(600, 300))
+    second = Process(tidelog_broker.bootstrap, tmp_path)
+    try:
+        until(lambda: sums() == expected(900), "after the kill: the same as without it")
+        until(lambda: (status(ours)["shop.revenue"].get("lag") or {}).get("records") == 0, "it has caught up")
+    finally:
+        code = second.stop(signal.SIGTERM)
+    assert code == 0, second.log.read_text()[-3000:]
+    assert status(ours)["shop"]["state"] == "stopped"
+    seen: dict[int, int] = {}
+    for _, row in committed(ours, "big-orders"):
+        number = json.loads(row.value or b"")["id"]
+        seen[number] = seen.get(number, 0) + 1
+    assert set(seen) == set(range(101, 900)) and set(seen.values()) == {1}, "each once"
