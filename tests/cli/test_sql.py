@@ -9,9 +9,11 @@ import pty
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from against.patience import eventually
 from cli.command import Command, on_a_terminal
 from proving import proves
 from tidelog.client.admin import topics
@@ -160,3 +162,17 @@ def test_neither_pyarrow_nor_pandas_is_loaded_for_a_question(tidelog: Command, o
     )
     ran = subprocess.run([sys.executable, "-c", program], env=tidelog.environment, capture_output=True, text=True)
     assert ran.stdout.splitlines()[-1] == "['duckdb']", ran.stderr
+
+
+@proves("sql")
+def test_a_question_that_takes_long_is_interrupted(tidelog: Command, orders: str) -> None:
+    endless = f'select count(*) from "{orders}", range(10000000) a, range(10000000) b where a.range + b.range > id'
+    with tidelog.start("sql", endless, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        eventually(lambda: threads_of(process.pid) > 2)  # DuckDB works
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+    assert (process.returncode, out, err) == (130, b"", b"")
+
+
+def threads_of(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/task").iterdir()))

@@ -9,7 +9,8 @@ https://arrow.apache.org/docs/format/CDataInterface.html.
 
 Rules:
 - A struct is owned by who has it: it frees it by its own `release`, once. What Python must keep until then (buffers,
-  child structs) is held in `_held` under the number that stands in `private_data`, as a struct may be moved.
+  child structs, and the struct that a capsule points at) is held in `_held` under the number that stands in
+  `private_data`, as a struct may be moved: who has moved it frees it by that number.
 - A batch may be asked for by any thread, one at a time for a stream. An exception in the making of one is the text of
   `get_last_error`, and the exception itself is in `Table.fault`, for who knows more than a text.
 """
@@ -123,7 +124,7 @@ def _write_schema(out: ArrowSchema, field: Field) -> None:
     out.metadata, out.dictionary = None, None
     out.flags, out.n_children = NULLABLE, len(children)
     out.children = c.cast(pointers, c.POINTER(c.POINTER(ArrowSchema)))
-    out.private_data = _hold((texts, children, pointers))
+    out.private_data = _hold((texts, children, pointers, out))
     out.release = _free_schema
 
 
@@ -200,6 +201,7 @@ class Stream:
         self.table = table
         self.batches = table.scan()
         self.error = c.create_string_buffer(b"")
+        self.struct: ArrowArrayStream | None = None
 
     def next(self, out: ArrowArray) -> int:
         try:
@@ -258,15 +260,14 @@ class Table:
         self.root = Field("", "+s", tuple(fields))
         self.scan = scan
         self.fault: BaseException | None = None
-        self._structs: list[Any] = []  # capsules point at them; a consumer moves their content out
 
     def __arrow_c_schema__(self) -> Any:
         made = ArrowSchema()
         _write_schema(made, self.root)
-        self._structs.append(made)
         return _python.PyCapsule_New(c.addressof(made), b"arrow_schema", None)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
-        made = ArrowArrayStream(_get_schema, _get_next, _last_error, _free_stream, _hold(Stream(self)))
-        self._structs.append(made)
+        behind = Stream(self)
+        made = ArrowArrayStream(_get_schema, _get_next, _last_error, _free_stream, _hold(behind))
+        behind.struct = made
         return _python.PyCapsule_New(c.addressof(made), b"arrow_array_stream", None)

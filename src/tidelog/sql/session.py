@@ -21,8 +21,10 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from tidelog.client.cluster import UNKNOWN_TOPIC
 from tidelog.errors import UsageError
 from tidelog.sql.c_stream import Batch, Table
+from tidelog.sql.interrupting import interruptible
 from tidelog.sql.names import VIEWS, Target, candidates, nearest, quoted, target_of
 from tidelog.sql.reading import Connect
 from tidelog.sql.span import BEGINNING, END, Bound, Limits, find_span
@@ -134,7 +136,7 @@ class Question:
 
     def rows(self) -> tuple[list[str], Iterator[Sequence[Any]]]:
         """Names of columns, and rows as they come."""
-        answer = self._asked(self.engine.execute)
+        answer = self._asked(lambda query: interruptible(self.engine, lambda: self.engine.execute(query)))
         return [str(column[0]) for column in answer.description or ()], self._rows()
 
     def _asked(self, ask: Callable[[str], Answer]) -> Answer:
@@ -155,7 +157,7 @@ class Question:
     def _rows(self) -> Iterator[Sequence[Any]]:
         while True:
             try:
-                some = self.engine.fetchmany(ROWS_AT_ONCE)
+                some = interruptible(self.engine, lambda: self.engine.fetchmany(ROWS_AT_ONCE))
             except Exception as error:
                 raise self._said(error) from error
             yield from some
@@ -195,7 +197,9 @@ class Question:
     def _topics_there(self, cluster: Cluster, tables: Sequence[TableName]) -> set[str]:
         names = {name for table in tables for name in candidates(table) if _may_be_a_topic(name)}
         found = cluster.ask_metadata([*names, CATALOG]).topics
-        return {name for name, topic in found.items() if not topic.error_code}
+        hidden = {CATALOG} if found[CATALOG].error_code else set()
+        # One that may not be read, or has no leader now, is there: reading it says what is wrong.
+        return {name for name, topic in found.items() if topic.error_code not in UNKNOWN_TOPIC} - hidden
 
     def _knows(self, table: TableName) -> bool:
         """Whether DuckDB itself has such a table, or could look for a file of that name."""

@@ -63,7 +63,7 @@ def find_span(
     limits: Limits | None = None,
     committed: bool = True,
 ) -> Span:
-    known = cluster.topic(topic)
+    known = cluster.retry(lambda: cluster.topic(topic))
     partitions = [TopicPartition(topic, number) for number in sorted(known.partitions)]
     isolation = READ_COMMITTED if committed else READ_UNCOMMITTED
     limits = limits or Limits()
@@ -87,7 +87,7 @@ def find_span(
 
 def find_starts(cluster: Cluster, topic: str, start: Bound, *, committed: bool = True) -> Span:
     """Of every partition, for a follower: without ends."""
-    known = cluster.topic(topic)
+    known = cluster.retry(lambda: cluster.topic(topic))
     partitions = [TopicPartition(topic, number) for number in sorted(known.partitions)]
     lowest = _offsets(cluster, partitions, EARLIEST)
     highest = _offsets(cluster, partitions, LATEST, READ_COMMITTED if committed else READ_UNCOMMITTED)
