@@ -201,6 +201,8 @@ class FeedReader:
                     known: catalog.Catalog = {(VIEW, self.view.name): self.view}
                     catalog.note(known, row.key or b"", row.value)
                     self.view = _still_there(known, self.view.name)
+                    if self.view.live == self.cursor.generation:
+                        self._declared = _live(self.view).declared  # it may have grown by columns
 
     # Reading ----------------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
@@ -184,10 +184,7 @@ class Feed:
             slot = Slot(self._position, step.end, declared, (), rendering.switched(step.end))
         elif step.changes:
             slot = Slot(step.start, step.end, declared, step.changes)
-            slot.bytes_of(None)
-            for where in list(self._wheres):
-                with suppress(UsageError):  # its subscriber is told when he comes to it
-                    slot.bytes_of(Where.of(where, declared))
+            slot.render(self._followed(declared))
         else:
             with self._lock:
                 self._position = step.end
@@ -203,6 +200,12 @@ class Feed:
                 self._bytes -= gone.size
                 self._changes -= len(gone.changes)
         self._wake()
+
+    def _followed(self, declared: Declaration) -> Iterator[Where | None]:
+        yield None
+        for text in list(self._wheres):
+            with suppress(UsageError):  # its subscriber is told when he comes to it
+                yield Where.of(text, declared)
 
     def _tick(self) -> None:
         if time.monotonic() - self._ticked_at > TICK_S:

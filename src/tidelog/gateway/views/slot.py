@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import NamedTuple
 
 from tidelog.gateway.limits import WHERES_MAX
@@ -47,22 +48,21 @@ class Slot:
         self.changes = changes
         self._same_for_all = same_for_all
         self._rendered: dict[str | None, bytes] = {}
+        self.size = len(same_for_all or b"")  # of all that is kept
 
-    @property
-    def size(self) -> int:
-        return len(self._same_for_all or self.bytes_of(None))
+    def render(self, wheres: Iterable[Where | None]) -> None:
+        """Once for all who follow these rows; by who makes the slot, before others see it."""
+        for where in islice(wheres, WHERES_MAX):
+            self._rendered[None if where is None else where.text] = self.bytes_of(where)
+        self.size = sum(map(len, self._rendered.values()))
 
     def bytes_of(self, where: Where | None) -> bytes:
         if self._same_for_all is not None:
             return self._same_for_all
-        text = None if where is None else where.text
-        found = self._rendered.get(text)
-        if found is None:
-            holds = None if where is None else where.holds
-            found = rendering.changes(self.declared, self.start, self.changes, holds)
-            if len(self._rendered) < WHERES_MAX:
-                self._rendered[text] = found
-        return found
+        found = self._rendered.get(None if where is None else where.text)
+        if found is not None:
+            return found
+        return rendering.changes(self.declared, self.start, self.changes, None if where is None else where.holds)
 
     def bytes_after(self, cursor: Cursor, where: Where | None) -> bytes:
         """For who has had a part of it."""
