@@ -38,7 +38,6 @@ def parser() -> command.Parser:
     )
     made.add_argument("view", metavar="VIEW", help="which")
     made.add_argument("--store", metavar="URL", help="where it is kept (default: the first that the view declares)")
-    made.add_argument("--share", action="store_true", help="share the view's partitions with others that say so too")
     made.add_argument("--with-parent", action="store_true", help="end when standard input ends")
     return made
 
