@@ -23,9 +23,13 @@ from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
 from tidelog.errors import UsageError
+from tidelog.pipelines.operators.aggregates import count
+from tidelog.pipelines.operators.joins.enrich import enrich
 from tidelog.pipelines.operators.time import event_time, event_time_column
+from tidelog.pipelines.operators.windows.hopping import hopping
 from tidelog.spark import typed
 from tidelog.spark.plans import origins, sources
+from tidelog.spark.providers import state_store
 
 PATIENCE_S = 500
 WEEK_MS = 7 * 24 * 3600 * 1000
@@ -196,7 +200,8 @@ class Running:
     def start(self, rows: DataFrame, name: str) -> StreamingQuery:
         where = str(self.folder / name)
         writer = rows.writeStream.format("memory").queryName(name).option("checkpointLocation", where)
-        self.queries.append(writer.start())
+        with state_store(rows):
+            self.queries.append(writer.start())
         return self.queries[-1]
 
     def wait(self, done: Callable[[], bool]) -> None:
@@ -298,6 +303,42 @@ def test_a_join_of_streams_goes_on_while_one_of_them_is_silent_or_has_never_had_
     send(cluster, topic, [now_ms()])
     running.wait(lambda: spark.table("joined").count() > 0)
     assert [(bytes(row.l_key), row.r_key) for row in spark.table("joined").collect()] == [(b"k", None)]
+
+
+@proves("P7", "P9")
+def test_a_silent_table_does_not_hold_up_the_rows_that_are_joined_with_it(
+    spark: SparkSession, broker: Broker, cluster: Cluster, topic: str, running: Running
+) -> None:
+    table = f"{topic}-table"
+    for name in (topic, table):
+        topics.create(cluster, name, partitions=1)
+    at = now_ms()
+    send(cluster, table, [at - 60_000], value=b"7 percent")
+    send(cluster, topic, [at], value=b"tea")
+
+    def side(name: str, value: str, time: str) -> DataFrame:
+        rows = stream(spark, broker.bootstrap, name).transform(event_time("timestamp", "0 seconds", "1 second"))
+        return rows.selectExpr("cast(key as string) as k", f"cast(value as string) as {value}", f"timestamp as {time}")
+
+    rates = side(table, "rate", "since")
+    running.start(side(topic, "sold", "at").transform(enrich(rates, on="k", horizon="1 hour")), "enriched")
+    running.wait(lambda: spark.table("enriched").count() > 0)
+    assert [(row.sold, row.rate) for row in spark.table("enriched").collect()] == [("tea", "7 percent")]
+
+
+@proves("P7", "P8")
+def test_a_report_goes_on_by_the_clock_when_its_input_is_silent(
+    spark: SparkSession, broker: Broker, cluster: Cluster, topic: str, running: Running
+) -> None:
+    """The row leaves the windows; those without it come all the same, also of a key that never had one."""
+    send(cluster, topic, [now_ms()])
+    rows = stream(spark, broker.bootstrap, topic).transform(event_time("timestamp", "0 seconds", "1 second"))
+    keyed = rows.selectExpr("cast(key as string) as k", "timestamp")
+    every = {"by": "k", "aggregates": {"n": count()}, "emit": "always", "keys": ["k", "never"]}
+    running.start(keyed.transform(hopping("2 seconds", every="1 second", **every)), "reports")
+    running.wait(lambda: spark.table("reports").where("n = 0 and k = 'k'").count() > 0)
+    found = {(row.k, row.n) for row in spark.table("reports").collect()}
+    assert found == {("k", 1), ("k", 0), ("never", 0)}
 
 
 @pytest.mark.external
