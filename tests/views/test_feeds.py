@@ -16,12 +16,13 @@ from proving import proves
 from tidelog.client.admin import configs, topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
+from tidelog.client.producer import Producer
 from tidelog.errors import CursorExpired, NotShown, UsageError
 from tidelog.schema.expression.evaluation import predicate
 from tidelog.schema.expression.parser import parse
 from tidelog.views import catalog
 from tidelog.views.catalog import Editor, View
-from tidelog.views.changes import CREATE, UPDATE, Change
+from tidelog.views.changes import CREATE, UPDATE, Change, encode
 from tidelog.views.declaration import declare
 from tidelog.views.feed_reading import FeedReader, Piece, Switched, find, newest, oldest
 from tidelog.views.feeds import CHANGE, ENTER, LEAVE, Cursor, event_of, from_text, to_text
@@ -343,3 +344,39 @@ def test_a_view_whose_topics_are_not_there_yet_is_one_to_try_again(cluster: Clus
     view = seen(cluster, "begun")
     with pytest.raises(NotShown):
         FeedReader(cluster, view, Cursor("begun", 1, (0,)))
+
+
+@proves("D7", "eo.18", "eo.15")
+def test_a_topic_without_marks_is_followed_as_far_as_it_is_committed(cluster: Cluster) -> None:
+    hour_ms = 3_600_000
+    stock = declare({"product": "string", "revenue": "long"}, ("product",), hour_ms)
+    topics.create(cluster, "stock", partitions=2)
+    Editor(cluster, "stock").write(catalog.of_topic("stock", "stock", stock, 2))
+    view = seen(cluster, "stock")
+    start = newest(cluster, view)
+    reader = FeedReader(cluster, view, start, wait_ms=50)
+    assert reader.step() is None
+    with Producer(cluster) as producer:
+        for number in range(5):
+            key, value = encode(stock, {"product": f"p{number}", "revenue": number})
+            producer.send("stock", value, key=key, partition=number % 2)
+    told: list[int] = []
+    while len(told) < 5:
+        step = reader.step()
+        if isinstance(step, Piece):
+            told += [change.after["revenue"] for change in step.changes if change.after is not None]
+    assert sorted(told) == list(range(5))
+    assert reader.cursor == newest(cluster, view)._replace(time_ms=reader.cursor.time_ms)
+    old = int(time.time() * 1000) - 2 * hour_ms
+    with Producer(cluster) as producer:
+        producer.send("stock", value, key=key, partition=0, timestamp=old)
+    late = newest(cluster, view)
+    assert FeedReader(cluster, view, late, wait_ms=1).step() is None
+    topics.create(cluster, "aged", partitions=1)
+    Editor(cluster, "aged").write(catalog.of_topic("aged", "aged", stock, 1))
+    aged = seen(cluster, "aged")
+    begin = newest(cluster, aged)
+    with Producer(cluster) as producer:
+        producer.send("aged", value, key=key, timestamp=old)
+    with pytest.raises(CursorExpired):
+        FeedReader(cluster, aged, begin)

@@ -35,7 +35,6 @@ from tidelog.wire.error_code import ErrorCode
 PIECE_BYTES = 256 << 10
 WAIT_MS = 500
 SLACK_MS = 60_000  # a mark's record may have been stamped that much before the mark
-LOOK_AGAIN_S = 0.1  # at the end of a topic without marks
 
 
 class Piece(NamedTuple):
@@ -182,15 +181,15 @@ class FeedReader:
         return None
 
     def _look_at_ends(self) -> _Target | None:
+        """What has come is what there is to read."""
         if self._news.positions:
             self._news.max_wait_ms = 0
             self._note(self._news.fetch())
-        ends = _ends(self._cluster, _live(self.view))
-        offsets = tuple(ends.get(at, 0) for at in self._partitions)
-        if len(offsets) == len(self.cursor.offsets) and not self.cursor.reaches(offsets):
-            return _Target(offsets, _now_ms())
-        time.sleep(LOOK_AGAIN_S)
-        return None
+        if self.cursor.generation != self.view.live:
+            return None
+        self._fetch(dict(zip(self._partitions, self._read_to, strict=True)))
+        offsets = tuple(self._read_to)
+        return None if self.cursor.reaches(offsets) else _Target(offsets, _now_ms())
 
     def _note(self, found: Iterable[Fetched]) -> None:
         for fetched in found:
