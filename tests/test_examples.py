@@ -23,6 +23,13 @@ EXPECTED = {
         "set back in between: 2026-03-01 10:00:05 (stepped)",
         "does not say: 2026-03-01 10:00:00 (unknown)",
     ],
+    "view_feed.py": [
+        "read: {'rum': 1, 'tea': 3}",
+        "change {'product': 'milk', 'count': 7}",
+        "shown: {'milk': 7, 'rum': 1, 'tea': 1}",
+        "above 5: leave tea",
+        "above 5: change milk",
+    ],
     "dual_writes.py": [
         "a race: table {'tea': 'black, says Bob'}, index {'tea': 'green, says Ada'}, equal: False",
         "half a write: table {'rum': 'brown', 'tea': 'black, says Bob'}, index {'tea': 'green, says Ada'}, equal",
