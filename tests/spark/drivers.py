@@ -40,6 +40,16 @@ def without_java(folder: Path) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": str(commands)}
 
 
+def environment_of(folder: Path, *, java_by_pip: bool) -> dict[str, str]:
+    return {
+        **(without_java(folder) if java_by_pip else os.environ),
+        "PYTHONPATH": os.pathsep.join([STARTUP, *filter(None, sys.path)]),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "TIDELOG_TEST_PLAN": str(folder),
+    }
+
+
 class Driver:
     """`folder` has its plan, and `log`."""
 
@@ -52,13 +62,7 @@ class Driver:
         self._log = (folder / "log").open("a")
         self.process = subprocess.Popen(
             [sys.executable, PROGRAM, folder, master, *given],
-            env={
-                **(without_java(folder) if java_by_pip else os.environ),
-                "PYTHONPATH": os.pathsep.join([STARTUP, *filter(None, sys.path)]),
-                "PYSPARK_PYTHON": sys.executable,
-                "SPARK_LOCAL_IP": "127.0.0.1",
-                "TIDELOG_TEST_PLAN": str(folder),
-            },
+            env=environment_of(folder, java_by_pip=java_by_pip),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

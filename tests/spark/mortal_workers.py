@@ -7,6 +7,7 @@ TIDELOG_TEST_PLAN names:
     road            files or topic: where it has to put the others
     fail            a task's number and how often it is to fail, when another has staged its rows
     twin            a task's number: its rows are staged twice, as by a speculative twin whose message Spark drops
+    slow            a task's number: its first attempt does not end before another has staged the same rows
     points          lines such as `before 26` or `after 26`: the process that commits kills itself before a request of
                     this API goes out, or when its answer is there; then the next line counts
     stop            an API's key: the process that commits stops itself before such a request, once, and says `stopped`
@@ -24,6 +25,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
+
+from pyspark import TaskContext
 
 from client.dying import WatchedTransport
 from tidelog.client import cluster as clusters
@@ -114,6 +117,8 @@ def mortal_stage(cluster: Any, batches: Iterable[Any], *, task: int = 0, **more:
         assert road is None or not rows or (done.file is not None) == (road == "files")
         fail_task(task)
         note(f"staged-{task}", str(os.getpid()))
+    if planned("slow") == str(task) and TaskContext.get().attemptNumber() == 0:  # type: ignore[union-attr]
+        wait_for(lambda: len(lines(f"staged-{task}")) > 1)
     return done
 
 

@@ -102,7 +102,7 @@ def test_a_task_that_fails_after_its_sibling_had_finished_and_one_that_has_a_twi
     driver: Driver, cluster: Cluster, job: Job, road: str
 ) -> None:
     """The first is tried again by Spark, and, when it has failed for good, by the next start of the query. The twin is
-    made by hand: Spark starts none on the host of the first attempt, so that one machine never has any.
+    made by hand: Spark starts none on the host of the first attempt (`test_speculation.py` has two hosts).
     """
     staged = {} if road == "messages" else {"limit": "0", "road": road}
     driver.plan(fail="1 1", twin="0", **staged)
