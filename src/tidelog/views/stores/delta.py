@@ -236,10 +236,9 @@ class DeltaStore:
                 table = DeltaTable(self._path(generation))
             except TableNotFoundError:
                 return None
-            for look in (1, LOOK_BACK):
-                for commit in table.history(look):
-                    if SAID in commit:
-                        return table, _entry(generation, commit[SAID])
+            said = _said(Path(self._path(generation)), table.version())
+        if said is not None:
+            return table, _entry(generation, said)
         raise StorageError(f"{self._path(generation)}: none of the last {LOOK_BACK} commits is Tidelog's")
 
     @contextmanager
@@ -252,6 +251,22 @@ class DeltaStore:
             raise AnotherApplier(f"{self._path(generation)}: somebody else has committed: {error}") from error
         except (DeltaError, OSError) as error:
             raise StorageError(f"{self._path(generation)}: {error}") from error
+
+
+def _said(table: Path, version: int) -> str | None:
+    """What the last commit of ours says, up to this version. The library's `history` is of now, and may have commits
+    that this version has not, under its number.
+    """
+    for number in range(version, max(version - LOOK_BACK, -1), -1):
+        for line in _commit(table, number).read_text().splitlines():
+            info = json.loads(line).get("commitInfo") if '"commitInfo"' in line else None
+            if info is not None and SAID in info:
+                return str(info[SAID])
+    return None
+
+
+def _commit(table: Path, version: int) -> Path:
+    return table / "_delta_log" / f"{version:020}.json"
 
 
 def _properties(entry: Entry) -> Any:
@@ -306,7 +321,7 @@ def _quoted(name: str) -> str:
 
 def _sync(table: Path, version: int) -> None:
     log = table / "_delta_log"
-    commit = log / f"{version:020}.json"
+    commit = _commit(table, version)
     added = [json.loads(line).get("add") for line in commit.read_text().splitlines()]
     paths = [table / unquote(one["path"]) for one in added if one]
     for path in (*paths, table, commit, log):
