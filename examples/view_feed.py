@@ -63,14 +63,13 @@ with tempfile.TemporaryDirectory() as folder:
         print("read:", shown)
 
         write(cluster, tea=2, milk=7)
-        place = page["cursor"]
-        for place, kind, content in events(f"{view}/changes", place):
-            print(kind, content["row"])
-            shown[content["row"]["product"]] = content["row"]["count"]
-            break  # the connection is lost, in the middle of it
+        place, kind, content = next(events(f"{view}/changes", page["cursor"]))
+        print(kind, content["row"])
+        shown[content["row"]["product"]] = content["row"]["count"]
 
+        # The connection was lost, in the middle of it. Here is another.
         write(cluster, tea=1)
-        for place, kind, content in events(f"{view}/changes", place):
+        for _, kind, content in events(f"{view}/changes", place):
             print(kind, content["row"])
             shown[content["row"]["product"]] = content["row"]["count"]
             if shown["tea"] == 1:

@@ -121,6 +121,7 @@ EXPECTED = {
     "waiting_consumer.py": ["woken 20 times, "],
 }
 ROWS = {
+    "view_feed.py": ("D7",),
     "any_broker.py": ("T10",),
     "device_clocks.py": ("P7",),
     "dual_writes.py": ("D6",),
