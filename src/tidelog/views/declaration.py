@@ -45,6 +45,7 @@ OF_A_KEY = (BOOLEAN, LONG, STRING, DATE, TIMESTAMP, DECIMAL, BINARY)  # a double
 FEED_HORIZON_MS = 7 * 24 * 3600 * 1000
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")  # it is in names of topics, tables, keys and indexes
 COLUMN_LENGTH_MAX = 63  # PostgreSQL's; longer ones would be cut there
+DECIMAL_DIGITS_MAX = 400  # before or after the point
 LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
 
 
@@ -184,6 +185,21 @@ def _double_said(value: Any) -> float | str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
+def _decimal(said: Any) -> Decimal:
+    value = Decimal(_exactly(str, int)(said))
+    if not value.is_finite() or abs(value.adjusted()) > DECIMAL_DIGITS_MAX:
+        raise ValueError(said)
+    return value
+
+
+def _string(said: Any) -> str:
+    """Half a surrogate pair, which JSON can say, is in no UTF-8, and so in no store."""
+    text: str = _exactly(str)(said)
+    if not text.isascii():
+        text.encode()
+    return text
+
+
 def _timestamp(said: Any) -> datetime:
     at = datetime.fromisoformat(said)
     return at.astimezone(UTC) if at.tzinfo is not None else at.replace(tzinfo=UTC)
@@ -197,8 +213,8 @@ _FROM_JSON: dict[str, Callable[[Any], Value]] = {
     BOOLEAN: _exactly(bool),
     LONG: _long,
     DOUBLE: _double,
-    DECIMAL: lambda said: Decimal(_exactly(str, int)(said)),
-    STRING: _exactly(str),
+    DECIMAL: _decimal,
+    STRING: _string,
     BINARY: lambda said: b64decode(said, validate=True),
     DATE: date.fromisoformat,
     TIMESTAMP: _timestamp,

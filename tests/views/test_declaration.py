@@ -1,0 +1,119 @@
+"""Declarations, and values that are theirs or are not."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proving import proves
+from tidelog.client.metadata import TopicPartition
+from tidelog.errors import PeerError, UsageError
+from tidelog.record.columns import Row as Record
+from tidelog.views.changes import changes_of, encode
+from tidelog.views.declaration import TYPES, Declaration, declare, from_fields, from_json, grows_to, to_fields, to_json
+
+STOCK = declare({"price": "decimal", "text": "string", "product": "string"}, ("product",))
+
+
+@proves("P3", "eo.12")
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("boolean", 1),
+        ("boolean", "true"),
+        ("long", 2**63),
+        ("long", 1.0),
+        ("long", True),
+        ("long", "1"),
+        ("double", "1.5"),
+        ("double", "nan"),
+        ("double", True),
+        ("decimal", 1.5),
+        ("decimal", "NaN"),
+        ("decimal", "sNaN"),
+        ("decimal", "Infinity"),
+        ("decimal", "1E+401"),
+        ("decimal", "1E-401"),
+        ("decimal", "one"),
+        ("string", 1),
+        ("string", "\ud800"),
+        ("string", "tea \udfff"),
+        ("binary", "not base64!"),
+        ("date", "2026-02-30"),
+        ("date", 20260130),
+        ("timestamp", "yesterday"),
+        ("timestamp", "0001-01-01T00:00:00+14:00"),
+        ("timestamp", 0),
+    ],
+)
+def test_a_value_that_is_not_of_its_type_is_refused(kind: str, said: Any) -> None:
+    with pytest.raises(UsageError, match=f"is no {kind}"):
+        from_json(kind, said)
+
+
+@proves("P3", "eo.12")
+def test_a_record_with_such_a_value_is_told_with_its_offset() -> None:
+    at = TopicPartition("stock", 3)
+    value = b'{"before":null,"after":{"product":"tea","text":"\\ud800"},"op":"u"}'
+    with pytest.raises(PeerError, match="offset 7: no change of this view"):
+        changes_of(STOCK, at, [Record(7, 0, b'{"product":"tea"}', value, [])])
+
+
+@proves("P3", "eo.12")
+@pytest.mark.parametrize("kind", TYPES)
+def test_null_is_of_every_type(kind: str) -> None:
+    assert from_json(kind, None) is None
+    assert to_json(kind, None) is None
+
+
+@proves("P3", "eo.12")
+@given(st.text(st.characters(exclude_categories=["Cs"])), st.decimals(allow_nan=False, allow_infinity=False, places=3))
+def test_an_envelope_says_what_was_put_in(text: str, price: Decimal) -> None:
+    row = {"product": text, "text": text[::-1], "price": price}
+    key, value = encode(STOCK, row)
+    json.loads(key)
+    (change,) = changes_of(STOCK, TopicPartition("stock", 0), [Record(0, 0, key, value, [])])
+    assert (change.key, change.after) == ((text,), row)
+
+
+@proves("P3", "eo.26")
+def test_a_declaration_grows_at_its_end_and_in_no_other_way() -> None:
+    columns = dict(STOCK.columns)
+    assert grows_to(STOCK, STOCK)
+    assert grows_to(STOCK, declare({**columns, "more": "long"}, ("product",)))
+    assert not grows_to(declare({**columns, "more": "long"}, ("product",)), STOCK)
+    assert not grows_to(STOCK, declare({**columns, "price": "double"}, ("product",)))
+    assert not grows_to(STOCK, declare({**columns, "more": "long"}, ("product", "text")))
+
+
+@proves("P3")
+@pytest.mark.parametrize(
+    ("columns", "key"),
+    [
+        ({"a": "long"}, ()),
+        ({"a": "long"}, ("b",)),
+        ({"a": "double"}, ("a",)),
+        ({"a": "json"}, ("a",)),
+        ({"a": "number"}, ("a",)),
+        ({"a": "long", "A": "long"}, ("a",)),
+        ({"": "long"}, ("",)),
+        ({"x" * 64: "long"}, ("x" * 64,)),
+        ({"a\x00": "long"}, ("a\x00",)),
+        ({"_tidelog_id": "long"}, ("_tidelog_id",)),
+    ],
+)
+def test_a_declaration_that_no_store_could_keep_is_refused(columns: dict[str, str], key: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError):
+        declare(columns, key)
+
+
+@proves("P3")
+def test_a_declaration_comes_back_from_its_fields() -> None:
+    again: Declaration = from_fields(json.loads(json.dumps(to_fields(STOCK))))
+    assert again == STOCK
+    assert [name for name, _ in again.columns] == ["product", "price", "text"]
