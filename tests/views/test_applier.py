@@ -319,24 +319,66 @@ def test_a_switch_is_seen_in_the_transaction_that_reaches_live(
 
 @proves("eo.24")
 def test_a_switch_beyond_what_is_applied_waits_for_live(tidelog_broker: TestBroker, cluster: Cluster, url: str) -> None:
+    """Somebody's open transaction holds back what `live` is waiting for."""
     pipeline, oracle = begun(cluster)
     first = written(pipeline, oracle, {"a": 1})
-    with stepping(tidelog_broker.bootstrap, url) as applier:
-        while shown(url) is None:
-            applier.step()
+    with Transactions(cluster, "somebody") as other, applying(tidelog_broker.bootstrap, url):
+        until_applied(url, first.ends)
         view = declare_view(cluster, "revenue")
         rebuilt, new = Pipeline(cluster, view.generations[1], query_id="r"), Oracle()
-        written(rebuilt, new, {"a": 100})
-        while _ends(url, 2) is None:
-            applier.step()
+        built = written(rebuilt, new, {"a": 100})
+        until(lambda: _ends(url, 2) == built.ends)
+        other.begin()
+        key, value = encode(REVENUE, row_of("never", 0))
+        other.producer.send("revenue.v2", value, key=key, partition=0)
+        other.producer.flush()
         live = written(rebuilt, new, {"b": 200})
         _switch(cluster, 2, live)
-        seen = set()
-        while (now := shown(url)) is None or now.generation == 1:
-            applier.step()
-            seen.add(shown(url).generation)  # type: ignore[union-attr]
-        assert shown(url) == (new.now, live.ends, 2)
-    assert first.ends and seen <= {1, 2}
+        second = written(pipeline, oracle, {"a": 2})
+        until_applied(url, second.ends, generation=1)
+        time.sleep(0.5)  # the switch lies in the catalog by now
+        assert shown(url) == (oracle.now, second.ends, 1)
+        other.abort()
+        assert until_applied(url, live.ends, generation=2).rows == new.now
+
+
+@proves("eo.24", "eo.19", "eo.16")
+def test_a_switch_never_shows_part_of_a_micro_batch_that_was_built_in_parts(
+    tidelog_broker: TestBroker, cluster: Cluster, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two partitions are held back one after the other, and the switch comes while some rows are applied, aside."""
+    monkeypatch.setattr(reading, "HELD_BYTES", 1)
+    pipeline, oracle = begun(cluster, partitions=3)
+    first = written(pipeline, oracle, {"a": 1})
+    one, two = Transactions(cluster, "one"), Transactions(cluster, "two")
+    with one, two, applying(tidelog_broker.bootstrap, url):
+        until_applied(url, first.ends)
+        view = declare_view(cluster, "revenue", partitions=3)
+        rebuilt, new = Pipeline(cluster, view.generations[1], query_id="r"), Oracle()
+        built = written(rebuilt, new, {"a": 100})
+        until(lambda: _ends(url, 2) == built.ends)
+        for holder, index in ((one, 1), (two, 2)):
+            holder.begin()
+            key, value = encode(REVENUE, row_of("never", 0))
+            holder.producer.send("revenue.v2", value, key=key, partition=index)
+            holder.producer.flush()
+        last = written(rebuilt, new, {f"p{number}": number for number in range(20)})
+        until(lambda: _at(url, 0) == last.ends[TopicPartition("revenue.v2", 0)])
+        _switch(cluster, 2, built)
+        until_applied(url, written(pipeline, oracle, {"a": 2}).ends, generation=1)
+        time.sleep(0.3)  # the switch lies in the catalog by now
+        one.abort()
+        until(lambda: _at(url, 1) == last.ends[TopicPartition("revenue.v2", 1)])
+        assert shown(url).generation == 1  # type: ignore[union-attr]
+        two.abort()
+        assert until_applied(url, last.ends, generation=2).rows == new.now
+
+
+def _at(url: str, partition: int) -> int | None:
+    """How far one partition of generation 2 is."""
+    ends = _ends(url, 2)
+    assert isinstance(ends, dict)
+    return ends.get(TopicPartition("revenue.v2", partition))
 
 
 def _ends(url: str, generation: int) -> object:
