@@ -18,6 +18,7 @@ REACHING = (
     "quotas",
     "reset",
     "sql",
+    "status",
     "tail",
     "topics",
     "transactions",

@@ -1,0 +1,126 @@
+"""`plan`, `run` and `status`: what they show, which settings count, what they refuse; none of it starts Spark."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.command import Command
+from proving import proves
+from tidelog.cli.app_settings import settings_of
+from tidelog.cli.run import parser, span_of
+from tidelog.cli.status import SILENT_S, health
+from tidelog.client.cluster import Cluster
+from tidelog.client.status import Commands, Report, Reporter
+from tidelog.errors import ConfigError, UsageError
+from tidelog.pipelines.app import App
+
+SHOP = str(Path(__file__).parent.parent.parent / "examples" / "shop_app.py")
+NOW_MS = 1_000_000
+
+
+@proves("P1", "command_line")
+def test_the_plan_needs_neither_spark_nor_a_broker(nowhere: Command) -> None:
+    lines = nowhere.ok("plan", SHOP).out.splitlines()
+    assert lines[2].startswith("stream orders  shop_app.py:")
+    assert nowhere.ok("plan", SHOP, "--graph", "mermaid").out.startswith("flowchart LR\n")
+    assert nowhere.ok("plan", SHOP, "--graph", "dot").out.startswith('digraph "shop" {\n')
+    told = nowhere.ok("plan", SHOP, "--json").json
+    assert [(one["name"], one["reads"]) for one in told] == [("big-orders", ["orders"]), ("revenue", ["orders"])]
+
+
+@proves("P1", "command_line")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["plan", "nothing.py"], "nothing.py is no file"),
+        (["run", SHOP, "--only", "revenues"], "did you mean 'revenue'"),
+        (["run", SHOP, "--from", "2026-01-01"], "add --batch"),
+        (["run", SHOP, "--trigger", "often"], "which is no duration"),
+        (["status", "--tell", "dance"], "invalid choice"),
+    ],
+)
+def test_what_is_written_wrongly_is_told_in_one_line(nowhere: Command, words: list[str], message: str) -> None:
+    ran = nowhere(*words)
+    assert (ran.code, len(ran.err.splitlines())) == (2, 1)
+    assert message in ran.err
+
+
+@proves("P1", "command_line")
+def test_a_run_says_that_no_broker_is_there_before_it_starts_spark(nowhere: Command) -> None:
+    assert nowhere("run", SHOP, "--bootstrap", "127.0.0.1:1").code == 3
+
+
+def settings(*words: str, environment: dict[str, str] | None = None, folder: Path, **code: str) -> Any:
+    options = parser().parse_args(["shop.py", *words], Namespace(bootstrap=None, command_config=None))
+    return settings_of(options, App("shop", **code), environment=environment or {}, folder=folder)  # type: ignore[arg-type]
+
+
+@proves("P1")
+def test_settings_come_from_the_command_line_the_environment_the_file_and_the_code(tmp_path: Path) -> None:
+    (tmp_path / "tidelog.toml").write_text('[app]\nstore = "redis://file"\nmemory = "3g"\n[broker]\n"node.id" = 2\n')
+    environment = {"TIDELOG_STORE": "redis://environment", "TIDELOG_NUM_PARTITIONS": "3", "TIDELOG_MASTER": "local[1]"}
+    found = settings("--store", "redis://words", environment=environment, folder=tmp_path, store="redis://code")
+    assert (found.store, found.memory, found.master) == ("redis://words", "3g", "local[1]")
+    assert settings(environment=environment, folder=tmp_path, store="redis://code").store == "redis://environment"
+    assert settings(folder=tmp_path, store="redis://code").store == "redis://file"
+    (tmp_path / "tidelog.toml").unlink()
+    found = settings(folder=tmp_path, store="redis://code", checkpoints="s3a://bucket/place")
+    assert (found.store, found.checkpoints, found.trigger_ms) == ("redis://code", "s3a://bucket/place", 100)
+    assert found.bootstrap == "127.0.0.1:9092"
+
+
+@proves("P1")
+def test_an_unknown_setting_of_an_app_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    (tmp_path / "tidelog.toml").write_text('[app]\nchekpoints = "x"\n')
+    with pytest.raises(ConfigError, match=r"chekpoints is not a setting; did you mean checkpoints\?"):
+        settings(folder=tmp_path)
+
+
+@proves("B1")
+def test_a_stretch_of_history_is_two_times_in_order() -> None:
+    found = span_of(Namespace(begin="2026-01-01", end="2026-01-01T00:00:01Z"))
+    assert (found.begin_ms, found.end_ms) == (1_767_225_600_000, 1_767_225_601_000)
+    assert span_of(Namespace(begin=None, end=None)) == (None, None)
+    with pytest.raises(UsageError, match="is not before --to"):
+        span_of(Namespace(begin="2026-01-02", end="2026-01-01"))
+    with pytest.raises(UsageError, match="write a time like"):
+        span_of(Namespace(begin="yesterday", end=None))
+
+
+@proves("P3", "F1")
+@pytest.mark.parametrize(
+    ("kind", "figures", "wrong"),
+    [
+        ("query", {"state": "running"}, None),
+        ("query", {"state": "failed", "error": {"message": "no column"}}, "no column"),
+        ("query", {"state": "waiting", "error": {"message": "away"}}, "away"),
+        ("query", {"state": "waiting", "error": None}, None),
+        ("query", {"state": "stopped", "at_ms": 0}, None),
+        ("query", {"state": "running", "at_ms": 0}, f"not heard of for {NOW_MS / 1000:.0f} s"),
+        ("broker", {"at_ms": 0}, None),
+    ],
+)
+def test_what_is_wrong_with_a_part(kind: str, figures: dict[str, Any], wrong: str | None) -> None:
+    assert NOW_MS / 1000 > SILENT_S
+    assert health(Report(kind, "x", {"at_ms": NOW_MS, **figures}), NOW_MS) == wrong
+
+
+@proves("P3", "F1")
+def test_status_shows_parts_fails_where_one_is_wrong_and_sends_commands(
+    tidelog: Command, cluster: Cluster, topic: str
+) -> None:
+    reporter = Reporter(cluster, "query", topic)
+    reporter.tell({"state": "running", "rows_in": 12, "lag": {"records": 3, "seconds": 1.5}})
+    ran = tidelog("status", topic)
+    assert ran.code == 0 and ran.out.splitlines()[1].split() == ["query", topic, "running", "12", "-", "3", "1.5", "-"]
+    fault = {"message": "ValueError: no", "file": "shop.py", "line": 7}
+    reporter.tell({"state": "failed", "error": fault}, at_once=True)
+    ran = tidelog("status", topic)
+    assert ran.code == 1 and "ValueError: no (shop.py:7)" in ran.out
+    tidelog.ok("status", topic, "--tell", "pause")
+    assert [one.command for one in Commands(cluster).first() if one.name == topic] == ["pause"]
+    assert tidelog("status", f"{topic}-nothing", "--tell", "pause").code == 2

@@ -1,0 +1,104 @@
+"""Where outputs go, decided without a broker: begun, gone on with, or refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proving import proves
+from tidelog.errors import UsageError, ViewChanged
+from tidelog.pipelines.app import App
+from tidelog.pipelines.graph import Graph, graph_of
+from tidelog.pipelines.inputs import is_ddl
+from tidelog.pipelines.placing import settings_of_view, topic_target, view_now, view_target
+from tidelog.views.declaration import Declaration, declare
+
+COLUMNS = {"product": "string", "revenue": "double"}
+
+
+def shop(name: str = "shop", **options: Any) -> Graph:
+    app = App(name)
+    app.stream("orders", topic="orders.eu")
+    app.view("revenue", key="product", **options)(lambda orders: orders)
+    app.topic("big")(lambda orders: orders)
+    return graph_of(app)
+
+
+def declared(**more: str) -> Declaration:
+    return declare({**COLUMNS, **more}, ("product",))
+
+
+@proves("P1", "eo.14")
+def test_a_view_is_begun_once_and_then_gone_on_with() -> None:
+    graph = shop()
+    node = graph.node("revenue")
+    first = view_now(graph, node, None, declared(), 3, None)
+    assert first.current is not None
+    assert (first.inputs, first.stores, first.live) == (("orders.eu",), ("sqlite:///tidelog-views/shop.db",), 1)
+    assert (first.current.topic, first.current.partitions) == ("revenue.v1", 3)
+    assert view_now(graph, node, first, declared(), 3, None) == first
+    target = view_target(graph, node, first, first.current, "/checkpoints")
+    assert (target.sink, target.checkpoint) == ("revenue.v1", "/checkpoints/shop/revenue.v1")
+
+
+@proves("eo.1")
+def test_a_derived_topic_has_its_own_name_and_a_sink_with_the_apps() -> None:
+    graph = shop()
+    target = topic_target(graph, graph.node("big"), "/checkpoints")
+    assert (target.topic, target.sink, target.checkpoint) == ("big", "shop.big", "/checkpoints/shop/big")
+
+
+@proves("eo.26")
+def test_only_columns_may_be_added_without_a_rebuild() -> None:
+    graph = shop()
+    node = graph.node("revenue")
+    first = view_now(graph, node, None, declared(), 1, None)
+    grown = view_now(graph, node, first, declared(orders="long"), 1, None)
+    assert grown.live == 1 and grown.current is not None and len(grown.current.declared.columns) == 3
+    with pytest.raises(ViewChanged, match=r"test_placing.py:\d+: .*its columns were .*`tidelog rebuild revenue`"):
+        view_now(graph, node, grown, declared(), 1, None)
+    app = App("shop")
+    app.stream("orders", topic="orders.eu")
+    app.view("revenue", key="product")(lambda orders: orders.where("amount > 0"))
+    other = graph_of(app)
+    with pytest.raises(ViewChanged, match="what computes it has changed"):
+        view_now(other, other.node("revenue"), first, declared(), 1, None)
+
+
+@proves("P1")
+def test_a_view_belongs_to_one_app_and_its_stores_may_change() -> None:
+    graph = shop()
+    first = view_now(graph, graph.node("revenue"), None, declared(), 1, "redis://default")
+    assert first.stores == ("redis://default",)
+    with pytest.raises(UsageError, match="view 'revenue' belongs to app shop"):
+        other = shop("office")
+        view_now(other, other.node("revenue"), first, declared(), 1, None)
+    moved = shop(stores=["sqlite:///a.db", "redis://b"])
+    assert view_now(moved, moved.node("revenue"), first, declared(), 1, None).stores == ("sqlite:///a.db", "redis://b")
+
+
+@proves("eo.15")
+def test_a_views_topic_is_compacted_after_its_horizon() -> None:
+    assert settings_of_view(declare(COLUMNS, ("product",), 5000)) == {
+        "cleanup.policy": "compact",
+        "min.compaction.lag.ms": "5000",
+        "delete.retention.ms": "5000",
+    }
+
+
+@proves("P1")
+@pytest.mark.parametrize(
+    ("text", "ddl"),
+    [
+        ("id long, at timestamp", True),
+        ("id: long", True),
+        ("amount decimal(10,2)", True),
+        ('{"type":"record","name":"x","fields":[]}', False),
+        ('"string"', False),
+        ('syntax = "proto3"; message X { int64 id = 1; }', False),
+        ("message X { int64 id = 1; }", False),
+    ],
+)
+def test_columns_are_told_from_schemas(text: str, ddl: bool) -> None:
+    assert is_ddl(text) is ddl
