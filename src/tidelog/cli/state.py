@@ -11,8 +11,6 @@ from tidelog.cli.terminal import show_json, show_table, size_text, warn
 from tidelog.errors import StorageError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from tidelog.pipelines.operators.state.reading import FoldState
 
 EXAMPLES = """\
@@ -56,7 +54,7 @@ def run(arguments: list[str]) -> int:
 
 
 def read(options: Namespace) -> list[FoldState]:
-    from tidelog.pipelines.operators.state.reading import read_states
+    from tidelog.pipelines.operators.state.reading import is_there, read_states
     from tidelog.spark.session import spark_session
 
     warn("starting Spark, which takes some seconds")
@@ -64,13 +62,6 @@ def read(options: Namespace) -> list[FoldState]:
     if not is_there(spark, options.checkpoint):
         raise missing(options.checkpoint)
     return read_states(spark, options.checkpoint, batch=options.batch)
-
-
-def is_there(spark: SparkSession, checkpoint: str) -> bool:
-    """By Spark's own file systems: a checkpoint may be at s3a://..."""
-    jvm: Any = spark._jvm
-    path = jvm.org.apache.hadoop.fs.Path(checkpoint)
-    return bool(path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).exists(path))
 
 
 def missing(checkpoint: str) -> StorageError:

@@ -17,7 +17,7 @@ from pipelines.operators.state import counting as counting_fold
 from pipelines.operators.state.counting import Counting
 from proving import proves
 from tidelog.pipelines.operators.state.operator import run_fold
-from tidelog.pipelines.operators.state.reading import read_states
+from tidelog.pipelines.operators.state.reading import is_there, read_states
 from tidelog.testing.pipeline import PipelineDriver
 from tidelog.testing.pipeline_sinks import CRASH_POINTS, CrashPoint
 
@@ -169,7 +169,6 @@ def test_the_command_fails_for_a_checkpoint_that_is_not_there(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from tidelog.cli.main import FAILED, main
-    from tidelog.cli.state import is_there
 
     assert main(["state", str(tmp_path / "nowhere")]) == FAILED
     assert "nowhere; give the checkpointLocation of a query" in capsys.readouterr().err

@@ -50,6 +50,13 @@ def read_states(spark: SparkSession, checkpoint: str | PathLike[str], *, batch: 
     return [_read_state(spark, str(checkpoint), number, batch) for number in numbers]
 
 
+def is_there(spark: SparkSession, checkpoint: str | PathLike[str]) -> bool:
+    """By Spark's own file systems: a checkpoint may be at s3a://..."""
+    jvm: Any = spark._jvm
+    path = jvm.org.apache.hadoop.fs.Path(str(checkpoint))
+    return bool(path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).exists(path))
+
+
 def fold_operators(spark: SparkSession, checkpoint: str | PathLike[str]) -> list[int]:
     operators = spark.read.format("state-metadata").load(str(checkpoint)).collect()
     return sorted({row["operatorId"] for row in operators if _is_fold(json.loads(row["operatorProperties"] or "{}"))})
