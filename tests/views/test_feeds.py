@@ -380,3 +380,28 @@ def test_a_topic_without_marks_is_followed_as_far_as_it_is_committed(cluster: Cl
         producer.send("aged", value, key=key, timestamp=old)
     with pytest.raises(CursorExpired):
         FeedReader(cluster, aged, begin)
+
+
+@proves("D7", "eo.26")
+def test_a_view_that_grows_by_a_column_is_followed_with_it(cluster: Cluster) -> None:
+    view = declare_view(cluster, "grows")
+    seen(cluster, "grows")
+    pipeline = Pipeline(cluster, view.generations[0])
+    found, position = find(cluster, "grows")
+    reader = FeedReader(cluster, found, newest(cluster, found), catalog_from=position, wait_ms=50)
+    wider = declare({"product": "string", "revenue": "long", "orders": "long"}, ("product",))
+    Editor(cluster, "grows").write(catalog.go_on(view, wider, "f2"))
+    while _columns(reader) != 3:
+        assert reader.step() is None
+    pipeline.owner.begin()
+    pipeline.last = pipeline.write_encoded([encode(wider, {"product": "tea", "revenue": 1, "orders": 2})])
+    pipeline.owner.commit()
+    told = [
+        change.after for step in _steps(reader, end_of(pipeline)) if isinstance(step, Piece) for change in step.changes
+    ]
+    assert told == [{"product": "tea", "revenue": 1, "orders": 2}]
+
+
+def _columns(reader: FeedReader) -> int:
+    assert reader.view.current is not None
+    return len(reader.view.current.declared.columns)

@@ -157,40 +157,53 @@ def test_a_parameter_that_is_none_is_refused(client: Client, sold: Shop, query: 
     assert status == 400, (status, said)
 
 
+TYPED = declare(
+    {
+        "id": "long",
+        "day": "date",
+        "cost": "decimal",
+        "at": "timestamp",
+        "raw": "binary",
+        "open": "boolean",
+        "share": "double",
+        "extra": "json",
+        "unit price": "double",
+    },
+    ("id", "day"),
+)
+TYPED_ROW = {
+    "id": -(2**63),
+    "day": date(2026, 1, 31),
+    "cost": Decimal("12.50"),
+    "at": datetime(2026, 1, 31, 23, 59, 59, 1, tzinfo=UTC),
+    "raw": b"\xff\x00",
+    "open": True,
+    "share": float("nan"),
+    "extra": {"a": [1, None]},
+    "unit price": 1.5,
+}
+HOLDS = (
+    "day = '2026-01-31'",
+    "at > '2026-01-31T23:59:59Z' and at < '2026-02-01'",
+    "cost = 12.5 and cost < 12.51 and cost > '12.499999999999999999999'",
+    "raw = '/wA='",
+    "open",
+    "open = true and not open = false",
+    '"unit price" between 1 and 2',
+    "`unit price` < 2 and id < 0",
+    "extra is not null",
+    "share = 'NaN'",
+)
+
+
 @proves("D7", "types")
 def test_every_type_goes_over_http_as_the_declaration_says(
     client: Client, broker: tidelog.Broker, tmp_path: Path
 ) -> None:
-    declared = declare(
-        {
-            "id": "long",
-            "day": "date",
-            "cost": "decimal",
-            "at": "timestamp",
-            "raw": "binary",
-            "open": "boolean",
-            "share": "double",
-            "extra": "json",
-            "unit price": "double",
-        },
-        ("id", "day"),
-    )
-    row = {
-        "id": -(2**63),
-        "day": date(2026, 1, 31),
-        "cost": Decimal("12.50"),
-        "at": datetime(2026, 1, 31, 23, 59, 59, 1, tzinfo=UTC),
-        "raw": b"\xff\x00",
-        "open": True,
-        "share": float("nan"),
-        "extra": {"a": [1, None]},
-        "unit price": 1.5,
-    }
-    with shop(broker.bootstrap, tmp_path, "typed", declared) as made:
-        pipeline = made.pipeline
-        pipeline.owner.begin()
-        mark = pipeline.write_encoded([encode(declared, row)])
-        pipeline.owner.commit()
+    with shop(broker.bootstrap, tmp_path, "typed", TYPED) as made:
+        made.pipeline.owner.begin()
+        mark = made.pipeline.write_encoded([encode(TYPED, TYPED_ROW)])
+        made.pipeline.owner.commit()
         made.applied(mark)
         (got,) = client("GET", "/views/typed").json["rows"]
         assert got == {
@@ -207,19 +220,7 @@ def test_every_type_goes_over_http_as_the_declaration_says(
         for key in (f'[{-(2**63)},"2026-01-31"]', f'{{"day":"2026-01-31","id":{-(2**63)}}}'):
             assert client("GET", f"/views/typed?key={quote(key)}").json["row"] == got
         assert client("GET", f"/views/typed?key={-(2**63)}").status == 400
-        holds = (
-            "day = '2026-01-31'",
-            "at > '2026-01-31T23:59:59Z' and at < '2026-02-01'",
-            "cost = 12.5 and cost < 12.51 and cost > '12.499999999999999999999'",
-            "raw = '/wA='",
-            "open",
-            "open = true and not open = false",
-            '"unit price" between 1 and 2',
-            "`unit price` < 2 and id < 0",
-            "extra is not null",
-            "share = 'NaN'",
-        )
-        for where in holds:
+        for where in HOLDS:
             assert client("GET", f"/views/typed?where={quote(where)}").json["rows"] == [got], where
             assert client("GET", f"/views/typed?where={quote(f'not ({where})')}").json["rows"] == [], where
 
