@@ -15,6 +15,7 @@ import os
 import re
 from hashlib import sha256
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, cast
 from urllib.parse import quote, urlsplit
@@ -36,6 +37,15 @@ SCHEMES = {
     "opensearch+https": "tidelog.views.stores.opensearch",
     "postgresql": "tidelog.views.stores.postgres",
 }
+LIBRARIES = {  # what it needs, and the extra that brings it
+    "parquet": ("pyarrow", "warehouse"),
+    "delta": ("deltalake", "warehouse"),
+    "redis": ("redis", "redis"),
+    "rediss": ("redis", "redis"),
+    "opensearch+http": ("opensearchpy", "opensearch"),
+    "opensearch+https": ("opensearchpy", "opensearch"),
+    "postgresql": ("psycopg", "postgres"),
+}
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 PASSWORD = re.compile(r"(?<=://)([^/@:]*):([^@]*)@")
 NAME_PART = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -44,7 +54,11 @@ DIGEST_CHARACTERS = 6
 
 def open_store(url: str, view: str) -> Store:
     """`view` is a name; nothing need be there of it yet."""
-    module = import_module(SCHEMES[scheme_of(url)])
+    scheme = scheme_of(url)
+    library, extra = LIBRARIES.get(scheme, ("re", ""))
+    if find_spec(library) is None:
+        raise UsageError(f"{scheme}:// needs {library}; pip install 'tidelog[{extra}]'")
+    module = import_module(SCHEMES[scheme])
     return cast("Store", module.connect(_filled(url), check_name(view)))
 
 

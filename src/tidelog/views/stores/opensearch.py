@@ -96,10 +96,8 @@ class OpenSearchStore:
     @property
     def _client(self) -> Any:
         if self._opened is None:
-            try:
-                from opensearchpy import OpenSearch
-            except ImportError as error:
-                raise UsageError(f"an OpenSearch store needs {error.name}; pip install 'tidelog[opensearch]'") from None
+            from opensearchpy import OpenSearch
+
             self._opened = OpenSearch(**self._server)
         return self._opened
 

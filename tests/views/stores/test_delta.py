@@ -1,0 +1,96 @@
+"""What Delta stores have of their own: commits that carry the place, and readers that know nothing of Tidelog."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from deltalake import DeltaTable
+
+from proving import proves
+from tidelog.errors import AnotherApplier, UsageError
+from tidelog.views.stores import delta
+from tidelog.views.stores.delta import DeltaStore, connect
+from views.stores.applied import AT, Applied, put, row, stretch
+
+
+@proves("P3", "eo.21", "F4")
+def test_other_programs_read_the_table_that_current_leads_to(tmp_path: Path) -> None:
+    store = DeltaStore(tmp_path, "revenue")
+    old = Applied(store)
+    old.put(row("tea"), row("rum", 2.0))
+    new = Applied(store, generation=2)
+    new.put(row("gin", 4.0), show=False)
+    current = tmp_path / "revenue" / "current"
+    assert current.resolve().name == "v1"
+    rows = DeltaTable(str(current)).to_pyarrow_table()
+    found = duckdb.sql("SELECT product, revenue FROM rows ORDER BY 1").fetchall()
+    assert (rows.num_rows, found) == (2, [("rum", 2.0), ("tea", 1.5)])
+    new.put(row("gin", 5.0))
+    frame: Any = DeltaTable(str(current)).to_pandas()
+    assert frame[["product", "revenue"]].to_dict("records") == [{"product": "gin", "revenue": 5.0}]
+
+
+@proves("P3", "eo.16")
+def test_the_ends_are_delta_transactions_too(tmp_path: Path) -> None:
+    one = Applied(DeltaStore(tmp_path, "revenue"))
+    one.put(row("tea"))
+    one.apply({})
+    table = DeltaTable(str(tmp_path / "revenue" / "v1"))
+    assert table.transaction_version(f"tidelog:{AT.topic}:{AT.partition}") == one.end
+    assert table.version() == 2
+
+
+@proves("P3", "eo.16")
+def test_commits_of_others_neither_hide_the_place_nor_stop_the_applier(tmp_path: Path) -> None:
+    one = Applied(DeltaStore(tmp_path, "revenue"))
+    for number in range(4):
+        one.put(row(f"product {number}"))
+    table = DeltaTable(str(tmp_path / "revenue" / "v1"))
+    assert table.optimize.compact()["numFilesRemoved"] > 1
+    one.is_equal()
+    one.put(row("tea"))
+    one.is_equal()
+
+
+@proves("P3", "eo.17")
+def test_of_two_that_read_one_place_and_commit_at_once_one_is_refused(tmp_path: Path) -> None:
+    """Also where the library could put one behind the other: both only add rows."""
+    one = Applied(DeltaStore(tmp_path, "revenue"))
+    one.put(row("tea"))
+    end, refused = one.end or 0, []
+    ready = threading.Barrier(2)
+
+    def apply(name: str) -> None:
+        store = DeltaStore(tmp_path, "revenue")
+        ready.wait()
+        try:
+            store.apply(1, stretch([put(one.declared, row(name))], end + 1), before={AT: end})
+        except AnotherApplier as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=apply, args=(name,)) for name in ("gin", "rum")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(refused), DeltaTable(str(tmp_path / "revenue" / "v1")).count()) == (1, 2)
+
+
+@proves("P3")
+def test_small_files_are_made_one_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delta, "TIDY_COMMITS", 5)
+    one = Applied(DeltaStore(tmp_path, "revenue"))
+    for number in range(11):
+        one.put(row(f"product {number:02}"))
+    one.is_equal()
+    assert len(DeltaTable(str(tmp_path / "revenue" / "v1")).file_uris()) < 5
+
+
+@proves("P3")
+def test_a_folder_that_the_library_would_misread_is_refused() -> None:
+    with pytest.raises(UsageError, match="percent"):
+        connect("delta:///100%25/x", "revenue")

@@ -1,0 +1,153 @@
+"""What Parquet stores have of their own: files by day, manifests, and readers that know nothing of Tidelog."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas
+import pytest
+from pyarrow import parquet as arrow_parquet
+
+from proving import proves
+from tidelog.errors import AnotherApplier, StorageError, UsageError
+from tidelog.views.declaration import Row, declare
+from tidelog.views.stores import parquet
+from tidelog.views.stores.parquet import ParquetStore
+from tidelog.views.stores.store import Ask
+from views.stores.applied import AT, REVENUE, Applied, row, stretch
+
+ORDERS = declare({"id": "long", "day": "date", "amount": "double"}, ("id",))
+
+
+def order(number: int, day: int | None, amount: float = 1.0) -> Row:
+    return {"id": number, "day": None if day is None else date(2026, 1, day), "amount": amount}
+
+
+def files(store: ParquetStore) -> dict[str, int]:
+    """Rows by file, each read by itself."""
+    return {path.name: arrow_parquet.read_metadata(path).num_rows for path in store.files()}
+
+
+@proves("P3", "eo.21")
+def test_rows_are_in_files_of_their_day_and_only_those_with_a_changed_key_are_written_anew(tmp_path: Path) -> None:
+    store = ParquetStore(tmp_path, "orders", day="day")
+    one = Applied(store, ORDERS)
+    one.put(order(1, 1), order(2, 1), order(3, 2), order(4, 3), order(5, None))
+    before = files(store)
+    assert sorted(name.rpartition("-")[0] for name in before) == ["2026-01-01", "2026-01-02", "2026-01-03", "none"]
+    one.put(order(3, 2, 9.0), order(6, 3))
+    one.is_equal()
+    after = files(store)
+    assert {name.rpartition("-")[0] for name in before.keys() - after.keys()} == {"2026-01-02", "2026-01-03"}
+    assert len(after.keys() & before.keys()) == 2
+
+
+@proves("P3", "eo.21")
+def test_a_row_whose_day_changes_moves_and_an_emptied_day_has_no_file(tmp_path: Path) -> None:
+    store = ParquetStore(tmp_path, "orders", day="day")
+    one = Applied(store, ORDERS)
+    one.put(order(1, 1), order(2, 2))
+    one.put(order(1, 2))
+    one.is_equal()
+    assert list(files(store).values()) == [2]
+    one.put(order(2, None))
+    one.delete((1,))
+    one.is_equal()
+    assert [name.rpartition("-")[0] for name in files(store)] == ["none"]
+
+
+@proves("P3")
+def test_a_time_is_of_its_day_in_utc_and_a_day_column_must_be_a_date(tmp_path: Path) -> None:
+    declared = declare({"id": "long", "at": "timestamp"}, ("id",))
+    store = ParquetStore(tmp_path, "events", day="at")
+    one = Applied(store, declared)
+    one.put({"id": 1, "at": datetime(2026, 1, 31, 23, 59, 59, 999999, tzinfo=UTC)})
+    assert [name.rpartition("-")[0] for name in files(store)] == ["2026-01-31"]
+    with pytest.raises(UsageError, match="day=revenue"):
+        ParquetStore(tmp_path, "other", day="revenue").prepare(1, REVENUE)
+
+
+@proves("P3")
+def test_a_day_of_many_rows_has_several_files_that_follow_one_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet, "FILE_ROWS", 100)
+    monkeypatch.setattr(parquet, "GROUP_ROWS", 30)
+    store = ParquetStore(tmp_path, "orders", day="day")
+    one = Applied(store, ORDERS)
+    one.put(*(order(number, 1 + number % 2) for number in range(0, 1000, 2)))
+    one.put(*(order(number, 1 + number % 3) for number in range(0, 1000, 3)))
+    one.is_equal()
+    assert max(files(store).values()) <= 100
+    before = files(store)
+    one.put(order(0, 1, 7.0))
+    assert len(before.keys() - files(store).keys()) == 1
+    one.is_equal()
+
+
+@proves("P3", "F4")
+def test_other_programs_read_what_latest_json_names(tmp_path: Path) -> None:
+    store = ParquetStore(tmp_path, "orders", day="day")
+    one = Applied(store, ORDERS)
+    one.put(*(order(number, 1 + number % 28, number / 4) for number in range(500)))
+    one.delete((7,))
+    latest = json.loads((tmp_path / "orders" / "latest.json").read_text())
+    assert (latest["generation"], latest["ends"]) == (1, {AT.topic: {"0": one.end}})
+    expected = sum(float(str(found["amount"])) for found in one.rows.values())
+    duckdb.execute(f"SET VARIABLE files = (SELECT files FROM read_json('{tmp_path}/orders/latest.json'))")
+    found = duckdb.execute("SELECT count(*), sum(amount), min(day) FROM read_parquet(getvariable('files'))").fetchone()
+    assert found == (499, expected, date(2026, 1, 1))
+    frame: Any = pandas.read_parquet(latest["files"])
+    assert (len(frame), float(frame["amount"].sum())) == (499, expected)
+
+
+@proves("P3", "eo.21")
+def test_files_stay_for_the_grace_period_and_then_go(tmp_path: Path) -> None:
+    store = ParquetStore(tmp_path, "orders", day="day", grace_s=1000)
+    one = Applied(store, ORDERS)
+    one.put(order(1, 1))
+    old = store.files()
+    one.put(order(1, 1, 2.0))
+    reader = ParquetStore(tmp_path, "orders")
+    assert old[0].exists() and reader.files() != old
+    long_ago = time.time() - 2000
+    for path in (tmp_path / "orders").rglob("*"):
+        os.utime(path, (long_ago, long_ago))
+    one.store = ParquetStore(tmp_path, "orders", day="day", grace_s=1000)
+    one.put(order(2, 1))
+    assert not old[0].exists()
+    one.is_equal()
+    left = {path for path in (tmp_path / "orders").rglob("*.json") if path.parent.name == "manifests"}
+    assert len(left) == 2
+
+
+@proves("P3", "eo.17")
+def test_who_slept_for_longer_than_the_grace_period_publishes_nothing(tmp_path: Path) -> None:
+    """Its number is free again by then."""
+    store = ParquetStore(tmp_path, "orders")
+    one = Applied(store, ORDERS)
+    sleeper = ParquetStore(tmp_path, "orders")
+    asleep = sleeper._manifests.newest()
+    for number in range(4):
+        one.put(order(number, 1))
+    (tmp_path / "orders" / "manifests" / f"{asleep.number:020}.json").unlink()
+    (tmp_path / "orders" / "manifests" / f"{asleep.number + 1:020}.json").unlink()
+    sleeper._manifests.newest = lambda: asleep  # type: ignore[method-assign]
+    with pytest.raises(AnotherApplier):
+        sleeper.apply(1, stretch([], 1), before={}, show=True)
+    one.is_equal()
+
+
+@proves("P3")
+def test_a_file_that_somebody_deleted_is_named(tmp_path: Path) -> None:
+    store = ParquetStore(tmp_path, "revenue")
+    Applied(store).put(row("tea"))
+    store.files()[0].unlink()
+    with pytest.raises(StorageError, match="grace"):
+        ParquetStore(tmp_path, "revenue").read(Ask())
