@@ -27,7 +27,14 @@ from starlette.types import Message, Receive, Scope, Send
 from tidelog.gateway import guard
 from tidelog.gateway.access import CHALLENGE, Credentials, certified, read_credentials
 from tidelog.gateway.gateway import Gateway
-from tidelog.gateway.limits import BODIES_MAX_BYTES, BODY_WITHIN_S, LINGER_BYTES, LINGER_S
+from tidelog.gateway.limits import (
+    BODIES_MAX_BYTES,
+    BODY_WITHIN_S,
+    LINGER_BYTES,
+    LINGER_S,
+    WAITS_MAX,
+    WAITS_PER_USER,
+)
 from tidelog.gateway.protocol import SUBJECT
 from tidelog.gateway.refusal import answer_of, refusal_of
 from tidelog.gateway.route import JSON, Answer, Call, Refusal, Route, Stream
@@ -49,6 +56,7 @@ class App:
         self._logger = logger
         self._hosts = hosts
         self._workers = Workers()
+        self._waiting = Workers(WAITS_MAX, WAITS_PER_USER)
         self._body_bytes = 0
         self._router = Router(_routed(gateway.routes, self._serve), redirect_slashes=False, default=_no_route)
 
@@ -74,6 +82,7 @@ class App:
 
     def close(self) -> None:
         self._workers.close()
+        self._waiting.close()
 
     # One request ---------------------------------------------------------------------------------------------------
 
@@ -109,7 +118,8 @@ class App:
         if route.inline:
             return route.handle(call)
         shares = self._gateway.shares_with(call.credentials)
-        return await self._workers.run(shares, partial(route.handle, call), route.within_s)
+        workers = self._waiting if any(name in call.query for name in route.waits_by) else self._workers
+        return await workers.run(shares, partial(route.handle, call), route.within_s)
 
     async def _read(self, request: Request, route: Route, headers: Mapping[str, str]) -> bytes:
         """The body, which counts in `_body_bytes` from here on."""

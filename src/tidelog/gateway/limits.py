@@ -36,6 +36,8 @@ BROKER_TIMEOUT_S = 10.0
 CATALOGS_MAX = 256  # users whose reading of the catalog is kept
 STORES_MAX = 64  # idle ones
 AFTER_S = 10.0  # a query's wait for what was written, unless it says otherwise
+WAITS_MAX = 64  # queries that wait so, each in a thread
+WAITS_PER_USER = 32
 AFTER_MAX_S = 25.0  # less than CALL_WITHIN_S: what it waits for is told by the query itself
 WHERES_MAX = 64  # expressions of feeds whose events are made once for all who follow the same rows
 

@@ -138,6 +138,8 @@ class Route:
     tag: str = "gateway"
     body_max_bytes: int = BODY_MAX_BYTES
     within_s: float = CALL_WITHIN_S
+    # Parameters with which a call may wait for long. Such calls have threads of their own, and leave others theirs.
+    waits_by: tuple[str, ...] = ()
     # On the loop itself, for what must answer while all threads are busy. It may not block.
     inline: bool = False
 

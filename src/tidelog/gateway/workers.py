@@ -22,9 +22,10 @@ BUSY = (("Retry-After", "1"),)
 class Workers:
     """Belongs to the loop's thread."""
 
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(CALLS_MAX, "tidelog-http")
-        self._free = asyncio.Semaphore(CALLS_MAX)
+    def __init__(self, calls_max: int = CALLS_MAX, calls_per_user: int = CALLS_PER_USER) -> None:
+        self._pool = ThreadPoolExecutor(calls_max, "tidelog-http")
+        self._free = asyncio.Semaphore(calls_max)
+        self._calls_per_user = calls_per_user
         self._users: dict[str, asyncio.Semaphore] = {}
         self._calls: dict[str, int] = {}
         self._waiting = 0
@@ -47,7 +48,7 @@ class Workers:
             raise Refusal(504, f"the broker did not answer in {within_s:g} s; try again, or look at its log") from None
 
     async def _begin(self, user: str, work: Callable[[], Result]) -> asyncio.Future[Result]:
-        mine = self._users.setdefault(user, asyncio.Semaphore(CALLS_PER_USER))
+        mine = self._users.setdefault(user, asyncio.Semaphore(self._calls_per_user))
         self._calls[user] = self._calls.get(user, 0) + 1
         self._waiting += 1
         try:

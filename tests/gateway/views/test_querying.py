@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -17,6 +18,7 @@ from gateway.views.shop import Shop, shop, wait_for
 from proving import proves
 from tidelog.client.cluster import Cluster
 from tidelog.client.marks import Sources
+from tidelog.gateway.limits import CALLS_MAX
 from tidelog.views.changes import encode
 from tidelog.views.declaration import declare
 from views.writing import ORDERS
@@ -236,6 +238,22 @@ def test_a_query_waits_until_what_was_written_is_applied(
             assert got.json["row"]["revenue"] == number
         status, said = refused(client, "/views/waited?key=tea&after=orders:0:50&timeout=0.2")
         assert status == 504 and "waited.v1" in said and "orders:0:50" in said
+
+
+@proves("D8", "hostile")
+def test_many_who_wait_leave_the_others_their_threads(client: Client, broker: tidelog.Broker, tmp_path: Path) -> None:
+    with shop(broker.bootstrap, tmp_path, "crowded") as made, ThreadPoolExecutor(2 * CALLS_MAX) as pool:
+        made.applied(made.batch({"tea": 0}))
+
+        def wait() -> int:
+            return client("GET", "/views/crowded?key=tea&after=orders:0:99&timeout=20").json["row"]["revenue"]  # type: ignore[no-any-return]
+
+        waiting = [pool.submit(wait) for _ in range(2 * CALLS_MAX)]
+        for _ in range(3):
+            assert client("GET", "/views/crowded?key=tea").status == 200
+        assert not any(one.done() for one in waiting)
+        made.pipeline.batch({"tea": 7}, sources=Sources({ORDERS: 100}))
+        assert {one.result() for one in waiting} == {7}
 
 
 @proves("D7")

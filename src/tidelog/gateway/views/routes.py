@@ -14,7 +14,7 @@ from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.errors import BrokerError, CursorExpired, NotShown, TidelogError
 from tidelog.gateway.access import Credentials
-from tidelog.gateway.limits import AFTER_MAX_S, CALL_WITHIN_S
+from tidelog.gateway.limits import AFTER_MAX_S
 from tidelog.gateway.route import Answer, Call, Parameter, Refusal, Route, Stream, as_json
 from tidelog.gateway.views import asking, parts
 from tidelog.gateway.views.catalogs import Catalogs, check_readable
@@ -228,7 +228,7 @@ ROUTES = (
         answer=ROWS,
         refusals={400: "A parameter is not as it should be", **REFUSED, **NOT_YET, 504: "It was not applied in time"},
         tag="views",
-        within_s=CALL_WITHIN_S,
+        waits_by=("after",),
     ),
     Route(
         "GET",
