@@ -1,0 +1,115 @@
+"""The catalog: one record is a view, one editor writes it, and a switch is one append."""
+
+from __future__ import annotations
+
+import json
+from threading import Timer
+
+import pytest
+
+from contract import TIMEOUT_S
+from proving import proves
+from tidelog.client.cluster import Cluster
+from tidelog.client.metadata import TopicPartition
+from tidelog.client.transactions import Transactions
+from tidelog.errors import ProducerFenced, UsageError, ViewChanged
+from tidelog.testing.broker import TestBroker
+from tidelog.views import catalog
+from tidelog.views.catalog import CATALOG, Derived, Editor, View, read_catalog
+from tidelog.views.declaration import declare
+from views.writing import REVENUE
+
+GROWN = declare({"product": "string", "revenue": "long", "note": "string"}, ("product",))
+AT = TopicPartition("revenue.v2", 0)
+
+
+def first() -> View:
+    made = catalog.new_view("revenue", app="shop", inputs=["orders"], stores=["sqlite:///shop.db"])
+    return catalog.begin(made, REVENUE, "f1", 2)
+
+
+@proves("eo.14")
+def test_generations_are_begun_switched_to_and_forgotten() -> None:
+    view = first()
+    assert (view.live, view.building, view.generations[0].live) == (1, None, {})
+    both = catalog.begin(view, GROWN, "f2", 1)
+    assert (both.live, both.building, both.generations[1].topic) == (1, both.generations[1], "revenue.v2")
+    with pytest.raises(UsageError, match=r"generation 2 of view revenue is being built.*forget revenue --generation 2"):
+        catalog.begin(both, GROWN, "f3", 1)
+    switched = catalog.switch(both, 2, {AT: 5})
+    assert (switched.live, switched.building, switched.current) == (2, None, switched.generations[1])
+    with pytest.raises(UsageError, match="not being built"):
+        catalog.switch(switched, 2, {AT: 6})
+    with pytest.raises(UsageError, match="is live; it cannot be forgotten"):
+        catalog.forget(switched, 2)
+    alone = catalog.forget(switched, 1)
+    assert [one.number for one in alone.generations] == [2]
+    assert catalog.begin(alone, REVENUE, "f", 1).generations[-1].number == 3, "no number comes twice"
+
+
+@proves("eo.26")
+def test_a_view_goes_on_if_it_only_grew_and_else_the_error_names_the_rebuild() -> None:
+    view = first()
+    assert catalog.go_on(view, REVENUE, "f1") is view
+    grown = catalog.go_on(view, GROWN, "f2")
+    assert (grown.generations[0].declared, grown.generations[0].number) == (GROWN, 1)
+    other = declare({"product": "string", "revenue": "double"}, ("product",))
+    for declared, fingerprint, why in (
+        (REVENUE, "f2", "what computes it has changed"),
+        (other, "f1", "its columns were product string, revenue long and are product string, revenue double"),
+        (declare({"product": "string", "revenue": "long"}, ("revenue",)), "f1", "its key was product and is revenue"),
+    ):
+        with pytest.raises(ViewChanged, match=rf"{why}.*`tidelog rebuild revenue`"):
+            catalog.go_on(view, declared, fingerprint)
+
+
+@proves("eo.14")
+def test_entries_come_back_from_their_bytes_and_newer_ones_are_refused_by_name() -> None:
+    view = catalog.switch(catalog.begin(first(), GROWN, "f2", 1), 2, {AT: 5})
+    for entry in (view, Derived("big", "shop", "big-orders", "shop.big", ("orders",), 7)):
+        key, value = catalog.encode(entry)
+        assert catalog.decode(key, value) == entry
+    key, value = catalog.encode(view)
+    with pytest.raises(UsageError, match="view revenue is written in format 2, and this Tidelog knows 1"):
+        catalog.decode(json.dumps({**json.loads(key), "v": 2}).encode(), value)
+    assert catalog.decode(json.dumps({**json.loads(key), "kind": "dream"}).encode(), value) is None
+    found: catalog.Catalog = {}
+    catalog.note(found, key, value)
+    catalog.note(found, key, None)
+    assert found == {}
+
+
+@proves("eo.14", "F3")
+def test_of_two_editors_of_a_view_the_later_one_writes(tidelog_broker: TestBroker, cluster: Cluster) -> None:
+    old = Editor(cluster, "revenue")
+    with Cluster(tidelog_broker.bootstrap, timeout_s=TIMEOUT_S) as mine:
+        new = Editor(mine, "revenue")
+        assert new.view() is None
+        new.write(first())
+    with pytest.raises(ProducerFenced):
+        old.write(catalog.begin(first(), GROWN, "f2", 1))
+    found = Editor(cluster, "revenue").view()
+    assert found is not None and [one.number for one in found.generations] == [1]
+
+
+@proves("eo.14")
+def test_what_lies_behind_somebodys_open_transaction_is_not_missed(
+    tidelog_broker: TestBroker, cluster: Cluster
+) -> None:
+    """Of an editor of another view, who takes its time: it would hide what this view's last editor wrote."""
+    Editor(cluster, "other").write(Derived("other", "shop", "t", "s", ()))
+    with Cluster(tidelog_broker.bootstrap, timeout_s=TIMEOUT_S) as mine:
+        slow = Transactions(mine, "tidelog.view.slow")
+        slow.start()
+        slow.begin()
+        slow.producer.send(CATALOG.topic, b"{}", key=b'{"v":1,"kind":"view","name":"slow"}', partition=0)
+        slow.producer.flush()
+        Editor(cluster, "revenue").write(first())
+        with pytest.warns(UserWarning, match="a transaction is open there"):
+            assert ("view", "revenue") not in read_catalog(cluster, patience_s=0.1)
+        ending = Timer(0.3, slow.abort)
+        ending.start()
+        found = Editor(cluster, "revenue").view()
+        ending.join()
+    assert found is not None and found.live == 1
+    assert set(read_catalog(cluster)) == {("view", "revenue"), ("topic", "other")}
