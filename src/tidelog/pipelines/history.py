@@ -22,7 +22,7 @@ from tidelog.pipelines.graph import Node
 from tidelog.pipelines.inputs import Reader, Span
 from tidelog.pipelines.operators.changelog import DELETED, OP, SEQ
 from tidelog.pipelines.placing import Target
-from tidelog.pipelines.queries import records
+from tidelog.pipelines.queries import generation_option, records
 from tidelog.pipelines.view_topic import is_keyed, kind_of
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def write(cluster: Cluster, reader: Reader, target: Target, options: dict[str, s
     keyed = is_keyed(target.node.output, frame)
     made = records(frame, kind_of(frame), target, 0, keyed=keyed)
     name = write_id(target.node, reader.span)
-    writing: Any = made.write.format("tidelog").mode("append").options(**options)
+    writing: Any = made.write.format("tidelog").mode("append").options(**options, **generation_option(target))
     writing.option("topic", target.topic).option("sinkName", target.sink).option("writeId", name).save()
     return name
 

@@ -50,6 +50,7 @@ def writer_of(frame: DataFrame, target: Target, options: Mapping[str, str], writ
     bootstrap = given.pop("kafka.bootstrap.servers")
     # A cluster of its own in this process: so that the sink's transactional id stays with its connection.
     given["kafka.client.id"] = f"tidelog-{target.sink}"
+    given |= generation_option(target)
     write = topic_writer(target.topic, bootstrap=bootstrap, sink_name=target.sink, options=given)
     kind, keyed = kind_of(frame), is_keyed(target.node.output, frame)
 
@@ -62,6 +63,11 @@ def writer_of(frame: DataFrame, target: Target, options: Mapping[str, str], writ
             raise
 
     return each
+
+
+def generation_option(target: Target) -> dict[str, str]:
+    """For the sink, whose marks tell it."""
+    return {"generation": str(target.generation)} if target.generation else {}
 
 
 def records(rows: DataFrame, kind: str, target: Target, batch_id: int, *, keyed: bool) -> DataFrame:

@@ -60,6 +60,7 @@ class Writing(NamedTuple):
     group: str | None = None
     take_over: str | None = None
     timeout_ms: int = TIMEOUT_MS
+    generation: int = 0  # of a view
 
 
 class Owned(NamedTuple):
@@ -229,6 +230,7 @@ def _write(
             sources=writing.sources,
             ends=_ends(cluster, writing.topics, before, written),
             time_ms=int(time.time() * 1000),
+            generation=writing.generation,
         )
         name, value = marks.encode(mark)
         producer.send(marks.topic_of(writing.sink), value, key=key or name, partition=0)

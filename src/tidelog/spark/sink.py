@@ -182,6 +182,7 @@ def writing_of(options: SinkOptions, sink: str, query_id: str, batch_id: int, so
         group=group_of(options, sink) if sources.offsets else None,
         take_over=options.take_over,
         timeout_ms=options.timeout_ms,
+        generation=options.generation,
     )
 
 

@@ -6,6 +6,7 @@ The names are those of Spark's Kafka connector where it has them. Case does not 
     topic                            where all rows go; without it each row says so in its column `topic`
     deliveryGuarantee                exactly-once, or at-least-once
     sinkName                         what the sink is called: its marks and its transactional id have this name
+    generation                       of the view that the sink writes: a number, which its marks tell
     checkpointLocation               Spark's own; exactly once needs it here
     writeId                          of a batch write: one that was written under this id is not written again
     takeOverFrom                     the id of the query whose checkpoint was lost, to go on after it
@@ -38,6 +39,7 @@ KNOWN = (
     "topic",
     "deliveryGuarantee",
     "sinkName",
+    "generation",
     "writeId",
     "takeOverFrom",
     "sourceGroup",
@@ -89,6 +91,7 @@ class SinkOptions:
     compression: str
     timeout_ms: int
     staging: str
+    generation: int
 
     @property
     def exactly_once(self) -> bool:
@@ -112,6 +115,7 @@ def read_sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptio
         compression=_compression(options),
         timeout_ms=_timeout(options),
         staging=_one_of(options, "staging", STAGINGS),
+        generation=_number(options, "generation", 0),
     )
     _check_together(made, streaming=streaming)
     return made
@@ -176,7 +180,11 @@ def _compression(options: Mapping[str, str]) -> str:
 
 
 def _timeout(options: Mapping[str, str]) -> int:
-    text = options.get(KAFKA + TRANSACTION_TIMEOUT, str(TIMEOUT_MS)).strip()
-    if not (text.isascii() and text.isdigit() and int(text)):
-        raise UsageError(f"option {KAFKA}{TRANSACTION_TIMEOUT} is {text!r}; it is a whole number above 0")
+    return _number(options, KAFKA + TRANSACTION_TIMEOUT, TIMEOUT_MS)
+
+
+def _number(options: Mapping[str, str], name: str, otherwise: int) -> int:
+    text = options.get(name, str(otherwise)).strip()
+    if not (text.isascii() and text.isdigit()) or (name in options and not int(text)):
+        raise UsageError(f"option {name} is {text!r}; it is a whole number above 0")
     return int(text)

@@ -70,7 +70,11 @@ def test_a_native_aggregate_folds_to_the_batch_query_after_every_step(
     places = [TopicPartition("revenue.v1", 0), TopicPartition("revenue.v1", 1)]
     ends = list_offsets(ours, dict.fromkeys(places, LATEST))
     # A commit's marker lies behind the last record of a partition that it wrote to.
-    assert mark is not None and all(mark.ends[at] <= ends[at].offset <= mark.ends[at] + 1 for at in places)
+    assert (
+        mark is not None
+        and mark.generation == 1
+        and all(mark.ends[at] <= ends[at].offset <= mark.ends[at] + 1 for at in places)
+    )
 
 
 @proves("P1", "P3")
