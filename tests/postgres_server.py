@@ -39,7 +39,8 @@ class PostgresServer:
         return place if schema is None else f"{place}&schema={schema}"
 
     def start(self) -> None:
-        arguments = [str(self._program), "-D", str(self.folder), "-h", "", "-k", str(self.folder)]
+        # Not synced: a server is killed here, never the machine.
+        arguments = [str(self._program), "-D", str(self.folder), "-h", "", "-k", str(self.folder), "-F"]
         deadline = time.monotonic() + START_S
         with (self.folder / "log").open("ab") as log:
             while time.monotonic() < deadline:
