@@ -62,6 +62,12 @@ def cursor_at(view: View, generation: Generation, ends: Ends, time_ms: int = 0) 
     return Cursor(view.name, generation.number, offsets, time_ms)
 
 
+def furthest(one: Cursor, other: Cursor) -> Cursor:
+    """Where both have been, of one generation."""
+    offsets = tuple(map(max, one.offsets, other.offsets))
+    return one._replace(offsets=offsets, time_ms=max(one.time_ms, other.time_ms))
+
+
 def after_switch(view: View) -> Cursor:
     """Where the live generation begins to count."""
     current = view.current

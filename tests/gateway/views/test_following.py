@@ -17,6 +17,7 @@ from gateway.views.shop import Follower, Shop, fold, shop, wait_for
 from proving import proves
 from tidelog.gateway.routes import ROUTES
 from tidelog.gateway.views import feed as feed_module
+from tidelog.gateway.views import ring as ring_module
 from tidelog.gateway.views import subscriber as subscriber_module
 from tidelog.views import catalog
 from tidelog.views.catalog import Editor
@@ -181,10 +182,10 @@ def test_a_hundred_followers_are_told_the_same_by_one_reader(
 @pytest.fixture
 def small(broker: tidelog.Broker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     """A gateway whose rings are small and whose heart beats fast."""
-    monkeypatch.setattr(feed_module, "RING_BYTES", 20_000)
-    monkeypatch.setattr(feed_module, "RING_CHANGES", 100)
+    monkeypatch.setattr(ring_module, "RING_BYTES", 20_000)
+    monkeypatch.setattr(ring_module, "RING_CHANGES", 100)
+    monkeypatch.setattr(ring_module, "CHUNK_BYTES", 4_000)
     monkeypatch.setattr(feed_module, "TICK_S", 0.05)
-    monkeypatch.setattr(feed_module, "CHUNK_BYTES", 4_000)
     monkeypatch.setattr(feed_module, "SUBSCRIBERS_MAX", 20)
     monkeypatch.setattr(subscriber_module, "CHUNK_BYTES", 4_000)
     monkeypatch.setattr(subscriber_module, "HEARTBEAT_S", 0.1)

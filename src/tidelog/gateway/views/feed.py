@@ -8,7 +8,8 @@
 Rules:
 - A subscriber has a place in the ring and no queue of its own: however many there are, and however slow, what they have
   in common is all that is kept, RING_BYTES and RING_CHANGES at most.
-- Who is not in the ring, having begun in the past or fallen out, reads the log himself (`past.py`) until he meets it.
+- Who is not in the ring, having begun in the past or fallen out, reads the log himself until he meets it
+  (`subscriber.py`).
 - An event's bytes are made once for all who follow the same rows, in this thread, not on the loop.
 - The thread logs in anew every FEED_RENEW_S, as all connections do: who was deleted or may not read ends with it.
 """
@@ -17,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from threading import Event, Lock, Thread
@@ -26,24 +26,21 @@ from typing import TYPE_CHECKING
 from tidelog.errors import TidelogError, UsageError
 from tidelog.gateway.access import Credentials
 from tidelog.gateway.limits import (
-    CHUNK_BYTES,
     FEED_LINGER_S,
     FEED_READY_S,
     FEED_RENEW_S,
     FEEDS_MAX,
-    RING_BYTES,
-    RING_CHANGES,
     SUBSCRIBERS_MAX,
     SUBSCRIBERS_PER_USER,
     TICK_S,
 )
 from tidelog.gateway.route import Refusal
 from tidelog.gateway.views import rendering
+from tidelog.gateway.views.ring import Ring
 from tidelog.gateway.views.slot import Slot, Where
 from tidelog.gateway.workers import BUSY
 from tidelog.views.declaration import Declaration
 from tidelog.views.feed_reading import FeedReader, Piece, Switched, find, newest
-from tidelog.views.feeds import Cursor
 
 if TYPE_CHECKING:
     from tidelog.gateway.gateway import Gateway
@@ -52,7 +49,7 @@ OVER = (Refusal(503, "the feed has ended; come back", headers=BUSY),)
 
 
 class Feed:
-    """`take` is for the loop's thread; the rest is safe from any."""
+    """`woken`, `join` and `leave` are for the loop's thread; the rest is safe from any."""
 
     def __init__(
         self, gateway: Gateway, view: str, credentials: Credentials | None, done: Callable[[Feed], bool]
@@ -67,11 +64,7 @@ class Feed:
         self._gateway = gateway
         self._done = done
         self._ready = Event()
-        self._lock = Lock()
-        self._ring: deque[Slot] = deque()
-        self._first = 0  # the number of the ring's first slot
-        self._bytes = self._changes = 0
-        self._position: Cursor | None = None
+        self._ring: Ring | None = None  # not before it is ready
         self._wheres: dict[str, int] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turn: asyncio.Future[None] | None = None
@@ -80,14 +73,14 @@ class Feed:
         self._thread = Thread(target=self._run, name=f"tidelog-feed-{view}", daemon=True)
         self._thread.start()
 
-    def position(self) -> Cursor:
-        """Where it is, once it knows; its error where it could not begin."""
+    def begun(self) -> Ring:
+        """Once it knows where it is; its error where it could not begin."""
         if not self._ready.wait(FEED_READY_S):
             raise Refusal(503, f"the feed of {self.view} has not begun in {FEED_READY_S:g} s; try again", headers=BUSY)
         if self.failed is not None:
             raise self.failed
-        assert self._position is not None, "it is ready"
-        return self._position
+        assert self._ring is not None, "it is ready"
+        return self._ring
 
     # For subscribers --------------------------------------------------------------------------------------------------
 
@@ -111,33 +104,6 @@ class Feed:
             self._turn = self._loop.create_future()
         await asyncio.shield(self._turn)
 
-    def place_of(self, cursor: Cursor) -> int | None:
-        """The number of the first slot that has what comes after `cursor`; None where it is no more in the ring."""
-        with self._lock:
-            position = self._position
-            assert position is not None, "it is ready"
-            if cursor.generation == position.generation and cursor.reaches(position.offsets):
-                return self._first + len(self._ring)
-            for back, slot in enumerate(reversed(self._ring), 1):
-                if slot.start.generation == cursor.generation and cursor.reaches(slot.start.offsets):
-                    return self._first + len(self._ring) - back
-        return None
-
-    def since(self, number: int) -> list[Slot] | None:
-        """Slots from this number on, CHUNK_BYTES of them or the first alone; None where they have left the ring."""
-        with self._lock:
-            if number < self._first:
-                return None
-            size = 0
-            found: list[Slot] = []
-            for index in range(number - self._first, len(self._ring)):
-                slot = self._ring[index]
-                size += slot.size
-                if found and size > CHUNK_BYTES:
-                    break
-                found.append(slot)
-        return found
-
     # The thread -------------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -159,16 +125,16 @@ class Feed:
         until = time.monotonic() + FEED_RENEW_S
         with self._gateway.cluster(self.credentials) as cluster:
             view, catalog_from = find(cluster, self.view)
-            if self._position is None:
-                self._position = newest(cluster, view)
-            reader = FeedReader(cluster, view, self._position, catalog_from=catalog_from)
+            if self._ring is None:
+                self._ring = Ring(newest(cluster, view))
+            reader = FeedReader(cluster, view, self._ring.position, catalog_from=catalog_from)
             self._ready.set()
             while not self._over() and time.monotonic() < until:
                 step = reader.step()
                 if step is not None:
                     current = reader.view.current
                     assert current is not None, "a step was of the live generation"
-                    self._add(step, current.declared)
+                    self._add(self._ring, step, current.declared)
                 self._tick()
 
     def _over(self) -> bool:
@@ -178,27 +144,16 @@ class Feed:
         self.ended = self._gateway.ending.is_set() or (idle and self._done(self))
         return self.ended
 
-    def _add(self, step: Piece | Switched, declared: Declaration) -> None:
-        assert self._position is not None, "it was begun"
+    def _add(self, ring: Ring, step: Piece | Switched, declared: Declaration) -> None:
         if isinstance(step, Switched):
-            slot = Slot(self._position, step.end, declared, (), rendering.switched(step.end))
+            ring.add(Slot(ring.position, step.end, declared, (), rendering.switched(step.end)))
         elif step.changes:
             slot = Slot(step.start, step.end, declared, step.changes)
             slot.render(self._followed(declared))
+            ring.add(slot)
         else:
-            with self._lock:
-                self._position = step.end
+            ring.move(step.end)
             return
-        with self._lock:
-            self._position = step.end
-            self._ring.append(slot)
-            self._bytes += slot.size
-            self._changes += len(slot.changes)
-            while len(self._ring) > 1 and (self._bytes > RING_BYTES or self._changes > RING_CHANGES):
-                gone = self._ring.popleft()
-                self._first += 1
-                self._bytes -= gone.size
-                self._changes -= len(gone.changes)
         self._wake()
 
     def _followed(self, declared: Declaration) -> Iterator[Where | None]:

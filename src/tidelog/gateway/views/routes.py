@@ -62,7 +62,7 @@ def changes(call: Call) -> Stream:
             Where.of(where, found.current.declared)
         cursor = _checked_place(call, cluster, found, place)
     feed = gateway.kept("feeds", Feeds).get(found.name, _who(call))
-    now = feed.position()
+    now = feed.begun().position
     past = gateway.kept("past", Past)
     subscriber = Subscriber(feed, past, catalogs, cursor or now, where, from_start=place == START)
     return Stream(subscriber.chunks(), headers=(("X-Accel-Buffering", "no"),))

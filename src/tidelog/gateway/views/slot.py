@@ -14,7 +14,7 @@ from tidelog.schema.expression.evaluation import Predicate, predicate
 from tidelog.schema.expression.parser import parse
 from tidelog.views.changes import Change
 from tidelog.views.declaration import Column, Declaration
-from tidelog.views.feeds import Cursor
+from tidelog.views.feeds import Cursor, furthest
 
 
 class Where(NamedTuple):
@@ -64,11 +64,12 @@ class Slot:
             return found
         return rendering.changes(self.declared, self.start, self.changes, None if where is None else where.holds)
 
-    def bytes_after(self, cursor: Cursor, where: Where | None) -> bytes:
-        """For who has had a part of it."""
-        if cursor.generation != self.start.generation or self.start.reaches(cursor.offsets):
-            return self.bytes_of(where)
-        if self._same_for_all is not None:
-            return self._same_for_all
+    def told(self, cursor: Cursor, where: Where | None) -> tuple[bytes, Cursor]:
+        """What of it comes after `cursor`, and where that leads: nowhere back."""
+        if cursor.generation != self.start.generation or self._same_for_all is not None:
+            return self.bytes_of(where), self.end
+        if self.start.reaches(cursor.offsets):
+            return self.bytes_of(where), self.end
         holds = None if where is None else where.holds
-        return rendering.changes(self.declared, self.start, self.changes, holds, cursor.offsets)
+        rest = rendering.changes(self.declared, self.start, self.changes, holds, cursor.offsets)
+        return rest, furthest(cursor, self.end)

@@ -84,6 +84,7 @@ class Subscriber:
         self, feed: Feed, past: Past, catalogs: Catalogs, cursor: Cursor, where: str | None, *, from_start: bool = False
     ) -> None:
         self._feed = feed
+        self._ring = feed.begun()
         self._past = past
         self._catalogs = catalogs
         self._cursor = cursor
@@ -120,11 +121,11 @@ class Subscriber:
     async def _next(self) -> bytes | None:
         """What comes next; nothing after having waited for it; None at the end."""
         if self._number is None:
-            self._number = self._feed.place_of(self._cursor)
+            self._number = self._ring.place_of(self._cursor)
         if self._number is None:
             return await self._from_past()
         self._from_start = False
-        slots = self._feed.since(self._number)
+        slots = self._ring.since(self._number)
         if slots is None:
             self._number = None
             return b""
@@ -138,10 +139,8 @@ class Subscriber:
     def _told(self, slot: Slot) -> bytes:
         assert self._number is not None, "it is in the ring"
         where = None if self._where is None or not slot.changes else Where.of(self._where, slot.declared)
-        told = slot.bytes_after(self._cursor, where)
+        told, self._cursor = slot.told(self._cursor, where)
         self._number += 1
-        if slot.end.generation != self._cursor.generation or not self._cursor.reaches(slot.end.offsets):
-            self._cursor = slot.end
         return told
 
     async def _from_past(self) -> bytes | None:
