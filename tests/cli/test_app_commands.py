@@ -102,6 +102,8 @@ def test_a_stretch_of_history_is_two_times_in_order() -> None:
         ("query", {"state": "stopped", "at_ms": 0}, None),
         ("query", {"state": "running", "at_ms": 0}, f"not heard of for {NOW_MS / 1000:.0f} s"),
         ("broker", {"at_ms": 0}, None),
+        ("applier", {"error": "store is away"}, "store is away"),
+        ("applier", {"error": None, "ended": True, "at_ms": 0}, None),
     ],
 )
 def test_what_is_wrong_with_a_part(kind: str, figures: dict[str, Any], wrong: str | None) -> None:

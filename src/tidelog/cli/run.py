@@ -6,6 +6,7 @@ import signal
 import sys
 from argparse import Namespace
 from datetime import UTC, datetime
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from tidelog.cli import options as command
@@ -65,19 +66,26 @@ def _run(graph: Graph, settings: Settings, options: Namespace) -> int:
     from tidelog.pipelines.running import Run, parts_of, prepare, reader_of, session_of
 
     log = Logger(json=options.log_format == "json")
+    stopping = stop_on_signals()
     with settings.connect() as cluster:
         cluster.any_node()  # before Spark, which takes seconds
         spark = session_of(graph, settings)
+        stop_on_signals(stopping)  # PySpark has put its own in their place
         try:
             reader = reader_of(spark, graph, settings, cluster)
             targets = prepare(cluster, reader, settings)
-            made = Run(graph.app.name, parts_of(targets, reader, settings), cluster, log.info)
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: made.stopping.set())
+            made = Run(graph.app.name, parts_of(targets, reader, settings), cluster, log.info, stopping)
             log.info("ready", app=graph.app.name, queries=len(targets), bootstrap=settings.bootstrap)
             return made.loop()
         finally:
             spark.stop()
+
+
+def stop_on_signals(stopping: Event | None = None) -> Event:
+    found = stopping or Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: found.set())
+    return found
 
 
 def _batch(graph: Graph, settings: Settings, options: Namespace) -> int:

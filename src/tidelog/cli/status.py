@@ -65,14 +65,20 @@ def _tell(cluster: Any, found: list[Report], options: Any) -> None:
 def health(one: Report, now_ms: int) -> str | None:
     """What is wrong; None where nothing is."""
     figures = one.figures
-    if figures.get("state") in ENDED or one.kind == BROKER:
+    if state_of(figures) in ENDED or one.kind == BROKER:
         return None
     if (silent := (now_ms - int(figures.get("at_ms", now_ms))) / 1000) > SILENT_S:
         return f"not heard of for {silent:.0f} s"
     error = figures.get("error")
-    if figures.get("state") in ("failed", "waiting") and error:
+    if figures.get("state") in ("failed", "waiting", None) and error:
         return str(error.get("message") if isinstance(error, dict) else error)
     return None
+
+
+def state_of(figures: dict[str, Any]) -> str | None:
+    """An applier tells only that it has ended."""
+    found = figures.get("state")
+    return str(found) if found is not None else "stopped" if figures.get("ended") else None
 
 
 def _rows(found: list[Report], now_ms: int) -> list[list[Any]]:
@@ -81,11 +87,22 @@ def _rows(found: list[Report], now_ms: int) -> list[list[Any]]:
 
 def _row(one: Report, wrong: str | None) -> list[Any]:
     figures = one.figures
-    lag = figures.get("lag") or {}
+    lag = figures.get("lag") or {"records": _behind(figures)}
     error = figures.get("error")
     where = f" ({error['file']}:{error['line']})" if isinstance(error, dict) and error.get("line") else ""
-    rows = [figures.get("rows_in"), figures.get("rows_out"), lag.get("records"), _text(lag.get("seconds"))]
-    return [one.kind, one.name, figures.get("state"), *rows, None if wrong is None else wrong + where]
+    rows = [
+        figures.get("rows_in"),
+        figures.get("rows_out", figures.get("rows")),
+        lag.get("records"),
+        _text(lag.get("seconds")),
+    ]
+    return [one.kind, one.name, state_of(figures), *rows, None if wrong is None else wrong + where]
+
+
+def _behind(figures: dict[str, Any]) -> int | None:
+    """Of an applier: in the generation that it shows."""
+    shown = [one.get("behind") for one in figures.get("generations") or [] if one.get("shown")]
+    return shown[0] if shown and isinstance(shown[0], int) else None
 
 
 def _text(value: Any) -> str | None:

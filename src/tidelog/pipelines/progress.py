@@ -18,6 +18,7 @@ from tidelog.client import lag
 from tidelog.client.cluster import Cluster
 
 GROUP_PREFIX = "tidelog."
+SEEN_MAX = 10_000  # Spark tells of its last hundred again and again
 
 
 class Lag(NamedTuple):
@@ -37,14 +38,16 @@ class Progress:
     state_rows: int = 0
     state_bytes: int = 0
     batch_ms: int = 0
-    seen: set[str] = field(default_factory=set)
+    seen: dict[str, None] = field(default_factory=dict)  # in the order in which they came
 
     def take(self, told: Iterable[Mapping[str, Any]]) -> None:
         """What Spark has told of its last micro-batches; those that are known are passed over."""
         for one in told:
             if one["timestamp"] in self.seen:
                 continue
-            self.seen = {*list(self.seen)[-200:], one["timestamp"]}
+            self.seen[one["timestamp"]] = None
+            if len(self.seen) > SEEN_MAX:
+                del self.seen[next(iter(self.seen))]
             self._take(one)
 
     def _take(self, one: Mapping[str, Any]) -> None:

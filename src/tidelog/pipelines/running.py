@@ -135,11 +135,13 @@ def appliers_of(target: Target, settings: Settings) -> list[Part]:
 class Run:
     """Parts under supervision. `say` takes events for the log."""
 
-    def __init__(self, name: str, parts: list[Part], cluster: Cluster, say: Say) -> None:
+    def __init__(
+        self, name: str, parts: list[Part], cluster: Cluster, say: Say, stopping: threading.Event | None = None
+    ) -> None:
         self.name = name
         self.parts = {(one.kind, one.name): one for one in parts}
         self.watches: dict[tuple[str, str], Watch] = dict.fromkeys(self.parts, Watch())
-        self.stopping = threading.Event()
+        self.stopping = stopping or threading.Event()
         self._cluster = cluster
         self._say = say
         self._commands = Commands(cluster)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import socket
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proving import proves
 from tidelog.errors import Disconnected, LostCheckpoint, UndecodableValue, UsageError
+from tidelog.pipelines.notifying import READY, notify
 from tidelog.pipelines.progress import Progress
 from tidelog.pipelines.supervision import (
     BACK_OFF_MAX_S,
@@ -124,6 +128,23 @@ def test_what_is_final(error: Exception | None, text: str, final: bool) -> None:
 @proves("P3")
 def test_a_query_that_ended_without_a_word_is_told_so() -> None:
     assert fault_of(None, "", "shop.py").message == "it ended"
+
+
+# Supervisors of ours --------------------------------------------------------------------------------------------------
+
+
+@proves("P3")
+def test_a_supervisor_that_has_a_socket_is_told_and_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    assert not notify(READY)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        assert notify(READY, "STATUS=all well")
+        assert systemd.recv(100) == b"READY=1\nSTATUS=all well"
+    assert not notify(READY), "one that is gone is no reason to fail"
 
 
 # Progress -------------------------------------------------------------------------------------------------------------
