@@ -17,8 +17,10 @@ import pytest
 from postgres_server import PostgresServer
 from proving import proves
 from tidelog.errors import Disconnected, TidelogError, UsageError
-from tidelog.views.declaration import declare
-from tidelog.views.stores.postgres_session import Session
+from tidelog.views.declaration import Declaration, declare
+from tidelog.views.stores.postgres import PostgresStore
+from tidelog.views.stores.postgres_session import Connection, Session
+from tidelog.views.stores.store import Ask, Place
 from views.stores.applied import REVENUE, Applied, put, row, stretch
 from views.stores.conftest import Open
 from views.stores.contract.test_crash import applier, end_of, is_whole, told_by
@@ -108,6 +110,27 @@ def test_another_program_reads_the_view_by_its_name(postgres: PostgresServer, po
     other = Applied(opened(postgres_url), declare({"city": "string"}, ("city",)), generation=2)
     other.put({"city": "Bonn"})
     assert rows_of(postgres, postgres_url, "SELECT * FROM revenue") == [("Bonn",)]
+
+
+@proves("P3", "eo.25")
+def test_a_reader_whose_generation_is_forgotten_under_it_reads_the_next_one(postgres_url: str, opened: Open) -> None:
+    old, new = (Applied(opened(postgres_url), generation=number) for number in (1, 2))
+    old.put(row("tea"))
+
+    class Slow(PostgresStore):
+        """It has found out which generation is shown, and reads it after a while."""
+
+        def _current(self, sql: Connection) -> tuple[Declaration, Place]:
+            found = super()._current(sql)
+            if new.end is None:
+                new.put(row("rum"))
+                new.store.forget(1)
+            return found
+
+    reader = Slow(postgres_url, "revenue")
+    page = reader.read(Ask())
+    assert ([one["product"] for one in page.rows], page.place.generation) == (["rum"], 2)
+    reader.close()
 
 
 @proves("P3", "eo.24")

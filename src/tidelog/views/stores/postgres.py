@@ -19,44 +19,35 @@ Rules:
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from tidelog.client.marks import Ends
 from tidelog.errors import AnotherApplier, NotShown, UsageError
-from tidelog.schema.expression.checking import check
-from tidelog.schema.expression.to_sql import LIKE, POSTGRES, to_sql
-from tidelog.schema.expression.tree import Scalar
 from tidelog.views.changes import Change, Stretch
-from tidelog.views.declaration import JSON, STRING, Column, Declaration, Key, Row, Value, from_fields, to_fields
+from tidelog.views.declaration import JSON, Declaration, Key, Row, from_fields, to_fields
 from tidelog.views.stores.places import ends_from_text, ends_to_text, mark_from_text, mark_to_text, moved
 from tidelog.views.stores.postgres_session import Connection, Session
+from tidelog.views.stores.postgres_values import (
+    COPIED_AS,
+    TYPES,
+    asked,
+    bound,
+    columns_of,
+    from_postgres,
+    key_columns,
+    key_values,
+    quoted,
+    rows_of,
+)
 from tidelog.views.stores.store import PAGE_ROWS_MAX, Ask, Page, Place
 
-TYPES = {
-    "boolean": "boolean",
-    "long": "bigint",
-    "double": "double precision",
-    "decimal": "numeric",
-    "string": 'text COLLATE "C"',
-    "binary": "bytea",
-    "date": "date",
-    "timestamp": "timestamptz",
-    "json": "json",
-}
-COPIED_AS = {"boolean": "bool", "long": "int8", "double": "float8", "decimal": "numeric", "string": "text"} | {
-    "binary": "bytea",
-    "date": "date",
-    "timestamp": "timestamptz",
-    "json": "text",
-}
-NAME_BYTES_MAX = 63
-SYSTEM_COLUMNS = {"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}  # which every table has
+NO_SUCH_TABLE = "42P01"
+TRIES = 3
 GONE = "_tidelog_gone"
 STAGE = "_tidelog_stage"
-ZERO, ONE = "\x00", "\x01"
+Found = TypeVar("Found")
 
 
 def connect(url: str, view: str) -> PostgresStore:
@@ -80,7 +71,7 @@ class PostgresStore:
             self._make_ready(sql)
             found = self._find(sql, generation)
             if found is None:
-                sql.execute(f"CREATE TABLE {self._table(generation)} ({_columns(declared)})", ())
+                sql.execute(f"CREATE TABLE {self._table(generation)} ({columns_of(declared)})", ())
                 sql.execute(
                     f"INSERT INTO {self._name('_tidelog_generations')} VALUES (%s, %s, %s, '{{}}', NULL)",
                     (self._view, generation, json.dumps(to_fields(declared))),
@@ -178,7 +169,7 @@ class PostgresStore:
             self._staged = None
         with sql.cursor() as cursor, cursor.copy(f"COPY pg_temp.{STAGE} FROM STDIN (FORMAT BINARY)") as copy:
             copy.set_types([*(COPIED_AS[kind] for _, kind in declared.columns), "bool"])
-            for row in _rows(declared, changes):
+            for row in rows_of(declared, changes):
                 copy.write_row(row)
 
     def _change(self, sql: Connection, generation: int, declared: Declaration, changes: Collection[Change]) -> None:
@@ -226,30 +217,37 @@ class PostgresStore:
     # Reading -------------------------------------------------------------------------------------------------------
 
     def get(self, key: Key) -> tuple[Row | None, Place]:
-        with self._session.transaction(snapshot=True) as sql:
+        def look(sql: Connection) -> tuple[Row | None, Place]:
             declared, place = self._current(sql)
-            same = " AND ".join(f"{quoted(name)} = {_bound(kind)}" for name, kind in _key_columns(declared))
-            rows = self._select(sql, declared, place.generation, same, _key_values(declared, key), 1)
-        return (rows[0] if rows else None), place
+            same = " AND ".join(f"{quoted(name)} = {bound(kind)}" for name, kind in key_columns(declared))
+            rows = self._select(sql, declared, place.generation, same, key_values(declared, key), 1)
+            return (rows[0] if rows else None), place
+
+        return self._looked(look)
 
     def read(self, ask: Ask) -> Page:
         if ask.match is not None:
             raise UsageError("this store has no full text; a store sqlite+fts:///FILE?columns=NAME has")
         limit = max(0, min(ask.limit, PAGE_ROWS_MAX))
-        with self._session.transaction(snapshot=True) as sql:
+
+        def look(sql: Connection) -> Page:
             declared, place = self._current(sql)
-            conditions, values = ["true"], []
-            if ask.after is not None:
-                names = ", ".join(quoted(name) for name, _ in _key_columns(declared))
-                bounds = ", ".join(_bound(kind) for _, kind in _key_columns(declared))
-                conditions.append(f"({names}) > ({bounds})")
-                values += _key_values(declared, ask.after)
-            if ask.where is not None:
-                text, parameters = to_sql(check(ask.where, declared.columns), DIALECT)
-                conditions.append(f"({text})")
-                values += parameters
+            conditions, values = asked(declared, ask)
             rows = self._select(sql, declared, place.generation, " AND ".join(conditions), values, limit + 1)
-        return Page(rows[:limit], place, len(rows) > limit)
+            return Page(rows[:limit], place, len(rows) > limit)
+
+        return self._looked(look)
+
+    def _looked(self, look: Callable[[Connection], Found]) -> Found:
+        """At one instant. A generation that is forgotten while it is looked at makes for another look."""
+        for tries in range(TRIES, 0, -1):
+            try:
+                with self._session.transaction(snapshot=True) as sql:
+                    return look(sql)
+            except UsageError:
+                if tries == 1 or self._session.refusal != NO_SUCH_TABLE:
+                    raise
+        raise AssertionError("the last try returns or raises")
 
     def _select(
         self, sql: Connection, declared: Declaration, generation: int, where: str, values: Sequence[Any], limit: int
@@ -262,7 +260,7 @@ class PostgresStore:
             binary=True,
         )
         return [
-            {name: _back(kind, value) for (name, kind), value in zip(declared.columns, row, strict=True)}
+            {name: from_postgres(kind, value) for (name, kind), value in zip(declared.columns, row, strict=True)}
             for row in found
         ]
 
@@ -308,76 +306,3 @@ class PostgresStore:
 
     def close(self) -> None:
         self._session.close()
-
-
-# Names and values -----------------------------------------------------------------------------------------------------
-
-
-def quoted(name: str) -> str:
-    """For a statement that has parameters: a percent sign is doubled for psycopg."""
-    text = _cut(name).replace('"', '""').replace("%", "%%")
-    return f'"{text}"'
-
-
-def _cut(name: str) -> str:
-    text = name.encode()
-    if len(text) <= NAME_BYTES_MAX and name not in SYSTEM_COLUMNS:
-        return name
-    piece = hashlib.sha256(text).hexdigest()[:8]
-    return f"{text[: NAME_BYTES_MAX - 9].decode(errors='ignore')}~{piece}"
-
-
-def _columns(declared: Declaration) -> str:
-    key = ", ".join(quoted(name) for name in declared.key)
-    return ", ".join([*(f"{quoted(name)} {TYPES[kind]}" for name, kind in declared.columns), f"PRIMARY KEY ({key})"])
-
-
-def _key_columns(declared: Declaration) -> tuple[Column, ...]:
-    return declared.columns[: len(declared.key)]
-
-
-def _key_values(declared: Declaration, key: Key) -> list[Any]:
-    if len(key) != len(declared.key):
-        raise UsageError(f"the key is {', '.join(declared.key)}, and {len(key)} values were given")
-    return [to_postgres(kind, value) for (_, kind), value in zip(_key_columns(declared), key, strict=True)]
-
-
-def _bound(kind: str) -> str:
-    return f"%s::{COPIED_AS[kind]}"
-
-
-def _rows(declared: Declaration, changes: Iterable[Change]) -> Iterator[list[Any]]:
-    nothing = [None] * len(declared.rest)
-    for change in changes:
-        if change.after is None:
-            yield [*_key_values(declared, change.key), *nothing, True]
-        else:
-            yield [*(to_postgres(kind, change.after.get(name)) for name, kind in declared.columns), False]
-
-
-def to_postgres(kind: str, value: Value) -> Any:
-    if value is None:
-        return None
-    if kind == STRING:
-        assert isinstance(value, str)
-        return value.replace(ONE, ONE + "\x02").replace(ZERO, ONE + ONE) if _is_low(value) else value
-    return json.dumps(value) if kind == JSON else value
-
-
-def _scalar(value: Scalar) -> Any:
-    return to_postgres(STRING, value) if isinstance(value, str) else value
-
-
-def _is_low(text: str) -> bool:
-    return ZERO in text or ONE in text
-
-
-def _back(kind: str, value: Any) -> Value:
-    if kind == STRING and value is not None and ONE in value:
-        return str(value).replace(ONE + ONE, ZERO).replace(ONE + "\x02", ONE)
-    return value  # type: ignore[no-any-return]
-
-
-DIALECT = POSTGRES._replace(
-    column=quoted, bound=_scalar, pattern=LIKE._replace(escaped=lambda one: _scalar(LIKE.escaped(one)))
-)

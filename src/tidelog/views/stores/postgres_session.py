@@ -42,6 +42,7 @@ class Session:
         self._secret = self._arguments.get("password", "")
         self.address = address_of(self._arguments)
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
+        self.refusal: str | None = None  # the last error's code (SQLSTATE)
         self.opened = 0  # how often: what belongs to a connection is made anew after it went up
 
     @contextmanager
@@ -74,6 +75,7 @@ class Session:
         import psycopg
         from psycopg import errors
 
+        self.refusal = error.sqlstate
         said = " ".join(str(error).split())
         if self._secret:
             said = said.replace(self._secret, "***")
