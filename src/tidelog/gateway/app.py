@@ -102,6 +102,8 @@ class App:
             answer = await self._work(route, call)
         finally:
             self._body_bytes -= len(body)
+        if isinstance(answer, Stream) and request.method == "HEAD":
+            return Response(b"", answer.status, _headers(answer), answer.content_type)
         if isinstance(answer, Stream):
             return StreamingResponse(answer.chunks, answer.status, _headers(answer), answer.content_type)
         return _response(answer)

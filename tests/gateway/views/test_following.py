@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import random
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import psutil
 import pytest
 
 import tidelog
-from gateway.serving import Client, GatewayProcess, served
+from gateway.serving import SECONDS, Client, GatewayProcess, served
 from gateway.views.shop import Follower, Shop, fold, shop, wait_for
 from proving import proves
 from tidelog.gateway.routes import ROUTES
@@ -59,9 +60,10 @@ def test_who_reads_the_view_and_then_follows_it_from_there_misses_nothing(client
 
 
 @proves("D7", "eo.15")
-def test_who_is_cut_off_again_and_again_misses_and_doubles_nothing(client: Client, sold: Shop) -> None:
+@pytest.mark.parametrize("seed", range(3))
+def test_who_is_cut_off_again_and_again_misses_and_doubles_nothing(client: Client, sold: Shop, seed: int) -> None:
     """At random, in the middle of micro-batches, while changes go on; in the ring and out of it."""
-    chance = random.Random(7)
+    chance = random.Random(seed)
     written, seen, last_id = 0, [], None
     with Follower(client, sold.name) as whole:
         first = whole.last_id
@@ -266,6 +268,18 @@ def test_one_too_many_is_told_to_come_back(small: Client, sold: Shop) -> None:
 def _follows(client: Client, name: str) -> bool:
     with Follower(client, name) as follower:
         return follower.status == 200
+
+
+@proves("http")
+def test_who_asks_for_the_head_of_a_stream_gets_it_and_goes_on(client: Client, sold: Shop) -> None:
+    sold.batch({"tea": 1})
+    connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=SECONDS)
+    for _ in range(3):
+        connection.request("HEAD", f"/views/{sold.name}/changes")
+        answer = connection.getresponse()
+        assert (answer.status, answer.read()) == (200, b"")
+        assert answer.getheader("Content-Type", "").startswith("text/event-stream")
+    connection.close()
 
 
 @proves("D7")
