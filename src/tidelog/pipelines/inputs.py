@@ -60,6 +60,8 @@ class Reader:
         try:
             made = output.function(*given)
         except Exception as error:
+            if isinstance(error, TidelogError) and not isinstance(error, UsageError):
+                raise  # a broker that is away, say: not the user's, and it may pass
             at = place_in(error.__traceback__, output.place.file) or output.place
             raise UsageError(f"{at}: {output.kind} {output.name!r}: {_said(error)}") from error
         if not isinstance(made, DataFrame):

@@ -18,6 +18,8 @@ from typing import Any
 from tidelog.errors import TidelogError, UsageError
 from tidelog.pipelines.app import App, Place
 
+PREFIX = "tidelog_app_"
+
 
 def load_app(path: str) -> App:
     file, colon, wanted = path.partition(":")
@@ -41,10 +43,11 @@ def _loaded(file: Path) -> ModuleType:
     folder = str(file.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)  # as for a program that Python runs: it may import what lies beside it
-    spec = spec_from_file_location(file.stem, file.resolve())
+    name = file.stem if file.stem not in sys.modules else f"{PREFIX}{file.stem}"  # `json.py` is not to replace json
+    spec = spec_from_file_location(name, file.resolve())
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
-    sys.modules[file.stem] = module
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except TidelogError:

@@ -109,7 +109,7 @@ def commanded(watch: Watch, command: str, now: float) -> Watch:
 
 def fault_of(error: BaseException | None, text: str, file: str) -> Fault:
     """From an error as it was raised, or as Spark tells it. `file` is the user's: its innermost line is named."""
-    said = text if error is None else f"{text}\n{error}"
+    said = text if error is None else f"{text}\n{type(error).__name__}: {error}"
     lines = [int(line) for name, line in _LINE.findall(said) if name == file]
     final = isinstance(error, UsageError) if error is not None else False
     final = (final or FINAL.search(said) is not None) and not isinstance(error, Disconnected)

@@ -114,6 +114,16 @@ def test_a_file_that_has_no_app_is_told_so(tmp_path: Path, text: str, message: s
 
 
 @proves("P1")
+def test_a_file_with_the_name_of_a_module_replaces_none(tmp_path: Path) -> None:
+    import json
+
+    file = tmp_path / "json.py"
+    file.write_text("from tidelog import App\napp = App('named')")
+    assert load_app(str(file)).name == "named"
+    assert sys.modules["json"] is json
+
+
+@proves("P1")
 def test_one_of_several_apps_is_named_after_a_colon(tmp_path: Path) -> None:
     file = tmp_path / "two.py"
     file.write_text("from tidelog import App\na = App('first')\nb = App('second')")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.errors import AnalysisException
 
 from proving import proves
 from tidelog.errors import Disconnected, LostCheckpoint, UndecodableValue, UsageError
@@ -119,6 +120,7 @@ def test_an_error_that_went_through_spark_names_the_users_line_and_is_tried_agai
         (None, "[USER_RAISED_EXCEPTION] two rows of one key", True),
         (None, "tidelog.errors.Disconnected: away", False),
         (OSError("disk full"), "", False),
+        (AnalysisException("[STREAMING_OUTPUT_MODE] not with this plan"), "", True),
     ],
 )
 def test_what_is_final(error: Exception | None, text: str, final: bool) -> None:
