@@ -60,8 +60,9 @@ def shop(
     partitions: int = 1,
     applied: bool = True,
     security: Security | None = None,
+    url: str | None = None,
 ) -> Iterator[Shop]:
-    url = f"sqlite:///{folder}/{name}.db"
+    url = url or f"sqlite:///{folder}/{name}.db"
     with Cluster(bootstrap, security=security) as connected, Cluster(bootstrap, security=security) as appliers:
         view = declare_view(connected, name, declared, partitions=partitions, stores=(url,))
         made = Shop(connected, view, url)

@@ -227,6 +227,17 @@ def test_every_type_goes_over_http_as_the_declaration_says(
             assert client("GET", f"/views/typed?where={quote(f'not ({where})')}").json["rows"] == [], where
 
 
+@proves("D7")
+def test_words_are_found_where_a_store_has_full_text(client: Client, broker: tidelog.Broker, tmp_path: Path) -> None:
+    url = f"sqlite+fts:///{tmp_path}/words.db?columns=product"
+    with shop(broker.bootstrap, tmp_path, "words", url=url) as made:
+        made.applied(made.batch({"green tea": 1, "black tea": 2, "green paint": 3, "rum": 4}))
+        found = client("GET", "/views/words?match=green&where=revenue%20%3C%203").json["rows"]
+        assert found == [{"product": "green tea", "revenue": 1}]
+        for words in ('"', "a AND", "(", "*", "product:", "'; drop"):
+            assert client("GET", f"/views/words?match={quote(words)}").status in (200, 400), words
+
+
 @proves("D8")
 def test_a_query_waits_until_what_was_written_is_applied(
     client: Client, broker: tidelog.Broker, tmp_path: Path

@@ -90,6 +90,7 @@ class Subscriber:
         self._cursor = cursor
         self._where = where
         self._from_start = from_start
+        self._looked_up: tuple[Declaration, Where] | None = None
         self._number: int | None = None  # of the next slot in the ring; None in the past
 
     async def chunks(self) -> AsyncIterator[bytes]:
@@ -138,10 +139,17 @@ class Subscriber:
 
     def _told(self, slot: Slot) -> bytes:
         assert self._number is not None, "it is in the ring"
-        where = None if self._where is None or not slot.changes else Where.of(self._where, slot.declared)
-        told, self._cursor = slot.told(self._cursor, where)
+        told, self._cursor = slot.told(self._cursor, self._rows(slot.declared) if slot.changes else None)
         self._number += 1
         return told
+
+    def _rows(self, declared: Declaration) -> Where | None:
+        """Which rows are followed, looked up once a generation: there may be more of them than `Where` remembers."""
+        if self._where is None:
+            return None
+        if self._looked_up is None or self._looked_up[0] is not declared:
+            self._looked_up = (declared, Where.of(self._where, declared))
+        return self._looked_up[1]
 
     async def _from_past(self) -> bytes | None:
         if self._feed.ended:
