@@ -5,10 +5,11 @@ only in "." and "_" collide, because Kafka makes names of metrics from them with
 refused.
 
 Names that begin with `__tidelog.` are internal: they are left out where a client asks for all topics, so that who
-reads everything does not read notes. Some of them are clients' (`CLIENT_PREFIXES`: the marks of sinks, and what a sink
-has staged; `CLIENT_TOPICS`: the catalog of views, and commands to long-running parts) and are topics like any other in
-everything else. The rest are the broker's own: clients may read such a topic by its name, and neither create, alter,
-delete nor write it. The status topic alone they may write to: every long-running part reports there.
+reads everything does not read notes. Some of them are clients' (`CLIENT_PREFIXES`: the marks of sinks, what a sink has
+staged, questions to pipelines and the replies; `CLIENT_TOPICS`: the catalog of views, and commands to long-running
+parts) and are topics like any other in everything else. The rest are the broker's own: clients may read such a topic by
+its name, and neither create, alter, delete nor write it. The status topic alone they may write to: every long-running
+part reports there.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 NAME_LENGTH_MAX = 249
 LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 INTERNAL_PREFIX = "__tidelog."
-CLIENT_PREFIXES = ("__tidelog.marks.", "__tidelog.staging.")
+CLIENT_PREFIXES = ("__tidelog.marks.", "__tidelog.staging.", "__tidelog.questions.", "__tidelog.replies.")
 CLIENT_TOPICS = ("__tidelog.views", "__tidelog.commands")
 
 
