@@ -1,4 +1,4 @@
-"""How a run ends: by itself where nothing is left to run, with 1 where a part has failed for good, or when it is told."""
+"""How a run ends: by itself where nothing is left to run, with 1 after a fault for good, or when it is told."""
 
 from __future__ import annotations
 
