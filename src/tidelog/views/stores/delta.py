@@ -11,7 +11,8 @@ Rules:
 - A stretch is one commit: a merge by `_tidelog_key`. It is written on the very version that the place was read from, or
   not at all (no retries by the library): compare and write are one step. The ends are Delta transactions too
   (application `tidelog:TOPIC:PARTITION`), which outlive the information of commits.
-- A commit of somebody else (OPTIMIZE, VACUUM) has no `tidelog`; the last one that has counts.
+- A commit of somebody else (OPTIMIZE, VACUUM) has no `tidelog`; the last one that has counts. LOOK_BACK of theirs, or a
+  checkpoint of theirs a day after ours, would hide it: then the store says so, and is to be rebuilt.
 - The library does not sync files. They are synced here after the commit, before `apply` returns: after a power cut in
   between, a table may have a damaged last commit and is to be rebuilt; a killed process leaves nothing damaged.
 - Every TIDY_COMMITS commits small files are made one, and those that no version of the last day needs are deleted.
@@ -46,7 +47,7 @@ LOOK_BACK = 1000  # commits of others since ours
 TRIES = 20
 TIDY_COMMITS = 50
 KEPT_HOURS = 24
-UNLIMITED = "interval 365 days"
+LOG_KEPT = "interval 1 days"  # of commits before the last checkpoint, as long as files are
 
 Table = Any  # deltalake.DeltaTable
 
@@ -89,7 +90,7 @@ class DeltaStore:
                     DeltaTable.create(
                         self._path(generation),
                         schema_of(declared),
-                        configuration={"delta.logRetentionDuration": UNLIMITED},
+                        configuration={"delta.logRetentionDuration": LOG_KEPT},
                         commit_properties=_properties(entry),
                     )
                 continue
