@@ -91,12 +91,17 @@ def bound(kind: str) -> str:
 
 
 def rows_of(declared: Declaration, changes: Iterable[Change]) -> Iterator[list[Any]]:
+    """For COPY: the columns, and whether the row is gone."""
     nothing = [None] * len(declared.rest)
+    steps = [(name, kind if kind in (STRING, JSON) else None) for name, kind in declared.columns]
     for change in changes:
-        if change.after is None:
+        after = change.after
+        if after is None:
             yield [*key_values(declared, change.key), *nothing, True]
         else:
-            yield [*(to_postgres(kind, change.after.get(name)) for name, kind in declared.columns), False]
+            row = [after.get(name) if kind is None else to_postgres(kind, after.get(name)) for name, kind in steps]
+            row.append(False)
+            yield row
 
 
 def to_postgres(kind: str, value: Value) -> Any:
