@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from base64 import urlsafe_b64encode
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -15,11 +16,13 @@ from hypothesis import strategies as st
 from proving import proves
 from tidelog.client.admin import configs, topics
 from tidelog.client.cluster import Cluster
+from tidelog.client.consumer import Consumer
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
 from tidelog.errors import CursorExpired, NotShown, UsageError
 from tidelog.schema.expression.evaluation import predicate
 from tidelog.schema.expression.parser import parse
+from tidelog.testing.broker import TestBroker
 from tidelog.views import catalog
 from tidelog.views.catalog import Editor, View
 from tidelog.views.changes import CREATE, UPDATE, Change, encode
@@ -405,3 +408,45 @@ def test_a_view_that_grows_by_a_column_is_followed_with_it(cluster: Cluster) -> 
 def _columns(reader: FeedReader) -> int:
     assert reader.view.current is not None
     return len(reader.view.current.declared.columns)
+
+
+COMPACTED_AT_ONCE = {"internal.segment.bytes": "2000", "min.cleanable.dirty.ratio": "0.01"}
+
+
+@proves("eo.15")
+def test_what_compaction_has_taken_is_never_passed_over_in_silence(tmp_path: Path) -> None:
+    """From any place that was ever told, once compaction has run: all that came after it, or `CursorExpired`."""
+    quick = {"log.cleaner.backoff.ms": "50", "log.retention.check.interval.ms": "200"}
+    horizon_ms = 2_000
+    declared = declare({"product": "string", "revenue": "long"}, ("product",), horizon_ms)
+    with TestBroker(tmp_path / "data", settings=quick) as broker, Cluster(broker.bootstrap) as cluster:
+        view = declare_view(cluster, "taken", declared)
+        for topic in ("taken.v1", "__tidelog.marks.taken.v1"):
+            configs.alter(cluster, configs.TOPIC, topic, set=COMPACTED_AT_ONCE)
+        pipeline = Pipeline(cluster, view.generations[0])
+        places, began = [newest(cluster, view)], time.monotonic()
+        while time.monotonic() - began < 2 * horizon_ms / 1000 or _records(cluster, view) > len(places) // 2:
+            pipeline.batch({f"p{len(places) % 3}": len(places)})
+            places.append(end_of(pipeline))
+            time.sleep(0.02)
+            assert time.monotonic() - began < PATIENCE_S, "nothing was compacted"
+        end, expired = end_of(pipeline), 0
+        numbered = list(enumerate(places))
+        for index, place in (*reversed(numbered[-10:]), *numbered[:-10:8]):
+            try:
+                rows = [row for _, _, row in drained(FeedReader(cluster, view, place, wait_ms=50), end)]
+            except CursorExpired:
+                expired += 1
+                continue
+            assert rows == list(range(index + 1, len(places))), place
+        assert expired > 0
+
+
+def _records(cluster: Cluster, view: View) -> int:
+    """How many rows the topic still has."""
+    consumer = Consumer(cluster, read_committed=True, max_wait_ms=0)
+    consumer.assign({TopicPartition(view.generations[0].topic, 0): 0})
+    found = 0
+    while fetched := consumer.fetch():
+        found += sum(1 for one in fetched for _ in one.rows())
+    return found
