@@ -16,13 +16,16 @@ START_SECONDS = 60.0
 
 
 class RedisServer:
-    """Each write is in its file before it is answered, so a killed one loses nothing. It dies with its parent."""
+    """It keeps its port and its folder over `kill` and `start`, and dies with its parent. Killed, it has all that it
+    had answered only if it syncs `always`: it may put off a write while a sync is under way.
+    """
 
-    def __init__(self, folder: Path, password: str = "") -> None:
+    def __init__(self, folder: Path, password: str = "", *, syncs: str = "everysec") -> None:
         if shutil.which("redis-server") is None:
             raise Missing("no redis-server on the path; on Debian: apt-get install redis-server")
         self.folder = folder
         self.password = password
+        self.syncs = syncs
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -33,7 +36,7 @@ class RedisServer:
     def start(self) -> RedisServer:
         self.folder.mkdir(parents=True, exist_ok=True)
         words = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
-        words += ["--appendonly", "yes", "--appendfsync", "everysec", "--save", ""]
+        words += ["--appendonly", "yes", "--appendfsync", self.syncs, "--save", ""]
         words += ["--requirepass", self.password] if self.password else []
         with (self.folder / "server.log").open("ab") as said:
             self.process = subprocess.Popen(

@@ -25,7 +25,7 @@ PASSWORD = "s3cr3t/with:every@thing"
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RedisServer]:
-    started = RedisServer(tmp_path / "redis").start()
+    started = RedisServer(tmp_path / "redis", syncs="always").start()
     yield started
     started.stop()
 
@@ -35,7 +35,7 @@ def test_a_killed_server_has_whole_stretches_and_the_applier_goes_on(server: Red
     store = open_store(server.url, "numbers")
     for _ in range(3):
         with applier(server.url) as child:
-            told = told_by(child, 20)
+            told = told_by(child, 10)
             server.kill()
             child.wait()
             assert child.stderr is not None and "Disconnected" in child.stderr.read()
@@ -43,8 +43,9 @@ def test_a_killed_server_has_whole_stretches_and_the_applier_goes_on(server: Red
             store.place(1)
         server.start()
         assert is_whole(store) >= told
+    before = end_of(store)
     with applier(server.url) as child:
-        assert told_by(child, 1) == end_of(store)
+        assert before < told_by(child, 1) <= is_whole(store)
 
 
 @proves("P3")
