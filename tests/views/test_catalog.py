@@ -113,3 +113,14 @@ def test_what_lies_behind_somebodys_open_transaction_is_not_missed(
         ending.join()
     assert found is not None and found.live == 1
     assert set(read_catalog(cluster)) == {("view", "revenue"), ("topic", "other")}
+
+
+@proves("eo.14")
+def test_a_number_is_never_given_twice_also_not_after_it_was_forgotten() -> None:
+    given_up = catalog.forget(catalog.begin(first(), REVENUE, "f2", 1), 2)
+    key, value = catalog.encode(given_up)
+    assert catalog.decode(key, value) == given_up
+    assert [one.number for one in catalog.begin(given_up, REVENUE, "f2", 1).generations] == [1, 3]
+    before = {name: one for name, one in json.loads(value).items() if name != "newest"}
+    older = catalog.decode(key, json.dumps(before).encode())
+    assert isinstance(older, View) and older.newest == 1, "a record that has no such field has its highest number"

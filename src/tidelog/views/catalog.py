@@ -3,7 +3,7 @@
     topic    __tidelog.views, one partition, compacted
     key      {"v":1,"kind":"view","name":"revenue"}          or kind "topic", for a derived topic
     value    {"app":A,"sink":S,"topic":T,"inputs":[TOPIC,...],"at_ms":MS}                                     of a topic
-             {"app":A,"inputs":[...],"stores":[URL,...],"live":3,"at_ms":MS,"generations":[                    of a view
+             {"app":A,"inputs":[...],"stores":[URL,...],"live":3,"newest":3,"at_ms":MS,"generations":[         of a view
                {"number":3,"topic":"revenue.v3","sink":"revenue.v3","fingerprint":F,"partitions":1,
                 "declared":{...},"live":{"revenue.v3":{"0":12}}},...]}
 
@@ -20,6 +20,8 @@ Rules:
 - The first generation of a view is live as soon as it is begun: nobody has another one to look at.
 - A declaration that has changed may go on only if it grew (`declaration.grows_to`) and its plan is otherwise the same;
   otherwise the error names `tidelog rebuild`.
+- A number is never given twice ("newest" is the last one that was): stores and checkpoints of a generation that was
+  given up may still be there.
 - A generation whose "sink" is empty has the topic of any producer, which has no marks.
 - A URL of a store is kept as it was written, with `${NAME}` for a secret, never with the secret.
 """
@@ -71,6 +73,7 @@ class View:
     generations: tuple[Generation, ...]
     live: int | None
     at_ms: int = 0
+    newest: int = 0  # the last number that was given, also to a generation that is forgotten
 
     def generation(self, number: int) -> Generation:
         return next(one for one in self.generations if one.number == number)
@@ -109,7 +112,7 @@ def new_view(name: str, *, app: str, inputs: Sequence[str], stores: Sequence[str
 def of_topic(name: str, topic: str, declared: Declaration, partitions: int, stores: Sequence[str] = ()) -> View:
     """A view of a topic that any producer fills with changes. It has no marks: its own offsets are its place."""
     made = Generation(1, topic, "", "", partitions, declared, {})
-    return View(check_name(name), "", (), tuple(stores), (made,), 1)
+    return View(check_name(name), "", (), tuple(stores), (made,), 1, newest=1)
 
 
 def begin(view: View, declared: Declaration, fingerprint: str, partitions: int) -> View:
@@ -119,11 +122,11 @@ def begin(view: View, declared: Declaration, fingerprint: str, partitions: int) 
             f"generation {view.building.number} of view {view.name} is being built; wait for it, or give it up with"
             f" `tidelog views forget {view.name} --generation {view.building.number}`"
         )
-    number = max((one.number for one in view.generations), default=0) + 1
+    number = max([view.newest, *(one.number for one in view.generations)]) + 1
     topic = f"{view.name}.v{number}"
     first = view.live is None
     made = Generation(number, topic, topic, fingerprint, partitions, declared, {} if first else None)
-    return replace(view, generations=(*view.generations, made), live=number if first else view.live)
+    return replace(view, generations=(*view.generations, made), live=number if first else view.live, newest=number)
 
 
 def go_on(view: View, declared: Declaration, fingerprint: str) -> View:
@@ -178,7 +181,7 @@ def encode(entry: View | Derived) -> tuple[bytes, bytes]:
     kind = VIEW if isinstance(entry, View) else TOPIC
     fields: dict[str, Any] = {"app": entry.app, "inputs": list(entry.inputs), "at_ms": entry.at_ms}
     if isinstance(entry, View):
-        fields |= {"stores": list(entry.stores), "live": entry.live}
+        fields |= {"stores": list(entry.stores), "live": entry.live, "newest": entry.newest}
         fields |= {"generations": [_generation_fields(one) for one in entry.generations]}
     else:
         fields |= {"topic": entry.topic, "sink": entry.sink}
@@ -200,7 +203,8 @@ def decode(key: bytes, value: bytes) -> View | Derived | None:
     if named["kind"] == TOPIC:
         return Derived(*told, str(fields["topic"]), str(fields["sink"]), inputs, at_ms)
     generations = tuple(_generation(one) for one in fields["generations"])
-    return View(*told, inputs, tuple(map(str, fields["stores"])), generations, fields["live"], at_ms)
+    newest = max([int(fields.get("newest", 0)), *(one.number for one in generations)])
+    return View(*told, inputs, tuple(map(str, fields["stores"])), generations, fields["live"], at_ms, newest)
 
 
 def _generation_fields(one: Generation) -> dict[str, Any]:
