@@ -119,12 +119,17 @@ class GatewayProcess:
 
 @contextmanager
 def served(
-    routes: tuple[Route, ...], bootstrap: str = "127.0.0.1:1", security: Security | None = None, **settings: Any
+    routes: tuple[Route, ...],
+    bootstrap: str = "127.0.0.1:1",
+    security: Security | None = None,
+    stores: tuple[str, ...] = (),
+    **settings: Any,
 ) -> Iterator[Client]:
     """A gateway with a table of its own, in a thread of this process."""
     sockets = listen(HttpListener("127.0.0.1", 0, ""))
     ours, theirs = os.pipe()
-    arguments = Gateway(bootstrap, routes, security), sockets, Logger(level="ERROR"), Settings(parent=ours, **settings)
+    gateway = Gateway(bootstrap, routes, security, stores=stores)
+    arguments = gateway, sockets, Logger(level="ERROR"), Settings(parent=ours, **settings)
     thread = threading.Thread(target=serve, args=arguments, daemon=True)
     thread.start()
     try:

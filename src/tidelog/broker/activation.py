@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 LISTENER = "tidelog.http.listener"
 HOSTS = "tidelog.http.hosts"
+STORES = "tidelog.http.stores"
 NONE = "-"
 BACKLOG = 1024
 NEEDED = ("starlette", "uvicorn")
@@ -219,6 +220,8 @@ class Activation:
             words += ["--fd", str(descriptor)]
         for name in self._config.texts(HOSTS):
             words += ["--host", name]
+        for beginning in self._config.texts(STORES):
+            words += ["--store", beginning]
         environment = {name: value for name, value in os.environ.items() if name not in NOT_FOR_THE_CHILD}
         # A session of its own: Ctrl-C is for the broker, which then ends the child.
         child = Popen(words, stdin=PIPE, stdout=PIPE, pass_fds=descriptors, start_new_session=True, env=environment)

@@ -42,6 +42,13 @@ def parser() -> command.Parser:
     made.add_argument(
         "--host", metavar="NAME", action="append", default=[], help="a further name it goes by (may be repeated)"
     )
+    made.add_argument(
+        "--store",
+        metavar="URL",
+        action="append",
+        default=[],
+        help="read views from stores whose URL begins so (may be repeated); needed where the broker wants a login",
+    )
     made.add_argument("--certificate", metavar="FILE", help="serve HTTPS with this certificate (PEM)")
     made.add_argument("--key", metavar="FILE", help="the certificate's private key (PEM), if it is not in there too")
     made.add_argument(
@@ -93,7 +100,7 @@ def _serve(options: Namespace) -> None:
     bootstrap = options.bootstrap or os.environ.get("TIDELOG_BOOTSTRAP") or command.DEFAULT_BOOTSTRAP
     security = _security(options)
     told = loads(sys.stdin.readline() or "{}") if options.with_parent else {}
-    gateway = Gateway(bootstrap, ROUTES, security, delegation=told.get("delegation"))
+    gateway = Gateway(bootstrap, ROUTES, security, delegation=told.get("delegation"), stores=tuple(options.store))
     where = http_listener(options.listen or DEFAULT_LISTEN)
     if where.tls and not options.certificate:
         raise UsageError(f"gateway: {options.listen} needs a certificate; give --certificate FILE")

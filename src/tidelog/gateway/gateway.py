@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from threading import Event, Lock
 from typing import Protocol, TypeVar, cast
+from urllib.parse import unquote
 
 from tidelog.client.address import parse_addresses
 from tidelog.client.cluster import Cluster
@@ -17,6 +18,8 @@ from tidelog.gateway.limits import BROKER_TIMEOUT_S
 from tidelog.gateway.route import Refusal, Route
 
 CLIENT_ID = "tidelog-gateway"
+# PostgreSQL takes these from the query of a URL, where they overrule its address.
+ELSEWHERE = ("host", "service", "passfile", "file")
 NOBODY, STRANGERS = "", "\0"  # neither is the name of a user
 
 
@@ -37,13 +40,16 @@ class Gateway:
         security: Security | None = None,
         *,
         delegation: str | None = None,
+        stores: tuple[str, ...] = (),
     ) -> None:
         """`security` is how to reach the broker; with a login in it, whose user each request brings. `delegation` is
-        the secret for which the broker believes whose certificate was shown.
+        the secret for which the broker believes whose certificate was shown. `stores` is how URLs of stores begin that
+        may be opened.
         """
         self.bootstrap = bootstrap
         self.routes = routes
         self.delegation = delegation
+        self._stores = stores
         self._security = Security() if security is None else security
         self._dial = self._security.dial()
         self._clusters = Clusters(self._connect)
@@ -55,6 +61,21 @@ class Gateway:
     def login(self) -> bool:
         """Whether the broker demands a login: then a request without credentials is a 401."""
         return self._security.sasl
+
+    def may_open(self, url: str) -> bool:
+        """Whether a store may be read by this process, with what its user and its environment can reach.
+
+        The URL is in the catalog, and who writes there need not be whom this machine's files and passwords are for:
+        where users are told apart, only what was named when the gateway was started.
+        """
+        if not self._stores:
+            return not self.login
+        path, _, query = url.partition("?")
+        leads_away = ".." in unquote(path).split("/") or any(name in unquote(query).lower() for name in ELSEWHERE)
+        return any(
+            url == one or (url.startswith(one if one.endswith("/") else f"{one}/") and not leads_away)
+            for one in self._stores
+        )
 
     def cluster(self, credentials: Credentials | None) -> AbstractContextManager[Cluster]:
         """A client of the broker, logged in with these credentials; for one thread, until the end of `with`."""

@@ -16,9 +16,11 @@ from tidelog.client.admin import access
 from tidelog.client.admin.access import OPERATIONS, PERMISSIONS, PREFIXED, RESOURCES, Acl, AclFilter
 from tidelog.client.cluster import Cluster
 from tidelog.client.security import SASL_PLAINTEXT, Security
+from tidelog.gateway.gateway import Gateway
 from tidelog.gateway.routes import ROUTES
 
 SECRET = "the same for all of them"
+LOGIN = Security(SASL_PLAINTEXT, user="-", password="-")
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 PATHS = ("/views", "/views/revenue", "/views/revenue?key=tea", "/views/revenue/changes", "/parts", "/parts/query/x")
 
@@ -28,9 +30,10 @@ def basic(user: str, secret: str = SECRET) -> str:
 
 
 class Guarded:
-    def __init__(self, client: Client, sold: Shop) -> None:
+    def __init__(self, client: Client, sold: Shop, bootstrap: str) -> None:
         self.client = client
         self.sold = sold
+        self.bootstrap = bootstrap
 
     def allow(self, user: str, operation: str, topic: str) -> None:
         rule = Acl(
@@ -60,10 +63,10 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         admin = Security(SASL_PLAINTEXT, user="admin", password=SECRET)
         with (
             shop(broker.bootstrap, folder, "revenue", security=admin) as sold,
-            served(ROUTES, broker.bootstrap, Security(SASL_PLAINTEXT, user="-", password="-")) as client,
+            served(ROUTES, broker.bootstrap, LOGIN, stores=(f"sqlite:///{folder}/",)) as client,
         ):
             sold.applied(sold.batch({"tea": 1}))
-            yield Guarded(client, sold)
+            yield Guarded(client, sold, broker.bootstrap)
 
 
 @proves("http", "hostile")
@@ -108,3 +111,35 @@ def test_nobody_follows_by_another_users_reader_and_who_may_no_more_is_cut_off(g
         with pytest.raises(EOFError):
             follower.take(2)
     assert guarded.status("carol", "/views/revenue/changes") == 403
+
+
+@proves("http", "hostile")
+@pytest.mark.parametrize(
+    "stores", [(), ("sqlite:////elsewhere/",), ("sqlite:////",), ("sqlite:///",)], ids=["none", "others", "root", "any"]
+)
+def test_where_users_log_in_only_stores_that_were_named_are_opened(guarded: Guarded, stores: tuple[str, ...]) -> None:
+    with served(ROUTES, guarded.bootstrap, LOGIN, stores=stores) as client:
+        answer = client("GET", "/views/revenue", Authorization=basic("admin"))
+        assert answer.status == (200 if stores in (("sqlite:////",), ("sqlite:///",)) else 403)
+        if answer.status == 403:
+            assert "tidelog.http.stores" in answer.message
+
+
+@proves("http", "hostile")
+def test_a_name_is_whole_and_a_way_up_leads_nowhere() -> None:
+    gateway = Gateway("127.0.0.1:1", ROUTES, LOGIN, stores=("sqlite:////var/views", "postgresql://db.example/"))
+    assert gateway.may_open("sqlite:////var/views/shop.db")
+    assert gateway.may_open("postgresql://db.example/shop")
+    for url in (
+        "sqlite:////var/views-of-others/shop.db",
+        "sqlite:////var/views/../../etc/passwd",
+        "sqlite:////var/views/%2e%2E/secret.db",
+        "postgresql://db.example.evil.example/shop",
+        "postgresql://db.example@evil.example/shop",
+        "postgresql://db.example/shop?HOST=evil.example",
+        "postgresql://db.example/shop?%68ost=evil.example",
+        "redis://db.example/",
+    ):
+        assert not gateway.may_open(url), url
+    assert Gateway("127.0.0.1:1", ROUTES).may_open("sqlite:///anything.db")
+    assert not Gateway("127.0.0.1:1", ROUTES, LOGIN).may_open("sqlite:///anything.db")

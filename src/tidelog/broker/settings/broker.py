@@ -170,6 +170,13 @@ LISTENING = [
         None,
         "Names by which HTTP may be asked for, beside localhost, 127.0.0.1 and ::1; requests for others are refused.",
     ),
+    Setting(
+        "tidelog.http.stores",
+        LIST,
+        None,
+        "How the URLs of stores begin that HTTP may read views from, sqlite:////var/views/ for one. Without it all,"
+        " where nobody has to log in, and none where everybody has.",
+    ),
 ]
 
 TOPICS = [

@@ -98,8 +98,15 @@ def _store_of(call: Call, found: View) -> str:
     """The first one that can answer: words are looked for where there is full text."""
     if not found.stores:
         raise Refusal(404, f"view {found.name} has no store; follow it at /views/{found.name}/changes?cursor=start")
-    wordy = [url for url in found.stores if url.startswith(("sqlite+fts:", "opensearch"))]
-    return wordy[0] if "match" in call.query and wordy else found.stores[0]
+    allowed = [url for url in found.stores if call.gateway.may_open(url)]
+    if not allowed:
+        raise Refusal(
+            403,
+            f"view {found.name} is kept in {', '.join(map(redacted, found.stores))}, which this server was not told to"
+            " open; name the store's URL in tidelog.http.stores, or start tidelog gateway with --store",
+        )
+    wordy = [url for url in allowed if url.startswith(("sqlite+fts:", "opensearch"))]
+    return wordy[0] if "match" in call.query and wordy else allowed[0]
 
 
 def _asked(call: Call, found: View, store: Store, limit: int) -> Answer:
@@ -150,10 +157,8 @@ def _checked_place(call: Call, cluster: Cluster, found: View, place: str | None)
 
 def _place_of_store(call: Call, found: View) -> str | None:
     """Where the rows are that a reader gets now: from there on nothing is missed."""
-    if not found.stores:
-        return None
     try:
-        with call.gateway.kept("stores", lambda _: Opened()).lease(found.stores[0], found.name) as store:
+        with call.gateway.kept("stores", lambda _: Opened()).lease(_store_of(call, found), found.name) as store:
             shown = store.shown()
             place = None if shown is None else store.place(shown)
     except TidelogError:
