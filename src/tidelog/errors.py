@@ -164,6 +164,18 @@ class NotYetApplied(PeerError):
     pass
 
 
+class UnknownKey(PeerError):
+    """A pipeline that was asked keeps nothing of it."""
+
+
+class NotAnswered(PeerError):
+    """A pipeline that runs did not answer in time."""
+
+
+class PipelineStopped(PeerError):
+    pass
+
+
 class AbortOnly(PeerError):
     """The cause (`__cause__`) says what was lost."""
 

@@ -10,6 +10,8 @@
 Rules:
 - A parameter of a declared function names what it reads, as pytest's fixtures do: a stream, a table, a derived topic or
   a view, with `_` where the name has `-` or `.`. It gets a DataFrame; over history, a batch DataFrame.
+- A parameter `questions` is what is put to this output while it runs (`views/asking.py`): it is given to an operator.
+  Where something is declared by that name, it is that.
 - The decorated function stays what it was, so that tests call it with DataFrames of their own.
 - What is declared knows the file and the line where it stands (`Place`), and every error about it says so.
 - What is declared twice is refused at once; what is read and not declared when the graph is made (`graph.py`), since
@@ -33,6 +35,7 @@ from tidelog.views.declaration import FEED_HORIZON_MS, check_name
 
 STREAM, TABLE, TOPIC, VIEW = "stream", "table", "topic", "view"
 APPEND, UPDATE = MODES = ("append", "update")
+QUESTIONS = "questions"
 APP_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,49}")
 TOPIC_LENGTH_MAX = 249
 RECORD_COLUMNS = ("key", "topic", "partition", "offset", "timestamp")
@@ -298,7 +301,7 @@ def _check_function(made: Output) -> None:
                 f"{made.place}: parameter {one.name!r} of {made.kind} {made.name!r} names what it reads; write it as a"
                 " plain name"
             )
-    if not made.parameters:
+    if not set(made.parameters) - {QUESTIONS}:
         raise UsageError(f"{made.place}: {made.kind} {made.name!r} reads nothing; name a stream, a table or a view")
 
 

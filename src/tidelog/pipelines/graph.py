@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from tidelog.errors import UsageError
-from tidelog.pipelines.app import VIEW, App, Input, Output, parameter
+from tidelog.pipelines.app import QUESTIONS, VIEW, App, Input, Output, parameter
 from tidelog.pipelines.fingerprints import fingerprint
 
 
@@ -20,7 +20,8 @@ class Node:
     """One query."""
 
     output: Output
-    reads: tuple[Input | Output, ...]  # in the order of the function's parameters
+    reads: tuple[Input | Output, ...]  # in the order of the function's parameters, questions left out
+    asked: bool = False  # it takes questions
 
     @property
     def name(self) -> str:
@@ -64,19 +65,24 @@ class Graph:
 def graph_of(app: App) -> Graph:
     if not app.outputs:
         raise UsageError(f"{app.place}: app {app.name} has neither views nor topics; declare one by @app.view(...)")
-    nodes = {name: Node(output, _reads(app, output)) for name, output in app.outputs.items()}
+    nodes = {name: Node(output, _reads(app, output), _is_asked(app, output)) for name, output in app.outputs.items()}
     return Graph(app, tuple(_ordered(nodes)))
+
+
+def _is_asked(app: App, output: Output) -> bool:
+    return QUESTIONS in output.parameters and QUESTIONS not in {**app.inputs, **app.outputs}
 
 
 def _reads(app: App, output: Output) -> tuple[Input | Output, ...]:
     known: dict[str, Input | Output] = {**app.inputs, **app.outputs}
-    for name in output.parameters:
+    names = [name for name in output.parameters if name != QUESTIONS or name in known]
+    for name in names:
         if name not in known:
             raise UsageError(
                 f"{output.place}: {output.kind} {output.name!r} reads {name!r}, which is not declared;"
                 f" {_near(name, list(known))}"
             )
-    return tuple(known[name] for name in output.parameters)
+    return tuple(known[name] for name in names)
 
 
 def _ordered(nodes: dict[str, Node]) -> list[Node]:
@@ -116,6 +122,7 @@ def as_text(graph: Graph) -> str:
         by = f" by {', '.join(one.key)}" if one.key else ""
         lines += ["", f"{one.kind:<7}{one.name}{by}  {one.place}"]
         lines += [f"       reads {', '.join(read.name for read in node.reads)}"]
+        lines += [f"       answers questions: tidelog ask {one.name} KEY"] if node.asked else []
         if one.kind == VIEW and one.stores:
             lines += [f"       stores {', '.join(one.stores)}"]
         lines += [f"       fingerprint {node.fingerprint}"]

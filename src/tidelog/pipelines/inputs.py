@@ -4,6 +4,7 @@
     table    a changelog of the latest row by key (`as_changelog`); with versions, upserts with an event time
     topic    a derived one: as a stream, or, where its rows replace each other by key, as a table
     view     its topic as a table
+    questions   what is put to the output itself, as rows of `operators/state/questions.py`; over history none
 
 Rules:
 - All is read committed: what a transaction did not commit was never there.
@@ -20,10 +21,12 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.errors import TidelogError, UsageError
-from tidelog.pipelines.app import RECORD_TIME, STREAM, TOPIC, Input, Output, Place, Time
+from tidelog.pipelines.app import QUESTIONS, RECORD_TIME, STREAM, TOPIC, Input, Output, Place, Time
 from tidelog.pipelines.loading import place_in
 from tidelog.pipelines.operators.changelog import DELETED, INSERT, OP, SEQ, as_changelog
+from tidelog.pipelines.operators.state.questions import ASKED, BESIDE, QUESTION
 from tidelog.pipelines.operators.time import event_time
+from tidelog.views.asking import Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
     from tidelog.pipelines.graph import Graph, Node
 
 OFFSET, TIME, GONE, KEY = "_tidelog_offset", "_tidelog_time", "_tidelog_gone", "_tidelog_key"
+QUESTIONS_AT_ONCE = "10000"  # that a micro-batch answers
+NOTHING_MORE: Mapping[str, str] = {}
 ALIGN = {"format": "alignFormat", "message": "alignMessage", "registry": "alignRegistry"}
 
 
@@ -56,7 +61,11 @@ class Reader:
         from pyspark.sql import DataFrame
 
         output = node.output
-        given = [self._read(one) for one in node.reads]
+        reads = iter(node.reads)
+        given = [
+            self._questions(output) if node.asked and name == QUESTIONS else self._read(next(reads))
+            for name in output.parameters
+        ]
         try:
             made = output.function(*given)
         except Exception as error:
@@ -68,7 +77,21 @@ class Reader:
             raise UsageError(f"{output.place}: {output.kind} {output.name!r} returns no DataFrame but {made!r}")
         if self.span is None and not made.isStreaming:
             raise UsageError(f"{output.place}: {output.kind} {output.name!r} returns a DataFrame that is no stream")
-        return made
+        if node.asked and (missing := [name for name in BESIDE if name not in made.columns]):
+            raise UsageError(
+                f"{output.place}: {output.kind} {output.name!r} names questions, and its rows have no {missing[0]}:"
+                " give them to its last operator (questions=questions), and keep the column"
+            )
+        return made if self.span is None else made.drop(*BESIDE)
+
+    def _questions(self, output: Output) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        if self.span is not None:
+            return self.spark.createDataFrame([], f"{QUESTION} binary, {ASKED} binary")
+        asked = Pipeline(self.graph.app.name, output.name).questions
+        frame = self._load(asked, None, more={"failOnDataLoss": "false", "maxOffsetsPerTrigger": QUESTIONS_AT_ONCE})
+        return frame.select(F.col("key").alias(QUESTION), F.col("value").alias(ASKED))
 
     def _read(self, one: Input | Output) -> DataFrame:
         try:
@@ -104,7 +127,7 @@ class Reader:
         keyed = one.kind != TOPIC or is_keyed(one, made)
         if self.span is not None:
             return _as_table(made, one) if keyed else made
-        rows = made.drop(OP, SEQ, DELETED).schema
+        rows = made.drop(OP, SEQ, DELETED, *BESIDE).schema
         frame = self._load(self.topic_of(one), one.time)
         if one.kind == TOPIC:
             decoded = frame.transform(typed(rows))
@@ -115,12 +138,15 @@ class Reader:
 
     # The source
 
-    def _load(self, topic: str, time: Time | None, one: Input | None = None) -> DataFrame:
+    def _load(
+        self, topic: str, time: Time | None, one: Input | None = None, more: Mapping[str, str] = NOTHING_MORE
+    ) -> DataFrame:
         reader: Any = self.spark.readStream if self.span is None else self.spark.read
         options = {**self.options, "subscribe": topic, "kafka.isolation.level": "read_committed"}
         options |= {"startingOffsets": "earliest"} if self.span is None else _stretch(self.span)
         if time is not None and one is not None and time.column != RECORD_TIME and self.span is None:
             options |= _alignment(one)
+        options |= more
         frame: DataFrame = reader.format("tidelog").options(**options).load()
         return frame
 

@@ -105,6 +105,7 @@ class QueryPart:
             "output": {"kind": node.output.kind, "name": node.name, "topic": self.target.topic},
             "inputs": [one.topic if hasattr(one, "topic") else one.name for one in node.reads],
             "generation": self.target.generation or None,
+            "answers": node.asked,
             "lateness_ms": None if time_of is None else time_of.lateness_ms,
             **told,
         }

@@ -9,6 +9,7 @@ Rules:
 - A view belongs to one app.
 - A topic is made with as many partitions as its largest input has, unless it is declared; it keeps what it has.
 - A topic that is only read is never made here: its name may be misspelt.
+- An output that takes questions has two topics beside its own (`views/asking.py`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tidelog.errors import BrokerError, UsageError, ViewChanged
 from tidelog.pipelines.app import TOPIC, VIEW, Input, Output
 from tidelog.pipelines.graph import Graph, Node
 from tidelog.views import catalog
+from tidelog.views.asking import NAME_MAX, QUESTIONS, REPLIES, SETTINGS, Pipeline
 from tidelog.views.catalog import Derived, Editor, Generation, View
 from tidelog.views.declaration import Declaration
 from tidelog.wire.error_code import ErrorCode
@@ -140,6 +142,14 @@ def place_topic(cluster: Cluster, graph: Graph, node: Node, checkpoints: str, *,
     if not isinstance(known, Derived) or replace(known, at_ms=0) != entry:
         Editor(cluster, f"{graph.app.name}-topics").write(entry)
     return target
+
+
+def place_questions(cluster: Cluster, graph: Graph, node: Node) -> None:
+    pipeline = Pipeline(graph.app.name, node.name)
+    if len(pipeline.questions) > NAME_MAX:
+        raise UsageError(f"{node.output.place}: {pipeline.questions} is too long for a topic's name; call it otherwise")
+    ensure_topic(cluster, pipeline.questions, 1, SETTINGS[QUESTIONS])
+    ensure_topic(cluster, pipeline.replies, 1, SETTINGS[REPLIES])
 
 
 # Topics ---------------------------------------------------------------------------------------------------------------

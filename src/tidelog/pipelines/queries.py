@@ -1,7 +1,8 @@
 """One query: a declared function's DataFrame, written to its topic micro-batch by micro-batch, exactly once.
 
 `foreachBatch` runs in this process: rows become envelopes or upserts (`view_topic.py`), and the sink's own commit
-writes them under the target's name. What fails there is kept as it was raised: Spark would make text of it.
+writes them under the target's name; answers to questions go to the topic of replies in the same commit. What fails
+there is kept as it was raised: Spark would make text of it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.pipelines.app import VIEW
 from tidelog.pipelines.placing import Target
-from tidelog.pipelines.view_topic import Source, envelopes, is_keyed, kind_of, mode_of, plain, upserts
+from tidelog.pipelines.view_topic import (
+    Source,
+    envelopes,
+    is_keyed,
+    kind_of,
+    mode_of,
+    plain,
+    replies,
+    results,
+    upserts,
+)
+from tidelog.views.asking import Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -51,18 +63,38 @@ def writer_of(frame: DataFrame, target: Target, options: Mapping[str, str], writ
     # A cluster of its own in this process: so that the sink's transactional id stays with its connection.
     given["kafka.client.id"] = f"tidelog-{target.sink}"
     given |= generation_option(target)
-    write = topic_writer(target.topic, bootstrap=bootstrap, sink_name=target.sink, options=given)
+    topic, targets = (None, (target.topic,)) if target.node.asked else (target.topic, ())
+    write = topic_writer(topic, bootstrap=bootstrap, sink_name=target.sink, options=given, targets=targets)
     kind, keyed = kind_of(frame), is_keyed(target.node.output, frame)
 
     def each(rows: DataFrame, batch_id: int) -> None:
         try:
-            written.rows += write(records(rows, kind, target, batch_id, keyed=keyed), batch_id) or 0
+            if target.node.asked:
+                written.rows += _write_both(rows, batch_id, write, kind, target, keyed=keyed)
+            else:
+                written.rows += write(records(rows, kind, target, batch_id, keyed=keyed), batch_id) or 0
             written.batch = batch_id
         except BaseException as error:
             written.error = error
             raise
 
     return each
+
+
+def _write_both(rows: DataFrame, batch_id: int, write: Any, kind: str, target: Target, *, keyed: bool) -> int:
+    """Results and answers in one commit. Both are of the same rows, whose state must not be stepped twice: kept."""
+    from pyspark.sql import functions as F
+
+    kept = rows.persist()
+    try:
+        made = records(results(kept), kind, target, batch_id, keyed=keyed)
+        own = made.withColumn("topic", F.lit(target.topic))
+        answers = replies(kept, Pipeline(target.app, target.node.name).replies)
+        if "key" in own.columns:
+            answers = answers.withColumn("key", F.col("key").cast(own.schema["key"].dataType))  # it may be bytes
+        return int(write(own.unionByName(answers, allowMissingColumns=True), batch_id) or 0)
+    finally:
+        kept.unpersist()
 
 
 def generation_option(target: Target) -> dict[str, str]:

@@ -29,7 +29,7 @@ from tidelog.pipelines.graph import Graph, Node
 from tidelog.pipelines.inputs import Reader
 from tidelog.pipelines.loading import travelling_whole
 from tidelog.pipelines.parts import APPLIER, QUERY, ApplierPart, Part, QueryPart
-from tidelog.pipelines.placing import Target, live_topic, place_topic, place_view
+from tidelog.pipelines.placing import Target, live_topic, place_questions, place_topic, place_view
 from tidelog.pipelines.progress import Lag, lag_of
 from tidelog.pipelines.supervision import FAILED, RUNNING, STOPPED, Fault, Watch, fault_of
 from tidelog.pipelines.view_topic import check_result, declaration_of, is_keyed
@@ -100,6 +100,8 @@ def prepare(cluster: Cluster, reader: Reader, settings: Settings) -> list[Target
 def _placed(cluster: Cluster, reader: Reader, node: Node, settings: Settings) -> Target:
     frame = reader.result(node)
     check_result(node.output, frame)
+    if node.asked:
+        place_questions(cluster, reader.graph, node)
     if node.output.kind == VIEW:
         declared = declaration_of(node.output, frame.schema)
         return place_view(cluster, reader.graph, node, declared, settings.checkpoints, settings.store)

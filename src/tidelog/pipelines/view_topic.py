@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tidelog.errors import UsageError
 from tidelog.pipelines.app import APPEND, UPDATE, VIEW, Output
 from tidelog.pipelines.operators.changelog import ADDITIONS, DELETED, OP, RETRACTIONS, SEQ
+from tidelog.pipelines.operators.state.questions import ANSWER, BESIDE, QUESTION
 from tidelog.views import declaration as types
 from tidelog.views.changes import CREATE, DELETE
 from tidelog.views.changes import UPDATE as CHANGED
@@ -115,7 +116,7 @@ def check_result(output: Output, frame: DataFrame) -> None:
 def declaration_of(output: Output, schema: StructType) -> Declaration:
     columns = {}
     for field in schema.fields:
-        if field.name in (OP, SEQ, DELETED):
+        if field.name in (OP, SEQ, DELETED, *BESIDE):
             continue
         kind = VIEW_TYPES.get(field.dataType.typeName())
         if kind is None:
@@ -189,6 +190,19 @@ def plain(rows: DataFrame, key: Sequence[str]) -> DataFrame:
 
     value = _json(F.struct(*(_said(rows, name) for name in rows.columns)))
     return rows.select(*([_text_key(rows, key).alias("key")] if key else []), value.alias("value"))
+
+
+def replies(rows: DataFrame, topic: str) -> DataFrame:
+    """Answers to questions, under the id of each; columns key, value and topic."""
+    from pyspark.sql import functions as F
+
+    answers = rows.where(f"{QUESTION} is not null")
+    return answers.select(F.col(QUESTION).alias("key"), F.col(ANSWER).alias("value"), F.lit(topic).alias("topic"))
+
+
+def results(rows: DataFrame) -> DataFrame:
+    """What is no answer."""
+    return rows.where(f"{QUESTION} is null").drop(*BESIDE)
 
 
 def _net(rows: DataFrame, kind: str, key: Sequence[str], names: Sequence[str], order: str | None) -> DataFrame:

@@ -13,7 +13,7 @@ Rules:
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -54,18 +54,20 @@ def topic_writer(
     checkpoint: str | None = None,
     at_least_once: bool = False,
     options: Mapping[str, str] | None = None,
+    targets: Sequence[str] = (),
 ) -> Writer:
     """A function for `foreachBatch`. `topic` is where all rows go; without it each row says so in its column `topic`.
 
     `sink_name` is needed where one micro-batch is written by several writers. `options` are those of the sink, such as
-    `securityFile`. `checkpoint` is the query's, where Spark does not tell it (Spark Connect).
+    `securityFile`. `checkpoint` is the query's, where Spark does not tell it (Spark Connect). `targets`, without a
+    `topic`, are topics whose ends each mark tells, whether a row went there or not.
     """
     given = {"kafka.bootstrap.servers": bootstrap, **(options or {})}
     given |= {"topic": topic} if topic is not None else {}
     given |= {"sinkName": sink_name} if sink_name is not None else {}
     given |= {"deliveryGuarantee": "at-least-once"} if at_least_once else {}
     read = read_sink_options({**given, "checkpointLocation": checkpoint or UNKNOWN_YET}, streaming=True)
-    read = replace(read, checkpoint=checkpoint)
+    read = replace(read, checkpoint=checkpoint, targets=tuple(targets))
     itself = object()  # two writers are two, also once Spark has pickled them
 
     def write(rows: DataFrame, batch_id: int) -> int:

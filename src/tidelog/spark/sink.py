@@ -178,7 +178,7 @@ def writing_of(options: SinkOptions, sink: str, query_id: str, batch_id: int, so
         query_id=query_id,
         batch_id=batch_id,
         sources=sources,
-        topics=() if options.topic is None else (options.topic,),
+        topics=options.targets if options.topic is None else (options.topic,),
         group=group_of(options, sink) if sources.offsets else None,
         take_over=options.take_over,
         timeout_ms=options.timeout_ms,

@@ -92,6 +92,7 @@ class SinkOptions:
     timeout_ms: int
     staging: str
     generation: int
+    targets: tuple[str, ...] = ()  # topics that are the sink's although rows say where they go; marks tell their ends
 
     @property
     def exactly_once(self) -> bool:

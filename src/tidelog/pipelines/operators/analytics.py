@@ -46,12 +46,17 @@ def rate(column: str, *, per: Duration = "1 second") -> Column:
 
 
 def compare_with_earlier(
-    period: Duration, *, columns: str | Sequence[str], by: str | Sequence[str] = (), slack: Duration = "1 hour"
+    period: Duration,
+    *,
+    columns: str | Sequence[str],
+    by: str | Sequence[str] = (),
+    slack: Duration = "1 hour",
+    questions: DataFrame | None = None,
 ) -> Callable[[DataFrame], DataFrame]:
     """For `windows.transform(compare_with_earlier("1 week", by="page", columns="clicks"))`.
 
     Takes plain rows, one for each key and time, and gives them with `<column>_earlier`. `slack` is how much longer than
-    the period earlier rows are kept: the length of the windows, or more.
+    the period earlier rows are kept: the length of the windows, or more. `questions` are answered with those rows.
     """
     names = (columns,) if isinstance(columns, str) else tuple(columns)
     keys = (by,) if isinstance(by, str) else tuple(by)
@@ -66,7 +71,7 @@ def compare_with_earlier(
         if taken := [name for name in names if f"{name}{EARLIER}" in rows.columns]:
             raise UsageError(f"there is a column {taken[0]}{EARLIER} already; rename it")
         fold = Earlier(row_schema(rows), time, keys, names, span, longer)
-        return run_by(rows, keys, fold, time)
+        return run_by(rows, keys, fold, time, questions)
 
     return compared
 

@@ -45,8 +45,12 @@ def changes(
     at_least: float | None = None,
     first: bool = True,
     forget_after: Duration | None = None,
+    questions: DataFrame | None = None,
 ) -> Callable[[DataFrame], DataFrame]:
-    """For `df.transform(changes("status", by="order"))`. Takes plain rows and gives plain rows."""
+    """For `df.transform(changes("status", by="order"))`. Takes plain rows and gives plain rows.
+
+    `questions` are answered with a key's last change, and the rows that wait for the watermark.
+    """
     watched = (columns,) if isinstance(columns, str) else tuple(columns)
     keys = (by,) if isinstance(by, str) else tuple(by)
     span = None if forget_after is None else positive(forget_after, what="forget_after") * 1000
@@ -61,7 +65,7 @@ def changes(
         fold = Changes(row_schema(rows), time, keys, span, watched, at_least, first)
         check_watched(fold)
         check_place(rows, "changes")
-        return run_by(rows, keys, fold, time)
+        return run_by(rows, keys, fold, time, questions)
 
     return changed
 

@@ -40,19 +40,26 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def deduplicate(by: str | Sequence[str], *, within: Duration | None = None) -> Callable[[DataFrame], DataFrame]:
-    """For `df.transform(deduplicate("id"))`. Takes plain rows and gives plain rows, with the same columns."""
+def deduplicate(
+    by: str | Sequence[str], *, within: Duration | None = None, questions: DataFrame | None = None
+) -> Callable[[DataFrame], DataFrame]:
+    """For `df.transform(deduplicate("id"))`. Takes plain rows and gives plain rows, with the same columns.
+
+    `questions` are answered with the last row of a key that went on, and the rows that wait for the watermark.
+    """
     names = (by,) if isinstance(by, str) else tuple(by)
     span = None if within is None else positive(within, what="within") * 1000
     if not names:
         raise UsageError("deduplicate needs the columns that make two rows the same; name them")
+    if questions is not None and span is None:
+        raise UsageError("deduplicate without within is Spark's own, whose state nobody can ask; say within=...")
 
     def without_duplicates(rows: DataFrame) -> DataFrame:
         check_columns("deduplicate", rows, names)
         time = event_time_column(rows)
         if span is not None:
             check_place(rows, "deduplicate with within", "leave within out, or ")
-            return run_by(rows, names, Once(row_schema(rows), time, names, span), time)
+            return run_by(rows, names, Once(row_schema(rows), time, names, span), time, questions)
         return rows.dropDuplicatesWithinWatermark(list(names)) if rows.isStreaming else first_of_each(rows, names, time)
 
     return without_duplicates

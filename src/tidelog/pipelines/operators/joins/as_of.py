@@ -39,7 +39,7 @@ from tidelog.pipelines.operators.joins.matching import (
     newest,
     taken,
 )
-from tidelog.pipelines.operators.joins.sides import GONE, LEFT, ORDER, Columns, added
+from tidelog.pipelines.operators.joins.sides import GONE, LEFT, ORDER, Columns, added, of_table
 from tidelog.pipelines.operators.state.fold import DUE, END_OF_TIME, HASH, SIDE, Clock, Step
 
 TIME = "_time"  # timestamp in rows, microseconds in state: event time of a row, start of a version
@@ -87,6 +87,10 @@ class AsOf:
         counts = {"in": int(np.count_nonzero(is_left[len(state) :])), "joined": int(np.count_nonzero(due))}
         counts["diverted" if self.divert else "dropped"] = int(np.count_nonzero(late))
         return Step(_state(all_rows, times, waiting, kept), output, counts)
+
+    def answer(self, state: pa.Table, clock: Clock) -> pa.Table:
+        """The versions of the key that are still needed."""
+        return of_table(self.columns, state)
 
     def _joined(
         self, rows: pa.Table, codes: Numbers, times: Numbers, due: Numbers, versions: Numbers, too_late: Numbers

@@ -18,7 +18,10 @@ from tidelog.pipelines.operators.joins.as_of import LATE, MATCHED, TIME, AsOf
 from tidelog.pipelines.operators.joins.compaction import check_table
 from tidelog.pipelines.operators.joins.latest import Latest
 from tidelog.pipelines.operators.joins.sides import GONE, ORDER, Sides, as_one, columns_of, sides_of
+from tidelog.pipelines.operators.keyed import asking_of
 from tidelog.pipelines.operators.place_in_query import check_place
+from tidelog.pipelines.operators.state.fold import Fold
+from tidelog.pipelines.operators.state.questions import BESIDE, QUESTION, Asking, refuse_answers
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -58,6 +61,7 @@ def enrich(
     horizon: Duration | None = None,
     topic: str | None = None,
     bootstrap: str | None = None,
+    questions: DataFrame | None = None,
 ) -> Callable[[DataFrame], DataFrame]:
     """Each row with the newest version of its key in `table` at or before the row's event time.
 
@@ -73,6 +77,8 @@ def enrich(
 
     `horizon`: how far back rows may ask: by default the lateness of the two. The table's topics have to keep versions
     for as long; they are found in its plan, or named by `topic` and `bootstrap`.
+
+    `questions` are by the columns of the left in `on`, and are answered with what the table has of that key.
     """
     ask = Ask(
         _one_of(as_of, AS_OF, "as_of"),
@@ -92,12 +98,15 @@ def enrich(
             for side in (frame, table):
                 check_place(side, "enrich as of event time")
             check_table(table, _lateness(frame, table) if far is None else far, topic, bootstrap)
-        return _joined(frame, table, _pairs(on), ask)
+        asking = asking_of("enrich", questions, [name for name, _ in _pairs(on)])
+        return _joined(frame, table, _pairs(on), ask, asking)
 
     return enriched
 
 
-def _joined(frame: DataFrame, table: DataFrame, pairs: list[tuple[str, str]], ask: Ask) -> DataFrame:
+def _joined(
+    frame: DataFrame, table: DataFrame, pairs: list[tuple[str, str]], ask: Ask, asking: Asking | None
+) -> DataFrame:
     from tidelog.pipelines.operators.state.operator import run_fold
 
     changes = table.where(f"{OP} != '{BEFORE}'") if OP in table.columns else table
@@ -110,19 +119,22 @@ def _joined(frame: DataFrame, table: DataFrame, pairs: list[tuple[str, str]], as
         _times(frame, table)
     both = as_one(sides, frame, changes, more)
     columns = columns_of(sides, frame, rows)
+    fold: Fold = Latest(columns, ask.load_until)
     if ask.as_of == AT_EVENT_TIME:
-        return _chosen(run_fold(both, sides.keys, AsOf(columns, ask.deletes_kept, ask.late == "divert")), sides, ask)
-    return _chosen(run_fold(both, sides.keys, Latest(columns, ask.load_until)), sides, ask)
+        fold = AsOf(columns, ask.deletes_kept, ask.late == "divert")
+    return _chosen(run_fold(both, sides.keys, fold, asking=asking), sides, ask)
 
 
 def _chosen(output: DataFrame, sides: Sides, ask: Ask) -> DataFrame:
     """The columns by the names that users know, and what the condition says of what was found."""
     from pyspark.sql import functions as F
 
-    named = output.select(LATE, MATCHED, *(F.col(f"`{at}`").alias(name) for name, at in sides.columns.items()))
+    beside = [name for name in BESIDE if name in output.columns]
+    own = (F.col(f"`{at}`").alias(name) for name, at in sides.columns.items())
+    named = output.select(LATE, MATCHED, *own, *beside)
     fits = F.col(MATCHED) & (F.coalesce(F.expr(ask.where), F.lit(False)) if ask.where else F.lit(True))
     if ask.how == "inner":
-        named = named.where(fits | F.col(LATE))
+        named = named.where(fits | F.col(LATE) | (F.col(QUESTION).isNotNull() if beside else F.lit(False)))
     elif ask.where:
         named = named.select(
             *(F.when(fits, F.col(f"`{n}`")).alias(n) if n in sides.right else F.col(f"`{n}`") for n in named.columns)
@@ -163,6 +175,8 @@ def _lateness(frame: DataFrame, table: DataFrame) -> int:
 
 
 def _check_inputs(frame: DataFrame, table: DataFrame) -> None:
+    for side in (frame, table):
+        refuse_answers("enrich", side)
     if OP in frame.columns:
         raise UsageError("enrich takes plain rows on the left, and this is a changelog; use join_tables for two tables")
     if frame.isStreaming != table.isStreaming:

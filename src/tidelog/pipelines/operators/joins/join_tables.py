@@ -19,6 +19,8 @@ from tidelog.pipelines.operators.changelog import (
 )
 from tidelog.pipelines.operators.joins.sides import as_one, columns_of, sides_of
 from tidelog.pipelines.operators.joins.tables import KINDS, LEFT_ONLY, TableJoin
+from tidelog.pipelines.operators.keyed import asking_of
+from tidelog.pipelines.operators.state.questions import BESIDE, refuse_answers
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -30,11 +32,13 @@ def join_tables(
     *,
     foreign_key: Mapping[str, str] | None = None,
     how: str = "inner",
+    questions: DataFrame | None = None,
 ) -> Callable[[DataFrame], DataFrame]:
     """The changelog of the join of two changelogs.
 
     `on` names columns that both have; `foreign_key` is `{"column of the left": "column of the right"}`, and both are in
-    the result. `how` is "inner", "left", "right", "full", "semi" or "anti".
+    the result. `how` is "inner", "left", "right", "full", "semi" or "anti". `questions` are by the columns of the left
+    that it is joined by, and are answered with the rows of the join that have them.
     """
     if how not in KINDS:
         raise UsageError(f"how is {how!r}; it is one of {', '.join(map(repr, KINDS))}")
@@ -55,10 +59,13 @@ def join_tables(
         sides = sides_of(left, right, pairs)
         both = as_one(sides, left, right, {COUNT: (_count(), _count())})
         fold = TableJoin(columns_of(sides, left, right), how)
-        output = run_fold(both, sides.keys, fold)
+        asking = asking_of("join_tables", questions, [name for name, _ in pairs])
+        output = run_fold(both, sides.keys, fold, asking=asking)
         names = {name: at for name, at in sides.columns.items() if how not in LEFT_ONLY or name not in sides.right}
         return output.select(
-            *(field.name for field in HEAD), *(F.col(f"`{at}`").alias(name) for name, at in names.items())
+            *(field.name for field in HEAD),
+            *(F.col(f"`{at}`").alias(name) for name, at in names.items()),
+            *(BESIDE if asking is not None else ()),
         )
 
     return joined
@@ -75,6 +82,7 @@ def _count() -> Column:
 
 def _check_inputs(left: DataFrame, right: DataFrame) -> None:
     for frame in (left, right):
+        refuse_answers("join_tables", frame)
         must_be_changelog(frame, "join_tables")
         for field in frame.schema.fields:
             if field.dataType.typeName() in ("array", "map", "struct", "variant"):

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from tidelog.pipelines.operators.joins.as_of import ENRICHED
 from tidelog.pipelines.operators.joins.matching import NO_KEY, NO_ROW, Numbers, in_order, key_codes, taken
-from tidelog.pipelines.operators.joins.sides import GONE, LEFT, ORDER, Columns, added
+from tidelog.pipelines.operators.joins.sides import GONE, LEFT, ORDER, Columns, added, of_table
 from tidelog.pipelines.operators.state.fold import DUE, HASH, SIDE, Clock, Step
 
 
@@ -54,6 +54,10 @@ class Latest:
             return Step(self._state(all_rows, lefts, last), self.output_schema.empty_table())
         rights = np.where(codes[lefts] == NO_KEY, NO_ROW, last[codes[lefts]] if len(last) else NO_ROW)
         return Step(self._state(all_rows, lefts[:0], last), self._joined(all_rows, lefts, rights))
+
+    def answer(self, state: pa.Table, clock: Clock) -> pa.Table:
+        """What the key has now."""
+        return of_table(self.columns, state)
 
     def _is_loaded(self, clock: Clock) -> bool:
         return self.load_until is None or (clock.watermark is not None and clock.watermark >= self.load_until)

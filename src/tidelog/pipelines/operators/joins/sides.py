@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidelog.errors import UsageError
 from tidelog.pipelines.operators.changelog import OP, SEQ, arrow_schema
@@ -78,6 +79,18 @@ def columns_of(sides: Sides, left: DataFrame, right: DataFrame) -> Columns:
     lefts = pa.schema([(f"l_{name}", of_left.field(name).type) for name in sides.left])
     rights = pa.schema([(f"r_{name}", of_right.field(name).type) for name in sides.right])
     return Columns(keys, lefts, rights)
+
+
+def as_users_know(rows: pa.Table) -> pa.Table:
+    """The columns of keys and sides alone, by their own names."""
+    own = rows.select([name for name in rows.schema.names if name[:2] in ("k_", "l_", "r_")])
+    return own.rename_columns([name[2:] for name in own.schema.names])
+
+
+def of_table(columns: Columns, state: pa.Table) -> pa.Table:
+    """What the right side, a table, has in the state of one key."""
+    there = pc.and_(pc.equal(state[SIDE], pa.scalar(RIGHT, pa.int8())), pc.invert(pc.fill_null(state[GONE], False)))
+    return as_users_know(state.filter(there).select([*columns.keys.names, *columns.right.names]))
 
 
 def added(state: pa.Table, rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from tidelog.errors import UsageError
 from tidelog.pipelines.operators.changelog import COUNT, DELETE, HEAD, INSERT, of_changes
 from tidelog.pipelines.operators.joins.matching import NO_KEY, NO_ROW, Mask, Numbers, key_codes, pairs, taken
-from tidelog.pipelines.operators.joins.sides import LEFT, RIGHT, Columns
+from tidelog.pipelines.operators.joins.sides import LEFT, RIGHT, Columns, as_users_know
 from tidelog.pipelines.operators.state.fold import DUE, HASH, SIDE, Clock, Step
 
 INNER, LEFT_OUTER, RIGHT_OUTER, FULL, SEMI, ANTI = "inner", "left", "right", "full", "semi", "anti"
@@ -82,6 +82,11 @@ class TableJoin:
         changes = [*self._together(left, right), *self._alone(left, right)]
         whole = Change(*(np.concatenate(part) for part in zip(*changes, strict=True)))
         return Step(self._state(left, right), self._output(left, right, whole))
+
+    def answer(self, state: pa.Table, clock: Clock) -> pa.Table:
+        """The rows of the join that the key has: as if all of its state had just come."""
+        joined = self.step(self.state_schema.empty_table(), state, clock).output
+        return as_users_know(joined)
 
     def _sides(self, state: pa.Table, rows: pa.Table) -> tuple[Side, Side]:
         counted = []

@@ -36,6 +36,7 @@ from tidelog.pipelines.operators.state.pages import (
     LOWEST,
     NEVER,
     Directory,
+    Hashes,
     by_hash,
     concerned,
     cuts,
@@ -109,6 +110,21 @@ def step_bucket(fold: Fold, store: Store, layout: Layout, rows: pa.Table, clock:
     header = Header(fold.name, fold.version, layout, fold.state_schema, number, timer, counts)
     store.set_header(header.encode(), directory.tobytes())
     return step.output
+
+
+def held_of(fold: Fold, store: Store, layout: Layout, hashes: Hashes) -> pa.Table:
+    """All that is kept of keys with these hashes, as the fold has it. Nothing is written."""
+    header, directory = _open(fold, store, layout)
+    needed = np.arange(len(directory)) if header.version != fold.version else touched(directory, hashes, None)
+    held, _ = _read(fold, store, header, directory[needed])
+    return held.filter(pa.array(concerned(held, hashes, None)))
+
+
+def is_due(store: Store, clock: Clock) -> bool:
+    """Whether Spark would wake the bucket now."""
+    found = store.header()
+    timer = None if found is None else Header.decode(found[0]).timer
+    return timer is not None and clock.watermark is not None and timer <= clock.watermark
 
 
 def _open(fold: Fold, store: Store, layout: Layout) -> tuple[Header, Directory]:

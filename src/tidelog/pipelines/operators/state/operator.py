@@ -8,6 +8,8 @@ whatever the session says later: so a stream learns them when it runs and not wh
 
 In a stream the input's watermark comes along beside the packed rows, and the event time column does not: so Spark has
 no way to drop late rows before the fold has seen them.
+
+Questions (`questions.py`) are packed beside the rows, and go to the bucket of their key.
 """
 
 from __future__ import annotations
@@ -17,7 +19,16 @@ from typing import TYPE_CHECKING
 
 from tidelog.pipelines.operators.state.buckets import PARTITIONS, bucket_ids, layout_of, partitions_here
 from tidelog.pipelines.operators.state.fold import END_OF_TIME, HASH, Clock, Fold
-from tidelog.pipelines.operators.state.packing import PACKED, nullable, pack
+from tidelog.pipelines.operators.state.packing import PACKED, nullable, nullable_schema, pack
+from tidelog.pipelines.operators.state.questions import (
+    ASKED,
+    QUESTION,
+    Asking,
+    beside,
+    no_answers,
+    question_schema,
+    reading,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,10 +38,18 @@ BUCKET = "_bucket"
 BATCH_BUCKETS_A_PARTITION = 32  # many: one is in memory at a time, with the rows of all history
 
 
-def run_fold(frame: DataFrame, keys: Sequence[str], fold: Fold, *, event_time: str | None = None) -> DataFrame:
+def run_fold(
+    frame: DataFrame,
+    keys: Sequence[str],
+    fold: Fold,
+    *,
+    event_time: str | None = None,
+    asking: Asking | None = None,
+) -> DataFrame:
     """The fold's output over rows of `frame`, with the state of each key (the values of columns `keys`) to itself.
 
-    `event_time` names the output column that later operators of the query may take for event time.
+    `event_time` names the output column that later operators of the query may take for event time. With `asking` there
+    are answers beside the output.
     """
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -39,14 +58,32 @@ def run_fold(frame: DataFrame, keys: Sequence[str], fold: Fold, *, event_time: s
     output = from_arrow_schema(fold.output_schema)
     if not frame.isStreaming:
         buckets = int(frame.sparkSession.conf.get(PARTITIONS) or 1) * BATCH_BUCKETS_A_PARTITION
-        return hashed.groupBy(F.pmod(F.col(HASH), F.lit(buckets)).alias(BUCKET)).applyInArrow(_whole(fold), output)
-    from tidelog.pipelines.operators.state.processor import FoldProcessor
+        grouped = hashed.groupBy(F.pmod(F.col(HASH), F.lit(buckets)).alias(BUCKET))
+        made = grouped.applyInArrow(_whole(fold), output)
+        return made if asking is None else no_answers(made)
+    from tidelog.pipelines.operators.state.processor import AskedBy, FoldProcessor
 
-    packed = hashed.mapInArrow(packing, PACKED)
-    processor = FoldProcessor(fold, to_arrow_schema(hashed.schema, timezone="UTC"))
+    packed, asked = hashed.mapInArrow(packing, PACKED), None
+    if asking is not None:
+        output = from_arrow_schema(beside(fold.output_schema))
+        questions = _read(asking, frame, keys)
+        asked = AskedBy(to_arrow_schema(questions.schema, timezone="UTC"), tuple(keys), event_time)
+        packed = packed.union(questions.mapInArrow(packing_questions, PACKED))
+    processor = FoldProcessor(fold, to_arrow_schema(hashed.schema, timezone="UTC"), asked)
     mode = "EventTime" if has_watermark(frame) else "None"
     groups = packed.groupBy("bucket")
     return groups.transformWithStateInPandas(processor, output, "Append", mode, eventTimeColumnName=event_time or "")
+
+
+def _read(asking: Asking, frame: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Questions with the columns of their key, and its hash."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+    kinds = nullable_schema(to_arrow_schema(frame.select(*(F.col(f"`{key}`") for key in keys)).schema, timezone="UTC"))
+    schema = from_arrow_schema(question_schema(kinds))
+    asked = asking.questions.select(QUESTION, ASKED).mapInArrow(reading(kinds, asking.names), schema)
+    return asked.withColumn(HASH, F.xxhash64(*keys))
 
 
 def has_watermark(frame: DataFrame) -> bool:
@@ -67,3 +104,13 @@ def packing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     assert task is not None
     layout = layout_of(partitions_here())
     return pack(batches, bucket_ids(layout.partitions, layout.buckets), task.partitionId())
+
+
+def packing_questions(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Told from rows by a `part` below 0."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for packed in packing(batches):
+        parts = pc.subtract(pa.scalar(-1, pa.int32()), packed.column("part"))
+        yield packed.set_column(packed.schema.get_field_index("part"), "part", parts)

@@ -2,7 +2,7 @@
 
     packed row   bucket int     the id of the bucket
                  task int       the number of the task that packed it
-                 part int       counts up within the task
+                 part int       counts up within the task; of questions, down from -1 (`questions.py`)
                  rows binary    an Arrow IPC stream: input rows of that bucket, in the order of arrival
 
 Rules:
@@ -83,4 +83,8 @@ def unpack(packed: Iterable[tuple[int, int, bytes]], schema: pa.Schema) -> pa.Ta
 
 def nullable(rows: pa.Table) -> pa.Table:
     """The same rows, where no column says that it is never null: whether one does is up to Spark's optimizer."""
-    return pa.table(rows.columns, schema=pa.schema([field.with_nullable(True) for field in rows.schema]))
+    return pa.table(rows.columns, schema=nullable_schema(rows.schema))
+
+
+def nullable_schema(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field.with_nullable(True) for field in schema])

@@ -3,20 +3,23 @@
 Spark calls `handleInputRows` for a bucket that has rows in the micro-batch, and `handleExpiredTimer` for one whose
 timer the watermark has reached and which had none: where there are rows, their step has done what was due as well, and
 has moved the timer. The methods' names, and those of their arguments, are Spark's.
+
+A bucket that has questions and no rows has no step, unless one is due: then it is answered from what that leaves.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from tidelog.pipelines.operators.state.bucket import step_bucket
+from tidelog.pipelines.operators.state.bucket import is_due, step_bucket
 from tidelog.pipelines.operators.state.buckets import layout_of, partitions_here
 from tidelog.pipelines.operators.state.fold import Clock, Fold
 from tidelog.pipelines.operators.state.packing import unpack
+from tidelog.pipelines.operators.state.questions import answers_of, with_answers
 from tidelog.pipelines.operators.state.reading import HEADER, PAGES
 
 if TYPE_CHECKING:
@@ -25,30 +28,59 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 
 
+class AskedBy(NamedTuple):
+    """How questions come: packed with this schema, by these columns. `timed` is the event time of what is put out."""
+
+    schema: pa.Schema
+    keys: tuple[str, ...]
+    timed: str | None
+
+
 class FoldProcessor(StatefulProcessor):
-    def __init__(self, fold: Fold, input_schema: pa.Schema) -> None:
+    def __init__(self, fold: Fold, input_schema: pa.Schema, asked: AskedBy | None = None) -> None:
         self.fold = fold
         self.input_schema = input_schema
+        self.asked = asked
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.store = SparkStore(handle)
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:
-        packed = (row for frame in rows for row in zip(frame["task"], frame["part"], frame["rows"], strict=True))
-        yield from self._step(unpack(packed, self.input_schema), timerValues)
+        packed = [row for frame in rows for row in zip(frame["task"], frame["part"], frame["rows"], strict=True)]
+        asked = [row for row in packed if row[1] < 0]
+        given = [row for row in packed if row[1] >= 0]
+        output = self._stepped(given, clock(timerValues), only_asked=bool(asked) and not given)
+        if self.asked is not None:
+            output = self._answered(output, asked, clock(timerValues), self.asked)
+        yield from _put_out(output)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
         self.store.expired = expiredTimerInfo.getExpiryTimeInMs()
-        yield from self._step(unpack([], self.input_schema), timerValues)
+        output = self._stepped([], clock(timerValues))
+        if self.asked is not None:
+            output = self._answered(output, [], clock(timerValues), self.asked)
+        yield from _put_out(output)
 
     def close(self) -> None:
         pass
 
-    def _step(self, rows: pa.Table, times: Any) -> Iterator[pd.DataFrame]:
-        output = step_bucket(self.fold, self.store, layout_of(partitions_here()), rows, clock(times))
+    def _stepped(self, packed: list[Any], now: Clock, *, only_asked: bool = False) -> pa.Table:
+        if only_asked and not is_due(self.store, now):
+            return self.fold.output_schema.empty_table()
+        rows = unpack(packed, self.input_schema)
+        output = step_bucket(self.fold, self.store, layout_of(partitions_here()), rows, now)
         self.store.expired = None
-        if len(output):
-            yield to_pandas(output)
+        return output
+
+    def _answered(self, output: pa.Table, packed: list[Any], now: Clock, by: AskedBy) -> pa.Table:
+        asked = unpack(packed, by.schema)
+        answers = answers_of(self.fold, self.store, layout_of(partitions_here()), asked, by.keys, now)
+        return with_answers(output, answers, self.fold.output_schema, by.timed, now)
+
+
+def _put_out(output: pa.Table) -> Iterator[pd.DataFrame]:
+    if len(output):
+        yield to_pandas(output)
 
 
 class SparkStore:

@@ -1,8 +1,8 @@
 """What the windows have in common where they are declared: their options, checked, and the two roads to a result.
 
     native   groupBy(window(...)) in the JVM: where rows that come too late are dropped and nothing else is asked for
-    fold     `run_fold`: where they are corrected or diverted, where windows are put out early, or always, and where
-             Spark lacks the window or the aggregate
+    fold     `run_fold`: where they are corrected or diverted, where windows are put out early, or always, where
+             Spark lacks the window or the aggregate, and where questions are to be answered
 
 Both give the same rows, but for ties (see `aggregates.py`) and for sessions: there a fold lets a late row join a
 session that is still open, and Spark drops it. Windows take plain rows, and give plain rows, or a changelog where what
@@ -53,9 +53,9 @@ class Declared(NamedTuple):
     early: bool
     interval: int | None
 
-    def native(self, time: str) -> dict[str, Column]:
-        """The aggregates as Spark's own, if nothing is asked for that it lacks; else none."""
-        if self.allowed is not None or self.diverts or self.early:
+    def native(self, time: str, *, asked: bool = False) -> dict[str, Column]:
+        """The aggregates as Spark's own, if nothing is asked for that it lacks, and nobody asks; else none."""
+        if self.allowed is not None or self.diverts or self.early or asked:
             return {}
         columns = {name: aggregate.native(time) for name, aggregate in self.aggregates.items()}
         known = {name: column for name, column in columns.items() if column is not None}
@@ -95,11 +95,13 @@ def grid_of(size: Duration, every: Duration, offset: Duration) -> Grid:
 def checked(declared: Declared, frame: DataFrame) -> Spec:
     """What is declared, on this frame; refuses what it does not fit."""
     from tidelog.pipelines.operators.changelog import arrow_schema
+    from tidelog.pipelines.operators.state.questions import refuse_answers
     from tidelog.pipelines.operators.time import event_time_column
     from tidelog.pipelines.operators.windows.spec import LATE, Spec, check, nullable
 
     if OP in frame.columns:
         raise UsageError(f"{declared.where} takes plain rows, and this is a changelog: rows of it are taken back")
+    refuse_answers(declared.where, frame)
     if LATE in frame.columns:
         raise UsageError(f"{declared.where} is given rows that came too late among others; split them off by on_time")
     rows, aggregates = nullable(arrow_schema(frame)), tuple(declared.aggregates.items())
@@ -107,7 +109,9 @@ def checked(declared: Declared, frame: DataFrame) -> Spec:
     return check(Spec(rows, event_time_column(frame), declared.by, aggregates, *policy))
 
 
-def on_grid(declared: Declared, grid: Grid, keys: Sequence[Any] | None = None) -> Callable[[DataFrame], DataFrame]:
+def on_grid(
+    declared: Declared, grid: Grid, keys: Sequence[Any] | None = None, questions: DataFrame | None = None
+) -> Callable[[DataFrame], DataFrame]:
     """Tumbling and hopping windows; those of `keys` also without a row."""
 
     def windows(frame: DataFrame) -> DataFrame:
@@ -118,11 +122,12 @@ def on_grid(declared: Declared, grid: Grid, keys: Sequence[Any] | None = None) -
 
         spec = checked(declared, frame)
         if keys is not None:
-            return by_fold(with_seeds(frame, spec, key_values(spec, keys)), AlwaysFold(spec, grid), spec)
-        if native := declared.native(spec.time):
+            seeded = with_seeds(frame, spec, key_values(spec, keys))
+            return by_fold(seeded, AlwaysFold(spec, grid), spec, questions=questions)
+        if native := declared.native(spec.time, asked=questions is not None):
             durations = [f"{each} microseconds" for each in (grid.size, grid.every, grid.offset)]
             return by_spark(frame, F.window(spec.time, *durations), spec, native)
-        return by_fold(frame, GridFold(spec, grid), spec)
+        return by_fold(frame, GridFold(spec, grid), spec, questions=questions)
 
     return windows
 
@@ -147,10 +152,13 @@ def with_seeds(frame: DataFrame, spec: Spec, keys: pa.Table) -> DataFrame:
     return frame.mapInArrow(seeding(spec.time, keys), StructType([*fields, StructField(SEED, BooleanType())]))
 
 
-def by_fold(frame: DataFrame, fold: Fold, spec: Spec, *, together: bool = False) -> DataFrame:
+def by_fold(
+    frame: DataFrame, fold: Fold, spec: Spec, *, together: bool = False, questions: DataFrame | None = None
+) -> DataFrame:
     """`together`: what is told of a key is told at once (`throttled.py`)."""
     from pyspark.sql import functions as F
 
+    from tidelog.pipelines.operators.keyed import asking_of
     from tidelog.pipelines.operators.place_in_query import check_place
     from tidelog.pipelines.operators.state.operator import run_fold
     from tidelog.pipelines.operators.windows.spec import TIME
@@ -162,7 +170,8 @@ def by_fold(frame: DataFrame, fold: Fold, spec: Spec, *, together: bool = False)
         fold = Throttled(fold, spec, spec.interval, together)
     keyed = frame if spec.by else frame.withColumn(EVERYTHING, F.lit(0))
     time = None if spec.changelog else TIME
-    return with_time(frame, run_fold(keyed, spec.by or [EVERYTHING], fold, event_time=time), spec)
+    asking = asking_of(fold.name, questions, spec.by)
+    return with_time(frame, run_fold(keyed, spec.by or [EVERYTHING], fold, event_time=time, asking=asking), spec)
 
 
 def by_spark(frame: DataFrame, window: Column, spec: Spec, results: Mapping[str, Column]) -> DataFrame:

@@ -12,6 +12,7 @@ from tidelog.pipelines.operators.grouping import Booleans, Integers, encode_keys
 from tidelog.pipelines.operators.state.fold import Clock, Step
 from tidelog.pipelines.operators.windows.firing import Windows, fire
 from tidelog.pipelines.operators.windows.grid import Grid, Lateness, candidates, late_windows, lateness, needed
+from tidelog.pipelines.operators.windows.open_windows import open_windows
 from tidelog.pipelines.operators.windows.output import HALF_OPEN, late_rows, result_rows
 from tidelog.pipelines.operators.windows.panes import Panes, Rows, Within, gather, kept, key_table, state_schema, within
 from tidelog.pipelines.operators.windows.spec import Bounds, Spec, Timed, as_declared, bounds_of, counted, timed
@@ -32,6 +33,9 @@ class GridFold:
     @property
     def output_schema(self) -> pa.Schema:
         return self.spec.output_schema
+
+    def answer(self, state: pa.Table, clock: Clock) -> pa.Table:
+        return open_windows(self, state, clock)
 
     def step(self, state: pa.Table, rows: pa.Table, clock: Clock) -> Step:
         bounds = bounds_of(clock, self.spec.allowed or 0)

@@ -27,6 +27,7 @@ def hopping(
     early: bool | Duration = False,
     emit: Literal["filled", "always"] = "filled",
     keys: Sequence[Any] | None = None,
+    questions: DataFrame | None = None,
 ) -> Callable[[DataFrame], DataFrame]:
     """For `df.transform(hopping("5 minutes", every="1 minute", by="user", aggregates={"clicks": count()}))`.
 
@@ -40,4 +41,4 @@ def hopping(
     if keys is not None and emit != "always":
         raise UsageError("keys says whose windows are put out without a row; write emit='always'")
     declared = declare("hopping", by, aggregates, Policy(late, allowed, beyond, early))
-    return on_grid(declared, grid_of(size, every, offset), keys)
+    return on_grid(declared, grid_of(size, every, offset), keys, questions)

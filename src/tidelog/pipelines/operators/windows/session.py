@@ -22,6 +22,7 @@ def session(
     allowed: Duration | None = None,
     beyond: Literal["drop", "divert"] = "drop",
     early: bool | Duration = False,
+    questions: DataFrame | None = None,
 ) -> Callable[[DataFrame], DataFrame]:
     """For `df.transform(session("30 minutes", by="user", aggregates={"clicks": count()}))`.
 
@@ -37,9 +38,9 @@ def session(
         from tidelog.pipelines.operators.windows.session_fold import SessionFold
 
         spec = checked(declared, frame)
-        native = declared.native(spec.time)
+        native = declared.native(spec.time, asked=questions is not None)
         if native and spec.by:  # Spark has no sessions that are by nothing
             return by_spark(frame, F.session_window(spec.time, f"{span} microseconds"), spec, native)
-        return by_fold(frame, SessionFold(spec, span), spec, together=True)
+        return by_fold(frame, SessionFold(spec, span), spec, together=True, questions=questions)
 
     return sessions

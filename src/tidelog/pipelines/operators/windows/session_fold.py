@@ -24,6 +24,7 @@ import pyarrow as pa
 from tidelog.pipelines.operators.changelog import AFTER, BEFORE, DELETE, INSERT
 from tidelog.pipelines.operators.grouping import Booleans, Groups, Integers, Moments, encode_keys, in_order
 from tidelog.pipelines.operators.state.fold import DUE, Clock, Step
+from tidelog.pipelines.operators.windows.open_windows import open_windows
 from tidelog.pipelines.operators.windows.output import HALF_OPEN, LateRows, Results, late_rows, result_rows
 from tidelog.pipelines.operators.windows.panes import key_table
 from tidelog.pipelines.operators.windows.spec import (
@@ -95,6 +96,9 @@ class SessionFold:
     @property
     def output_schema(self) -> pa.Schema:
         return self.spec.output_schema
+
+    def answer(self, state: pa.Table, clock: Clock) -> pa.Table:
+        return open_windows(self, state, clock)
 
     def step(self, state: pa.Table, rows: pa.Table, clock: Clock) -> Step:
         bounds = bounds_of(clock, self.spec.allowed or 0)

@@ -22,6 +22,7 @@ def sliding(
     allowed: Duration | None = None,
     beyond: Literal["drop", "divert"] = "drop",
     early: bool | Duration = False,
+    questions: DataFrame | None = None,
 ) -> Callable[[DataFrame], DataFrame]:
     """For `df.transform(sliding("30 minutes", by="user", aggregates={"actions": count()}))`.
 
@@ -36,6 +37,6 @@ def sliding(
         from tidelog.pipelines.operators.windows.sliding_fold import SlidingFold
 
         spec = checked(declared, frame)
-        return by_fold(frame, SlidingFold(spec, span), spec)
+        return by_fold(frame, SlidingFold(spec, span), spec, questions=questions)
 
     return windows

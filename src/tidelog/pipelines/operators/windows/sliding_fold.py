@@ -25,6 +25,7 @@ import pyarrow as pa
 from tidelog.pipelines.operators.grouping import Integers, encode_keys, pairs
 from tidelog.pipelines.operators.state.fold import Clock, Step
 from tidelog.pipelines.operators.windows.firing import Windows, fire
+from tidelog.pipelines.operators.windows.open_windows import open_windows
 from tidelog.pipelines.operators.windows.output import LateRows, Span, late_rows, result_rows
 from tidelog.pipelines.operators.windows.panes import Panes, Rows, gather, kept, key_table, state_schema, within
 from tidelog.pipelines.operators.windows.spec import MICROSECONDS, Bounds, Spec, as_declared, bounds_of, counted, timed
@@ -49,6 +50,9 @@ class SlidingFold:
     @property
     def output_schema(self) -> pa.Schema:
         return self.spec.output_schema
+
+    def answer(self, state: pa.Table, clock: Clock) -> pa.Table:
+        return open_windows(self, state, clock)
 
     def step(self, state: pa.Table, rows: pa.Table, clock: Clock) -> Step:
         bounds = bounds_of(clock, self.spec.allowed or 0)

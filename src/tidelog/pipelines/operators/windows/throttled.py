@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 from tidelog.pipelines.operators.changelog import ADDITIONS, AFTER, BEFORE, DELETE, INSERT, OP, of_changes
 from tidelog.pipelines.operators.grouping import Booleans, Integers, encode_keys, pairs
 from tidelog.pipelines.operators.state.fold import DUE, HASH, Clock, Fold, Step
+from tidelog.pipelines.operators.windows.open_windows import open_windows
 from tidelog.pipelines.operators.windows.panes import key_table
 from tidelog.pipelines.operators.windows.spec import END, LATE, START, TIME, Spec, as_declared, bounds_of, integers
 
@@ -74,6 +75,10 @@ class Throttled:
         due = self._due(net, clock)
         output = pa.concat_tables([self._output(net, due), late])
         return Step(self._state(done.state, net, ~due), output, done.counts)
+
+    def answer(self, state: pa.Table, clock: Clock) -> pa.Table:
+        own = state.filter(state[HELD].is_null()).select(self.windows.state_schema.names)
+        return open_windows(self.windows, own, clock)
 
     def _told(self, output: pa.Table) -> tuple[pa.Table, pa.Table]:
         """Results, and rows that came too late, which nobody holds back."""
