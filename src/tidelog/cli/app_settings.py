@@ -35,8 +35,9 @@ def add_app(parser: command.Parser) -> None:
     parser.add_argument("app", metavar="APP", help="the Python file with your App; FILE:NAME where it has several")
 
 
-def add_running(parser: command.Parser) -> None:
-    parser.add_argument("--only", metavar="NAME", action="append", default=[], help="only this output (repeatable)")
+def add_running(parser: command.Parser, *, only: bool = True) -> None:
+    if only:
+        parser.add_argument("--only", metavar="NAME", action="append", default=[], help="only this output (repeatable)")
     parser.add_argument("--checkpoints", metavar="DIR", help=f"where queries keep their place (default: {CHECKPOINTS})")
     parser.add_argument("--store", metavar="URL", help="where views are kept that do not say so themselves")
     parser.add_argument("--master", metavar="URL", help="Spark's master, such as spark://host:7077 (default: here)")

@@ -28,6 +28,7 @@ COMMANDS = {
     "acls": "who may do what",
     "quotas": "how much users and client ids may use",
     "run": "run an app: its queries on Spark and the appliers of its views",
+    "rebuild": "build a view anew from the log, beside the old one, and switch to it",
     "plan": "show what an app would run, as text or as a graph",
     "status": "show how queries, appliers and all other parts are, and give them commands",
     "state": "what a pipeline's operators keep, from its checkpoint",

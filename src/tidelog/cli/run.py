@@ -63,6 +63,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _run(graph: Graph, settings: Settings, options: Namespace) -> int:
+    from tidelog.pipelines.handover import Handover
     from tidelog.pipelines.running import Run, parts_of, prepare, reader_of, session_of
 
     log = Logger(json=options.log_format == "json")
@@ -74,7 +75,8 @@ def _run(graph: Graph, settings: Settings, options: Namespace) -> int:
         try:
             reader = reader_of(spark, graph, settings, cluster)
             targets = prepare(cluster, reader, settings)
-            made = Run(graph.app.name, parts_of(targets, reader, settings), cluster, log.info, stopping)
+            handover = Handover(cluster, graph, settings.checkpoints)
+            made = Run(graph.app.name, parts_of(targets, reader, settings), cluster, log.info, stopping, handover)
             log.info("ready", app=graph.app.name, queries=len(targets), bootstrap=settings.bootstrap)
             return made.loop()
         finally:

@@ -26,6 +26,7 @@ from tidelog.pipelines import notifying
 from tidelog.pipelines import supervision as watching
 from tidelog.pipelines.app import VIEW
 from tidelog.pipelines.graph import Graph, Node
+from tidelog.pipelines.handover import Handover, Moved
 from tidelog.pipelines.inputs import Reader
 from tidelog.pipelines.loading import travelling_whole
 from tidelog.pipelines.parts import APPLIER, QUERY, ApplierPart, Part, QueryPart
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 APP = "app"
 LOOK_EVERY_S = 0.2
 COMMANDS_EVERY_S = 1.0
+CATALOG_EVERY_S = 1.0
 LAG_EVERY_S = 2.0
 ANSWER_S = 10.0  # for which the one thread waits for a broker
 QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
@@ -138,8 +140,15 @@ class Run:
     """Parts under supervision. `say` takes events for the log."""
 
     def __init__(
-        self, name: str, parts: list[Part], cluster: Cluster, say: Say, stopping: threading.Event | None = None
+        self,
+        name: str,
+        parts: list[Part],
+        cluster: Cluster,
+        say: Say,
+        stopping: threading.Event | None = None,
+        handover: Handover | None = None,
     ) -> None:
+        """`handover` looks for views that were rebuilt elsewhere."""
         self.name = name
         self.parts = {(one.kind, one.name): one for one in parts}
         self.watches: dict[tuple[str, str], Watch] = dict.fromkeys(self.parts, Watch())
@@ -147,11 +156,12 @@ class Run:
         self._cluster = cluster
         self._say = say
         self._commands = Commands(cluster)
+        self._handover = handover
         self._reporters = {key: Reporter(cluster, *key) for key in self.parts if key[0] == QUERY}
         self._itself = Reporter(cluster, APP, name)
         self._lags: dict[tuple[str, str], Lag | None] = {}
         self._started_ms = int(time.time() * 1000)
-        self._due = dict.fromkeys(("commands", "lag"), 0.0)
+        self._due = dict.fromkeys(("commands", "catalog", "lag"), 0.0)
 
     def loop(self) -> int:
         """Until it is told to stop, or nothing is left to run. 0, or 1 where a part has failed for good."""
@@ -162,6 +172,7 @@ class Run:
             for key in self.parts:
                 self._step(key, now)
             self._listen(now)
+            self._follow(now)
             self._report(now)
             notifying.notify(notifying.ALIVE)
             if all(watch.ended for watch in self.watches.values()):
@@ -222,6 +233,30 @@ class Run:
         if before.state == RUNNING and after.state != RUNNING:
             self.parts[key].stop()
         self.watches[key] = after
+
+    # Views that were rebuilt
+
+    def _follow(self, now: float) -> None:
+        if self._handover is None or now < self._due["catalog"]:
+            return
+        self._due["catalog"] = now + CATALOG_EVERY_S
+        queries = [part for part in self.parts.values() if isinstance(part, QueryPart)]
+        look = self._handover.look
+        for one in self._guarded(lambda: list(look(part.target for part in queries))) or []:
+            self._move(one, now)
+
+    def _move(self, one: Moved, now: float) -> None:
+        key = (QUERY, one.part)
+        part, watch = self.parts[key], self.watches[key]
+        assert isinstance(part, QueryPart)
+        if watch.state == RUNNING:
+            part.stop()
+        if isinstance(one.to, Fault):
+            self.watches[key] = self._failed(part, watch, one.to, now)
+            return
+        part.target = one.to
+        self._say("handed over", kind=part.kind, name=part.name, generation=one.to.generation)
+        self.watches[key] = Watch(restarts=watch.restarts) if watch.state in (RUNNING, FAILED) else watch
 
     # Status
 

@@ -1,0 +1,105 @@
+"""Whether what is built beside a view has caught up with it, how far it is, and who else is there. Pure.
+
+aim       what the old one's last mark had read, of what the new one reads too, and where inputs ended at the start
+reached   the new one's last mark has read that
+close     it took a few micro-batches at most since the aim was looked at: the two will not come closer to each other
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tidelog.client.marks import Ends, Mark
+from tidelog.client.status import AGAIN_S
+from tidelog.pipelines.parts import APPLIER
+from tidelog.pipelines.supervision import RUNNING
+from tidelog.views.waiting import After, has_read
+
+if TYPE_CHECKING:
+    from tidelog.client.status import Report
+
+APP = "app"
+CLOSE_BATCHES = 2
+PACE_WINDOW_S = 30.0
+FRESH_MS = 3 * int(AGAIN_S * 1000)  # a part that has told nothing for so long is not there
+
+
+class Round(NamedTuple):
+    """What is to be reached, and the new one's last micro-batch when that was looked at."""
+
+    aim: After
+    batch: int
+
+
+def aim_of(old: Mark | None, ends: Ends, topics: Collection[str]) -> After:
+    """All that the old one has read, of what the new one reads, and where that ended when the rebuild began."""
+    read = After() if old is None else After(old.sources.offsets, old.sources.positions).of(topics)
+    offsets = {at: max(end, read.offsets.get(at, 0)) for at, end in ends.items()}
+    return After({**read.offsets, **offsets}, read.positions)
+
+
+def is_reached(aim: After, new: Mark | None) -> bool:
+    if new is None:
+        return not any(aim.offsets.values()) and not aim.positions
+    return has_read(new, aim)
+
+
+def is_close(begun: Round, new: Mark | None) -> bool:
+    """Whether a round that is reached took no longer than the old one's next micro-batches might."""
+    return new is None or new.batch_id - begun.batch <= CLOSE_BATCHES
+
+
+def report_of(reports: Iterable[Report], kind: str, name: str, now_ms: int) -> Mapping[str, Any] | None:
+    """What a part tells of itself; None where it has not told anything for so long that it is not there."""
+    for one in reports:
+        if (one.kind, one.name) == (kind, name) and now_ms - int(one.figures.get("at_ms", 0)) < FRESH_MS:
+            return one.figures
+    return None
+
+
+def is_applied(reports: Iterable[Report], view: str, store: str, now_ms: int) -> bool:
+    """Whether somebody applies the view to this store, as far as status tells."""
+    found = report_of(reports, APPLIER, f"{view}.{store}", now_ms)
+    return found is not None and not found.get("ended")
+
+
+def is_run(reports: Iterable[Report], app: str, now_ms: int) -> bool:
+    found = report_of(reports, APP, app, now_ms)
+    return found is not None and found.get("state") == RUNNING
+
+
+class Done(NamedTuple):
+    """How far a rebuild is, in records of its inputs."""
+
+    records: int
+    of: int
+    rate: float | None  # records a second, lately
+    left_s: float | None
+
+    def __str__(self) -> str:
+        share = f" ({100 * self.records // self.of} %)" if self.of else ""
+        rate = "" if self.rate is None else f", {self.rate:,.0f} a second"
+        left = "" if self.left_s is None else f", about {self.left_s:,.0f} s left"
+        return f"{self.records:,} of {self.of:,} records{share}{rate}{left}"
+
+
+class Pace:
+    """Of the last half minute. Compaction has taken some offsets, which count as records here."""
+
+    def __init__(self, starts: Ends) -> None:
+        self._starts = starts
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def note(self, new: Mark | None, ends: Ends, now: float) -> Done:
+        read: Ends = {} if new is None else new.sources.offsets
+        begun = {at: self._starts.get(at, 0) for at in ends}
+        of = sum(max(0, end - begun[at]) for at, end in ends.items())
+        records = sum(max(0, min(read.get(at, 0), end) - begun[at]) for at, end in ends.items())
+        self._seen.append((now, records))
+        while now - self._seen[0][0] > PACE_WINDOW_S:
+            self._seen.popleft()
+        since, before = self._seen[0]
+        rate = (records - before) / (now - since) if now > since and records > before else None
+        return Done(records, of, rate, None if not rate else (of - records) / rate)

@@ -1,0 +1,317 @@
+"""`tidelog rebuild`: a view from the start of its inputs, beside the old one, then the switch.
+
+    building    its query runs into the new generation's topic, under supervision; the old one goes on as it was
+    caught up   the new one's last mark has read what the old one's last mark had when it was looked at
+    switching   a run that writes the old one is told to pause, and the new one reads what that had read; then its own
+                query is stopped after its micro-batch, and the catalog's record says "live", at that mark's ends
+    showing     appliers show it, each in the transaction that reaches these ends; a store that nobody applies to gets
+                an applier of this process for so long
+    done        whoever runs the app goes on with the new generation and its checkpoint (`handover.py`)
+
+Rules:
+- The old one is at rest when the switch is made, and the new one has read no less: rows never go back to what they
+  were, and a feed that goes on from "live" tells nothing again. What was built before is told to nobody.
+- The query is stopped before the switch, so that whoever goes on with its checkpoint never meets another driver.
+- At every point but the switch the old generation is the view. Whoever ends this process, and however, loses nothing:
+  the same command goes on with what is being built. A run that was left paused by a kill in the middle of a switch goes
+  on when that is done, or by `tidelog status APP.VIEW --tell resume`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tidelog.client import status
+from tidelog.client.cluster import Cluster
+from tidelog.client.marks import Ends, read_mark
+from tidelog.client.metadata import TopicPartition
+from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
+from tidelog.errors import PipelineFailed, TidelogError, UsageError
+from tidelog.pipelines import generations
+from tidelog.pipelines.app import Input, Output
+from tidelog.pipelines.catching_up import (
+    Done,
+    Pace,
+    Round,
+    aim_of,
+    is_applied,
+    is_close,
+    is_reached,
+    is_run,
+    report_of,
+)
+from tidelog.pipelines.graph import Graph, Node
+from tidelog.pipelines.inputs import Reader
+from tidelog.pipelines.parts import QUERY, Part, QueryPart
+from tidelog.pipelines.placing import Target, live_topic, partitions_of, stores_of, topic_name, view_target
+from tidelog.pipelines.running import APP, Run, Say, Settings, appliers_of
+from tidelog.pipelines.supervision import FAILED, RUNNING
+from tidelog.pipelines.view_topic import check_result, declaration_of
+from tidelog.views.catalog import Editor, View, find_view, read_catalog
+from tidelog.views.stores.opening import name_of, open_store, redacted
+from tidelog.views.stores.store import generation_of
+
+if TYPE_CHECKING:
+    from tidelog.pipelines.generations import Way
+    from tidelog.views.declaration import Declaration
+
+LOOK_EVERY_S = 0.2
+PAUSED_WITHIN_S = 60.0  # a micro-batch may take as long
+SEEN_WITHIN_S = 10.0
+
+
+# Beginning ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    view: View
+    target: Target
+    way: Way
+    old: str  # the sink of the generation that is live
+
+
+def begin(
+    cluster: Cluster, graph: Graph, node: Node, declared: Declaration, settings: Settings, *, again: bool
+) -> Begun:
+    """The catalog says that a generation is being built; its topics are there."""
+    editor = Editor(cluster, node.name)
+    before = editor.view()
+    if before is None or before.current is None:
+        raise UsageError(f"view {node.name} is not in the catalog; `tidelog run` declares it, and builds it first")
+    if before.app != graph.app.name:
+        raise UsageError(f"{node.output.place}: view {node.name!r} belongs to app {before.app}; call it otherwise")
+    outputs = [one.name for one in graph.nodes]
+    generations.check_readers(read_catalog(cluster), before, app=graph.app.name, outputs=outputs)
+    way = generations.way_of(
+        before, declared, node.fingerprint, again=again, kept=_is_kept(cluster, graph, node, before, settings)
+    )
+    after = generations.begun(before, way, declared, node.fingerprint, partitions_of(cluster, graph, node))
+    built = generations.write_begun(cluster, editor, before, after)
+    return Begun(after, view_target(graph, node, after, built, settings.checkpoints), way, before.current.sink)
+
+
+def _is_kept(cluster: Cluster, graph: Graph, node: Node, view: View, settings: Settings) -> bool:
+    from tidelog.spark.query_log import query_id_of
+
+    if view.building is None:
+        return True
+    mark = read_mark(cluster, view.building.sink)
+    checkpoint = view_target(graph, node, view, view.building, settings.checkpoints).checkpoint
+    try:
+        return mark is None or query_id_of(checkpoint) == mark.query_id
+    except UsageError:  # there is none
+        return False
+
+
+# Running --------------------------------------------------------------------------------------------------------------
+
+
+class Background:
+    """Parts under supervision in a thread, with a cluster of its own. `name` is what its status is told as."""
+
+    def __init__(self, name: str, parts: list[Part], settings: Settings, say: Say) -> None:
+        self.name = name
+        self._cluster = settings.connect()
+        self.run = Run(name, parts, self._cluster, say)
+        self._thread = threading.Thread(target=self.run.loop, name=name, daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        for (kind, name), watch in list(self.run.watches.items()):
+            if watch.state == FAILED and watch.fault is not None:
+                raise PipelineFailed(f"{kind} {name}: {watch.fault.message}")
+
+    def stop(self) -> None:
+        """After the micro-batch that runs."""
+        self.run.stopping.set()
+        self._thread.join()
+        with suppress(TidelogError):  # status is a note
+            status.take_away(self._cluster, APP, self.name)
+            for kind, name in self.run.parts:
+                if kind == QUERY:
+                    status.take_away(self._cluster, kind, name)
+        self._cluster.close()
+
+
+class Rebuild:
+    """`tell` gets how far it is. `stopping` ends it where it is, to be gone on with."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        reader: Reader,
+        node: Node,
+        settings: Settings,
+        *,
+        say: Say,
+        tell: Callable[[Done], object],
+        stopping: threading.Event | None = None,
+    ) -> None:
+        self.node = node
+        self.stopping = stopping or threading.Event()
+        self._cluster = cluster
+        self._reader = reader
+        self._settings = settings
+        self._say = say
+        self._tell = tell
+        self._paused = False
+
+    def begin(self, *, again: bool = False) -> Begun:
+        frame = self._reader.result(self.node)
+        check_result(self.node.output, frame)
+        declared = declaration_of(self.node.output, frame.schema)
+        begun = begin(self._cluster, self._reader.graph, self.node, declared, self._settings, again=again)
+        self._say(begun.way.value, view=self.node.name, generation=begun.target.generation, topic=begun.target.topic)
+        return begun
+
+    def build(self, begun: Begun) -> Ends | None:
+        """Runs the query until it has caught up, and stops it. Ends to switch at; None where it was told to stop."""
+        part = QueryPart(
+            begun.target, lambda: self._reader.result(self.node), self._settings.options, self._settings.trigger
+        )
+        part.name = f"{begun.target.app}.{begun.target.sink}"
+        background = Background(part.name, [part], self._settings, self._say)
+        try:
+            caught_up = self._catch_up(begun, background)
+            if caught_up and self._pause(begun):
+                caught_up = self._catch_up(begun, background)
+        finally:
+            background.stop()
+        if not caught_up:
+            return None
+        mark = read_mark(self._cluster, begun.target.sink)
+        return {} if mark is None else {at: end for at, end in mark.ends.items() if at.topic == begun.target.topic}
+
+    def switch(self, begun: Begun, ends: Ends) -> View:
+        graph, number = self._reader.graph, begun.target.generation
+        inputs = [topic_name(one) for one in self.node.reads]
+        stores = stores_of(graph, self.node.output, self._settings.store)
+        view = generations.switch(self._cluster, self.node.name, number, ends, inputs=inputs, stores=stores)
+        self._say("switched", view=view.name, generation=begun.target.generation)
+        return view
+
+    def show(self, begun: Begun, view: View, patience_s: float) -> list[str]:
+        """Waits until the stores show it; those that do not in time are returned."""
+        waiting = list(view.stores)
+        appliers: Background | None = None
+        deadline = time.monotonic() + patience_s
+        try:
+            while waiting and not self.stopping.is_set() and time.monotonic() < deadline:
+                # Asked again and again: a run that was killed has told a moment ago that it applies.
+                appliers = appliers or self._appliers(begun.target, view)
+                waiting = [url for url in waiting if not _shows(url, view.name, begun.target.generation)]
+                self.stopping.wait(LOOK_EVERY_S)
+        finally:
+            if appliers is not None:
+                appliers.stop()
+        return waiting
+
+    def drop_old(self, *, at_once: bool) -> list[int]:
+        """Generations that are older than the horizon; all that are old, where that was asked for."""
+        view = find_view(self._cluster, self.node.name)
+        if at_once:
+            gone = generations.drop(self._cluster, view.name, {one.number for one in generations.old_ones(view)})
+        else:
+            gone = generations.drop_outlived(self._cluster, view, int(time.time() * 1000))
+        return [one.number for one in gone]
+
+    def is_run(self) -> bool:
+        """Whether somebody runs the app, as far as status tells."""
+        now_ms = int(time.time() * 1000)
+        return is_run(status.read_status(self._cluster), self._reader.graph.app.name, now_ms)
+
+    # The run that writes the old one
+
+    def _pause(self, begun: Begun) -> bool:
+        """Whether one had to be told; it is at rest then."""
+        if self._state(begun) != RUNNING:
+            return False
+        status.send_command(self._cluster, QUERY, begun.target.part, status.PAUSE)
+        self._paused = True
+        deadline = time.monotonic() + PAUSED_WITHIN_S
+        while self._state(begun) == RUNNING and not self.stopping.is_set() and time.monotonic() < deadline:
+            self.stopping.wait(LOOK_EVERY_S)
+        return True
+
+    def resume(self, begun: Begun) -> None:
+        """Whatever has become of the rebuild."""
+        if not self._paused:
+            return
+        deadline = time.monotonic() + SEEN_WITHIN_S
+        while time.monotonic() < deadline and not self.stopping.is_set() and self._is_unseen(begun):
+            self.stopping.wait(LOOK_EVERY_S)
+        status.send_command(self._cluster, QUERY, begun.target.part, status.RESUME)
+        self._paused = False
+
+    def _state(self, begun: Begun) -> str | None:
+        found = self._report(begun)
+        return None if found is None else found.get("state")
+
+    def _is_unseen(self, begun: Begun) -> bool:
+        """Whether the run has yet to find out that there is another generation."""
+        found = self._report(begun)
+        return found is not None and found.get("state") != FAILED and found.get("generation") != begun.target.generation
+
+    def _report(self, begun: Begun) -> Mapping[str, Any] | None:
+        reports, now_ms = status.read_status(self._cluster), int(time.time() * 1000)
+        return report_of(reports, QUERY, begun.target.part, now_ms)
+
+    # How far
+
+    def _catch_up(self, begun: Begun, background: Background) -> bool:
+        topics = [self._topic(one) for one in self.node.reads]
+        places = [at for topic in topics for at in self._cluster.partitions(topic)]
+        pace = Pace(_offsets(self._cluster, places, EARLIEST))
+        ends = _offsets(self._cluster, places, LATEST)
+        now = self._round(begun, ends, topics)
+        while not self.stopping.is_set():
+            new = read_mark(self._cluster, begun.target.sink)
+            self._tell(pace.note(new, now.aim.offsets, time.monotonic()))
+            if is_reached(now.aim, new):
+                if is_close(now, new):
+                    return True
+                now = self._round(begun, ends, topics)
+                continue
+            background.check()
+            self.stopping.wait(LOOK_EVERY_S)
+        return False
+
+    def _round(self, begun: Begun, ends: Ends, topics: Collection[str]) -> Round:
+        new = read_mark(self._cluster, begun.target.sink)
+        return Round(aim_of(read_mark(self._cluster, begun.old), ends, topics), -1 if new is None else new.batch_id)
+
+    def _topic(self, read: Input | Output) -> str:
+        return read.topic if isinstance(read, Input) else live_topic(self._cluster, read)
+
+    def _appliers(self, target: Target, view: View) -> Background | None:
+        reports, now_ms = status.read_status(self._cluster), int(time.time() * 1000)
+        alone = tuple(url for url in view.stores if not is_applied(reports, view.name, name_of(url), now_ms))
+        parts = appliers_of(replace(target, stores=alone), self._settings)
+        return Background(f"{target.app}.{target.sink}", parts, self._settings, self._say) if parts else None
+
+
+def _offsets(cluster: Cluster, places: Iterable[TopicPartition], when: int) -> Ends:
+    found = list_offsets(cluster, dict.fromkeys(places, when), isolation=READ_COMMITTED)
+    return {at: one.offset for at, one in found.items()}
+
+
+def _shows(url: str, view: str, number: int) -> bool:
+    """Or a later one. A store that does not answer shows nothing."""
+    with suppress(TidelogError):
+        store = open_store(url, view)
+        try:
+            shown = store.shown()
+        finally:
+            store.close()
+        return shown is not None and generation_of(shown) >= number
+    return False
+
+
+def said(stores: Iterable[str]) -> str:
+    return ", ".join(map(redacted, stores))

@@ -1,0 +1,108 @@
+"""When a rebuild has caught up, how far it is, and who else is there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proving import proves
+from tidelog.client.marks import Mark, Sources
+from tidelog.client.metadata import TopicPartition
+from tidelog.client.status import Report
+from tidelog.pipelines.catching_up import (
+    CLOSE_BATCHES,
+    FRESH_MS,
+    Pace,
+    Round,
+    aim_of,
+    is_applied,
+    is_close,
+    is_reached,
+    is_run,
+    report_of,
+)
+from tidelog.views.waiting import After
+
+A, B, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("clicks", 0)
+
+
+def mark(offsets: dict[TopicPartition, int], batch: int = 0, **positions: str) -> Mark:
+    return Mark("revenue.v2", "q", batch, Sources(offsets, positions), {}, 0, 2)
+
+
+@proves("eo.14", "E3")
+def test_the_new_one_has_caught_up_when_it_has_read_what_the_old_one_had() -> None:
+    aim = aim_of(mark({A: 10, B: 5}), {A: 8, B: 7}, ["orders"])
+    assert aim == After({A: 10, B: 7}), "what the old one had read, and where inputs ended"
+    assert not is_reached(aim, None)
+    assert not is_reached(aim, mark({A: 10, B: 6}))
+    assert is_reached(aim, mark({A: 11, B: 7}))
+
+
+@proves("eo.14")
+def test_what_the_new_code_does_not_read_is_not_waited_for() -> None:
+    old = mark({A: 10, OTHER: 99}, shop="0/1A2B")
+    assert aim_of(old, {A: 0}, ["orders"]) == After({A: 10})
+    with_position = aim_of(old, {A: 0}, ["orders", "shop"])
+    assert not is_reached(with_position, mark({A: 10}, shop="0/1A00"))
+    assert is_reached(with_position, mark({A: 10}, shop="0/2000"))
+
+
+@proves("eo.14")
+def test_inputs_without_a_record_are_read_at_once_and_an_old_one_without_a_mark_is_nothing_to_wait_for() -> None:
+    assert is_reached(aim_of(None, {A: 0, B: 0}, ["orders"]), None)
+    assert not is_reached(aim_of(None, {A: 1}, ["orders"]), None)
+
+
+@proves("eo.14")
+def test_a_round_that_took_many_micro_batches_is_followed_by_another() -> None:
+    begun = Round(After({A: 1}), 5)
+    assert is_close(begun, mark({A: 1}, batch=5 + CLOSE_BATCHES))
+    assert not is_close(begun, mark({A: 1}, batch=6 + CLOSE_BATCHES))
+
+
+@proves("E3")
+@given(st.integers(0, 100), st.integers(0, 100), st.integers(0, 300))
+def test_progress_counts_records_between_the_start_and_the_end(start: int, length: int, read: int) -> None:
+    done = Pace({A: start}).note(mark({A: read}), {A: start + length}, 1.0)
+    assert (done.of, done.records) == (length, max(0, min(read - start, length)))
+    assert done.rate is None, "of one look there is no rate"
+
+
+@proves("E3")
+def test_the_rate_is_that_of_the_last_half_minute_and_tells_the_time_that_is_left() -> None:
+    pace = Pace({})
+    pace.note(None, {A: 1000}, 0.0)
+    done = pace.note(mark({A: 200}), {A: 1000}, 10.0)
+    assert (done.rate, done.left_s) == (20.0, 40.0)
+    assert str(done) == "200 of 1,000 records (20 %), 20 a second, about 40 s left"
+    assert pace.note(mark({A: 200}), {A: 1000}, 100.0).rate is None, "it stands still"
+
+
+NOW = 1_000_000
+
+
+@proves("E3")
+@pytest.mark.parametrize(
+    ("figures", "applied"),
+    [
+        ({"at_ms": NOW - 1}, True),
+        ({"at_ms": NOW - FRESH_MS}, False),
+        ({"at_ms": NOW - 1, "ended": True}, False),
+    ],
+)
+def test_an_applier_is_there_if_it_has_told_so_lately(figures: dict[str, Any], applied: bool) -> None:
+    reports = [Report("applier", "revenue.sqlite-shop", figures)]
+    assert is_applied(reports, "revenue", "sqlite-shop", NOW) is applied
+    assert not is_applied(reports, "revenue", "postgres-shop", NOW)
+
+
+@proves("E3")
+def test_a_run_is_there_if_it_has_told_so_lately_and_has_not_stopped() -> None:
+    running = Report("app", "shop", {"at_ms": NOW, "state": "running"})
+    stopped = Report("app", "shop", {"at_ms": NOW, "state": "stopped"})
+    assert is_run([running], "shop", NOW) and not is_run([stopped], "shop", NOW)
+    assert report_of([running], "query", "shop", NOW) is None

@@ -1,0 +1,309 @@
+"""A rebuild's steps in the catalog, with a pipeline without Spark: begun, left, gone on with, switched, dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proving import proves
+from tidelog.client.admin import topics
+from tidelog.client.cluster import Cluster
+from tidelog.client.marks import topic_of
+from tidelog.errors import UsageError
+from tidelog.pipelines import generations
+from tidelog.pipelines.app import App
+from tidelog.pipelines.generations import Way, outlived, readers_of, way_of
+from tidelog.pipelines.graph import Graph, graph_of
+from tidelog.pipelines.handover import Handover, moved
+from tidelog.pipelines.placing import Target, view_target
+from tidelog.pipelines.rebuilding import Begun, begin
+from tidelog.pipelines.running import Run, Settings
+from tidelog.pipelines.supervision import Fault
+from tidelog.testing.broker import TestBroker
+from tidelog.views import catalog
+from tidelog.views.catalog import Derived, View, find_view
+from tidelog.views.feed_reading import FeedReader, Piece, Switched, find, newest
+from views.applying import applying, shown, until
+from views.writing import REVENUE, Pipeline, declare_view, make_topics
+
+
+def shop(keep: str = "amount > 1") -> Graph:
+    app = App("shop")
+    app.stream("orders", value="product string, amount long")
+    app.view("revenue", key="product")(lambda orders: orders.where(keep))
+    return graph_of(app)
+
+
+@pytest.fixture
+def ours(tidelog_broker: TestBroker) -> Iterator[Cluster]:
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        topics.create(cluster, "orders", partitions=1)
+        yield cluster
+
+
+def settings(cluster: Cluster, folder: Path) -> Settings:
+    return Settings("", str(folder / "checkpoints"), store=f"sqlite:///{folder}/views.db")
+
+
+def rebuild(cluster: Cluster, folder: Path, graph: Graph | None = None, *, again: bool = False) -> Begun:
+    graph = graph or shop()
+    return begin(cluster, graph, graph.node("revenue"), REVENUE, settings(cluster, folder), again=again)
+
+
+def pipeline_of(cluster: Cluster, begun: Begun, query_id: str = "new") -> Pipeline:
+    return Pipeline(cluster, begun.view.generations[-1], query_id=query_id)
+
+
+def checkpoint_of(begun: Begun, query_id: str) -> None:
+    folder = Path(begun.target.checkpoint)
+    folder.mkdir(parents=True)
+    (folder / "metadata").write_text(f'{{"id":"{query_id}"}}')
+
+
+# Begun, and left at every point ---------------------------------------------------------------------------------------
+
+
+@proves("E3", "eo.14")
+def test_a_rebuild_that_ended_before_its_first_micro_batch_is_gone_on_with(ours: Cluster, tmp_path: Path) -> None:
+    declare_view(ours, "revenue")
+    first = rebuild(ours, tmp_path)
+    assert (first.way, first.target.topic, first.old) == (Way.BEGIN, "revenue.v2", "revenue.v1")
+    second = rebuild(ours, tmp_path)
+    assert (second.way, second.target.checkpoint) == (Way.CONTINUE, first.target.checkpoint)
+    assert find_view(ours, "revenue").live == 1
+
+
+@proves("E3", "F4", "eo.14")
+def test_one_that_was_killed_goes_on_with_its_checkpoint_and_without_it_begins_anew(
+    ours: Cluster, tmp_path: Path
+) -> None:
+    declare_view(ours, "revenue")
+    first = rebuild(ours, tmp_path)
+    pipeline_of(ours, first, "new").batch({"tea": 1})
+    checkpoint_of(first, "new")
+    assert rebuild(ours, tmp_path).way is Way.CONTINUE
+    (Path(first.target.checkpoint) / "metadata").unlink()
+    anew = rebuild(ours, tmp_path)
+    assert (anew.way, anew.target.topic) == (Way.ANEW, "revenue.v3")
+    assert [one.number for one in find_view(ours, "revenue").generations] == [1, 3]
+    left = set(topics.names(ours))
+    assert not {"revenue.v2", topic_of("revenue.v2")} & left, "what was given up is gone"
+
+
+@proves("E3", "eo.26")
+def test_what_other_code_is_building_is_not_gone_on_with_but_may_be_given_up(ours: Cluster, tmp_path: Path) -> None:
+    declare_view(ours, "revenue")
+    rebuild(ours, tmp_path)
+    other = shop("amount > 2")
+    with pytest.raises(UsageError, match=r"generation 2 of view revenue is being built by other code.*--again"):
+        rebuild(ours, tmp_path, other)
+    assert rebuild(ours, tmp_path, other, again=True).target.topic == "revenue.v3"
+
+
+@proves("E3")
+def test_a_switch_is_made_once_and_not_to_what_was_given_up(ours: Cluster, tmp_path: Path) -> None:
+    declare_view(ours, "revenue")
+    begun = rebuild(ours, tmp_path)
+    mark = pipeline_of(ours, begun).batch({"tea": 1})
+    switched = generations.switch(ours, "revenue", 2, mark.ends, inputs=["orders"], stores=["sqlite:///new.db"])
+    assert (switched.live, switched.stores) == (2, ("sqlite:///new.db",))
+    assert generations.switch(ours, "revenue", 2, {}).current == switched.current, "a second one changes nothing"
+    rebuild(ours, tmp_path)
+    rebuild(ours, tmp_path, again=True)
+    with pytest.raises(UsageError, match="generation 3 of view revenue is not being built"):
+        generations.switch(ours, "revenue", 3, {})
+
+
+@proves("E3")
+def test_what_a_run_writes_to_the_catalog_during_a_rebuild_is_kept(ours: Cluster, tmp_path: Path) -> None:
+    declare_view(ours, "revenue")
+    begun = rebuild(ours, tmp_path)
+    editor = catalog.Editor(ours, "revenue")  # of a run that starts meanwhile: who began the rebuild is fenced
+    view = editor.view()
+    assert view is not None
+    editor.write(catalog.go_on(view, REVENUE, "f1"))
+    assert generations.switch(ours, "revenue", begun.target.generation, {}).live == 2
+
+
+@proves("E3")
+def test_a_view_that_nobody_has_run_or_that_belongs_to_others_is_not_rebuilt(ours: Cluster, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is not in the catalog; `tidelog run` declares it"):
+        rebuild(ours, tmp_path)
+    catalog.Editor(ours, "revenue").write(
+        catalog.begin(catalog.new_view("revenue", app="other", inputs=[], stores=[]), REVENUE, "f", 1)
+    )
+    with pytest.raises(UsageError, match=r"test_rebuild_protocol.py:\d+: view 'revenue' belongs to app other"):
+        rebuild(ours, tmp_path)
+
+
+@proves("eo.25", "E3")
+def test_a_view_that_a_pipeline_reads_is_not_rebuilt_and_the_reader_is_named(ours: Cluster, tmp_path: Path) -> None:
+    declare_view(ours, "revenue")
+    declare_view(ours, "ranking", inputs=("revenue",))
+    app = shop().app
+    app.view("ranking", key="product")(lambda revenue: revenue)
+    with pytest.raises(UsageError, match="view ranking reads view revenue, generation 1, and could not follow"):
+        rebuild(ours, tmp_path, graph_of(app))
+
+
+@proves("eo.25")
+def test_readers_are_known_by_the_views_name_and_by_its_topics_and_what_the_app_has_no_more_is_none() -> None:
+    view = catalog.begin(catalog.new_view("revenue", app="shop", inputs=["orders"], stores=[]), REVENUE, "f", 1)
+    known: Any = {
+        ("topic", "a"): Derived("a", "shop", "a", "shop.a", ("revenue",)),
+        ("topic", "b"): Derived("b", "shop", "b", "shop.b", ("revenue",)),
+        ("topic", "c"): Derived("c", "other", "c", "other.c", ("revenue.v1",)),
+        ("view", "revenue"): view,
+    }
+    assert readers_of(known, view, app="shop", outputs=["a", "revenue"]) == ["topic a", "topic c"]
+
+
+@proves("eo.25", "eo.15")
+def test_an_old_generation_goes_when_the_next_has_been_live_for_the_horizon() -> None:
+    view = catalog.begin(catalog.new_view("revenue", app="shop", inputs=["orders"], stores=[]), REVENUE, "f", 1)
+    view = catalog.switch(catalog.begin(view, REVENUE, "f", 1), 2, {})
+    horizon = REVENUE.horizon_ms
+    assert outlived(view, {1: 0, 2: 1000}, 1000 + horizon) == []
+    assert [one.number for one in outlived(view, {1: 0, 2: 1000}, 1001 + horizon)] == [1]
+    assert outlived(view, {1: 0, 2: None}, 10 * horizon) == [], "its mark is not there yet"
+
+
+@proves("eo.26")
+def test_only_the_same_code_goes_on_with_what_is_being_built() -> None:
+    view = catalog.begin(catalog.new_view("revenue", app="shop", inputs=["orders"], stores=[]), REVENUE, "f", 1)
+    assert way_of(view, REVENUE, "f", again=False, kept=True) is Way.BEGIN
+    building = catalog.begin(view, REVENUE, "g", 1)
+    assert way_of(building, REVENUE, "g", again=False, kept=False) is Way.ANEW
+    with pytest.raises(UsageError, match="being built by other code"):
+        way_of(building, REVENUE, "f", again=False, kept=True)
+
+
+# What readers see -----------------------------------------------------------------------------------------------------
+
+
+@proves("E3", "eo.25", "eo.23")
+def test_an_effect_that_counts_changes_does_not_move_when_the_view_is_rebuilt(ours: Cluster, tmp_path: Path) -> None:
+    old = Pipeline(ours, declare_view(ours, "revenue").generations[-1], query_id="old")
+    fired: list[tuple[Any, Any]] = []
+    switches = 0
+    view, catalog_from = find(ours, "revenue")
+    reader = FeedReader(ours, view, newest(ours, view), catalog_from=catalog_from, wait_ms=20)
+
+    def follow() -> None:
+        nonlocal switches
+        for _ in range(4):
+            piece = reader.step()
+            if isinstance(piece, Piece):
+                fired.extend((one.key, (one.after or {}).get("revenue")) for one in piece.changes)
+            switches += isinstance(piece, Switched)
+
+    for number in range(3):
+        old.batch({"tea": number, "cup": number})
+        follow()
+    before = list(fired)
+    assert len(before) == 6
+    begun = rebuild(ours, tmp_path)
+    new = pipeline_of(ours, begun)
+    for number in range(3):
+        mark = new.batch({"tea": number, "cup": number})
+    follow()
+    generations.switch(ours, "revenue", 2, mark.ends)
+    follow()
+    assert (fired, switches) == (before, 1), "all of it was told before, and nothing is told again"
+    new.batch({"tea": 7})
+    follow()
+    assert fired == [*before, (("tea",), 7)]
+
+
+@proves("E3", "eo.24", "eo.19")
+def test_a_store_shows_the_old_one_until_the_new_one_is_whole_and_forgets_what_is_dropped(
+    tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/shop.db"
+    old = Pipeline(ours, declare_view(ours, "revenue").generations[-1], query_id="old")
+    old.batch({"tea": 1, "cup": 2})
+    with applying(tidelog_broker.bootstrap, url):
+        until(lambda: shown(url) is not None)
+        begun = rebuild(ours, tmp_path)
+        make_topics(ours, begun.view.generations[-1])
+        new = pipeline_of(ours, begun)
+        new.batch({"tea": 10})
+        old.batch({"tea": 2})
+        until(lambda: (shown(url) or ({},))[0] == {"tea": 2, "cup": 2})
+        ends = new.batch({"cup": 20}).ends
+        generations.switch(ours, "revenue", 2, ends)
+        until(lambda: (shown(url) or ({},))[0] == {"tea": 10, "cup": 20})
+        assert [one.number for one in generations.drop(ours, "revenue", {1})] == [1]
+        assert "revenue.v1" not in topics.names(ours)
+        new.batch({"tea": 11})
+        until(lambda: (shown(url) or ({},))[0] == {"tea": 11, "cup": 20})
+
+
+# The run that wrote the old one ---------------------------------------------------------------------------------------
+
+
+def target_of(graph: Graph, view: View, number: int) -> Target:
+    return view_target(graph, graph.node("revenue"), view, view.generation(number), "/checkpoints")
+
+
+@proves("E3", "eo.14", "eo.26")
+def test_a_run_of_the_same_code_goes_on_with_the_new_generation_and_one_of_other_code_stops() -> None:
+    graph = shop()
+    code = graph.node("revenue").fingerprint
+    view = catalog.begin(catalog.new_view("revenue", app="shop", inputs=["orders"], stores=[]), REVENUE, code, 1)
+    target = target_of(graph, view, 1)
+    assert moved(graph, target, view, "/checkpoints") is None
+    building = catalog.begin(view, REVENUE, code, 1)
+    assert moved(graph, target, building, "/checkpoints") is None, "the old one is the view until the switch"
+    found = moved(graph, target, catalog.switch(building, 2, {}), "/checkpoints")
+    assert isinstance(found, Target) and found.checkpoint == "/checkpoints/shop/revenue.v2"
+    by_others = catalog.switch(catalog.begin(view, REVENUE, "other", 1), 2, {})
+    fault = moved(graph, target, by_others, "/checkpoints")
+    assert isinstance(fault, Fault) and fault.final
+    assert "start `tidelog run` with the new code" in fault.message
+
+
+@proves("E3")
+def test_a_run_looks_at_the_catalog_and_moves_its_query_or_ends_it(ours: Cluster, tmp_path: Path) -> None:
+    from tidelog.pipelines.parts import QueryPart
+
+    class Query(QueryPart):
+        calls: list[str]
+
+        def start(self) -> None:
+            self.calls.append(f"start {self.target.sink}")
+
+        def look(self) -> Fault | None:
+            return None
+
+        def stop(self) -> None:
+            self.calls.append(f"stop {self.target.sink}")
+
+    graph = shop()
+    declare_view(ours, "revenue")
+    target = target_of(graph, find_view(ours, "revenue"), 1)
+    part = Query(target, lambda: None, {}, {})  # type: ignore[arg-type, return-value]
+    part.calls = []
+    run = Run("shop", [part], ours, lambda *_, **__: None, handover=Handover(ours, graph, "/checkpoints"))
+
+    def turn() -> None:
+        run._due = dict.fromkeys(run._due, 0.0)
+        run._follow(1.0)
+        run._step(("query", "shop.revenue"), 1.0)
+
+    turn()
+    assert part.calls == ["start revenue.v1"]
+    begun = rebuild(ours, tmp_path, graph)
+    turn()
+    generations.switch(ours, "revenue", begun.target.generation, {})
+    turn()
+    assert part.calls == ["start revenue.v1", "stop revenue.v1", "start revenue.v2"]
+    other = rebuild(ours, tmp_path, shop("amount > 2"))
+    generations.switch(ours, "revenue", other.target.generation, {})
+    turn()
+    turn()
+    assert part.calls[3:] == ["stop revenue.v2"]
+    assert run.watches["query", "shop.revenue"].state == "failed"
