@@ -99,3 +99,22 @@ def test_times_are_in_utc() -> None:
     assert at == datetime(2026, 1, 31, 21, tzinfo=UTC)
     assert to_json("timestamp", at) == "2026-01-31T21:00:00.000000Z"
     assert to_json("date", date(1, 1, 1)) == "0001-01-01" and to_json("decimal", Decimal("12.50")) == "12.50"
+
+
+@proves("eo.15", "F2")
+def test_a_tombstone_whose_delete_was_compacted_away_is_a_delete_to_who_keeps_rows() -> None:
+    key, put = encode(EVERY, {"k": 1, "word": "a"})
+    _, gone = encode(EVERY, {"k": 1, "word": "a"}, gone=True)
+    other, _ = encode(EVERY, {"k": 2, "word": "b"})
+
+    def kept(*records: tuple[bytes, bytes | None]) -> list[tuple[Any, bool]]:
+        rows = [Record(offset, 0, said, value, ()) for offset, (said, value) in enumerate(records)]
+        assert not [
+            one for one in changes_of(EVERY, AT, rows) if one.offset == len(rows) - 1 and rows[-1].value is None
+        ]
+        return [(one.key, one.after is None) for one in changes_of(EVERY, AT, rows, tombstones=True)]
+
+    assert kept((key, None)) == [((1, "a"), True)]
+    assert kept((key, put), (key, None)) == [((1, "a"), False), ((1, "a"), True)]
+    assert kept((key, gone), (key, None)) == [((1, "a"), True)], "told once"
+    assert kept((key, gone), (other, None)) == [((1, "a"), True), ((2, "b"), True)]

@@ -294,3 +294,18 @@ def test_only_who_is_looked_at_is_left_behind() -> None:
     reading_of(log, pace=Pace.ANY).note_mark(old)
     with pytest.raises(LeftBehind, match="built anew"):
         reading_of(log, pace=Pace.WHOLE).note_mark(old)
+
+
+@proves("eo.16", "eo.19")
+def test_what_was_fetched_for_a_reading_that_was_given_up_is_not_taken_for_what_comes_next() -> None:
+    log = Log([{"a": 1}, {"b": 2}, {"c": 3}], 1)
+    (at,) = log.partitions
+    late = fetched(at, 2, 6, log._batches[at][1][2] + log._batches[at][2][2])  # as the old one had asked for
+    reading, rows = reading_of(log), dict[str, int]()
+    reading.note(late)
+    assert reading.wanted()[at] == 0
+    for source in (at, MARKS):
+        deliver(reading, log, source, 99)
+    for stretch in drain(reading):
+        apply(rows, stretch)
+    assert rows == {"a": 1, "b": 2, "c": 3}

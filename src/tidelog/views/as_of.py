@@ -150,7 +150,7 @@ def _until_time(cluster: Cluster, generation: Generation, at_ms: int) -> Rows:
 
 
 def _fold(rows: Rows, declared: Declaration, at: TopicPartition, records: list[Record]) -> None:
-    for change in changes_of(declared, at, records):
+    for change in changes_of(declared, at, records, tombstones=True):
         if change.after is None:
             rows.pop(change.key, None)
         else:

@@ -2,11 +2,13 @@
 
     record     key    {"product":"tea"}                                           JSON, the key's columns in their order
                value  {"before":null,"after":{...},"op":"u","source":{...},"ts_ms":MS}       a Debezium envelope
-                      or null, after a delete: for compaction alone, and passed over here
+                      or null, after a delete: for compaction
 
 Rules:
 - `after` null is a row that is gone. `before` stands where the operator knew it; null says nothing.
 - A stretch is all that a topic has between two ends, both of marks: one micro-batch or several, never part of one.
+- A tombstone is passed over where it follows its delete. Compaction may have taken that: who keeps rows (stores, and
+  who folds a topic) then takes the tombstone for it; feeds are never behind what compaction may touch.
 - Within a stretch the last change of a key counts (`latest`), for stores; feeds take them all, in the order of offsets.
 - `op` is Debezium's: c, u, d, and r for a row of a snapshot. Who applies looks at `after` alone. For feeds, c says that
   there was no row before, where a `before` that is null does not.
@@ -25,6 +27,7 @@ from tidelog.record.columns import Row as Record
 from tidelog.views.declaration import Declaration, Key, Row, from_json, to_json
 
 CREATE, UPDATE, DELETE, READ = "c", "u", "d", "r"
+TOMBSTONE: Mapping[str, Any] = {"before": None, "after": None, "op": DELETE}
 
 
 class Change(NamedTuple):
@@ -50,17 +53,29 @@ class Stretch(NamedTuple):
         return {change.key: change for change in self.changes}
 
 
-def changes_of(declared: Declaration, at: TopicPartition, records: Iterable[Record]) -> list[Change]:
-    """Of one partition's records, in their order; tombstones are left out."""
-    told = [record for record in records if record.value is not None]
+def changes_of(
+    declared: Declaration, at: TopicPartition, records: Iterable[Record], *, tombstones: bool = False
+) -> list[Change]:
+    """Of one partition's records, in their order. With `tombstones`, one whose delete is gone is a delete."""
+    told = [record for record in records if tombstones or record.value is not None]
     try:
-        envelopes = json.loads(b"[" + b",".join(record.value or b"" for record in told) + b"]")
+        envelopes = json.loads(b"[" + b",".join(record.value or b"null" for record in told) + b"]")
         keys = json.loads(b"[" + b",".join(record.key or b"null" for record in told) + b"]")
     except ValueError as error:
         raise _malformed(at, told, str(error)) from error
     if not len(told) == len(envelopes) == len(keys):
         raise _malformed(at, told, "values that are several in one")
-    return [_change(declared, at, *one) for one in zip(told, keys, envelopes, strict=True)]
+    changes: list[Change] = []
+    for record, key, envelope in zip(told, keys, envelopes, strict=True):
+        change = _change(declared, at, record, key, TOMBSTONE if record.value is None else envelope)
+        if record.value is not None or not _is_told(change, changes):
+            changes.append(change)
+    return changes
+
+
+def _is_told(gone: Change, before: Sequence[Change]) -> bool:
+    """Whether the delete stands right before its tombstone."""
+    return bool(before) and before[-1].key == gone.key and before[-1].after is None
 
 
 def _change(declared: Declaration, at: TopicPartition, record: Record, key: Any, envelope: Any) -> Change:

@@ -109,6 +109,9 @@ class Inbox:
         self._runs: deque[_Run] = deque()
 
     def note(self, fetched: Fetched) -> None:
+        """What follows on what is here. Of one fetch, some may be for a reading that was given up for this one."""
+        if fetched.offset != self.position:
+            return
         columns = fetched.columns()
         run = _Run(fetched.next_offset, columns, max(len(fetched.batches), sum(map(_bytes_of, columns))))
         self.position = fetched.next_offset
@@ -176,6 +179,8 @@ class Reading:
 
     def note(self, fetched: Fetched) -> None:
         if self._marks_from is not None and fetched.at == self._marks_from[0]:
+            if fetched.offset != self._marks_from[1]:
+                return
             self._marks_from = (fetched.at, fetched.next_offset)
             for row in fetched.rows():
                 if row.value is not None:
@@ -258,7 +263,7 @@ class Reading:
         changes: list[Change] = []
         for at in self.partitions:
             if rows := self._inboxes[at].take(self.ends[at], ends[at]):
-                changes += changes_of(self.declared, at, rows)
+                changes += changes_of(self.declared, at, rows, tombstones=True)
         return Stretch(changes, dict(ends), mark)
 
 
