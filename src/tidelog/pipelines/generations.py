@@ -24,7 +24,7 @@ from tidelog.client.admin import topics
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.marks import Ends
 from tidelog.errors import BrokerError, UsageError
-from tidelog.pipelines.placing import ensure_topic, settings_of_view
+from tidelog.pipelines.placing import check_unused, ensure_topic, settings_of_view
 from tidelog.views import catalog
 from tidelog.views.as_of import History
 from tidelog.views.catalog import Catalog, Editor, Generation, View
@@ -111,6 +111,8 @@ def outlived(view: View, since_ms: Mapping[int, int | None], now_ms: int) -> lis
 def write_begun(cluster: Cluster, editor: Editor, before: View, after: View) -> Generation:
     """Makes the topics of the generation that is to be built, and writes the record."""
     built = after.generations[-1]
+    if built.number not in {one.number for one in before.generations}:
+        check_unused(cluster, built)
     ensure_topic(cluster, built.topic, built.partitions, settings_of_view(built.declared))
     marks.ensure_topic(cluster, built.sink, horizon_ms=built.declared.horizon_ms)
     if after != before:

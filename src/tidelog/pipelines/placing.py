@@ -6,7 +6,8 @@
 Rules:
 - A view that nobody has declared is begun; one that is there goes on if it is declared as it was built, or has grown by
   columns; anything else is refused and names `tidelog rebuild` (rule 26 of the contract).
-- A view belongs to one app.
+- A view belongs to one app, and so does a derived topic. The topic of a new generation is nobody else's: it is not
+  there, or empty, and nothing that the app reads. A derived topic is not called as a view's generation is.
 - A topic is made with as many partitions as its largest input has, unless it is declared; it keeps what it has.
 - A topic that is only read is never made here: its name may be misspelt.
 - An output that takes questions has two topics beside its own (`views/asking.py`).
@@ -20,15 +21,17 @@ from dataclasses import dataclass, replace
 from tidelog.client import marks
 from tidelog.client.admin import topics
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
+from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.errors import BrokerError, UsageError, ViewChanged
 from tidelog.pipelines.app import TOPIC, VIEW, Input, Output
 from tidelog.pipelines.graph import Graph, Node
 from tidelog.views import catalog
 from tidelog.views.asking import NAME_MAX, QUESTIONS, REPLIES, SETTINGS, Pipeline
-from tidelog.views.catalog import Derived, Editor, Generation, View
+from tidelog.views.catalog import Catalog, Derived, Editor, Generation, View
 from tidelog.views.declaration import Declaration
 from tidelog.wire.error_code import ErrorCode
 
+INTERNAL = "__tidelog."
 DEFAULT_STORE = "sqlite:///tidelog-views/{app}.db"
 
 
@@ -91,6 +94,9 @@ def place_view(
     after = view_now(graph, node, before, declared, partitions_of(cluster, graph, node), default_store)
     current = after.current
     assert current is not None
+    if before is None or current.number not in {one.number for one in before.generations}:
+        _check_not_read(graph, node, current)
+        check_unused(cluster, current)
     ensure_topic(cluster, current.topic, current.partitions, settings_of_view(declared))
     _check_partitions(cluster, node, current)
     marks.ensure_topic(cluster, current.sink, horizon_ms=declared.horizon_ms)
@@ -117,6 +123,30 @@ def view_now(
     return replace(after, inputs=tuple(inputs), stores=stores)
 
 
+def _check_not_read(graph: Graph, node: Node, new: Generation) -> None:
+    """`orders.v1` is a good name for anybody's topic, and view `orders` would write to what it reads."""
+    for one in graph.app.inputs.values():
+        if one.topic == new.topic:
+            raise UsageError(
+                f"{node.output.place}: view {node.name!r} would be written to topic {new.topic}, which {one.kind}"
+                f" {one.name!r} reads ({one.place}); call the view otherwise"
+            )
+
+
+def check_unused(cluster: Cluster, new: Generation) -> None:
+    """A topic that is there and empty is left of a run that was killed. One with records is somebody else's: rows of
+    the view would stand between theirs, and go with the generation when that is forgotten.
+    """
+    if not _is_there(cluster, new.topic):
+        return
+    ends = list_offsets(cluster, dict.fromkeys(cluster.partitions(new.topic), LATEST))
+    if any(found.offset for found in ends.values()):
+        raise UsageError(
+            f"topic {new.topic}, where a new generation of the view would be written, is there and has records; call"
+            " the view otherwise, or delete the topic if nobody needs it"
+        )
+
+
 def _check_partitions(cluster: Cluster, node: Node, built: Generation) -> None:
     """Keys would be in other partitions than before, and readers of one partition would miss what became of them."""
     found = len(cluster.partitions(built.topic))
@@ -134,14 +164,34 @@ def topic_name(read: Input | Output) -> str:
 
 def place_topic(cluster: Cluster, graph: Graph, node: Node, checkpoints: str, *, compact: bool) -> Target:
     target = topic_target(graph, node, checkpoints)
+    catalogued = catalog.read_catalog(cluster)
+    check_topic(graph, node, target, catalogued, is_there=_is_there(cluster, target.topic))
     configs = {**({"cleanup.policy": "compact"} if compact else {}), **node.output.configs}
     ensure_topic(cluster, target.topic, partitions_of(cluster, graph, node), configs)
     inputs = tuple(topic_name(read) for read in node.reads)
     entry = Derived(node.name, graph.app.name, target.topic, target.sink, inputs)
-    known = catalog.read_catalog(cluster).get((catalog.TOPIC, node.name))
+    known = catalogued.get((catalog.TOPIC, node.name))
     if not isinstance(known, Derived) or replace(known, at_ms=0) != entry:
         Editor(cluster, f"{graph.app.name}-topics").write(entry)
     return target
+
+
+def check_topic(graph: Graph, node: Node, target: Target, known: Catalog, *, is_there: bool) -> None:
+    """That neither the topic nor the sink of a derived topic is another's. Pure."""
+    where, app = f"{node.output.place}: topic {node.name!r}", graph.app
+    if target.topic.startswith(INTERNAL):
+        raise UsageError(f"{where} begins with {INTERNAL}, as Tidelog's own do; call it otherwise")
+    if any(isinstance(one, Input) and one.topic == target.topic for one in node.reads):
+        raise UsageError(f"{where} is read by its own function, which would never end; write to another one")
+    views = {name for kind, name in known if kind == catalog.VIEW}
+    views |= {one.name for one in app.outputs.values() if one.kind == VIEW}
+    for said in (target.topic, target.sink):
+        view, _, number = said.rpartition(".v")
+        if view in views and number.isdigit():
+            raise UsageError(f"{where}: {said} is the name of a generation of view {view!r}; call it otherwise")
+    entry = known.get((catalog.TOPIC, node.name))
+    if isinstance(entry, Derived) and entry.app != app.name and is_there:
+        raise UsageError(f"{where} belongs to app {entry.app}; call it otherwise")
 
 
 def place_questions(cluster: Cluster, graph: Graph, node: Node) -> None:
@@ -158,6 +208,11 @@ def place_questions(cluster: Cluster, graph: Graph, node: Node) -> None:
 def settings_of_view(declared: Declaration) -> dict[str, str]:
     horizon = str(declared.horizon_ms)
     return {"cleanup.policy": "compact", "min.compaction.lag.ms": horizon, "delete.retention.ms": horizon}
+
+
+def _is_there(cluster: Cluster, topic: str) -> bool:
+    known = cluster.ask_metadata([topic]).topics.get(topic)
+    return known is not None and known.led
 
 
 def ensure_topic(cluster: Cluster, name: str, partitions: int, configs: Mapping[str, str]) -> None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from proving import proves
+from tidelog.client.admin import topics
+from tidelog.client.cluster import Cluster
+from tidelog.client.producer import Producer
 from tidelog.errors import UsageError, ViewChanged
 from tidelog.pipelines.app import App
 from tidelog.pipelines.graph import Graph, graph_of
 from tidelog.pipelines.inputs import is_ddl
-from tidelog.pipelines.placing import settings_of_view, topic_target, view_now, view_target
+from tidelog.pipelines.placing import check_topic, place_view, settings_of_view, topic_target, view_now, view_target
+from tidelog.testing.broker import TestBroker
+from tidelog.views.catalog import Catalog, Derived, new_view, read_catalog
 from tidelog.views.declaration import Declaration, declare
 
 COLUMNS = {"product": "string", "revenue": "double"}
@@ -102,3 +108,58 @@ def test_a_views_topic_is_compacted_after_its_horizon() -> None:
 )
 def test_columns_are_told_from_schemas(text: str, ddl: bool) -> None:
     assert is_ddl(text) is ddl
+
+
+@proves("P1", "eo.14")
+def test_a_view_is_never_written_to_a_topic_that_is_somebody_elses(tidelog_broker: TestBroker) -> None:
+    def over(topic: str) -> Graph:
+        app = App("shop")
+        app.stream("raw", topic=topic)
+        app.view("orders", key="product")(lambda raw: raw)
+        return graph_of(app)
+
+    def place(graph: Graph) -> str:
+        return place_view(cluster, graph, graph.node("orders"), declared(), "/checkpoints", None).topic
+
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        for name in ("orders.v1", "others"):
+            topics.create(cluster, name, partitions=1)
+        with pytest.raises(
+            UsageError, match=r"test_placing.py:\d+: view 'orders' .* topic orders.v1, which stream 'raw'"
+        ):
+            place(over("orders.v1"))
+        with Producer(cluster) as producer:
+            producer.send("orders.v1", b"somebody's", key=None, partition=0)
+        with pytest.raises(UsageError, match=r"orders.v1, .* is there and has records"):
+            place(over("others"))
+        assert not read_catalog(cluster)
+        topics.delete(cluster, "orders.v1")
+        assert place(over("others")) == "orders.v1"
+        with Producer(cluster) as producer:
+            producer.send("orders.v1", b"the view's own", key=b"a", partition=0)
+        assert place(over("others")) == "orders.v1", "it goes on"
+
+
+def is_refused(name: str, known: Catalog, make: Callable[[App], None], match: str, *, app: str = "shop") -> None:
+    made = App(app)
+    made.stream("orders", topic="orders.eu")
+    make(made)
+    graph = graph_of(made)
+    node = graph.node(name)
+    with pytest.raises(UsageError, match=match):
+        check_topic(graph, node, topic_target(graph, node, "/checkpoints"), known, is_there=True)
+
+
+@proves("P1", "eo.1")
+def test_a_derived_topic_has_no_name_that_is_anothers() -> None:
+    def topic(name: str) -> Callable[[App], None]:
+        return lambda app: app.topic(name)(lambda orders: orders) and None
+
+    view = new_view("revenue", app="office", inputs=(), stores=())
+    views: Catalog = {("view", "revenue"): view}
+    is_refused("revenue.v2", views, topic("revenue.v2"), "revenue.v2 is the name of a generation of view 'revenue'")
+    is_refused("v1", views, topic("v1"), "revenue.v1 is the name of a generation", app="revenue")
+    is_refused("__tidelog.views", {}, topic("__tidelog.views"), "begins with __tidelog.")
+    is_refused("orders.eu", {}, topic("orders.eu"), "is read by its own function")
+    taken: Catalog = {("topic", "big"): Derived("big", "office", "big", "office.big", ())}
+    is_refused("big", taken, topic("big"), "topic 'big' belongs to app office")
