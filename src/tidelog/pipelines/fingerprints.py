@@ -1,11 +1,14 @@
 """The fingerprint of what computes an output: the same text as long as the same rows would come of the same inputs.
 
 It is a digest of the function's code, of what that code names, and of what is declared (key, order, inputs). What does
-not change a result does not count: comments, docstrings, annotations, blanks, the names of local files
+not change a result does not count: comments, docstrings, annotations, blanks, the names of local files, the decorators
+of the function itself, which declare
 (`docs/decisions/fingerprints_of_code.md` says why it is the code and not Spark's plan).
 
 Rules:
-- Functions, classes and constants of the user's own files that the function names, directly or by others, belong to it.
+- Functions, classes and constants of the user's own files that the function names, directly or by others, belong to it:
+  also by a module (`prices.net`), by a default value, as a base of a class, and within what wraps them (a decorator,
+  a Python UDF, `partial`).
 - What is installed does not: a new version of PySpark or of Tidelog alone is no other view.
 - A value that has no stable text (an object, a DataFrame) counts by its type alone.
 """
@@ -16,17 +19,24 @@ import ast
 import hashlib
 import inspect
 import json
+import re
 import sysconfig
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from functools import partial
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from tidelog.pipelines.app import Input, Output
 
 DIGEST_LENGTH = 16
-PLAIN = (str, bytes, int, float, bool, type(None))
+PLAIN = (str, bytes, int, float, bool, type(None), Decimal, date, time, timedelta, Enum, re.Pattern)
+SETS, CONTAINERS = (set, frozenset), (set, frozenset, tuple, list)
+FROZEN = "<frozen "  # of modules that Python itself has
 INSTALLED = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
 OURS = str(Path(__file__).parent.parent)
 
@@ -38,40 +48,57 @@ def fingerprint(output: Output, inputs: list[Input | Output]) -> str:
         "order": output.order,
         "mode": output.mode,
         "inputs": [_input(one) for one in inputs],
-        "code": list(_texts(output.function, set())),
+        "code": list(_texts(output.function, set(), declared=True)),
     }
     text = json.dumps(said, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LENGTH]
 
 
 def _input(one: Input | Output) -> dict[str, Any]:
-    time = None if one.time is None else list(one.time)
+    timed = None if one.time is None else list(one.time)
     if isinstance(one, Output):
-        return {"kind": one.kind, "name": one.name, "key": one.key, "time": time}
+        return {"kind": one.kind, "name": one.name, "key": one.key, "time": timed}
     value = one.value.json() if hasattr(one.value, "jsonValue") else one.value
-    said = {"kind": one.kind, "topic": one.topic, "value": value, "key": one.key, "time": time}
+    said = {"kind": one.kind, "topic": one.topic, "value": value, "key": one.key, "time": timed}
     return said | {"versions": one.versions, "record": one.record, "decoding": dict(one.decoding)}
 
 
-def _texts(made: Any, seen: set[int]) -> Iterator[str]:
-    """Of a function or a class, and of all that it names."""
+def _texts(made: Any, seen: set[int], *, declared: bool = False) -> Iterator[str]:
+    """Of a function or a class, and of all that it names. `declared`: it is an output's, under its decorator."""
     if id(made) in seen:
         return
     seen.add(id(made))
-    yield _text(made)
-    for name, value in _named(made):
-        if isinstance(value, FunctionType | type) and _is_users(value):
-            yield from _texts(value, seen)
-        elif (constant := _constant(value)) is not None:
-            yield f"{name}={constant}"
+    if declared or _is_users(made):
+        yield _text(made, declared=declared)
+        for name, value in _named(made):
+            yield from _value(name, value, seen)
+    if (wrapped := getattr(made, "__wrapped__", None)) is not None:
+        yield from _value("wrapped", wrapped, seen)
 
 
-def _text(made: Any) -> str:
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(made)))
+def _value(name: str, value: Any, seen: set[int]) -> Iterator[str]:
+    """What a name stands for, as far as it is the user's."""
+    wraps = callable(value) and hasattr(value, "__wrapped__")
+    if wraps or (isinstance(value, FunctionType | type) and _is_users(value)):
+        yield from _texts(value, seen)
+    elif isinstance(value, partial):
+        for part in (value.func, *value.args, *value.keywords.items()):
+            yield from _value(name, part, seen)
+    elif (constant := _constant(value)) is not None:
+        yield f"{name}={constant}"
+        for part in value.values() if isinstance(value, dict) else value if isinstance(value, CONTAINERS) else ():
+            if callable(part):
+                yield from _value(name, part, seen)
+
+
+def _text(made: Any, *, declared: bool) -> str:
+    code = getattr(made, "__code__", None)
+    try:  # of its own code, where it wraps another's
+        tree = ast.parse(textwrap.dedent(inspect.getsource(made if code is None else code)))
     except (OSError, TypeError, SyntaxError):  # of a console, or a lambda in the middle of an expression
-        code = getattr(made, "__code__", None)
         return f"{code.co_code.hex()}{code.co_names}{_constants(code)}" if code is not None else made.__qualname__
+    if declared and isinstance(tree.body[0], ast.FunctionDef):
+        tree.body[0].decorator_list = []
     return ast.unparse(_Bare().visit(tree))
 
 
@@ -83,7 +110,7 @@ class _Bare(ast.NodeTransformer):
     """Without what no result rests on."""
 
     def _function(self, node: Any) -> Any:
-        node.decorator_list, node.returns = [], None
+        node.returns = None
         return self._body(node)
 
     visit_FunctionDef = visit_AsyncFunctionDef = _function
@@ -104,17 +131,27 @@ class _Bare(ast.NodeTransformer):
 
 
 def _named(made: Any) -> Iterator[tuple[str, Any]]:
-    functions = [made] if isinstance(made, FunctionType) else [f for f in vars(made).values() if _is_function(f)]
-    for function in functions:
-        for name in sorted(set(_names(function.__code__))):
+    if isinstance(made, type):
+        yield from (("base", base) for base in made.__bases__)
+    for function in [made] if isinstance(made, FunctionType) else _methods(made):
+        names = sorted(set(_names(function.__code__)))
+        for name in names:
             if name in function.__globals__:
-                yield name, function.__globals__[name]
+                found = function.__globals__[name]
+                yield name, found
+                if isinstance(found, ModuleType) and _is_users(found):
+                    yield from ((f"{name}.{one}", vars(found)[one]) for one in names if one in vars(found))
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             yield name, cell.cell_contents
+        for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+            yield "default", value
 
 
-def _is_function(made: Any) -> bool:
-    return isinstance(made, FunctionType)
+def _methods(made: type) -> Iterator[FunctionType]:
+    for one in vars(made).values():
+        inner = one.fget if isinstance(one, property) else getattr(one, "__func__", one)
+        if isinstance(inner, FunctionType):
+            yield inner
 
 
 def _names(code: CodeType) -> Iterator[str]:
@@ -124,18 +161,21 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(inner)
 
 
-def _is_users(made: Callable[..., Any]) -> bool:
+def _is_users(made: Any) -> bool:
+    code = getattr(made, "__code__", None)
     try:
-        file = inspect.getsourcefile(made)
+        file = inspect.getsourcefile(made) if code is None else str(code.co_filename)
     except TypeError:
         return False
-    return file is not None and not file.startswith((*INSTALLED, OURS))
+    return file is not None and not file.startswith((*INSTALLED, OURS, FROZEN))
 
 
 def _constant(value: Any) -> str | None:
     """None for what is no constant: modules, declarations, things that are installed."""
     if isinstance(value, PLAIN):
         return repr(value)
+    if isinstance(value, SETS):
+        return f"{{{','.join(sorted(_constant(one) or type(one).__name__ for one in value))}}}"
     if isinstance(value, tuple | list):
         return f"{type(value).__name__}({','.join(_constant(one) or type(one).__name__ for one in value)})"
     if isinstance(value, dict):

@@ -151,3 +151,57 @@ def test_a_function_without_a_source_has_a_fingerprint_by_its_code() -> None:
         app.view("all", key="id")(made)
         found.append(graph_of(app).node("all").fingerprint)
     assert found[0] == found[2] != found[1]
+
+
+MODULE = "prices"
+REACHED = {
+    "by a module": ("import prices", "prices.net(orders)", "def net(rows): return rows.where('{}')"),
+    "a module's constant": ("import prices", "orders.limit(prices.MOST)", "MOST = len('{}')"),
+    "wrapped": ("from prices import net", "net(orders)", "from functools import wraps\ndef wrapping(f):\n"
+        "    @wraps(f)\n    def wrapper(rows): return f(rows).where('{}')\n    return wrapper\n"
+        "@wrapping\ndef net(rows): return rows"),
+    "within a wrapper": ("from prices import net", "net(orders)",
+        "from functools import lru_cache\n@lru_cache\ndef net(rows): return rows.where('{}')"),
+    "a Python UDF": ("from prices import net", "orders.select(net('id'))", "from pyspark.sql.functions import udf\n"
+        "from pyspark.sql.types import StringType\n@udf(returnType=StringType())\ndef net(one): return '{}'"),
+    "a default": ("from prices import net", "net(orders)", "MOST = '{}'\ndef net(rows, most=MOST): return most"),
+    "a base class": ("from prices import Net", "Net.of(orders)",
+        "class Base:\n    rate = '{}'\nclass Net(Base):\n    @classmethod\n    def of(cls, rows): return rows"),
+    "a static method": ("from prices import Net", "Net.of(orders)",
+        "MOST = '{}'\nclass Net:\n    @staticmethod\n    def of(rows): return rows.where(MOST)"),
+    "a partial": ("from prices import net", "net(orders)",
+        "from functools import partial\ndef keep(rows, what): return rows.where(what)\nnet = partial(keep, what='{}')"),
+    "a set": ("from prices import KINDS", "orders.where(orders.id.isin(*KINDS))", "KINDS = {{'{}', 'b'}}"),
+    "a decimal": ("from prices import RATE", "orders.limit(RATE)",
+        "from decimal import Decimal\nRATE = Decimal(len('{}'))"),
+    "a table of functions": ("from prices import WAYS", "WAYS['net'](orders)",
+        "def net(rows): return rows.where('{}')\nWAYS = {{'net': net}}"),
+}  # fmt: skip
+
+
+@proves("eo.26", "P1")
+@pytest.mark.parametrize("way", REACHED)
+def test_whatever_code_is_reached_by_it_belongs_to_the_fingerprint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    import linecache
+    import sys
+
+    imported, used, module = REACHED[way]
+    program = (
+        f"from tidelog import App\n{imported}\napp = App('shop')\napp.stream('orders')\n"
+        f"@app.view('top', key='id')\ndef top(orders):\n    return {used}\n"
+    )
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    found = []
+    for number, text in enumerate(("amount > 1", "amount > 10", "amount > 1")):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "shop.py").write_text(program)
+        (folder / f"{MODULE}.py").write_text(module.format(text))
+        monkeypatch.delitem(sys.modules, MODULE, raising=False)
+        linecache.clearcache()
+        found.append(graph_of(load_app(str(folder / "shop.py"))).node("top").fingerprint)
+    monkeypatch.delitem(sys.modules, MODULE, raising=False)
+    assert found[0] == found[2] != found[1]
