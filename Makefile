@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 KAFKA_LIB := .make/kafka/lib
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all test-again test-spark42 soak rows lint format kafka spark-kafka opensearch bench-broker bench-record bench-log bench-compaction bench-spark bench-pipelines checkpoint-jar lock clean
+.PHONY: help run test test-all test-again test-spark42 soak rows lint format kafka spark-kafka opensearch bench-broker bench-record bench-log bench-compaction bench-spark bench-pipelines bench-views checkpoint-jar lock clean
 
 help:
 	@echo "make run           start a broker on $(LISTEN) with HTTP, data in ./$(DATA)"
@@ -27,6 +27,7 @@ help:
 	@echo "make bench-broker  this broker beside Apache Kafka (ARGS='--only latency'); also bench-record, bench-log, bench-compaction"
 	@echo "make bench-spark   topics as DataFrames beside Spark's own Kafka connector (ARGS='--only read')"
 	@echo "make bench-pipelines  operators beside hand-written PySpark, Quix Streams, Bytewax and PyFlink (ARGS='--only state')"
+	@echo "make bench-views   stores of views beside upserts by hand in foreachBatch, freshness, feeds (ARGS='--only updates')"
 	@echo "make lock          resolve requirements.lock anew from pyproject.toml"
 	@echo "make clean         remove what was set up or built; data folders stay"
 
@@ -142,6 +143,9 @@ bench-spark: .make/dev .make/kafka/done .make/spark-kafka/done
 
 bench-pipelines: .make/dev
 	$(BIN)/python -m bench.pipelines $(ARGS)
+
+bench-views: .make/dev
+	$(BIN)/python -m bench.views $(ARGS)
 
 # The file system of Spark's checkpoints: its jar is in the repository, and is built anew where its sources change.
 checkpoint-jar: .make/dev
