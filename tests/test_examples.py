@@ -36,6 +36,12 @@ EXPECTED = {
         "{'rum': 'brown', 'tea': 'green, says Ada'}, equal: True",
         "green: ['tea'], as of ",
     ],
+    "ask_pipeline.py": [
+        "ada, since 10:00: 2 visits, the last of /tides",
+        'bob: 404, nothing is kept of the key {"user":"bob"}',
+        "by topics alone: 2",
+        "ada: 503, pipeline site.hours does not answer: it is stopped; `tidelog run` starts it",
+    ],
     "exactly_once.py": ["fenced: True", "38 invoices were written for 30 orders", "committed: 30, each once: True"],
     "shop_app.py": ["PRODUCT  REVENUE  ORDERS", "cup      120.0         1", "tea      140.0         2"],
     "hello_broker.py": ["offset 0: hello", "offset 1: durable", "offset 2: world"],

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 SECONDS = 300
 REACHING = (
     "acls",
+    "ask",
     "configs",
     "groups",
     "produce",

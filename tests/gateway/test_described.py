@@ -48,7 +48,7 @@ def body_of(operation: Operation) -> dict[str, Any] | None:
         return None
     assert operation.described["requestBody"]["required"]
     schema = next(iter(operation.described["requestBody"]["content"].values()))["schema"]
-    known = {"schema": SCHEMA, "compatibility": "NONE", "mode": "READWRITE"}
+    known = {"schema": SCHEMA, "compatibility": "NONE", "mode": "READWRITE", "key": "tea"}
     body = {name: value for name, value in known.items() if name in schema["properties"]}
     Draft202012Validator(schema).validate(body)
     return body

@@ -30,6 +30,7 @@ COMMANDS = {
     "run": "run an app: its queries on Spark and the appliers of its views",
     "rebuild": "build a view anew from the log, beside the old one, and switch to it",
     "plan": "show what an app would run, as text or as a graph",
+    "ask": "ask a running pipeline, or a view, what it has of a key",
     "status": "show how queries, appliers and all other parts are, and give them commands",
     "state": "what a pipeline's operators keep, from its checkpoint",
     "gateway": "serve HTTP beside a broker: health, metrics, and every other route",

@@ -174,7 +174,7 @@ def _store_line(one: dict[str, Any]) -> Sequence[Any]:
 
 
 def get(cluster: Cluster, options: Namespace) -> int:
-    store, declared = _opened(cluster, options)
+    store, declared = opened(cluster, options.view, options.store)
     try:
         row, _ = store.get(key_of(declared, options.key))
     finally:
@@ -188,7 +188,7 @@ def get(cluster: Cluster, options: Namespace) -> int:
 def rows(cluster: Cluster, options: Namespace) -> int:
     from tidelog.views.stores.store import Ask
 
-    store, declared = _opened(cluster, options)
+    store, declared = opened(cluster, options.view, options.store)
     try:
         after = None if options.after is None else key_of(declared, options.after)
         page = store.read(Ask(where=_where(options), after=after, limit=options.limit))
@@ -237,19 +237,19 @@ def forget(cluster: Cluster, options: Namespace) -> int:
 # Rows -----------------------------------------------------------------------------------------------------------------
 
 
-def _opened(cluster: Cluster, options: Namespace) -> tuple[Store, Declaration]:
+def opened(cluster: Cluster, view: str, store_url: str | None) -> tuple[Store, Declaration]:
     """The store, and what it shows."""
     from tidelog.views.catalog import find_view
     from tidelog.views.stores.opening import open_store, redacted
 
-    url = options.store or next(iter(find_view(cluster, options.view).stores), None)
+    url = store_url or next(iter(find_view(cluster, view).stores), None)
     if url is None:
-        raise UsageError(f"views: view {options.view} declares no store; say --store URL")
-    store = open_store(url, options.view)
+        raise UsageError(f"views: view {view} declares no store; say --store URL")
+    store = open_store(url, view)
     shown = store.shown()
     if shown is None:
         store.close()
-        raise NotShown(f"view {options.view} is not shown by {redacted(url)} yet; is its applier running?")
+        raise NotShown(f"view {view} is not shown by {redacted(url)} yet; is its applier running?")
     return store, store.generations()[shown]
 
 

@@ -120,7 +120,8 @@ class App:
         if route.inline:
             return route.handle(call)
         shares = self._gateway.shares_with(call.credentials)
-        workers = self._waiting if any(name in call.query for name in route.waits_by) else self._workers
+        waits = route.waits or any(name in call.query for name in route.waits_by)
+        workers = self._waiting if waits else self._workers
         return await workers.run(shares, partial(route.handle, call), route.within_s)
 
     async def _read(self, request: Request, route: Route, headers: Mapping[str, str]) -> bytes:

@@ -140,6 +140,7 @@ class Route:
     within_s: float = CALL_WITHIN_S
     # Parameters with which a call may wait for long. Such calls have threads of their own, and leave others theirs.
     waits_by: tuple[str, ...] = ()
+    waits: bool = False  # every call may
     # On the loop itself, for what must answer while all threads are busy. It may not block.
     inline: bool = False
 

@@ -6,6 +6,7 @@ from tidelog.gateway import probes
 from tidelog.gateway.metrics import serving as metrics
 from tidelog.gateway.registry import routes as registry
 from tidelog.gateway.route import Route
+from tidelog.gateway.views import questions
 from tidelog.gateway.views import routes as views
 
-ROUTES: tuple[Route, ...] = (*probes.ROUTES, *metrics.ROUTES, *views.ROUTES, *registry.ROUTES)
+ROUTES: tuple[Route, ...] = (*probes.ROUTES, *metrics.ROUTES, *views.ROUTES, *questions.ROUTES, *registry.ROUTES)
