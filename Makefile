@@ -4,8 +4,7 @@
 PYTHON ?= python3
 MINUTES ?= 60
 JOBS ?= 2
-DATA ?= tidelog-data
-LISTEN ?= 127.0.0.1:9092
+DATA ?= tidelog-data-demo
 
 BIN := .venv/bin
 FETCH := scripts/try_again.sh
@@ -17,7 +16,7 @@ KAFKA_LIB := .make/kafka/lib
 .PHONY: help run test test-all test-again test-spark42 soak rows lint format kafka spark-kafka opensearch bench-broker bench-record bench-log bench-compaction bench-spark bench-pipelines bench-views checkpoint-jar lock clean
 
 help:
-	@echo "make run           start a broker on $(LISTEN) with HTTP, data in ./$(DATA)"
+	@echo "make run           the demo: a broker, a shop on Spark, its live page; data in ./$(DATA) (ARGS='--minutes 2 --no-browser')"
 	@echo "make test          the tests that need only pip (minutes)"
 	@echo "make test-all      all tests: also needs Maven, and Debian's kcat and redis-server"
 	@echo "make test-spark42  the tests of Spark with PySpark 4.2, the oldest that will do"
@@ -40,11 +39,12 @@ help:
 	@$(PYTHON) -m venv .venv || { echo "no virtual environment; on Debian: apt-get install python3-venv"; exit 1; }
 	@touch $@
 
-# The broker with its extras for HTTP and schemas, and the compiled codec. Pins come from the lock, used as constraints.
+# The broker with its extras for HTTP, schemas and Spark (Java comes with it), and the compiled codec. Pins come from the
+# lock, used as constraints.
 .make/package: .make/venv pyproject.toml setup.py requirements.lock $(wildcard src/tidelog/record/*.pyx src/tidelog/record/*.pxi src/tidelog/record/*.h src/tidelog/schema/decoding/*.pyx src/tidelog/schema/decoding/*.h)
 	@echo "installing tidelog into .venv"
 	@$(FETCH) $(PIP) install --constraint requirements.lock setuptools cython
-	@$(FETCH) $(PIP) install --constraint requirements.lock --no-build-isolation --editable '.[http,schemas]'
+	@$(FETCH) $(PIP) install --constraint requirements.lock --no-build-isolation --editable '.[http,schemas,spark]'
 	@touch $@
 
 # Everything that tests, lint and benchmarks import.
@@ -83,7 +83,7 @@ opensearch: .make/opensearch/done
 # The two commands ---------------------------------------------------------------------------------------------------------
 
 run: .make/package
-	$(BIN)/tidelog up --listen $(LISTEN) --data $(DATA)
+	$(BIN)/tidelog demo --folder $(DATA) $(ARGS)
 
 test: .make/dev
 	$(PYTEST) -m "not external and not soak"

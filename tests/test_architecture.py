@@ -42,13 +42,16 @@ ARROWS = """
     pipelines -> testing
     spark -> cli
     pipelines -> cli
+    broker -> demo
+    gateway -> demo
+    pipelines -> demo -> cli
 """
 
 # Modules of no room. Errors are for everyone; record, wire and log get their settings as arguments, never by config.
 GROUND = {"errors"}
 DOORS = {"__init__.py", "__main__.py"}
-CONFIG_USERS = {"broker", "client", "gateway", "spark", "testing", "cli", "logger"}
-LOGGER_USERS = {"broker", "cli", "gateway"}
+CONFIG_USERS = {"broker", "client", "gateway", "spark", "demo", "testing", "cli", "logger"}
+LOGGER_USERS = {"broker", "cli", "demo", "gateway"}
 
 # What reads a clock, a file, a socket or chance, or runs beside the caller.
 OUTSIDE_WORLD = {
@@ -92,7 +95,7 @@ PURE = (
 
 LATE_ONLY = {"deltalake", "duckdb", "numpy", "opensearchpy", "psycopg", "pyarrow", "pyspark", "redis"}
 ARROW_ROOMS = ("pipelines/",)  # whose every line is about Arrow's tables, and which nobody imports at start
-PYSPARK_ROOMS = ("spark/", "pipelines/", "testing/pipeline")
+PYSPARK_ROOMS = ("spark/", "pipelines/", "testing/pipeline", "demo/shop.py")
 INHERITS_FROM_PYSPARK = ("spark/source.py", "spark/sink.py", "pipelines/operators/state/processor.py")
 OF_SCHEMAS = {"fastavro", "google", "jsonschema", "referencing"}
 HTTP = {"anyio", "asyncio", "h11", "starlette", "uvicorn"}
@@ -191,6 +194,7 @@ def test_the_picture_knows_what_is_left_and_right() -> None:
     assert allowed["gateway"] == {"record", "schema", "wire", "client", "views", "sql"}
     assert allowed["spark"] == {"record", "schema", "wire", "client"}
     assert allowed["pipelines"] == {"record", "schema", "wire", "client", "views", "spark"}
+    assert allowed["demo"] == set(allowed) - {"demo", "cli", "testing"}
     assert allowed["cli"] == set(allowed) - {"cli", "testing"}
     assert all(room not in lefts for room, lefts in allowed.items()), "the picture has a cycle"
 

@@ -133,7 +133,11 @@ class Broker:
         from json import dumps, loads
 
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "tidelog.broker.child"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "tidelog.broker.child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            process_group=0,  # Ctrl-C is the program's: it may still have something to write, or go on
         )
         assert self._child.stdin is not None and self._child.stdout is not None
         # A program that ends without stop() still waits for the child: its temporary folder is removed only then.

@@ -27,6 +27,7 @@ COMMANDS = {
     "users": "who may log in, and by which password",
     "acls": "who may do what",
     "quotas": "how much users and client ids may use",
+    "demo": "a shop whose events flow through Spark into views, and a live page of it",
     "run": "run an app: its queries on Spark and the appliers of its views",
     "rebuild": "build a view anew from the log, beside the old one, and switch to it",
     "plan": "show what an app would run, as text or as a graph",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from argparse import Namespace
 from datetime import UTC, datetime
-from threading import Event
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from tidelog.cli import options as command
@@ -45,6 +46,7 @@ def parser() -> command.Parser:
     made.add_argument("--show", action="store_true", help="with --batch: show the rows, write nothing")
     made.add_argument("--limit", type=command.positive, default=ROWS, metavar="N", help=f"rows to show ({ROWS})")
     made.add_argument("--log-format", choices=("text", "json"), default="text", help="of its log (default: text)")
+    made.add_argument("--with-parent", action="store_true", help="end when standard input ends")
     command.add_json(made)
     return made
 
@@ -68,6 +70,8 @@ def _run(graph: Graph, settings: Settings, options: Namespace) -> int:
 
     log = Logger(json=options.log_format == "json")
     stopping = stop_on_signals()
+    if options.with_parent:
+        stop_with_parent(stopping)
     with settings.connect() as cluster:
         cluster.any_node()  # before Spark, which takes seconds
         spark = session_of(graph, settings)
@@ -88,6 +92,15 @@ def stop_on_signals(stopping: Event | None = None) -> Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: found.set())
     return found
+
+
+def stop_with_parent(stopping: Event) -> None:
+    def watch() -> None:
+        while os.read(sys.stdin.fileno(), 1024):  # not by `sys.stdin`, whose lock the end of Python would wait for
+            pass
+        stopping.set()
+
+    Thread(target=watch, daemon=True).start()
 
 
 def _batch(graph: Graph, settings: Settings, options: Namespace) -> int:

@@ -1,0 +1,235 @@
+"""Who starts whom: a broker, HTTP with the page, the events, then Spark; and the end of all of them, in turn.
+
+    demo ─┬─ broker            a process; the log in FOLDER/log
+          ├─ HTTP              a process (`serving.py`): the page is there before Spark is
+          ├─ tidelog run       a process on Spark, with an applier for each view; checkpoints and views in FOLDER
+          ├─ feeder            a thread: events as their time comes
+          └─ watcher           a thread: what readers of the views see, and since when
+
+Rules:
+- Processes end when this one does, however it ends: each has a pipe from here as its standard input. They are not in
+  the terminal's foreground group, so that Ctrl-C is this process's alone, and the end has an order: events, queries,
+  HTTP, broker.
+- A folder goes on from where it was: log, checkpoints and views are all in it.
+- A bounded run counts its minutes from when the views are live. Then it waits for what is under way, checks each view
+  against its batch query, and tells.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from tidelog.broker.embedded import Broker
+from tidelog.client.cluster import Cluster
+from tidelog.config import http_listener
+from tidelog.demo import page, shop
+from tidelog.demo.checking import QUERIES, check
+from tidelog.demo.feeding import Feeder, make_topics
+from tidelog.demo.summary import Summary, figures, lines_of
+from tidelog.demo.watching import Watcher
+from tidelog.errors import ListenError, TidelogError, UsageError
+
+HOST, KAFKA_PORT, HTTP_PORT = "127.0.0.1", 9092, 8642
+NEEDED = ("pyspark", "pyarrow", "starlette", "uvicorn")
+INSTALL = "pip install 'tidelog[spark,http]'"
+TRIGGER = "500 milliseconds"  # three queries without a pause would keep a small machine busy for nothing
+HEAP = "1g"
+LIVE_WITHIN_S = 300.0
+SETTLED_WITHIN_S = 120.0
+STOPPED_WITHIN_S = 60.0
+LOOK_S = 0.1
+LAST_LINES = 8
+
+Say = Callable[[str], None]
+
+
+class Plan(NamedTuple):
+    folder: Path
+    rate: float
+    seed: int
+    minutes: float | None = None  # None: until it is told to stop
+
+
+def check_installed() -> None:
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        raise UsageError(f"{' and '.join(missing)} are not installed; {INSTALL}")
+
+
+def run(plan: Plan, say: Say, show: Callable[[str], None], stopping: threading.Event) -> bool:
+    """Whether all went well. `show` gets the page's address, once it is served."""
+    with ExitStack() as ends:
+        bootstrap = ends.enter_context(_broker(plan.folder, say)).bootstrap
+        address = ends.enter_context(_http(plan.folder, bootstrap, say))
+        say(f"the page is at {address}{page.PATH}, the broker at {bootstrap}, all data in {plan.folder}")
+        show(address + page.PATH)
+        with Cluster(bootstrap, client_id="tidelog-demo") as cluster:
+            number = make_topics(cluster)
+        store = f"sqlite:///{plan.folder / 'views.db'}"
+        app = ends.enter_context(_app(plan.folder, bootstrap, store))
+        say("Spark is starting, which takes some seconds; events are coming already")
+        watcher = Watcher(store)
+        feeder = Feeder(bootstrap, plan.seed, plan.rate, number, watcher.produced)
+        for one in (feeder, watcher):
+            one.start()
+            ends.callback(one.stop)
+        return _Running(plan, say, stopping, bootstrap, store, app, feeder, watcher).to_the_end()
+
+
+class _Running(NamedTuple):
+    plan: Plan
+    say: Say
+    stopping: threading.Event
+    bootstrap: str
+    store: str
+    app: subprocess.Popen[bytes]
+    feeder: Feeder
+    watcher: Watcher
+
+    def to_the_end(self) -> bool:
+        began = time.monotonic()
+        if not self._wait(self.watcher.live.is_set, LIVE_WITHIN_S):
+            return self._cut_short("before the views were there")
+        self.say(f"the views are live, after {time.monotonic() - began:.0f} s")
+        if self.plan.minutes is None:
+            self._wait(lambda: False)
+            return self._cut_short("")
+        if not self._wait_for_minutes(self.plan.minutes):
+            return self._cut_short("before its time; nothing was checked")
+        return self._tell(self._settled(time.monotonic() - began))
+
+    def _wait_for_minutes(self, minutes: float) -> bool:
+        self.say(f"measuring for {minutes * 60:.0f} s")
+        until = time.monotonic() + minutes * 60
+        return self._wait(lambda: time.monotonic() >= until)
+
+    def _settled(self, seconds: float) -> Summary:
+        self.feeder.stop()
+        lag = self.watcher.lag
+        if not self._wait(lambda: not any(self.watcher.lag.values()), SETTLED_WITHIN_S) and not self.stopping.is_set():
+            self.say(f"the views have not caught up in {SETTLED_WITHIN_S:.0f} s: {self.watcher.lag}")
+        with Cluster(self.bootstrap, client_id="tidelog-demo") as cluster:
+            views = tuple(
+                figures(check(cluster, view, self.store), lag[view], self.watcher.freshness[view].seconds)
+                for view in QUERIES
+            )
+        return Summary(seconds, self.feeder.counts, views)
+
+    def _tell(self, summary: Summary) -> bool:
+        for line in ["", *lines_of(summary)]:
+            self.say(line)
+        return summary.equal and not any(self.watcher.lag.values())
+
+    def _wait(self, done: Callable[[], bool], within_s: float | None = None) -> bool:
+        """Whether it is done. Not, when it was told to stop, a part has ended, or the time is over."""
+        until = None if within_s is None else time.monotonic() + within_s
+        while not done():
+            if self._fault() or self.stopping.wait(LOOK_S) or (until is not None and time.monotonic() > until):
+                return False
+        return True
+
+    def _cut_short(self, when: str) -> bool:
+        if fault := self._fault():
+            raise TidelogError(fault)
+        if not self.stopping.is_set():
+            log = self.plan.folder / "run.log"
+            raise TidelogError(f"the views were not live in {LIVE_WITHIN_S:.0f} s; {log} may say why")
+        if when:
+            self.say(f"stopped {when}")
+        return self.plan.minutes is None
+
+    def _fault(self) -> str | None:
+        if self.app.poll() is not None:
+            last = (self.plan.folder / "run.log").read_text(errors="replace").strip().splitlines()[-LAST_LINES:]
+            return f"the app's run has ended with {self.app.returncode}: {' | '.join(last)}"
+        if self.feeder.error is not None:
+            return f"no events can be sent: {self.feeder.error}"
+        return None
+
+
+# The processes --------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _broker(folder: Path, say: Say) -> Iterator[Broker]:
+    with Broker(folder / "log", listen=f"{HOST}:{_free_port(KAFKA_PORT, say)}") as broker:
+        yield broker
+
+
+def _free_port(wanted: int, say: Say) -> int:
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((HOST, wanted))
+        except OSError:
+            say(f"port {wanted} is taken; the broker takes a free one")
+            return 0
+    return wanted
+
+
+@contextmanager
+def _http(folder: Path, bootstrap: str, say: Say) -> Iterator[str]:
+    from tidelog.gateway.server import listen
+
+    try:
+        sockets = listen(http_listener(f"{HOST}:{HTTP_PORT}"))
+    except ListenError:
+        say(f"port {HTTP_PORT} is taken; HTTP takes a free one")
+        sockets = listen(http_listener(f"{HOST}:0"))
+    numbers = [one.fileno() for one in sockets]
+    words = [sys.executable, "-m", "tidelog.demo.serving"]
+    told = json.dumps({"bootstrap": bootstrap, "sockets": numbers}) + "\n"
+    port = sockets[0].getsockname()[1]
+    with _process(words, folder, "http.log", told.encode(), numbers):
+        for one in sockets:
+            one.close()
+        yield f"http://{HOST}:{port}"
+
+
+@contextmanager
+def _app(folder: Path, bootstrap: str, store: str) -> Iterator[subprocess.Popen[bytes]]:
+    words = [sys.executable, "-m", "tidelog", "run", str(shop.__file__), "--bootstrap", bootstrap, "--store", store]
+    words += ["--checkpoints", str(folder / "checkpoints"), "--trigger", TRIGGER, "--memory", HEAP, "--with-parent"]
+    with _process(words, folder, "run.log") as process:
+        yield process
+
+
+@contextmanager
+def _process(
+    words: list[str], folder: Path, log: str, told: bytes = b"", sockets: list[int] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """One that ends when its standard input does. It has a folder as its own, where no settings of the user's lie."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TIDELOG_")}
+    with (folder / log).open("wb") as said:
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.PIPE,
+            stdout=said,
+            stderr=said,
+            cwd=folder,
+            env=environment,
+            pass_fds=sockets or (),
+            process_group=0,
+        )
+    assert process.stdin is not None
+    try:
+        process.stdin.write(told)
+        process.stdin.flush()
+        yield process
+    finally:
+        process.stdin.close()
+        try:
+            process.wait(STOPPED_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
