@@ -86,7 +86,7 @@ run: .make/package
 	$(BIN)/tidelog demo --folder $(DATA) $(ARGS)
 
 test: .make/dev
-	$(PYTEST) -m "not external and not soak"
+	$(PYTEST) -m "not external and not full and not soak"
 
 # The other tiers ----------------------------------------------------------------------------------------------------------
 
