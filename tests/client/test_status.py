@@ -6,6 +6,7 @@ import pytest
 
 from proving import proves
 from tidelog.client.cluster import Cluster
+from tidelog.client.producer import Producer
 from tidelog.client.status import (
     AGAIN_S,
     EVERY_S,
@@ -61,3 +62,26 @@ def test_only_how_a_part_is_to_be_counts_for_one_that_starts_later(cluster: Clus
     send_command(cluster, "query", topic, "rebuild", parallelism=2)
     (rebuild,) = commands.next()
     assert (rebuild.command, rebuild.arguments) == ("rebuild", {"parallelism": 2})
+
+
+@proves("F1")
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (b"no json", b"{}"),
+        (b"[]", b"{}"),
+        (b'{"v":1}', b"{}"),
+        (b'{"v":1,"kind":"query","name":"x"}', b"no json"),
+        (b'{"v":1,"kind":"query","name":"x"}', b"[]"),
+        (b'{"v":1,"kind":"query","name":"x"}', b'{"at_ms":"now"}'),
+    ],
+)
+def test_a_record_that_is_no_command_ends_no_run(cluster: Cluster, topic: str, key: bytes, value: bytes) -> None:
+    send_command(cluster, "query", topic, "pause")
+    commands = Commands(cluster)
+    commands.first()
+    with Producer(cluster) as producer:
+        producer.send("__tidelog.commands", value, key=key, partition=0)
+    send_command(cluster, "query", topic, "resume")
+    assert [(one.name, one.command) for one in commands.next()] == [(topic, "resume")]
+    assert (topic, "resume") in [(one.name, one.command) for one in Commands(cluster).first()]

@@ -16,7 +16,7 @@ Rules (docs/formats/status.md has every field of every kind):
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from json import dumps, loads
 from typing import Any, NamedTuple
 
@@ -133,7 +133,7 @@ def _key(kind: str, name: str) -> bytes:
 def read_status(cluster: Cluster) -> list[Report]:
     """Nothing where there is no such topic: beside Apache Kafka, or of a broker that has just started."""
     newest = _newest(cluster, STATUS)
-    return [_report(key, value) for key, value in newest.items() if value is not None and _known(key)]
+    return [one for key, value in newest.items() if value is not None and (one := _report(key, value)) is not None]
 
 
 class Commands:
@@ -147,8 +147,7 @@ class Commands:
         """What counts for who starts now: the newest of each part, if it is lasting."""
         newest = _newest(self._cluster, COMMANDS)
         self._position = _end(self._cluster, COMMANDS)
-        found = [_command(key, value) for key, value in newest.items() if value is not None and _known(key)]
-        return [one for one in found if one.command in LASTING]
+        return [one for one in _commands(newest.items()) if one.command in LASTING]
 
     def next(self) -> list[Command]:
         """What has come since."""
@@ -157,8 +156,7 @@ class Commands:
             return []
         begin = self._position or 0
         self._position = end
-        rows = _read(self._cluster, COMMANDS, begin, end)
-        return [_command(key, value) for key, value in rows if value is not None and _known(key)]
+        return _commands(_read(self._cluster, COMMANDS, begin, end))
 
 
 def _newest(cluster: Cluster, at: TopicPartition) -> dict[bytes, bytes | None]:
@@ -186,18 +184,31 @@ def _read(cluster: Cluster, at: TopicPartition, begin: int, end: int) -> list[tu
     return found
 
 
-def _known(key: bytes) -> bool:
-    """A part that is newer than this reader may report in a form that this one cannot read."""
-    return bool(loads(key).get("v") == VERSION)
+def _fields(key: bytes, value: bytes) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """None for what cannot be read: a part that is newer than this reader may tell in another form, and beside another
+    broker anybody's record may stand here. That is no reason for a run to end.
+    """
+    try:
+        named, said = loads(key), loads(value)
+        known = named["v"] == VERSION and isinstance(named["kind"], str) and isinstance(named["name"], str)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return (named, said) if known and isinstance(said, dict) else None
 
 
-def _report(key: bytes, value: bytes) -> Report:
-    parsed = loads(key)
-    return Report(parsed["kind"], parsed["name"], loads(value))
+def _report(key: bytes, value: bytes) -> Report | None:
+    found = _fields(key, value)
+    return None if found is None else Report(found[0]["kind"], found[0]["name"], found[1])
 
 
-def _command(key: bytes, value: bytes) -> Command:
-    parsed, said = loads(key), loads(value)
-    return Command(
-        parsed["kind"], parsed["name"], said["command"], said.get("arguments", {}), int(said.get("at_ms", 0))
-    )
+def _commands(rows: Iterable[tuple[bytes, bytes | None]]) -> list[Command]:
+    told = [found for key, value in rows if value is not None and (found := _fields(key, value)) is not None]
+    return [
+        Command(named["kind"], named["name"], said["command"], said.get("arguments") or {}, _number(said.get("at_ms")))
+        for named, said in told
+        if isinstance(said.get("command"), str)
+    ]
+
+
+def _number(said: Any) -> int:
+    return said if isinstance(said, int) else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -111,3 +112,23 @@ def test_other_programs_find_rows_as_json(redis_url: str, redis_server: RedisSer
     found = other.hvals(f"{prefix}:{{revenue}}:v{int(shown or 0)}:rows")  # type: ignore[arg-type]
     rows = [json.loads(text) for text in found]  # type: ignore[union-attr]
     assert_same_rows(sorted(rows, key=lambda one: one["product"]), list(pages(one.store)))
+
+
+@proves("P3", "eo.17")
+def test_a_connection_that_breaks_at_exec_is_not_taken_for_another_applier(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(server.url, "revenue")
+    one = Applied(store)
+    one.put(row("tea"))
+    done = redis.client.Pipeline._execute_transaction
+
+    def cut_off(self: Any, *given: Any) -> Any:
+        done(self, *given)
+        raise redis.ConnectionError("cut off before the answer")
+
+    monkeypatch.setattr(redis.client.Pipeline, "_execute_transaction", cut_off)
+    with pytest.raises(Disconnected, match="cut off"):
+        one.put(row("cup"))
+    monkeypatch.undo()
+    assert len(store.read(Ask()).rows) == 2, "it was done, and its applier finds that out"

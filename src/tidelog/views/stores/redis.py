@@ -212,8 +212,11 @@ class RedisStore:
                     change(pipe)
                     pipe.execute()
                     return
-                except redis.WatchError:
-                    continue
+                except redis.WatchError as error:
+                    # The library says so, too, when the connection broke: it may have been after EXEC was done, and
+                    # what was compared again would look like another applier's.
+                    if isinstance(error.__context__, redis.ConnectionError | redis.TimeoutError):
+                        raise error.__context__ from None
                 finally:
                     pipe.reset()
         raise AnotherApplier(f"view {self.view}: others have written to {self.address} {TRIES} times meanwhile")
