@@ -25,6 +25,8 @@ from tidelog.client.cluster import Cluster
 from tidelog.spark.query_log import default_name
 from tidelog.wire.api import ApiKey
 
+pytestmark = pytest.mark.full
+
 ROWS = 60
 PATIENCE_S = 1500.0
 POINTS = [

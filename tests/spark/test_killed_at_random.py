@@ -32,6 +32,8 @@ from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.errors import TidelogError
 from tidelog.spark.query_log import default_name
 
+pytestmark = pytest.mark.full
+
 PATIENCE_S = 900.0
 SOURCES = 2
 ROWS_A_KILL = 120

@@ -20,6 +20,8 @@ from proving import proves
 from spark.checkpointed import run
 from spark.drivers import without_java
 
+pytestmark = pytest.mark.full
+
 PROGRAM = Path(__file__).with_name("checkpointed.py")
 PATIENCE_S = 240
 LOOK_S = 0.02

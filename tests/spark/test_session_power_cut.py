@@ -17,6 +17,8 @@ from proving import proves
 from spark.test_session_crash import FAR, kill, kill_after, start
 from spark.traced_disk import STRACE, TracedDisk
 
+pytestmark = pytest.mark.full
+
 MICRO_BATCHES = 6
 CUTS = 3
 MORE = 3  # micro-batches after a cut

@@ -40,6 +40,8 @@ from tidelog.client.marks import transactional_id_of
 from tidelog.spark.commit import Kept, commit
 from tidelog.testing.broker import TestBroker
 
+pytestmark = pytest.mark.full
+
 MECHANISM = "SCRAM-SHA-512"
 PATIENCE_S = 900.0
 ROOM = 20_000

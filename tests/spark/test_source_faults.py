@@ -17,6 +17,8 @@ from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.errors import DataLoss, PeerError
 
+pytestmark = pytest.mark.full
+
 EARLIEST = {"startingOffsets": "earliest"}
 
 

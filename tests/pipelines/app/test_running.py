@@ -32,6 +32,8 @@ from tidelog.pipelines.inputs import Span
 from tidelog.pipelines.running import Run, parts_of
 from tidelog.testing.broker import TestBroker
 
+pytestmark = pytest.mark.full
+
 PATIENCE_S = 240.0
 PROGRAM = Path(__file__).parent.parent.parent.parent / "examples" / "shop_app.py"
 ORDERS = "id long, product string, amount double"

@@ -29,6 +29,8 @@ from tidelog.testing.pipeline import PipelineDriver
 from tidelog.testing.pipeline_run import PipelineRun
 from tidelog.testing.pipeline_sinks import CRASH_POINTS
 
+pytestmark = pytest.mark.full
+
 Added = tuple[int, int, list[tuple[Any, ...]]]  # to which input, to which partition, what
 
 

@@ -11,11 +11,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from proving import proves
 from tidelog.views.stores.store import Ask, Store
 from views.stores.applied import assert_same_rows
 from views.stores.conftest import Open
 from views.stores.endless_applier import AT, NUMBERS, rows_at, stretch_of
+
+pytestmark = pytest.mark.full
 
 PROGRAM = Path(__file__).parent.parent / "endless_applier.py"
 KILLS = 6
