@@ -15,7 +15,17 @@ from tidelog.client.metadata import TopicPartition
 from tidelog.errors import PeerError, UsageError
 from tidelog.record.columns import Row as Record
 from tidelog.views.changes import changes_of, encode
-from tidelog.views.declaration import TYPES, Declaration, declare, from_fields, from_json, grows_to, to_fields, to_json
+from tidelog.views.declaration import (
+    TYPES,
+    Declaration,
+    declare,
+    from_fields,
+    from_json,
+    grows_to,
+    json_text,
+    to_fields,
+    to_json,
+)
 
 STOCK = declare({"price": "decimal", "text": "string", "product": "string"}, ("product",))
 
@@ -117,3 +127,10 @@ def test_a_declaration_comes_back_from_its_fields() -> None:
     again: Declaration = from_fields(json.loads(json.dumps(to_fields(STOCK))))
     assert again == STOCK
     assert [name for name, _ in again.columns] == ["product", "price", "text"]
+
+
+@proves("F2")
+def test_json_is_kept_as_text_that_is_utf_8_whatever_stands_in_it() -> None:
+    for value in ({"b": 1, "a": ["ü", None]}, "half \ud800", {"\udfff": [2**60, -0.0]}):
+        assert json.loads(json_text(value).encode()) == value
+    assert json_text({"b": "ü", "a": 1}) == '{"b":"ü","a":1}', "as it came"

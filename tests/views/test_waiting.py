@@ -141,7 +141,16 @@ def test_places_to_wait_for_are_written_as_producers_are_told_them() -> None:
     found = parse_after("orders:0:41, orders:1:3,orders:0:7")
     assert found == After({ORDERS: 42, TopicPartition("orders", 1): 4})
     assert str(found) == "orders:0:41, orders:1:3"
-    for wrong in ("", "orders", "orders:0", "orders:x:1", "orders:0:-1", ":0:1", "orders:0:٣"):
+    for wrong in (
+        "",
+        "orders",
+        "orders:0",
+        "orders:x:1",
+        "orders:0:-1",
+        ":0:1",
+        "orders:0:٣",
+        "orders:0:" + "9" * 5000,
+    ):
         with pytest.raises(UsageError, match="TOPIC:PARTITION:OFFSET"):
             parse_after(wrong)
 

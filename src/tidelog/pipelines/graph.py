@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from tidelog.errors import UsageError
 from tidelog.pipelines.app import QUESTIONS, VIEW, App, Input, Output, parameter
 from tidelog.pipelines.fingerprints import fingerprint
+from tidelog.views.stores.opening import redacted
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ def as_text(graph: Graph) -> str:
         lines += [f"       reads {', '.join(read.name for read in node.reads)}"]
         lines += [f"       answers questions: tidelog ask {one.name} KEY"] if node.asked else []
         if one.kind == VIEW and one.stores:
-            lines += [f"       stores {', '.join(one.stores)}"]
+            lines += [f"       stores {', '.join(map(redacted, one.stores))}"]
         lines += [f"       fingerprint {node.fingerprint}"]
     return "\n".join(lines)
 

@@ -23,6 +23,7 @@ Rules:
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from base64 import b64decode, b64encode
@@ -154,6 +155,16 @@ def to_json(kind: str, value: Value) -> Any:
 
 def row_to_json(declared: Declaration, row: Mapping[str, Value]) -> dict[str, Any]:
     return {name: to_json(kind, row.get(name)) for name, kind in declared.columns}
+
+
+def json_text(value: Any) -> str:
+    """A value of type json for a store that keeps text: all that stands in it can be written as UTF-8."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair, which no UTF-8 has
+        return json.dumps(value, separators=(",", ":"))
+    return text
 
 
 def _exactly(*kinds: type) -> Callable[[Any], Any]:

@@ -34,6 +34,7 @@ from tidelog.views.stores.store import Place, Store, generation_of
 
 LOOK_EVERY_S = 0.05  # at most, at a store
 LSN = re.compile(r"([0-9A-Fa-f]+)/([0-9A-Fa-f]+)")
+NUMBER = re.compile(r"[0-9]{1,19}")  # Python itself refuses to read one of thousands of digits
 NUMBERS = re.compile(r"\d+|\D+")
 
 
@@ -71,7 +72,7 @@ def parse_after(text: str) -> After:
     for one in text.split(","):
         topic, _, rest = one.strip().partition(":")
         index, _, offset = rest.partition(":")
-        if not (topic and index.isascii() and index.isdigit() and offset.isascii() and offset.isdigit()):
+        if not (topic and NUMBER.fullmatch(index) and NUMBER.fullmatch(offset)):
             raise UsageError(f"{one!r} is no place to wait for; write TOPIC:PARTITION:OFFSET")
         at = TopicPartition(topic, int(index))
         offsets[at] = max(offsets.get(at, 0), int(offset) + 1)

@@ -132,3 +132,17 @@ def test_a_store_has_a_short_name_without_secrets() -> None:
     assert redacted("postgresql://me:secret@db/shop") == "postgresql://me:***@db/shop"
     assert redacted("postgresql://me:${PASSWORD}@db/shop") == "postgresql://me:${PASSWORD}@db/shop"
     assert "secret" not in json.dumps([name_of("postgresql://me:secret@db/shop")])
+    for written, shown in (
+        ("postgresql://me:se@cret@db/shop", "postgresql://me:***@db/shop"),
+        ("postgresql://me:se/cret@db/shop", "postgresql://me:***@db/shop"),
+        ("redis://db/0?password=secret&prefix=a", "redis://db/0?password=***&prefix=a"),
+        (
+            "postgresql://db/shop?sslmode=require&sslpassword=secret",
+            "postgresql://db/shop?sslmode=require&sslpassword=***",
+        ),
+        ("redis://db/0?password=${SECRET}", "redis://db/0?password=${SECRET}"),
+        ("redis://db/0?PASSWORD=secret", "redis://db/0?PASSWORD=***"),
+        ("sqlite:///a:b@c.db", "sqlite:///a:b@c.db"),
+        ("parquet:///tokens?day=at", "parquet:///tokens?day=at"),
+    ):
+        assert redacted(written) == shown

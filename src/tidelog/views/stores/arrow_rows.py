@@ -18,7 +18,7 @@ from datetime import UTC
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from tidelog.views.declaration import DECIMAL, JSON, TIMESTAMP, Declaration, Row
+from tidelog.views.declaration import DECIMAL, JSON, TIMESTAMP, Declaration, Row, json_text
 
 if TYPE_CHECKING:
     import pyarrow
@@ -69,11 +69,7 @@ def rows_of(declared: Declaration, table: pyarrow.Table) -> Sequence[tuple[bytes
     return list(zip(table.column(KEY).to_pylist(), rows, strict=True))
 
 
-def _text(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-
-
-_SAID: dict[str, Callable[[Any], Any]] = {DECIMAL: str, JSON: _text}
+_SAID: dict[str, Callable[[Any], Any]] = {DECIMAL: str, JSON: json_text}
 _READ: dict[str, Callable[[Any], Any]] = {
     DECIMAL: Decimal,
     JSON: json.loads,

@@ -47,7 +47,9 @@ LIBRARIES = {  # what it needs, and the extra that brings it
     "postgresql": ("psycopg", "postgres"),
 }
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-PASSWORD = re.compile(r"(?<=://)([^/@:]*):([^@]*)@")
+PASSWORD = re.compile(r"(?<=://)([^/@:]*):([^/?#]*|[^@]*)@")  # up to the last @ before the path
+# Of a query: libpq's, Redis's, and what others may have.
+SECRET = re.compile(r"(?i)(?<=[?&])([^=&#]*(?:passw|pwd|secret|token|api_?key)[^=&#]*)=([^&#]*)")
 NAME_PART = re.compile(r"[^A-Za-z0-9_.-]+")
 DIGEST_CHARACTERS = 6
 
@@ -73,7 +75,8 @@ def scheme_of(url: str) -> str:
 
 def redacted(url: str) -> str:
     """As it may be shown: without a password that was written in clear."""
-    return PASSWORD.sub(lambda found: f"{found[1]}:{_hidden(found[2])}@", url)
+    shown = PASSWORD.sub(lambda found: f"{found[1]}:{_hidden(found[2])}@", url)
+    return SECRET.sub(lambda found: f"{found[1]}={_hidden(found[2])}", shown)
 
 
 def _hidden(password: str) -> str:

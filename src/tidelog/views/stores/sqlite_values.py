@@ -37,6 +37,7 @@ from tidelog.views.declaration import (
     Declaration,
     Row,
     Value,
+    json_text,
     to_json,
 )
 
@@ -135,22 +136,13 @@ def _double(value: float) -> float | str:
     return NAN if math.isnan(value) else value
 
 
-def _json(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # half a surrogate pair, which no UTF-8 has
-        return json.dumps(value, separators=(",", ":"))
-    return text
-
-
 _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)  # rounds nothing
 _BIND: dict[str, Convert] = {
     BOOLEAN: int,
     DOUBLE: _double,
     DATE: date.isoformat,
     TIMESTAMP: lambda value: to_json(TIMESTAMP, value),
-    JSON: _json,
+    JSON: json_text,
 }
 _READ: dict[str, Convert] = {
     BOOLEAN: bool,
