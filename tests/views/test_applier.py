@@ -17,10 +17,11 @@ from tidelog.client.marks import Mark
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
 from tidelog.client.transactions import Transactions
-from tidelog.errors import AnotherApplier, UsageError
+from tidelog.errors import AnotherApplier, Disconnected, UsageError
 from tidelog.testing.broker import TestBroker
 from tidelog.views import catalog, reading
-from tidelog.views.catalog import Editor, Generation
+from tidelog.views.applier import Applier
+from tidelog.views.catalog import CATALOG, Editor, Generation
 from tidelog.views.changes import encode
 from tidelog.views.declaration import Column, Declaration, declare
 from tidelog.views.stores.opening import open_store
@@ -447,3 +448,26 @@ def test_the_catalog_says_it_in_these_bytes(cluster: Cluster) -> None:
     (found,) = catalog.read_catalog(cluster).values()
     assert isinstance(found, catalog.View) and found.generations == view.generations
     assert TopicPartition("__tidelog.views", 0) == catalog.CATALOG
+
+
+@proves("eo.14", "eo.24")
+def test_an_applier_waits_for_a_catalog_that_an_open_transaction_hides_and_goes_by_no_older_one(
+    tidelog_broker: TestBroker, cluster: Cluster, url: str
+) -> None:
+    view = declare_view(cluster, "revenue")
+    with Cluster(tidelog_broker.bootstrap) as theirs, Cluster(tidelog_broker.bootstrap, timeout_s=4.0) as mine:
+        other = Transactions(theirs, "somebody's")
+        other.start()
+        key, value = catalog.encode(catalog.new_view("other", app="office", inputs=(), stores=()))
+        with other.transaction() as producer:
+            producer.send(CATALOG.topic, value, key=key, partition=CATALOG.partition)
+            producer.flush()
+            newer = catalog.begin(view, REVENUE, "f2", 1)
+            make_topics(cluster, newer.generations[-1])
+            Editor(cluster, "revenue").write(newer)
+            applier = Applier(mine, "revenue", open_store(url, "revenue"), store_name="views", max_wait_ms=50)
+            with pytest.raises(Disconnected, match="a transaction is open there"):
+                applier.step()
+            assert applier.figures()["generations"] == []
+        applier.step()
+        assert [one["number"] for one in applier.figures()["generations"]] == [1, 2]

@@ -133,7 +133,8 @@ class Applier:
         self._consumer = Consumer(self._cluster, max_wait_ms=self._max_wait_ms, read_committed=True)
         # Taken before the catalog is read: what comes after it is followed.
         end = _committed_end(self._cluster)
-        view = find_view(self._cluster, self.name)
+        # Whole: by an older record, what it does not name yet would be dropped, and what it calls live shown again.
+        view = find_view(self._cluster, self.name, whole=True)
         self._consumer.assign({CATALOG: end})
         self._catalog_position = end
         self._follow(view)

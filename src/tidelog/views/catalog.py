@@ -293,12 +293,25 @@ def note(catalog: Catalog, key: bytes, value: bytes | None) -> None:
         catalog.pop((named["kind"], named["name"]), None)
 
 
-def find_view(cluster: Cluster, name: str) -> View:
-    catalog = read_catalog(cluster)
+def find_view(cluster: Cluster, name: str, *, whole: bool = False) -> View:
+    """`whole`: as it is and not as it was, for who drops what the record does not name; `Disconnected` where somebody's
+    open transaction hides it.
+    """
+    catalog = _read_whole(cluster) if whole else read_catalog(cluster)
     found = catalog.get((VIEW, name))
     if not isinstance(found, View):
         names = ", ".join(sorted(n for kind, n in catalog if kind == VIEW)) or "none"
         raise UsageError(f"no view {name!r}; there are: {names}")
+    return found
+
+
+def _read_whole(cluster: Cluster) -> Catalog:
+    found, complete = _read(cluster, cluster.timeout_s)
+    if not complete:
+        raise Disconnected(
+            f"{CATALOG} was not readable up to its end for {cluster.timeout_s:g} s: a transaction is open there;"
+            " `tidelog transactions` shows which"
+        )
     return found
 
 
@@ -314,12 +327,7 @@ class Editor:
 
     def view(self) -> View | None:
         """As it is now, and will be until this editor writes it."""
-        catalog, complete = _read(self._cluster, self._cluster.timeout_s)
-        if not complete:
-            raise Disconnected(
-                f"{CATALOG} was not readable up to its end for {self._cluster.timeout_s:g} s: a transaction is open"
-                " there; `tidelog transactions` shows which"
-            )
+        catalog = _read_whole(self._cluster)
         found = catalog.get((VIEW, self.name))
         return found if isinstance(found, View) else None
 
