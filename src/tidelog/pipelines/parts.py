@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidelog.pipelines.placing import Target
@@ -139,7 +140,7 @@ class ApplierPart:
             stderr=subprocess.PIPE,
             env=environment,
             start_new_session=True,  # a Ctrl-C at the terminal is this process's to pass on
-            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+            preexec_fn=_dying_with_parent(),
         )
         assert self._process.stderr is not None
         os.set_blocking(self._process.stderr.fileno(), False)
@@ -180,7 +181,12 @@ class ApplierPart:
                 sys.stderr.flush()
 
 
-def _die_with_parent() -> None:
+def _dying_with_parent() -> Callable[[], object] | None:
+    """What the child does between fork and exec. All of it is made ready here: a child of a process with threads, as
+    Spark's is, may find locked for ever whatever they held, that of an import as well.
+    """
+    if sys.platform != "linux":
+        return None
     import ctypes
 
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    return partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, int(signal.SIGTERM))

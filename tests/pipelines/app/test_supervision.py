@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -175,3 +178,27 @@ def test_a_watermark_that_has_not_begun_is_none() -> None:
     progress = Progress()
     progress.take([told(0, 1, eventTime={"watermark": "1970-01-01T00:00:00.000Z"})])
     assert progress.fields(0)["watermark_ms"] is None
+
+
+SUPERVISOR = """
+import sys, time
+from tidelog.pipelines.parts import ApplierPart
+part = ApplierPart("x", [sys.executable, "-c", "import time; time.sleep(600)"], {})
+part.start()
+print(part.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the end of its input ends it")
+@proves("P1")
+def test_an_applier_dies_with_a_run_that_is_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", SUPERVISOR], stdout=subprocess.PIPE) as run:
+        assert run.stdout is not None
+        state = Path(f"/proc/{int(run.stdout.readline())}/stat")
+        run.kill()
+        run.wait()
+        deadline = time.monotonic() + 60
+        while state.exists() and state.read_text().rpartition(")")[2].split()[0] != "Z":
+            assert time.monotonic() < deadline, "it outlives its run"
+            time.sleep(0.05)
