@@ -1,7 +1,7 @@
-"""What windows answer to who asks them: the windows of a key that still take rows, with what is in them now.
+"""What windows answer to who asks them: the windows of a key that are not over, with what is in them now.
 
 It is what the fold would put out if time ended: the same code over the same state, without lateness, and nothing of it
-is kept. Windows that are over and kept only for the panes that they share with later ones are left out.
+is kept. Windows that are over have been put out, and are left out here, also while they may still be corrected.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def open_windows(fold: Any, state: pa.Table, clock: Clock) -> pa.Table:
     final = replace(spec, allowed=None, early=False, diverts=False, interval=None)
     rows = pa.schema([pa.field(HASH, pa.int64()), *spec.rows, pa.field(SEED, pa.bool_())]).empty_table()
     made = replace(fold, spec=final).step(_untold(state), rows, Clock(END_OF_TIME, clock.now)).output
-    reached = BEGINNING if clock.watermark is None else clock.watermark * MICROSECONDS - (spec.allowed or 0)
+    reached = BEGINNING if clock.watermark is None else clock.watermark * MICROSECONDS
     still = pc.greater_equal(made[TIME].cast(pa.int64()), reached)
     return made.filter(still).drop_columns([TIME])
 
