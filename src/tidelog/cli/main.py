@@ -33,6 +33,7 @@ COMMANDS = {
     "plan": "show what an app would run, as text or as a graph",
     "ask": "ask a running pipeline, or a view, what it has of a key",
     "status": "show how queries, appliers and all other parts are, and give them commands",
+    "debug": "run one micro-batch of a query again, under a debugger or as a test",
     "state": "what a pipeline's operators keep, from its checkpoint",
     "gateway": "serve HTTP beside a broker: health, metrics, and every other route",
     "doctor": "check this machine: ports, disk, limits, clock, codec, Java",

@@ -76,12 +76,9 @@ def sources_of(checkpoint: str, batch_id: int) -> Sources:
 
 
 def parse_offsets_file(text: str) -> Sources:
-    version, *rest = text.split("\n")
-    if version not in VERSIONS:
-        raise UsageError(f"a checkpoint has offsets of version {version[:20]!r}, and this Tidelog knows v1 and v2")
     offsets: Offsets = {}
     positions: dict[str, str] = {}
-    for name, said in _by_source(version, rest[1:]):
+    for name, said in by_source(text).items():
         read = _kafka_offsets(said)
         if read is None:
             positions[name] = said
@@ -90,6 +87,14 @@ def parse_offsets_file(text: str) -> Sources:
             # A topic that two sources read is read as far as the slower one is.
             offsets[at] = min(offset, offsets.get(at, offset))
     return Sources(offsets, positions)
+
+
+def by_source(text: str) -> dict[str, str]:
+    """How far each source is read, in its own words; sources that have read nothing are left out."""
+    version, *rest = text.split("\n")
+    if version not in VERSIONS:
+        raise UsageError(f"a checkpoint has offsets of version {version[:20]!r}, and this Tidelog knows v1 and v2")
+    return dict(_by_source(version, rest[1:]))
 
 
 def _by_source(version: str, lines: list[str]) -> Iterator[tuple[str, str]]:

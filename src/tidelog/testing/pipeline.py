@@ -57,6 +57,10 @@ class PipelineDriver:
         self._folder = Path(tempfile.mkdtemp(prefix="tidelog-pipeline-", dir=MEMORY if MEMORY.is_dir() else None))
         self._runs: list[PipelineRun] = []
 
+    @property
+    def spark(self) -> SparkSession:
+        return self._spark
+
     def input(self, name: str, schema: str | StructType, *, partitions: int = 1) -> PipelineInput:
         """A new input; its schema is a StructType or like "user string, at timestamp"."""
         return PipelineInput(self._spark, name, schema, partitions)
