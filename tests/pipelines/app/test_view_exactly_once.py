@@ -216,8 +216,8 @@ class Story:
         finally:
             old.resume()
         self.await_all()
-        said = self.app.said()[heard:]
-        assert not went_on or "another one is at work" in said or "is applied again" in said, said
+        since = self.app.said()[heard:]
+        assert not went_on or "another one is at work" in since or "is applied again" in since, since
 
     def applier(self, store: str) -> psutil.Process:
         found = eventually(lambda: self.app.applier(store), seconds=PATIENCE_S)
