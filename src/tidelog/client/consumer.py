@@ -20,7 +20,7 @@ from typing import NamedTuple, cast
 from tidelog.client.cluster import Cluster
 from tidelog.client.connection import Connection, Sent
 from tidelog.client.metadata import TopicPartition, by_topic
-from tidelog.client.offsets import READ_COMMITTED, READ_UNCOMMITTED
+from tidelog.client.offsets import LATEST, READ_COMMITTED, READ_UNCOMMITTED, list_offsets
 from tidelog.client.refusal import may_pass, refused
 from tidelog.client.truncation import check_truncation
 from tidelog.client.visible import Aborted, visible
@@ -254,3 +254,12 @@ class Consumer:
             found.headers[-1].leader_epoch,
             aborted,
         )
+
+
+def check_readable(cluster: Cluster, at: TopicPartition) -> None:
+    """Refused by the broker where this user may not read. A fetch of nothing: to tell where a topic ends, the broker
+    asks for less.
+    """
+    consumer = Consumer(cluster, max_wait_ms=0)
+    consumer.assign({at: list_offsets(cluster, {at: LATEST})[at].offset})
+    consumer.fetch()

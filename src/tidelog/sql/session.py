@@ -22,6 +22,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tidelog.client.cluster import UNKNOWN_TOPIC
+from tidelog.client.consumer import check_readable
+from tidelog.client.metadata import TopicPartition
 from tidelog.errors import UsageError
 from tidelog.sql.c_stream import Batch, Table
 from tidelog.sql.interrupting import interruptible
@@ -221,7 +223,7 @@ class Question:
 
             current = views[target.name].current
             assert current is not None
-            find_span(cluster, current.topic)  # who may not read the topic may not read the store
+            check_readable(cluster, TopicPartition(current.topic, 0))  # who may not read it may not read the store
             self._show(table, self._register(view_table(views[target.name], columns)), ("*",))
             return
         latest = target.latest or self.asking.latest

@@ -12,7 +12,6 @@ Rules:
 
 from __future__ import annotations
 
-import json
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.errors import TidelogError, UsageError
 from tidelog.sql.c_stream import Batch, Field, Piece, Table
 from tidelog.sql.topic import binary_of
-from tidelog.views.declaration import Column, Row
+from tidelog.views.declaration import Column, Row, json_text
 from tidelog.views.stores.opening import open_store, redacted
 from tidelog.views.stores.store import PAGE_ROWS_MAX, Ask, Store
 
@@ -128,7 +127,7 @@ def _micros(at: datetime) -> int:
 BYTES_OF: dict[str, Callable[[Any], bytes]] = {
     "string": str.encode,
     "binary": bytes,
-    "json": lambda value: json.dumps(value, ensure_ascii=False).encode(),
+    "json": lambda value: json_text(value).encode(),
 }
 FIXED: dict[str, Callable[[Sequence[Any]], Any]] = {
     "long": lambda values: array("q", [0 if value is None else value for value in values]),

@@ -16,8 +16,10 @@ from tidelog.client.admin import access
 from tidelog.client.admin.access import OPERATIONS, PERMISSIONS, PREFIXED, RESOURCES, Acl, AclFilter
 from tidelog.client.cluster import Cluster
 from tidelog.client.security import SASL_PLAINTEXT, Security
+from tidelog.errors import BrokerError
 from tidelog.gateway.gateway import Gateway
 from tidelog.gateway.routes import ROUTES
+from tidelog.wire.error_code import ErrorCode
 
 SECRET = "the same for all of them"
 LOGIN = Security(SASL_PLAINTEXT, user="-", password="-")
@@ -52,7 +54,7 @@ class Guarded:
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     folder: Path = tmp_path_factory.mktemp("guarded")
     with tidelog.Broker(folder / "data") as offline, Cluster(offline.bootstrap) as cluster:
-        for user in ("admin", "alice", "bob", "carol"):
+        for user in ("admin", "alice", "bob", "carol", "dora"):
             access.set_password(cluster, user, SECRET, ("SCRAM-SHA-256",))
     settings = {
         "authorizer.class.name": AUTHORIZER,
@@ -143,3 +145,23 @@ def test_a_name_is_whole_and_a_way_up_leads_nowhere() -> None:
         assert not gateway.may_open(url), url
     assert Gateway("127.0.0.1:1", ROUTES).may_open("sqlite:///anything.db")
     assert not Gateway("127.0.0.1:1", ROUTES, LOGIN).may_open("sqlite:///anything.db")
+
+
+@proves("sql", "hostile")
+def test_sql_reads_a_views_store_for_whom_may_read_its_topic_alone(guarded: Guarded) -> None:
+    dora = Security(SASL_PLAINTEXT, user="dora", password=SECRET)
+
+    def rows() -> list[tuple[object, ...]] | None:
+        try:
+            return tidelog.sql(
+                "select product from views.revenue", bootstrap=guarded.bootstrap, security=dora
+            ).fetchall()
+        except BrokerError as error:
+            assert error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            return None
+
+    guarded.allow("dora", "read", "__tidelog.views")
+    guarded.allow("dora", "describe", "revenue.v")
+    assert rows() is None, "to know that a topic is there is not to read it"
+    guarded.allow("dora", "read", "revenue.v")
+    wait_for(lambda: rows() == [("tea",)])

@@ -1,4 +1,4 @@
-"""The catalog of views as each user may read it, and whether a user may read a view's rows.
+"""The catalog of views as each user may read it.
 
 The catalog is read on from where it was read last, by the user who asks: so each request costs one fetch, and is
 refused by the broker as soon as that user may not read it any more.
@@ -11,8 +11,7 @@ from threading import Lock
 
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.consumer import Consumer
-from tidelog.client.metadata import TopicPartition
-from tidelog.client.offsets import EARLIEST, LATEST, list_offsets
+from tidelog.client.offsets import EARLIEST, list_offsets
 from tidelog.errors import BrokerError
 from tidelog.gateway.access import Credentials
 from tidelog.gateway.limits import CATALOGS_MAX
@@ -66,12 +65,3 @@ def _on(cluster: Cluster, catalog: Catalog, position: int) -> tuple[Catalog, int
             for row in one.rows():
                 note(catalog, row.key or b"", row.value)
     return catalog, consumer.positions[CATALOG]
-
-
-def check_readable(cluster: Cluster, at: TopicPartition) -> None:
-    """Refused by the broker where this user may not read. A fetch of nothing: to tell where a topic ends, the broker
-    asks for less.
-    """
-    consumer = Consumer(cluster, max_wait_ms=0)
-    consumer.assign({at: list_offsets(cluster, {at: LATEST})[at].offset})
-    consumer.fetch()

@@ -6,10 +6,10 @@ import time
 from typing import Any
 
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
+from tidelog.client.consumer import check_readable
 from tidelog.client.status import AGAIN_S, STATUS, Report, read_status
 from tidelog.errors import BrokerError
 from tidelog.gateway.route import Answer, Call, Refusal, as_json
-from tidelog.gateway.views.catalogs import check_readable
 
 LATE_S = 3 * AGAIN_S
 RUNNING = "running"

@@ -11,13 +11,14 @@ from __future__ import annotations
 from typing import Any
 
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
+from tidelog.client.consumer import check_readable
 from tidelog.client.metadata import TopicPartition
 from tidelog.errors import BrokerError, CursorExpired, NotShown, TidelogError
 from tidelog.gateway.access import Credentials
 from tidelog.gateway.limits import AFTER_MAX_S
 from tidelog.gateway.route import Answer, Call, Parameter, Refusal, Route, Stream, as_json
 from tidelog.gateway.views import asking, parts
-from tidelog.gateway.views.catalogs import Catalogs, check_readable
+from tidelog.gateway.views.catalogs import Catalogs
 from tidelog.gateway.views.feed import Feeds
 from tidelog.gateway.views.opened import Opened
 from tidelog.gateway.views.slot import Where
