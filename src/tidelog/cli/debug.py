@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 ROWS = 20
 WIDTH = 80
+LAST = "last"
 EXAMPLES = """\
   tidelog debug revenue --app shop.py --batch 12
+  tidelog debug revenue --app shop.py --batch last                     the one that fails
   tidelog debug revenue --app shop.py --batch 12 --break               stops in your function and in operators
   tidelog debug revenue --app shop.py --batch 12 --export test_batch_12.py
   tidelog debug revenue.v2 --app shop.py --batch 3                     a generation that is not live
@@ -43,7 +45,7 @@ def parser() -> command.Parser:
     )
     made.add_argument("query", metavar="QUERY", help="the output whose query it is")
     made.add_argument("--app", required=True, metavar="APP", help="the Python file with your App, or FILE:NAME")
-    made.add_argument("--batch", required=True, type=command.not_negative, metavar="N", help="which micro-batch")
+    made.add_argument("--batch", required=True, type=number_or_last, metavar="N", help="which micro-batch, or `last`")
     made.add_argument("--break", dest="stop", action="store_true", help="stop in your function and in operators (pdb)")
     made.add_argument("--export", metavar="FILE", help="write it as a pytest file, such as test_batch_12.py")
     made.add_argument("--checkpoints", metavar="DIR", help=f"where queries keep their place (default: {CHECKPOINTS})")
@@ -73,6 +75,10 @@ def run(arguments: list[str]) -> int:
             return debug(case, reader_of(spark, graph, settings, cluster), options)
         finally:
             spark.stop()
+
+
+def number_or_last(text: str) -> int | None:
+    return None if text == LAST else command.not_negative(text)
 
 
 def check_export(options: Namespace) -> None:

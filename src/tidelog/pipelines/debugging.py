@@ -97,9 +97,11 @@ class Case:
         return [at for at, (begin, _) in self.ranges.items() if at in new and begin]
 
 
-def find(cluster: Cluster, graph: Graph, query: str, number: int, checkpoints: str) -> Case:
+def find(cluster: Cluster, graph: Graph, query: str, number: int | None, checkpoints: str) -> Case:
+    """Without a number, the last that was begun."""
     target = find_target(cluster, graph, query, checkpoints)
     history = History(target.checkpoint)
+    number = (history.planned or [0])[-1] if number is None else number
     history.check(number)
     batch = history.micro_batch(number)
     ranges = ranges_of(cluster, batch.reads)

@@ -173,7 +173,7 @@ def assert_rows(found: Iterable[PlainRow], expected: Iterable[PlainRow]) -> None
 
 def _comparable(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{name}: {_comparable(inner)}" for name, inner in value.items()) + "}"
+        return "{" + ", ".join(f"{name}: {_comparable(inner)}" for name, inner in sorted(value.items())) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_comparable, value)) + "]"
     return f"{value:.{DIGITS}g}" if isinstance(value, float) else repr(value)
