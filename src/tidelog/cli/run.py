@@ -74,6 +74,8 @@ def _run(graph: Graph, settings: Settings, options: Namespace) -> int:
         stop_with_parent(stopping)
     with settings.connect() as cluster:
         cluster.any_node()  # before Spark, which takes seconds
+        if stopping.is_set():
+            return OK
         spark = session_of(graph, settings)
         stop_on_signals(stopping)  # PySpark has put its own in their place
         try:

@@ -24,7 +24,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -70,7 +70,7 @@ def run(plan: Plan, say: Say, show: Callable[[str], None], stopping: threading.E
     """Whether all went well. `show` gets the page's address, once it is served."""
     with ExitStack() as ends:
         bootstrap = ends.enter_context(_broker(plan.folder, say)).bootstrap
-        address = ends.enter_context(_http(plan.folder, bootstrap, say))
+        address, http = ends.enter_context(_http(plan.folder, bootstrap, say))
         say(f"the page is at {address}{page.PATH}, the broker at {bootstrap}, all data in {plan.folder}")
         show(address + page.PATH)
         with Cluster(bootstrap, client_id="tidelog-demo") as cluster:
@@ -83,7 +83,8 @@ def run(plan: Plan, say: Say, show: Callable[[str], None], stopping: threading.E
         for one in (feeder, watcher):
             one.start()
             ends.callback(one.stop)
-        return _Running(plan, say, stopping, bootstrap, store, app, feeder, watcher).to_the_end()
+        processes = {"run.log": app, "http.log": http}
+        return _Running(plan, say, stopping, bootstrap, store, processes, feeder, watcher).to_the_end()
 
 
 class _Running(NamedTuple):
@@ -92,13 +93,13 @@ class _Running(NamedTuple):
     stopping: threading.Event
     bootstrap: str
     store: str
-    app: subprocess.Popen[bytes]
+    processes: Mapping[str, subprocess.Popen[bytes]]  # by the file that has what they say
     feeder: Feeder
     watcher: Watcher
 
     def to_the_end(self) -> bool:
         began = time.monotonic()
-        if not self._wait(self.watcher.live.is_set, LIVE_WITHIN_S):
+        if not self._wait(self.watcher.live.is_set, None if self.plan.minutes is None else LIVE_WITHIN_S):
             return self._cut_short("before the views were there")
         self.say(f"the views are live, after {time.monotonic() - began:.0f} s")
         if self.plan.minutes is None:
@@ -142,19 +143,23 @@ class _Running(NamedTuple):
         if fault := self._fault():
             raise TidelogError(fault)
         if not self.stopping.is_set():
-            log = self.plan.folder / "run.log"
-            raise TidelogError(f"the views were not live in {LIVE_WITHIN_S:.0f} s; {log} may say why")
+            raise TidelogError(f"the views were not live in {LIVE_WITHIN_S:.0f} s; {self._last_lines('run.log')}")
         if when:
             self.say(f"stopped {when}")
         return self.plan.minutes is None
 
     def _fault(self) -> str | None:
-        if self.app.poll() is not None:
-            last = (self.plan.folder / "run.log").read_text(errors="replace").strip().splitlines()[-LAST_LINES:]
-            return f"the app's run has ended with {self.app.returncode}: {' | '.join(last)}"
+        for log, process in self.processes.items():
+            if process.poll() is not None:
+                return f"a part has ended with {process.returncode}; {self._last_lines(log)}"
         if self.feeder.error is not None:
             return f"no events can be sent: {self.feeder.error}"
         return None
+
+    def _last_lines(self, log: str) -> str:
+        """The folder may be a temporary one, and gone when somebody would look."""
+        lines = (self.plan.folder / log).read_text(errors="replace").strip().splitlines()
+        return f"the end of {log}: {' | '.join(lines[-LAST_LINES:])}"
 
 
 # The processes --------------------------------------------------------------------------------------------------------
@@ -178,7 +183,7 @@ def _free_port(wanted: int, say: Say) -> int:
 
 
 @contextmanager
-def _http(folder: Path, bootstrap: str, say: Say) -> Iterator[str]:
+def _http(folder: Path, bootstrap: str, say: Say) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     from tidelog.gateway.server import listen
 
     try:
@@ -190,10 +195,10 @@ def _http(folder: Path, bootstrap: str, say: Say) -> Iterator[str]:
     words = [sys.executable, "-m", "tidelog.demo.serving"]
     told = json.dumps({"bootstrap": bootstrap, "sockets": numbers}) + "\n"
     port = sockets[0].getsockname()[1]
-    with _process(words, folder, "http.log", told.encode(), numbers):
+    with _process(words, folder, "http.log", told.encode(), numbers) as process:
         for one in sockets:
             one.close()
-        yield f"http://{HOST}:{port}"
+        yield f"http://{HOST}:{port}", process
 
 
 @contextmanager
