@@ -240,3 +240,12 @@ def test_psycopg_is_loaded_when_a_store_is_used() -> None:
     program = "import sys; import tidelog.views.stores.postgres as it; it.connect('postgresql://host/db', 'revenue');"
     program += "assert 'psycopg' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parent)
+
+
+@proves("eo.24")
+def test_a_view_of_somebody_elses_is_not_replaced(postgres: PostgresServer, postgres_url: str, opened: Open) -> None:
+    opened(postgres_url, "other").prepare(1, REVENUE)
+    rows_of(postgres, postgres_url, "CREATE VIEW revenue AS SELECT 'mine' AS product")
+    with pytest.raises(UsageError, match=r"has a table or view .*revenue. already"):
+        opened(postgres_url, "revenue").prepare(1, REVENUE)
+    assert rows_of(postgres, postgres_url, "SELECT * FROM revenue") == [("mine",)]

@@ -73,6 +73,10 @@ def test_names_that_sqlite_would_confuse_are_refused(file: Path) -> None:
     sqlite3.connect(file).execute("CREATE TABLE orders (id)")
     with pytest.raises(UsageError, match="has a table that is called orders"):
         SqliteStore(file, "orders").prepare(1, DECLARED)
+    sqlite3.connect(file).execute("CREATE VIEW mine AS SELECT 1 AS one")
+    with pytest.raises(UsageError, match="has a view that is called mine"):
+        SqliteStore(file, "mine").prepare(1, DECLARED)
+    assert sqlite3.connect(file).execute("SELECT one FROM mine").fetchall() == [(1,)]
 
 
 @proves("eo.24")

@@ -69,6 +69,7 @@ class PostgresStore:
     def prepare(self, generation: int, declared: Declaration) -> None:
         with self._session.transaction() as sql:
             self._make_ready(sql)
+            self._check_name(sql)
             found = self._find(sql, generation)
             if found is None:
                 sql.execute(f"CREATE TABLE {self._table(generation)} ({columns_of(declared)})", ())
@@ -78,6 +79,17 @@ class PostgresStore:
                 )
             elif found[0] != declared:
                 self._grow(sql, generation, found[0], declared)
+
+    def _check_name(self, sql: Connection) -> None:
+        """What is there by the view's name, and is not what is shown, is somebody else's: it would be replaced."""
+        if self._shown(sql) is None:
+            name = self._name(self._view)
+            row = sql.execute("SELECT to_regclass(%s)", (name.replace("%%", "%"),)).fetchone()
+            if row is not None and row[0] is not None:
+                raise UsageError(
+                    f"{self._session.address} has a table or view {name} already; name another schema in the URL, or"
+                    " call it otherwise"
+                )
 
     def _make_ready(self, sql: Connection) -> None:
         """Two that come first at once would both make the tables: one of them waits here."""

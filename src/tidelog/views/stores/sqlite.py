@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,10 +27,9 @@ from urllib.parse import unquote
 
 from tidelog.client.marks import Ends
 from tidelog.errors import AnotherApplier, DiskFullError, NotShown, StorageError, TidelogError, UsageError
-from tidelog.schema.expression.tree import Expression
 from tidelog.views.changes import Stretch
-from tidelog.views.declaration import DECIMAL, Declaration, Key, Row, from_fields, to_fields
-from tidelog.views.stores import places, sqlite_values
+from tidelog.views.declaration import Declaration, Key, Row, from_fields, to_fields
+from tidelog.views.stores import places, sqlite_statements, sqlite_values
 from tidelog.views.stores.sqlite_values import quoted
 from tidelog.views.stores.store import PAGE_ROWS_MAX, Ask, Page, Place
 
@@ -90,16 +89,18 @@ class SqliteStore:
         bind = sqlite_values.binder(declared)
         latest = stretch.latest()
         rows = [bind(change.after) for change in latest.values() if change.after is not None]
-        gone = [_bound_key(declared, change.key) for change in latest.values() if change.after is None]
+        gone = [sqlite_statements.bound_key(declared, change.key) for change in latest.values() if change.after is None]
         with self._writing() as connection:
             kept = self._kept(connection, generation)
             if kept is None:
                 raise AnotherApplier(f"generation {generation} of view {self.view} is gone from {self.path}")
             place = places.moved(kept.place, stretch, before, view=self.view)
             if rows:
-                connection.executemany(_upsert(self.table(generation), declared), rows)
+                connection.executemany(sqlite_statements.upsert(self.table(generation), declared), rows)
             if gone:
-                connection.executemany(f"DELETE FROM {self.table(generation)} WHERE {_by_key(declared)}", gone)
+                connection.executemany(
+                    f"DELETE FROM {self.table(generation)} WHERE {sqlite_statements.by_key(declared)}", gone
+                )
             connection.execute(
                 "UPDATE _tidelog_places SET ends = ?, mark = ? WHERE view = ? AND generation = ?",
                 (places.ends_to_text(place.ends), places.mark_to_text(place.mark), self.view, generation),
@@ -139,7 +140,8 @@ class SqliteStore:
             kept = self._demand_shown(connection)
             assert connection is not None
             found = connection.execute(
-                f"{self._select(kept)} WHERE {_by_key(kept.declared)}", _bound_key(kept.declared, key)
+                f"{self._select(kept)} WHERE {sqlite_statements.by_key(kept.declared)}",
+                sqlite_statements.bound_key(kept.declared, key),
             ).fetchone()
         return None if found is None else sqlite_values.reader(kept.declared.columns)(found), kept.place
 
@@ -150,7 +152,7 @@ class SqliteStore:
             assert connection is not None
             conditions, parameters = self.conditions(kept, ask)
             where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-            order = ", ".join(_ordered(kept.declared))
+            order = ", ".join(sqlite_statements.ordered(kept.declared))
             found = connection.execute(
                 f"{self._select(kept)}{where} ORDER BY {order} LIMIT ?", (*parameters, limit + 1)
             ).fetchall()
@@ -185,12 +187,14 @@ class SqliteStore:
             raise UsageError(f"view {self.view} has no full text in {self.path}; use a sqlite+fts:// store")
         conditions, parameters = [], []
         if ask.where is not None:
-            text, bound = _condition(kept.declared, ask.where)
+            text, bound = sqlite_statements.condition(kept.declared, ask.where)
             conditions.append(text)
             parameters += bound
         if ask.after is not None:
-            places_of_key = _bound_key(kept.declared, ask.after, ordered=True)
-            conditions.append(f"({', '.join(_ordered(kept.declared))}) > ({', '.join('?' * len(places_of_key))})")
+            places_of_key = sqlite_statements.bound_key(kept.declared, ask.after, ordered=True)
+            conditions.append(
+                f"({', '.join(sqlite_statements.ordered(kept.declared))}) > ({', '.join('?' * len(places_of_key))})"
+            )
             parameters += places_of_key
         return conditions, parameters
 
@@ -228,9 +232,9 @@ class SqliteStore:
                 f"{self.path} has a view {other[0]}, and {self.view} is the same name here; use another file"
             )
         taken = connection.execute(
-            "SELECT type FROM sqlite_master WHERE lower(name) = lower(?) AND type <> 'view'", (self.view,)
+            "SELECT type FROM sqlite_master WHERE lower(name) = lower(?)", (self.view,)
         ).fetchone()
-        if taken is not None:
+        if taken is not None and (taken[0] != "view" or self._shown(connection) is None):
             raise UsageError(f"{self.path} has a {taken[0]} that is called {self.view}; use another file, or rename it")
 
     def _kept(self, connection: sqlite3.Connection, generation: int) -> Kept | None:
@@ -363,47 +367,3 @@ def _error(path: Path, error: sqlite3.Error) -> TidelogError:
     if code == sqlite3.SQLITE_NOTADB:
         return UsageError(f"{path} is no SQLite file; use another name")
     return StorageError(f"{path}: {error}")
-
-
-def _upsert(table: str, declared: Declaration) -> str:
-    names = [quoted(name) for name, _ in declared.columns]
-    sets = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name, _ in declared.rest)
-    key = ", ".join(map(quoted, declared.key))
-    then = f"DO UPDATE SET {sets}" if sets else "DO NOTHING"
-    return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) ON CONFLICT ({key}) {then}"
-
-
-def _by_key(declared: Declaration) -> str:
-    return " AND ".join(f"{quoted(name)} = ?" for name in declared.key)
-
-
-def _ordered(declared: Declaration) -> Sequence[str]:
-    """What the key is ordered by."""
-    of_key = declared.columns[: len(declared.key)]
-    return [f"{sqlite_values.ORDER}({quoted(name)})" if kind == DECIMAL else quoted(name) for name, kind in of_key]
-
-
-def _bound_key(declared: Declaration, key: Key, *, ordered: bool = False) -> list[Any]:
-    """`ordered`: as `_ordered` has it."""
-    if len(key) != len(declared.key):
-        raise UsageError(f"the key is {', '.join(declared.key)}, and {len(key)} values were given")
-    converted = []
-    for value, (_, kind) in zip(key, declared.columns, strict=False):
-        convert = sqlite_values.to_bind(kind, of_key=True)
-        if ordered and kind == DECIMAL:
-            convert = sqlite_values.order_of
-        converted.append(value if convert is None or value is None else convert(value))
-    return converted
-
-
-def _condition(declared: Declaration, where: Expression) -> tuple[str, list[Any]]:
-    from tidelog.schema.expression.checking import check
-    from tidelog.schema.expression.to_sql import SQLITE, to_sql
-
-    decimals = {name for name, kind in declared.columns if kind == DECIMAL}
-
-    def column(name: str) -> str:
-        return f"{sqlite_values.ORDER}({quoted(name)})" if name in decimals else quoted(name)
-
-    dialect = SQLITE._replace(column=column, bound=sqlite_values.bound)
-    return to_sql(check(where, declared.columns), dialect)
