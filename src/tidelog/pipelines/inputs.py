@@ -251,7 +251,9 @@ def _key_column(name: str, kind: Any, *, alone: bool) -> Column:
     from pyspark.sql import functions as F
 
     text = F.col("key").cast("string")
-    found = [F.col(f"value.`{name}`"), F.get_json_object(text, f"$['{name}']").try_cast(kind)]
+    said = F.get_json_object(text, f"$['{name}']")
+    in_json = F.try_to_binary(said, F.lit("base64")) if kind.typeName() == "binary" else said.try_cast(kind)
+    found = [F.col(f"value.`{name}`"), in_json]
     found += [text.try_cast(kind)] if alone else []
     return F.coalesce(*found).alias(name)
 

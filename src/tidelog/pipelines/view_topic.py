@@ -10,7 +10,7 @@ Rules:
 - One envelope a key and micro-batch, key = JSON of the key's columns; after a delete a tombstone, in this order.
 - All rows of a key meet in one task (they are grouped by it), in the order of `_seq` or `order`; there is no order
   between tasks, and none is needed: what a topic's partition gets of a key is at most those two records.
-- A row whose key is null is no row of a view.
+- A row whose key is null is no row of a view. One whose `order` is null comes before all others of its key.
 - A column `_deleted`, where it is true, ends the key; the column itself is not part of the view.
 - A changelog that has two rows of one key at once has another key: refused.
 """
@@ -32,7 +32,7 @@ from tidelog.views.declaration import Declaration, declare
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 CHANGELOG, AGGREGATE, ROWS = "changelog", "aggregate", "rows"
 STATEFUL = ("Join", "Deduplicate", "TransformWithState", "FlatMapGroups")  # how names of such operators begin
@@ -214,7 +214,8 @@ def _net(rows: DataFrame, kind: str, key: Sequence[str], names: Sequence[str], o
         return _net_changelog(keyed, key, names)
     gone = F.coalesce(F.col(DELETED).cast("boolean"), F.lit(False)) if DELETED in rows.columns else F.lit(False)
     row = F.when(~gone, F.struct(*(_said(rows, name) for name in names)))
-    later = F.lit(0) if order is None else F.col(f"`{order}`")
+    # In a struct: `max_by` passes over rows whose order is null, and a key without any other would seem to be deleted.
+    later = F.struct(F.lit(0) if order is None else F.col(f"`{order}`"))
     said = keyed.select(*(_said(rows, name) for name in key), row.alias(LAST), later.alias(SEQ))
     # A struct around it: a row that is null itself, a deletion, would be passed over.
     net = said.groupBy(*_columns(key)).agg(F.max_by(F.struct(LAST), SEQ).alias(LAST), F.count("*").alias(COUNT))
@@ -268,8 +269,22 @@ def _said(rows: DataFrame, name: str) -> Column:
     from pyspark.sql import functions as F
 
     column, kind = F.col(f"`{name}`"), rows.schema[name].dataType
-    wanted = {"decimal": "string", "float": "double", "void": "string"}.get(kind.typeName())
-    return (column.cast(wanted) if wanted else column).alias(name)
+    wanted = _told_as(kind)
+    return (column if wanted == kind else column.cast(wanted)).alias(name)
+
+
+def _told_as(kind: DataType) -> DataType:
+    """Decimals are texts, also within others: a number of JSON is a double to most who read it."""
+    from pyspark.sql import types as T
+
+    if isinstance(kind, T.StructType):
+        return T.StructType([T.StructField(one.name, _told_as(one.dataType), one.nullable) for one in kind.fields])
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(_told_as(kind.elementType), kind.containsNull)
+    if isinstance(kind, T.MapType):
+        return T.MapType(kind.keyType, _told_as(kind.valueType), kind.valueContainsNull)
+    told = {"decimal": T.StringType(), "float": T.DoubleType(), "void": T.StringType()}
+    return told.get(kind.typeName(), kind)
 
 
 def _json(struct: Column) -> Column:

@@ -12,12 +12,14 @@ import fastavro
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType
 
 from pipelines.app.driven import Driven, make_topic, produce
 from proving import proves
 from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
 from tidelog.pipelines.app import App
+from tidelog.pipelines.inputs import _key_column
 from tidelog.pipelines.operators.joins.enrich import enrich
 from tidelog.pipelines.operators.time import event_time_column
 from tidelog.testing.broker import TestBroker
@@ -111,3 +113,11 @@ def test_values_in_avro_and_views_are_read_by_others(
             producer.send("orders", written.getvalue())
     run.step()
     assert run.view("busy") == run.batch("busy") == {("2026-01-01",): {"day": "2026-01-01", "count": 2}}
+
+
+@proves("P1", "eo.12")
+def test_a_key_of_bytes_in_a_views_tombstone_is_the_key_of_its_rows(spark: SparkSession) -> None:
+    said = [('{"k":"AP8="}', b"\x00\xff"), ('{"k":"no base64!"}', None)]
+    rows = spark.createDataFrame([(key.encode(), None) for key, _ in said], "key binary, value struct<k: binary>")
+    found = rows.select(_key_column("k", BinaryType(), alone=False)).collect()
+    assert [None if row.k is None else bytes(row.k) for row in found] == [key for _, key in said]

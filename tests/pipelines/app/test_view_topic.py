@@ -22,7 +22,9 @@ from tidelog.errors import LostCheckpoint, UsageError, ViewChanged
 from tidelog.pipelines.app import App
 from tidelog.pipelines.operators.joins.join_tables import join_tables
 from tidelog.pipelines.supervision import fault_of
+from tidelog.pipelines.view_topic import ROWS, Source, envelopes
 from tidelog.testing.broker import TestBroker
+from tidelog.views.declaration import declare
 
 ORDERS = "id long, product string, amount double"
 
@@ -297,3 +299,27 @@ def test_a_topic_that_is_not_there_is_named_and_never_made(
 ) -> None:
     with pytest.raises(UsageError, match=r"reads topic 'orders', which is not there; .*tidelog topics create orders"):
         assert driven(revenue_app(), spark, ours, tidelog_broker, tmp_path).targets
+
+
+@proves("eo.12")
+def test_a_row_whose_order_is_null_is_a_row_and_comes_before_others_of_its_key(spark: SparkSession) -> None:
+    rows = spark.createDataFrame(
+        [("a", None, 1), ("b", None, 1), ("b", 5, 2), ("c", 7, 2), ("c", 6, 1)], "k string, at long, n long"
+    )
+    declared = declare({"k": "string", "at": "long", "n": "long"}, ("k",))
+    told = envelopes(rows, ROWS, declared, "at", Source("v", 1, 0)).collect()
+    afters = {one["k"]: one["n"] for one in (json.loads(row.value)["after"] for row in told)}
+    assert (len(told), afters) == (3, {"a": 1, "b": 2, "c": 2})
+
+
+@proves("eo.12", "F2")
+def test_decimals_within_others_lose_no_digit(spark: SparkSession) -> None:
+    exact = "12345678901234567890.123456789"
+    rows = spark.sql(
+        f"select 'a' k, named_struct('price', cast('{exact}' as decimal(38, 9)), 'n', 1) one,"
+        f" array(cast('{exact}' as decimal(38, 9))) several, map('x', cast('{exact}' as decimal(38, 9))) by"
+    )
+    declared = declare({"k": "string", "one": "json", "several": "json", "by": "json"}, ("k",))
+    (told,) = envelopes(rows, ROWS, declared, None, Source("v", 1, 0)).collect()
+    after = json.loads(told.value)["after"]
+    assert after == {"k": "a", "one": {"price": exact, "n": 1}, "several": [exact], "by": {"x": exact}}
