@@ -22,7 +22,7 @@ from tidelog.testing.broker import TestBroker
 from tidelog.views import catalog, reading
 from tidelog.views.applier import Applier
 from tidelog.views.catalog import CATALOG, Editor, Generation
-from tidelog.views.changes import encode
+from tidelog.views.changes import Outgrown, encode
 from tidelog.views.declaration import Column, Declaration, declare
 from tidelog.views.stores.opening import open_store
 from tidelog.views.stores.store import COPY, Ask
@@ -471,3 +471,29 @@ def test_an_applier_waits_for_a_catalog_that_an_open_transaction_hides_and_goes_
             assert applier.figures()["generations"] == []
         applier.step()
         assert [one["number"] for one in applier.figures()["generations"]] == [1, 2]
+
+
+@proves("eo.26", "F2")
+def test_rows_with_a_new_column_that_come_before_the_catalog_says_so_lose_nothing(
+    tidelog_broker: TestBroker, cluster: Cluster, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the catalog's leader is away for a moment, and the rows' is not."""
+    view = declare_view(cluster, "revenue")
+    pipeline = Pipeline(cluster, view.generations[0])
+    grown = Declaration((*REVENUE.columns, Column("orders", "long")), REVENUE.key)
+    with stepping(tidelog_broker.bootstrap, url) as applier:
+        pipeline.batch({"tea": 1})
+        until(lambda: applier.step() is None and (found := shown(url)) is not None and found.rows == {"tea": 1})
+        with monkeypatch.context() as hidden:
+            hidden.setattr(Applier, "_note_catalog", lambda self, fetched: None)
+            Editor(cluster, "revenue").write(catalog.go_on(view, grown, "f2"))
+            key, value = encode(grown, {"product": "cup", "revenue": 2, "orders": 3})
+            with pipeline.owner.transaction():
+                pipeline.write_encoded([(key, value)])
+            with pytest.raises(Outgrown):
+                until(lambda: applier.step() is None and False)
+        applier._away(Outgrown("as `run` does"))
+        store = open_store(url, "revenue")
+        until(lambda: applier.step() is None and len(store.read(Ask()).rows) == 2)
+        assert {row["product"]: row["orders"] for row in store.read(Ask()).rows} == {"cup": 3, "tea": None}
+        store.close()

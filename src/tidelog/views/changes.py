@@ -22,12 +22,16 @@ from typing import Any, NamedTuple
 
 from tidelog.client.marks import Ends, Mark
 from tidelog.client.metadata import TopicPartition
-from tidelog.errors import PeerError, UsageError
+from tidelog.errors import Disconnected, PeerError, UsageError
 from tidelog.record.columns import Row as Record
 from tidelog.views.declaration import Declaration, Key, Row, from_json, to_json
 
 CREATE, UPDATE, DELETE, READ = "c", "u", "d", "r"
 TOMBSTONE: Mapping[str, Any] = {"before": None, "after": None, "op": DELETE}
+
+
+class Outgrown(Disconnected):
+    """The view has grown, and the reader goes by an older declaration: it reads the catalog again."""
 
 
 class Change(NamedTuple):
@@ -54,9 +58,16 @@ class Stretch(NamedTuple):
 
 
 def changes_of(
-    declared: Declaration, at: TopicPartition, records: Iterable[Record], *, tombstones: bool = False
+    declared: Declaration,
+    at: TopicPartition,
+    records: Iterable[Record],
+    *,
+    tombstones: bool = False,
+    exact: bool = False,
 ) -> list[Change]:
-    """Of one partition's records, in their order. With `tombstones`, one whose delete is gone is a delete."""
+    """Of one partition's records, in their order. With `tombstones`, one whose delete is gone is a delete. With
+    `exact`, a row that has more columns than are declared is `Outgrown`: what they hold would be lost.
+    """
     told = [record for record in records if tombstones or record.value is not None]
     try:
         envelopes = json.loads(b"[" + b",".join(record.value or b"null" for record in told) + b"]")
@@ -68,6 +79,8 @@ def changes_of(
     changes: list[Change] = []
     for record, key, envelope in zip(told, keys, envelopes, strict=True):
         change = _change(declared, at, record, key, TOMBSTONE if record.value is None else envelope)
+        if exact and change.after is not None and len(envelope["after"]) > len(declared.columns):
+            raise Outgrown(f"{at}, offset {record.offset}: a row has columns that are not declared yet; read anew")
         if record.value is not None or not _is_told(change, changes):
             changes.append(change)
     return changes

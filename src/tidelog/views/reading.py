@@ -263,7 +263,9 @@ class Reading:
         changes: list[Change] = []
         for at in self.partitions:
             if rows := self._inboxes[at].take(self.ends[at], ends[at]):
-                changes += changes_of(self.declared, at, rows, tombstones=True)
+                # A pipeline writes what is declared; any other producer may say more than a view has.
+                exact = self._marks_from is not None
+                changes += changes_of(self.declared, at, rows, tombstones=True, exact=exact)
         return Stretch(changes, dict(ends), mark)
 
 
