@@ -135,6 +135,15 @@ def test_a_fold_that_fails_to_answer_and_an_answer_that_is_too_long_are_refusals
 
 
 @proves("P6")
+def test_what_a_micro_batch_answers_is_bounded_and_the_rest_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelog.pipelines.operators.state.questions.STEP_BYTES", 100)
+    kept = Kept()
+    kept.step(Counting(), [("1", 7, 0)])
+    told = [answer["status"] for _, answer in put(kept, Counting(), ["1"] * 5, Clock(None, 0))]
+    assert told == ["answered", "answered", "refused", "refused", "refused"]
+
+
+@proves("P6")
 def test_a_key_is_an_object_a_list_or_for_one_column_a_value() -> None:
     assert key_in('{"b": 1, "a": "x"}', ["a", "b"]) == key_in('["x", 1]', ["a", "b"]) == ["x", 1]
     assert key_in('"tea"', ["a"]) == key_in('["tea"]', ["a"]) == key_in('{"a": "tea"}', ["a"]) == ["tea"]

@@ -47,6 +47,7 @@ QUESTION_BYTES = 8 << 10  # of a key as JSON
 ID_BYTES = 256
 ROWS_MAX = 1_000  # in an answer; `more` says how many are left out
 ANSWER_BYTES = 512 << 10
+STEP_BYTES = 32 << 20  # of all answers of a bucket in a micro-batch
 
 
 @runtime_checkable
@@ -162,7 +163,10 @@ def answers_of(
 ) -> pa.Table:
     """QUESTION and ANSWER of each question, from what the bucket keeps now. Nothing is written."""
     held = held_of(fold, store, layout, asked[HASH].to_numpy())
-    answers = [_answer(fold, held, row, keys, clock) for row in asked.to_pylist()]
+    answers, size = [], 0
+    for row in asked.to_pylist():
+        answers.append(_answer(fold, held, row, keys, clock) if size < STEP_BYTES else TOO_MUCH)
+        size += len(answers[-1])
     columns = [asked[QUESTION].combine_chunks(), pa.array(answers, pa.string())]
     return pa.Table.from_arrays(columns, names=list(BESIDE))
 
@@ -235,6 +239,9 @@ def as_json(value: Any) -> Any:
 
 def _text(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
+
+
+TOO_MUCH = _text({"status": "refused", "error": "too much is asked at once; ask again"})
 
 
 # On the way -----------------------------------------------------------------------------------------------------------
