@@ -17,7 +17,13 @@ from __future__ import annotations
 NAME_LENGTH_MAX = 249
 LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 INTERNAL_PREFIX = "__tidelog."
-CLIENT_PREFIXES = ("__tidelog.marks.", "__tidelog.staging.", "__tidelog.questions.", "__tidelog.replies.")
+CLIENT_PREFIXES = (
+    "__tidelog.marks.",
+    "__tidelog.staging.",
+    "__tidelog.questions.",
+    "__tidelog.replies.",
+    "__tidelog.seed.",
+)
 CLIENT_TOPICS = ("__tidelog.views", "__tidelog.commands")
 
 

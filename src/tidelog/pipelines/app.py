@@ -79,6 +79,7 @@ class Input:
     time: Time | None = None
     versions: bool = False
     record: tuple[str, ...] = ()  # the source's columns to be had beside the value's
+    start_from: str | None = None  # of a table that is a view: STORE#VIEW
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +163,15 @@ class App:
         event_time: str | None = None,
         lateness: Duration | None = None,
         idle_after: Duration | None = None,
+        start_from: str | None = None,
         **decoding: Any,
     ) -> Input:
         """A topic whose last record of a key stands for all before, and whose tombstones end keys: a changelog of the
         latest state. With `versions`, its records are versions, each from its event time on, for `enrich`; a column
         `_deleted` is true for one that ends its key.
+
+        With `start_from`, the URL of a store and `#` and a view's name, the table is that view: it begins with the rows
+        of the store, and goes on with the view's topic from where the store is.
         """
         here = _here()
         if value is None and not decoding:
@@ -178,13 +183,14 @@ class App:
         made = Input(
             TABLE,
             name,
-            _topic(topic or name, here),
+            _topic(topic or _view_of(start_from, name), here),
             value,
             here,
             decoding,
             key=_key(key, f"table {name!r}", here),
             time=_time(event_time, lateness, idle_after, here),
             versions=versions,
+            start_from=_start(start_from, here, plain=topic is None and not versions and not decoding),
         )
         return self._add(self.inputs, made)
 
@@ -320,6 +326,18 @@ def _topic(name: str, here: Place) -> str:
     if 0 < len(name) <= TOPIC_LENGTH_MAX and LEGAL.issuperset(name) and name not in (".", ".."):
         return name
     raise UsageError(f"{here}: {name!r} is no topic's name; use letters, digits, '.', '_' and '-'")
+
+
+def _view_of(start_from: str | None, name: str) -> str:
+    return (start_from or "").partition("#")[2] or name
+
+
+def _start(given: str | None, here: Place, *, plain: bool) -> str | None:
+    if given is not None and not plain:
+        raise UsageError(
+            f"{here}: start_from says that the table is a view; topic=, versions=True and another format are not for it"
+        )
+    return given
 
 
 def _record(given: Names, here: Place) -> tuple[str, ...]:

@@ -65,6 +65,14 @@ def is_applied(reports: Iterable[Report], view: str, store: str, now_ms: int) ->
     return found is not None and not found.get("ended")
 
 
+def is_shown(reports: Iterable[Report], view: str, store: str, number: int) -> bool:
+    """Whether the store shows this generation, or a later one, as its applier has told: whenever, since no number is
+    given twice.
+    """
+    told = [one.figures for one in reports if (one.kind, one.name) == (APPLIER, f"{view}.{store}")]
+    return any(one["shown"] and one["number"] >= number for figures in told for one in figures.get("generations", ()))
+
+
 def is_run(reports: Iterable[Report], app: str, now_ms: int) -> bool:
     found = report_of(reports, APP, app, now_ms)
     return found is not None and found.get("state") == RUNNING

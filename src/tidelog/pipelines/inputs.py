@@ -26,12 +26,14 @@ from tidelog.pipelines.loading import place_in
 from tidelog.pipelines.operators.changelog import DELETED, INSERT, OP, SEQ, as_changelog
 from tidelog.pipelines.operators.state.questions import ASKED, BESIDE, QUESTION
 from tidelog.pipelines.operators.time import event_time
+from tidelog.pipelines.seeding import older
 from tidelog.views.asking import Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from tidelog.pipelines.graph import Graph, Node
+    from tidelog.pipelines.seeding import Seed
 
 OFFSET, TIME, GONE, KEY = "_tidelog_offset", "_tidelog_time", "_tidelog_gone", "_tidelog_key"
 QUESTIONS_AT_ONCE = "10000"  # that a micro-batch answers
@@ -55,6 +57,9 @@ class Reader:
     graph: Graph
     topic_of: Callable[[Output], str]
     span: Span | None = None
+    seed_of: Callable[[str, Input], Seed] | None = None  # for a sink; None where nothing is run
+    sink: str | None = None  # of the output whose result is asked for
+    view_topic: Callable[[str], str] | None = None  # of a view's name, whosever it is
 
     def result(self, node: Node) -> DataFrame:
         """What the function returns; its errors name the user's line."""
@@ -97,6 +102,8 @@ class Reader:
         try:
             if isinstance(one, Output):
                 return self._output(one)
+            if one.start_from is not None:
+                return self._view(one)
             return self._stream(one) if one.kind == STREAM else self._table(one)
         except TidelogError as error:
             raise _at(one.place, error) from error
@@ -113,6 +120,21 @@ class Reader:
     def _table(self, one: Input) -> DataFrame:
         frame = self._load(one.topic, one.time, one)
         return _tabled(frame.transform(self._typed(one)), one.key, one.time, versions=one.versions)
+
+    def _view(self, one: Input) -> DataFrame:
+        """A view as a table: from its store, if the output's sink is known, and then from its topic."""
+        from pyspark.sql import functions as F
+
+        from tidelog.spark.typed_values import typed
+
+        rows = schema_of(one.value)
+        if self.span is None and self.sink is not None and self.seed_of is not None:
+            seed = self.seed_of(self.sink, one)
+            frame = older(self._load(seed.view_topic, one.time, more=seed.options), seed)
+        else:
+            frame = self._load(one.topic if self.view_topic is None else self.view_topic(one.topic), one.time)
+        decoded = frame.transform(typed(_envelope(rows))).withColumn("value", F.col("value.after"))
+        return _tabled(decoded, one.key, one.time)
 
     # Outputs of this app
 

@@ -47,6 +47,7 @@ class Target:
     declared: Declaration | None = None  # of a view
     generation: int = 0
     stores: tuple[str, ...] = ()
+    answers: bool = True  # if it takes questions: not before it is live, for until then its state is not whole
 
     @property
     def name(self) -> str:
@@ -230,8 +231,8 @@ def partitions_of(cluster: Cluster, graph: Graph, node: Node) -> int:
 
 
 def _partitions(cluster: Cluster, read: Input | Output) -> int:
-    if isinstance(read, Output) and read.kind == VIEW:
-        found = catalog.read_catalog(cluster).get((catalog.VIEW, read.name))
+    if is_view(read):
+        found = catalog.read_catalog(cluster).get((catalog.VIEW, topic_name(read)))
         return found.current.partitions if isinstance(found, View) and found.current else 1
     topic = read.topic if isinstance(read, Input) else read.name
     try:
@@ -247,8 +248,15 @@ def _partitions(cluster: Cluster, read: Input | Output) -> int:
 
 def live_topic(cluster: Cluster, output: Output) -> str:
     """Where the rows of an output are read from."""
-    if output.kind == TOPIC:
-        return output.name
-    current = catalog.find_view(cluster, output.name).current
+    return output.name if output.kind == TOPIC else topic_of_view(cluster, output.name)
+
+
+def topic_of_view(cluster: Cluster, name: str) -> str:
+    current = catalog.find_view(cluster, name).current
     assert current is not None
     return current.topic
+
+
+def is_view(read: Input | Output) -> bool:
+    """Of this app, or of another."""
+    return read.start_from is not None if isinstance(read, Input) else read.kind == VIEW

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tidelog.errors import LostCheckpoint
 from tidelog.pipelines.app import VIEW
 from tidelog.pipelines.placing import Target
 from tidelog.pipelines.view_topic import (
@@ -74,6 +75,9 @@ def writer_of(frame: DataFrame, target: Target, options: Mapping[str, str], writ
             else:
                 written.rows += write(records(rows, kind, target, batch_id, keyed=keyed), batch_id) or 0
             written.batch = batch_id
+        except LostCheckpoint as lost:
+            written.error = LostCheckpoint(f"{lost}; {_way_back(target)}")
+            raise written.error from lost
         except BaseException as error:
             written.error = error
             raise
@@ -89,12 +93,19 @@ def _write_both(rows: DataFrame, batch_id: int, write: Any, kind: str, target: T
     try:
         made = records(results(kept), kind, target, batch_id, keyed=keyed)
         own = made.withColumn("topic", F.lit(target.topic))
+        if not target.answers:
+            return int(write(own, batch_id) or 0)
         answers = replies(kept, Pipeline(target.app, target.node.name).replies)
         if "key" in own.columns:
             answers = answers.withColumn("key", F.col("key").cast(own.schema["key"].dataType))  # it may be bytes
         return int(write(own.unionByName(answers, allowMissingColumns=True), batch_id) or 0)
     finally:
         kept.unpersist()
+
+
+def _way_back(target: Target) -> str:
+    name = target.node.name
+    return f"`tidelog rebuild {name}` builds it from the log" if target.generation else "or give the topic another name"
 
 
 def generation_option(target: Target) -> dict[str, str]:

@@ -43,18 +43,27 @@ from tidelog.pipelines.catching_up import (
     is_close,
     is_reached,
     is_run,
+    is_shown,
     report_of,
 )
 from tidelog.pipelines.graph import Graph, Node
 from tidelog.pipelines.inputs import Reader
 from tidelog.pipelines.parts import QUERY, Part, QueryPart
-from tidelog.pipelines.placing import Target, live_topic, partitions_of, stores_of, topic_name, view_target
+from tidelog.pipelines.placing import (
+    Target,
+    is_view,
+    partitions_of,
+    place_questions,
+    stores_of,
+    topic_name,
+    topic_of_view,
+    view_target,
+)
 from tidelog.pipelines.running import APP, Run, Say, Settings, appliers_of
 from tidelog.pipelines.supervision import FAILED, RUNNING
 from tidelog.pipelines.view_topic import check_result, declaration_of
 from tidelog.views.catalog import Editor, View, find_view, read_catalog
-from tidelog.views.stores.opening import name_of, open_store, redacted
-from tidelog.views.stores.store import generation_of
+from tidelog.views.stores.opening import name_of, redacted
 
 if TYPE_CHECKING:
     from tidelog.pipelines.generations import Way
@@ -160,21 +169,23 @@ class Rebuild:
         self._settings = settings
         self._say = say
         self._tell = tell
-        self._paused = False
+        self._paused = self._switched = False
 
     def begin(self, *, again: bool = False) -> Begun:
         frame = self._reader.result(self.node)
         check_result(self.node.output, frame)
         declared = declaration_of(self.node.output, frame.schema)
+        if self.node.asked:
+            place_questions(self._cluster, self._reader.graph, self.node)
         begun = begin(self._cluster, self._reader.graph, self.node, declared, self._settings, again=again)
         self._say(begun.way.value, view=self.node.name, generation=begun.target.generation, topic=begun.target.topic)
         return begun
 
     def build(self, begun: Begun) -> Ends | None:
         """Runs the query until it has caught up, and stops it. Ends to switch at; None where it was told to stop."""
-        part = QueryPart(
-            begun.target, lambda: self._reader.result(self.node), self._settings.options, self._settings.trigger
-        )
+        target = replace(begun.target, answers=False)  # questions are for the one that is live
+        frame = replace(self._reader, sink=target.sink).result(self.node)  # by this thread's cluster
+        part = QueryPart(target, lambda: frame, self._settings.options, self._settings.trigger)
         part.name = f"{begun.target.app}.{begun.target.sink}"
         background = Background(part.name, [part], self._settings, self._say)
         try:
@@ -193,6 +204,7 @@ class Rebuild:
         inputs = [topic_name(one) for one in self.node.reads]
         stores = stores_of(graph, self.node.output, self._settings.store)
         view = generations.switch(self._cluster, self.node.name, number, ends, inputs=inputs, stores=stores)
+        self._switched = True
         self._say("switched", view=view.name, generation=begun.target.generation)
         return view
 
@@ -205,7 +217,10 @@ class Rebuild:
             while waiting and not self.stopping.is_set() and time.monotonic() < deadline:
                 # Asked again and again: a run that was killed has told a moment ago that it applies.
                 appliers = appliers or self._appliers(begun.target, view)
-                waiting = [url for url in waiting if not _shows(url, view.name, begun.target.generation)]
+                reports = status.read_status(self._cluster)
+                waiting = [
+                    url for url in waiting if not is_shown(reports, view.name, name_of(url), begun.target.generation)
+                ]
                 self.stopping.wait(LOOK_EVERY_S)
         finally:
             if appliers is not None:
@@ -240,10 +255,10 @@ class Rebuild:
         return True
 
     def resume(self, begun: Begun) -> None:
-        """Whatever has become of the rebuild."""
+        """Whatever has become of the rebuild. After a switch the run is given the time to see it first."""
         if not self._paused:
             return
-        deadline = time.monotonic() + SEEN_WITHIN_S
+        deadline = time.monotonic() + (SEEN_WITHIN_S if self._switched else 0.0)
         while time.monotonic() < deadline and not self.stopping.is_set() and self._is_unseen(begun):
             self.stopping.wait(LOOK_EVERY_S)
         status.send_command(self._cluster, QUERY, begun.target.part, status.RESUME)
@@ -287,7 +302,9 @@ class Rebuild:
         return Round(aim_of(read_mark(self._cluster, begun.old), ends, topics), -1 if new is None else new.batch_id)
 
     def _topic(self, read: Input | Output) -> str:
-        return read.topic if isinstance(read, Input) else live_topic(self._cluster, read)
+        if is_view(read):
+            return topic_of_view(self._cluster, topic_name(read))
+        return topic_name(read)
 
     def _appliers(self, target: Target, view: View) -> Background | None:
         reports, now_ms = status.read_status(self._cluster), int(time.time() * 1000)
@@ -299,18 +316,6 @@ class Rebuild:
 def _offsets(cluster: Cluster, places: Iterable[TopicPartition], when: int) -> Ends:
     found = list_offsets(cluster, dict.fromkeys(places, when), isolation=READ_COMMITTED)
     return {at: one.offset for at, one in found.items()}
-
-
-def _shows(url: str, view: str, number: int) -> bool:
-    """Or a later one. A store that does not answer shows nothing."""
-    with suppress(TidelogError):
-        store = open_store(url, view)
-        try:
-            shown = store.shown()
-        finally:
-            store.close()
-        return shown is not None and generation_of(shown) >= number
-    return False
 
 
 def said(stores: Iterable[str]) -> str:

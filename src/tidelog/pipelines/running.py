@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,14 +24,15 @@ from tidelog.client.status import REBUILD, Command, Commands, Reporter
 from tidelog.errors import TidelogError, UsageError
 from tidelog.pipelines import notifying
 from tidelog.pipelines import supervision as watching
-from tidelog.pipelines.app import VIEW
+from tidelog.pipelines.app import VIEW, Input
 from tidelog.pipelines.graph import Graph, Node
 from tidelog.pipelines.handover import Handover, Moved
 from tidelog.pipelines.inputs import Reader
 from tidelog.pipelines.loading import travelling_whole
 from tidelog.pipelines.parts import APPLIER, QUERY, ApplierPart, Part, QueryPart
-from tidelog.pipelines.placing import Target, live_topic, place_questions, place_topic, place_view
+from tidelog.pipelines.placing import Target, live_topic, place_questions, place_topic, place_view, topic_of_view
 from tidelog.pipelines.progress import Lag, lag_of
+from tidelog.pipelines.seeding import Seed, seed_of
 from tidelog.pipelines.supervision import FAILED, RUNNING, STOPPED, Fault, Watch, fault_of
 from tidelog.pipelines.view_topic import check_result, declaration_of, is_keyed
 
@@ -91,7 +92,18 @@ def session_of(graph: Graph, settings: Settings) -> SparkSession:
 
 
 def reader_of(spark: SparkSession, graph: Graph, settings: Settings, cluster: Cluster) -> Reader:
-    return Reader(spark, settings.options, graph, lambda output: live_topic(cluster, output))
+    def seed(sink: str, one: Input) -> Seed:
+        assert one.start_from is not None
+        return seed_of(cluster, sink, one.name, one.start_from)
+
+    return Reader(
+        spark,
+        settings.options,
+        graph,
+        lambda output: live_topic(cluster, output),
+        seed_of=seed,
+        view_topic=lambda name: topic_of_view(cluster, name),
+    )
 
 
 def prepare(cluster: Cluster, reader: Reader, settings: Settings) -> list[Target]:
@@ -119,7 +131,7 @@ def parts_of(targets: list[Target], reader: Reader, settings: Settings) -> list[
 
 
 def _frame(reader: Reader, target: Target) -> Callable[[], DataFrame]:
-    return lambda: reader.result(target.node)
+    return lambda: replace(reader, sink=target.sink).result(target.node)
 
 
 def appliers_of(target: Target, settings: Settings) -> list[Part]:

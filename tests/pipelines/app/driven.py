@@ -56,7 +56,7 @@ class Driven:
                 self.run(target)
 
     def run(self, target: Target) -> None:
-        frame = self.reader.result(target.node)
+        frame = replace(self.reader, sink=target.sink).result(target.node)
         written = Written()
         trigger = {"availableNow": True}
         query = start_query(frame, target, self.settings.options, trigger=trigger, written=written)

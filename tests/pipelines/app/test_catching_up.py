@@ -22,6 +22,7 @@ from tidelog.pipelines.catching_up import (
     is_close,
     is_reached,
     is_run,
+    is_shown,
     report_of,
 )
 from tidelog.views.waiting import After
@@ -106,3 +107,12 @@ def test_a_run_is_there_if_it_has_told_so_lately_and_has_not_stopped() -> None:
     stopped = Report("app", "shop", {"at_ms": NOW, "state": "stopped"})
     assert is_run([running], "shop", NOW) and not is_run([stopped], "shop", NOW)
     assert report_of([running], "query", "shop", NOW) is None
+
+
+@proves("E3", "eo.24")
+def test_a_store_shows_a_generation_when_its_applier_has_told_so() -> None:
+    told = [{"number": 1, "shown": True}, {"number": 2, "shown": False}]
+    reports = [Report("applier", "revenue.sqlite-shop", {"at_ms": 0, "generations": told})]
+    assert is_shown(reports, "revenue", "sqlite-shop", 1) and not is_shown(reports, "revenue", "sqlite-shop", 2)
+    told[1]["shown"] = True
+    assert is_shown(reports, "revenue", "sqlite-shop", 2) and not is_shown(reports, "revenue", "other", 2)
