@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-ROWS = {"updates": "updates:run", "freshness": "freshness:run", "fanout": "fanout:run"}
+ROWS = {"updates": "updates:run", "whole": "whole:run", "freshness": "freshness:run", "fanout": "fanout:run"}
 QUICK_SHARE = 0.05
 
 

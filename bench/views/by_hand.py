@@ -29,7 +29,12 @@ Upsert = Callable[[Sequence[Any]], None]
 
 
 def upserted(bench: Bench, topic: str, size: int, store: str, *, rows: int) -> Used:
-    """`rows`: as many as there are in the end."""
+    """Of rows that are there, micro-batch by micro-batch. `rows`: as many as there are in the end."""
+    return hand_over(store, partial(_run_query, bench, topic, size), rows=rows)
+
+
+def hand_over(store: str, run_query: Callable[[Upsert, Used], None], *, rows: int) -> Used:
+    """Gives the query a function that upserts into an empty table of that store."""
     used = Used()
     if store.startswith("sqlite:///"):
         with closing(sqlite3.connect(Path(store.removeprefix("sqlite:///")), check_same_thread=False)) as lite:
@@ -37,7 +42,7 @@ def upserted(bench: Bench, topic: str, size: int, store: str, *, rows: int) -> U
             lite.execute("PRAGMA journal_mode = WAL")
             lite.execute("PRAGMA synchronous = NORMAL")
             lite.execute(f"CREATE TABLE view {TABLE}")
-            run_query(bench, topic, size, partial(into_sqlite, lite), used)
+            run_query(partial(into_sqlite, lite), used)
             (count,) = lite.execute("SELECT count(*) FROM view").fetchone()
     else:
         place, _, schema = store.partition("&schema=")
@@ -46,7 +51,7 @@ def upserted(bench: Bench, topic: str, size: int, store: str, *, rows: int) -> U
             connection.execute(f"SET search_path = {schema}".encode())
             connection.execute(f"CREATE TABLE view {TABLE}".encode())
             connection.commit()
-            run_query(bench, topic, size, partial(into_postgres, connection), used)
+            run_query(partial(into_postgres, connection), used)
             found = connection.execute("SELECT count(*) FROM view").fetchone()
             count = 0 if found is None else int(found[0])
     assert count == rows, f"{count} rows of {rows}"
@@ -63,9 +68,7 @@ def into_postgres(connection: psycopg.Connection[Any], rows: Sequence[Any]) -> N
         cursor.executemany(POSTGRES_UPSERT, rows)
 
 
-def run_query(bench: Bench, topic: str, size: int, upsert: Upsert, used: Used) -> None:
-    from pyspark.sql import functions as F
-
+def _run_query(bench: Bench, topic: str, size: int, upsert: Upsert, used: Used) -> None:
     def each(rows: DataFrame, batch_id: int) -> None:
         kept = rows.persist()
         kept.count()
@@ -75,9 +78,15 @@ def run_query(bench: Bench, topic: str, size: int, upsert: Upsert, used: Used) -
         used.cpu += one.cpu
         kept.unpersist()
 
+    writer = rows_from(bench, topic, size).writeStream.foreachBatch(each).trigger(availableNow=True)
+    writer.option("checkpointLocation", str(bench.folder / bench.new_name())).start().awaitTermination()
+
+
+def rows_from(bench: Bench, topic: str, size: int) -> DataFrame:
+    """A stream in micro-batches of that size."""
+    from pyspark.sql import functions as F
+
     read = bench.session.readStream.format("tidelog").option("kafka.bootstrap.servers", bench.broker)
     read = read.option("subscribe", topic).option("startingOffsets", "earliest")
     values = read.option("maxOffsetsPerTrigger", str(size)).load().select(F.col("value").cast("string").alias("value"))
-    rows = values.select(F.from_json("value", SCHEMA).alias("row")).select("row.*")
-    writer = rows.writeStream.foreachBatch(each).trigger(availableNow=True)
-    writer.option("checkpointLocation", str(bench.folder / bench.new_name())).start().awaitTermination()
+    return values.select(F.from_json("value", SCHEMA).alias("row")).select("row.*")
