@@ -12,20 +12,21 @@ let drawing = false;
 
 class View {
   constructor(name, key, where) {
-    Object.assign(this, { name, key, where, rows: new Map(), live: false, source: null, timer: 0 });
+    Object.assign(this, { name, key, where, rows: new Map(), live: false, source: null, timer: 0, turn: 0 });
   }
 
   async begin() {
-    this.end();
+    const turn = this.end(); // whoever ends it, or begins it anew, while an answer is under way, counts
     const where = this.where ? `&where=${encodeURIComponent(this.where())}` : "";
     try {
       const answer = await fetch(`/views/${this.name}?limit=1000${where}`);
       if (!answer.ok) throw new Error(answer.status); // not there yet: Spark is starting
       const { rows, cursor } = await answer.json();
+      if (turn !== this.turn) return;
       this.rows = new Map(rows.map((row) => [row[this.key], row]));
       this.follow(`/views/${this.name}/changes?cursor=${encodeURIComponent(cursor)}${where}`);
     } catch {
-      this.again();
+      if (turn === this.turn) this.again();
     }
     draw();
   }
@@ -57,6 +58,7 @@ class View {
     if (this.source) this.source.close();
     this.source = null;
     this.live = false;
+    return ++this.turn;
   }
 }
 
