@@ -260,7 +260,8 @@ def stop_in_function(case: Case, reader: Reader) -> None:
         return
     print(f"in your function, with the rows of micro-batch {case.batch.number} as DataFrames: try p orders.show()")
     frames = frames_of(reader.spark, case.records, topics)
-    RecordsReader(reader.spark, reader.options, reader.graph, reader.topic_of, Span(), frames).result(stopped)
+    made = RecordsReader(reader.spark, reader.options, reader.graph, reader.topic_of, Span(), frames=frames)
+    made.result(stopped)
 
 
 def stop_in_steps(calls: Sequence[Any]) -> None:
