@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,7 @@ def test_questions_are_answered_beside_a_view_which_is_the_one_that_nobody_asks(
 
 
 @proves("P6")
-def test_a_micro_batch_that_is_done_again_answers_nobody_twice(
+def test_a_micro_batch_that_is_done_again_answers_nobody_twice_and_what_is_being_built_nobody(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
 ) -> None:
     app = App("again")
@@ -130,6 +131,8 @@ def test_a_micro_batch_that_is_done_again_answers_nobody_twice(
     driven.step()
     driven.forget_commits("again-prices")
     driven.step()
+    put(ours, pipeline, {"too early": '"tea"'})
+    driven.run(replace(driven.targets["again-prices"], answers=False))
     assert replies(ours, pipeline) == {"q": [{"status": "answered", "rows": [{"item": "tea", "price": 2}]}]}
     assert [json.loads(row.value or b"") for _, row in driven.records("again-prices")] == [{"item": "tea", "price": 2}]
 
