@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.app.driven import Driven
+from pipelines.app.driven import Driven, committed
 from proving import proves
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
-from tidelog.client.marks import Mark
+from tidelog.client.marks import Mark, end_of_marks, read_marks
 from tidelog.client.metadata import TopicPartition
 from tidelog.errors import UsageError
 from tidelog.pipelines.app import App
@@ -42,7 +42,7 @@ def ours(tidelog_broker: TestBroker) -> Iterator[Cluster]:
         yield cluster
 
 
-def half_applied(cluster: Cluster, bootstrap: str, url: str) -> Mark:
+def half_applied(cluster: Cluster, bootstrap: str, url: str) -> tuple[Pipeline, Mark]:
     """A view whose store is two micro-batches behind its topic, and the mark that the store is at."""
     topics.create(cluster, "revenue.v1", partitions=2, configs={"cleanup.policy": "compact,delete"})
     pipeline = Pipeline(cluster, declare_view(cluster, "revenue", partitions=2).generations[-1])
@@ -52,7 +52,7 @@ def half_applied(cluster: Cluster, bootstrap: str, url: str) -> Mark:
         until(lambda: (shown(url) or ({},))[0] == {"tea": 4, "cup": 2, "pot": 3})
     pipeline.batch({"cup": None, "mug": 9})
     pipeline.batch({"tea": 5})
-    return place
+    return pipeline, place
 
 
 def rows(**numbers: int) -> dict[tuple[str, ...], Any]:
@@ -64,7 +64,7 @@ def test_a_table_from_a_store_equals_one_from_zero_and_needs_nothing_of_before(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
 ) -> None:
     url = f"sqlite:///{tmp_path}/shop.db"
-    place = half_applied(ours, tidelog_broker.bootstrap, url)
+    _, place = half_applied(ours, tidelog_broker.bootstrap, url)
 
     def driven(name: str) -> Driven:
         return Driven(copying(name, f"{url}#revenue"), spark, ours, tidelog_broker.bootstrap, tmp_path)
@@ -76,6 +76,25 @@ def test_a_table_from_a_store_equals_one_from_zero_and_needs_nothing_of_before(
     seeded = driven("seeded")
     seeded.step()
     assert seeded.view("seeded-copy") == zero.view("zero-copy") == rows(tea=5, pot=3, mug=9)
+
+
+@proves("F4")
+def test_a_query_that_is_started_again_has_the_same_seed(
+    spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/shop.db"
+    pipeline, place = half_applied(ours, tidelog_broker.bootstrap, url)
+    for number in range(2):
+        again = Driven(copying("seeded", f"{url}#revenue"), spark, ours, tidelog_broker.bootstrap, tmp_path)
+        again.step()
+        if number == 0:
+            again.forget_commits("seeded-copy")  # the driver dies
+            pipeline.batch({"pot": None, "jar": 1})
+    assert again.view("seeded-copy") == rows(tea=5, mug=9, jar=1)
+    sink = "seed.seeded-copy.v1.revenue"
+    marks = read_marks(ours, sink, end_of_marks(ours, sink))
+    assert [mark.sources.offsets for mark in marks] == [place.ends], "it is written once, at the store's place"
+    assert len(committed(ours, "__tidelog.seed.seeded-copy.v1.revenue")) == 3
 
 
 @proves("F4")
