@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from tidelog.pipelines.app import App as App
     from tidelog.spark.session import spark_session as spark_session
     from tidelog.sql.session import sql as sql
-    from tidelog.sql.session import sql as sql
 
 __version__ = "0.1.0"
 __all__ = ["App", "Broker", "TidelogError", "__version__", "spark_session", "sql"]
@@ -24,7 +23,6 @@ _HOME = {
     "Broker": "tidelog.broker.embedded",
     "TidelogError": "tidelog.errors",
     "spark_session": "tidelog.spark.session",
-    "sql": "tidelog.sql.session",
     "sql": "tidelog.sql.session",
 }
 
