@@ -59,7 +59,7 @@ def test_a_view_goes_on_if_it_only_grew_and_else_the_error_names_the_rebuild() -
         (other, "f1", "its columns were product string, revenue long and are product string, revenue double"),
         (declare({"product": "string", "revenue": "long"}, ("revenue",)), "f1", "its key was product and is revenue"),
     ):
-        with pytest.raises(ViewChanged, match=rf"{why}.*`tidelog rebuild revenue`"):
+        with pytest.raises(ViewChanged, match=rf"{why}.*`tidelog rebuild revenue --app FILE`"):
             catalog.go_on(view, declared, fingerprint)
 
 

@@ -50,7 +50,9 @@ def settings_of(
     options: Namespace, app: App, *, environment: Mapping[str, str] | None = None, folder: Path | None = None
 ) -> Settings:
     from tidelog.pipelines.operators.durations import milliseconds
+    from tidelog.pipelines.placing import DEFAULT_STORE
     from tidelog.pipelines.running import Settings
+    from tidelog.views.stores.opening import absolute
 
     environment = os.environ if environment is None else environment
     written = {key: getattr(options, key.replace(".", "_"), None) for key in APP_KEYS}
@@ -66,12 +68,13 @@ def settings_of(
     return Settings(
         bootstrap=found.get("bootstrap") or app.bootstrap or command.DEFAULT_BOOTSTRAP,
         checkpoints=str(_folder(found.get("checkpoints") or app.checkpoints or CHECKPOINTS)),
-        store=found.get("store") or app.store,
+        store=absolute(found.get("store") or app.store or DEFAULT_STORE.format(app=app.name)),
         master=found.get("master"),
         memory=found.get("memory"),
         trigger_ms=milliseconds(found.get("trigger") or TRIGGER, what="trigger"),
         security_file=None if security is None else str(Path(security).resolve()),
         spark=dict(getattr(options, "set", [])),
+        grown=tuple(getattr(options, "grown", [])),
     )
 
 

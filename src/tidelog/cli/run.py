@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from argparse import Namespace
+from contextlib import suppress
 from datetime import UTC, datetime
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,13 @@ def parser() -> command.Parser:
     )
     add_app(made)
     add_running(made)
+    made.add_argument(
+        "--grown",
+        metavar="VIEW",
+        action="append",
+        default=[],
+        help="this view's new columns are all that has changed in it, so it goes on (repeatable)",
+    )
     made.add_argument("--batch", action="store_true", help="once, over history, with the same functions")
     made.add_argument("--from", dest="begin", metavar="TIME", help="of history: records from this time on (ISO 8601)")
     made.add_argument("--to", dest="end", metavar="TIME", help="of history: records before this time")
@@ -85,8 +93,13 @@ def _run(graph: Graph, settings: Settings, options: Namespace) -> int:
             made = Run(graph.app.name, parts_of(targets, reader, settings), cluster, log.info, stopping, handover)
             log.info("ready", app=graph.app.name, queries=len(targets), bootstrap=settings.bootstrap)
             return made.loop()
+        except Exception:
+            if not stopping.is_set():
+                raise
+            return OK  # the same signal has ended Spark before it was of use
         finally:
-            spark.stop()
+            with suppress(Exception):  # it may be gone
+                spark.stop()
 
 
 def stop_on_signals(stopping: Event | None = None) -> Event:

@@ -42,6 +42,8 @@ def run(arguments: list[str]) -> int:
         if options.tell:
             _tell(cluster, found, options)
             return OK
+    if options.part is not None and not found:
+        raise UsageError(f"no part is called {options.part!r}; `tidelog status` lists them")
     now_ms = int(time.time() * 1000)
     rows = sorted(found, key=lambda one: (one.kind, one.name))
     if options.json:

@@ -245,6 +245,10 @@ class App:
         file. `order` names the column that says which of two rows of one key and micro-batch is the later one.
         """
         here = _here()
+        if isinstance(stores, str):
+            raise UsageError(
+                f"{here}: stores of view {name!r} is one text, and a list is wanted; write store={stores!r}"
+            )
         horizon_ms = FEED_HORIZON_MS if horizon is None else milliseconds(horizon, what="horizon")
 
         def declare(function: Declared) -> Declared:

@@ -5,7 +5,8 @@
 
 Rules:
 - A view that nobody has declared is begun; one that is there goes on if it is declared as it was built, or has grown by
-  columns; anything else is refused and names `tidelog rebuild` (rule 26 of the contract).
+  columns; anything else is refused and names `tidelog rebuild` (rule 26 of the contract). That new columns are all that
+  has changed no fingerprint can tell: who runs the app says so (`grown`), and a query with state has no place for them.
 - A view belongs to one app, and so does a derived topic. The topic of a new generation is nobody else's: it is not
   there, or empty, and nothing that the app reads. A derived topic is not called as a view's generation is.
 - A topic is made with as many partitions as its largest input has, unless it is declared; it keeps what it has.
@@ -87,12 +88,19 @@ def topic_target(graph: Graph, node: Node, checkpoints: str) -> Target:
 
 
 def place_view(
-    cluster: Cluster, graph: Graph, node: Node, declared: Declaration, checkpoints: str, default_store: str | None
+    cluster: Cluster,
+    graph: Graph,
+    node: Node,
+    declared: Declaration,
+    checkpoints: str,
+    default_store: str | None,
+    why_not_grown: str | None = None,
 ) -> Target:
-    """The live generation of a view, begun where there is none."""
+    """The live generation of a view, begun where there is none. `why_not_grown`: why new columns are not taken."""
     editor = Editor(cluster, node.name)
     before = editor.view()
     after = view_now(graph, node, before, declared, partitions_of(cluster, graph, node), default_store)
+    _check_growth(node, before, after, why_not_grown)
     current = after.current
     assert current is not None
     if before is None or current.number not in {one.number for one in before.generations}:
@@ -122,6 +130,18 @@ def view_now(
     except ViewChanged as error:
         raise ViewChanged(f"{node.output.place}: {error}") from None
     return replace(after, inputs=tuple(inputs), stores=stores)
+
+
+def _check_growth(node: Node, before: View | None, after: View, why_not: str | None) -> None:
+    if why_not is None or before is None or before.current is None or after.current is None:
+        return
+    old = before.current.declared.columns
+    new = [column.name for column in after.current.declared.columns[len(old) :]]
+    if new and after.live == before.live:
+        raise ViewChanged(
+            f"{node.output.place}: view {node.name} has new columns ({', '.join(new)}), {why_not}; `tidelog rebuild"
+            f" {node.name} --app FILE` builds a new one beside it"
+        )
 
 
 def _check_not_read(graph: Graph, node: Node, new: Generation) -> None:
@@ -154,7 +174,7 @@ def _check_partitions(cluster: Cluster, node: Node, built: Generation) -> None:
     if found != built.partitions:
         raise ViewChanged(
             f"{node.output.place}: topic {built.topic} of view {node.name} has {found} partitions, and was built with"
-            f" {built.partitions}; `tidelog rebuild {node.name}` builds a new one beside it"
+            f" {built.partitions}; `tidelog rebuild {node.name} --app FILE` builds a new one beside it"
         )
 
 

@@ -105,7 +105,11 @@ def _write_both(rows: DataFrame, batch_id: int, write: Any, kind: str, target: T
 
 def _way_back(target: Target) -> str:
     name = target.node.name
-    return f"`tidelog rebuild {name}` builds it from the log" if target.generation else "or give the topic another name"
+    return (
+        f"`tidelog rebuild {name} --app FILE` builds it from the log"
+        if target.generation
+        else "or give the topic another name"
+    )
 
 
 def generation_option(target: Target) -> dict[str, str]:

@@ -14,7 +14,7 @@ Rules:
 - The query is stopped before the switch, so that whoever goes on with its checkpoint never meets another driver.
 - At every point but the switch the old generation is the view. Whoever ends this process, and however, loses nothing:
   the same command goes on with what is being built. A run that was left paused by a kill in the middle of a switch goes
-  on when that is done, or by `tidelog status APP.VIEW --tell resume`.
+  on by `tidelog status APP.VIEW --tell resume`.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from tidelog.pipelines.placing import Target, live_topic, place_questions, place
 from tidelog.pipelines.progress import Lag, lag_of
 from tidelog.pipelines.seeding import Seed, seed_of
 from tidelog.pipelines.supervision import FAILED, RUNNING, STOPPED, Fault, Watch, fault_of
-from tidelog.pipelines.view_topic import check_result, declaration_of, is_keyed
+from tidelog.pipelines.view_topic import check_result, declaration_of, is_keyed, keeps_state
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,6 +62,7 @@ class Settings:
     trigger_ms: int = 100
     security_file: str | None = None
     spark: Mapping[str, str] = field(default_factory=dict)
+    grown: tuple[str, ...] = ()  # views whose new columns are all that has changed in them
 
     @property
     def options(self) -> dict[str, str]:
@@ -118,9 +119,18 @@ def _placed(cluster: Cluster, reader: Reader, node: Node, settings: Settings) ->
         place_questions(cluster, reader.graph, node)
     if node.output.kind == VIEW:
         declared = declaration_of(node.output, frame.schema)
-        return place_view(cluster, reader.graph, node, declared, settings.checkpoints, settings.store)
+        why_not = why_not_grown(node.name, frame, settings.grown)
+        return place_view(cluster, reader.graph, node, declared, settings.checkpoints, settings.store, why_not)
     compact = is_keyed(node.output, frame)
     return place_topic(cluster, reader.graph, node, settings.checkpoints, compact=compact)
+
+
+def why_not_grown(view: str, frame: DataFrame, grown: tuple[str, ...]) -> str | None:
+    if keeps_state(frame):
+        return "and its query keeps state, which has no place for them"
+    if view not in grown:
+        return f"and whether nothing else has changed cannot be told: if so, start once with --grown {view}, or"
+    return None
 
 
 def parts_of(targets: list[Target], reader: Reader, settings: Settings) -> list[Part]:
@@ -198,9 +208,16 @@ class Run:
         if watching.should_start(watch, now):
             self.watches[key] = self._start(part, watch, now)
         elif watch.state == RUNNING:
-            fault = part.look()
+            fault = self._looked_at(part)
             settled = watching.settled(watch, now)
             self.watches[key] = settled if fault is None else self._failed(part, settled, fault, now)
+
+    def _looked_at(self, part: Part) -> Fault | None:
+        """A part whose Spark has died cannot even be looked at: a supervisor of this process starts all anew."""
+        try:
+            return part.look()
+        except Exception as error:
+            return _fault_at_start(part, error)._replace(final=True)
 
     def _start(self, part: Part, watch: Watch, now: float) -> Watch:
         try:
@@ -310,12 +327,19 @@ class Run:
         for kind in (QUERY, APPLIER):  # in this order: what queries have committed is still applied
             for key, part in self.parts.items():
                 if key[0] == kind and self.watches[key].state == RUNNING:
-                    part.stop()
+                    self._stop(part)
         for key, watch in self.watches.items():
             if watch.state != FAILED:
                 self.watches[key] = Watch(STOPPED, restarts=watch.restarts, fault=watch.fault)
         self._report(time.monotonic(), at_once=True)
         self._say("stopped", name=self.name)
+
+    def _stop(self, part: Part) -> None:
+        """Spark may have got the same signal, as the whole of a service's processes does, and be gone already."""
+        try:
+            part.stop()
+        except Exception as error:
+            self._say("was gone", kind=part.kind, name=part.name, error=str(error).split("\n")[0][:200])
 
 
 def _fault_at_start(part: Part, error: Exception) -> Fault:

@@ -142,6 +142,12 @@ def _is_aggregate(plan: Any) -> bool:
     return False
 
 
+def keeps_state(frame: DataFrame) -> bool:
+    """Whether a query of this stream has state in its checkpoint, whose form rests on the plan."""
+    nodes = _from_the_top(frame._jdf.queryExecution().analyzed())
+    return any(str(node.nodeName()).startswith((*AGGREGATES, *STATEFUL)) and node.isStreaming() for node in nodes)
+
+
 def _from_the_top(plan: Any) -> Iterator[Any]:
     yield plan
     children = plan.children()

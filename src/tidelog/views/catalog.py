@@ -140,7 +140,7 @@ def go_on(view: View, declared: Declaration, fingerprint: str) -> View:
     ):
         raise ViewChanged(
             f"view {view.name} is declared otherwise than generation {current.number} was built"
-            f" ({_difference(current, declared)}); `tidelog rebuild {view.name}` builds a new one beside it"
+            f" ({_difference(current, declared)}); `tidelog rebuild {view.name} --app FILE` builds a new one beside it"
         )
     grown = replace(current, declared=declared, fingerprint=fingerprint)
     return replace(view, generations=tuple(grown if one is current else one for one in view.generations))

@@ -85,3 +85,32 @@ def test_a_part_that_was_paused_before_stays_paused_and_a_stopped_run_ends(ours:
     assert Run("shop", parts, ours, say).loop() == 0
     assert [part.calls for part in parts] == [["start", "stop"], []]
     assert "pause shop.b" in told and states(ours) == {"shop.a": "stopped", "shop.b": "stopped"}
+
+
+class Lost(Doomed):
+    """A part whose Spark is gone: looking at it fails, and so does stopping it."""
+
+    def look(self) -> Fault | None:
+        raise ConnectionError("Spark has ended")
+
+    def stop(self) -> None:
+        raise ConnectionError("Spark has ended")
+
+
+@proves("P3", "F1")
+def test_a_run_whose_spark_is_gone_ends_with_1_and_says_so(ours: Cluster) -> None:
+    told: list[str] = []
+    run = Run("shop", [Lost("shop.a")], ours, lambda event, **fields: told.append(f"{event} {fields.get('error')}"))
+    assert run.loop() == 1
+    assert "failed Spark has ended" in told and states(ours) == {"shop.a": "failed"}
+
+
+@proves("P3", "F1")
+def test_a_signal_that_has_ended_spark_as_well_is_a_clean_stop(ours: Cluster) -> None:
+    def say(event: str, **_: object) -> None:
+        if event == "started":
+            run.stopping.set()
+
+    run = Run("shop", [Lost("shop.a")], ours, say)
+    run._looked_at = lambda part: None  # type: ignore[method-assign]  # stopped before it was looked at
+    assert (run.loop(), states(ours)) == (0, {"shop.a": "stopped"})

@@ -62,7 +62,9 @@ def test_only_columns_may_be_added_without_a_rebuild() -> None:
     first = view_now(graph, node, None, declared(), 1, None)
     grown = view_now(graph, node, first, declared(orders="long"), 1, None)
     assert grown.live == 1 and grown.current is not None and len(grown.current.declared.columns) == 3
-    with pytest.raises(ViewChanged, match=r"test_placing.py:\d+: .*its columns were .*`tidelog rebuild revenue`"):
+    with pytest.raises(
+        ViewChanged, match=r"test_placing.py:\d+: .*its columns were .*`tidelog rebuild revenue --app FILE`"
+    ):
         view_now(graph, node, grown, declared(), 1, None)
     app = App("shop")
     app.stream("orders", topic="orders.eu")

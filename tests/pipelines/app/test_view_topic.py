@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -266,10 +267,33 @@ def test_a_changed_declaration_is_refused_and_names_rebuild_but_columns_may_be_a
     assert with_columns("id", "product").targets["all"].generation == 1
     assert with_columns("id", "product").targets["all"].generation == 1
     for changed in (with_columns("id"), with_columns("id", "product", key="product"), with_columns("id", "amount")):
-        with pytest.raises(ViewChanged, match=r"test_view_topic.py:\d+: .*`tidelog rebuild all`"):
+        with pytest.raises(ViewChanged, match=r"test_view_topic.py:\d+: .*`tidelog rebuild all --app FILE`"):
             assert changed.targets
-    grown = with_columns("id", "product", "amount").targets["all"]
+    wider = with_columns("id", "product", "amount")
+    with pytest.raises(ViewChanged, match=r"new columns \(amount\).* --grown all"):
+        assert wider.targets
+    wider.settings = replace(wider.settings, grown=("all",))
+    grown = wider.targets["all"]
     assert grown.generation == 1 and grown.declared is not None and len(grown.declared.columns) == 3
+
+
+@proves("eo.26", "P1")
+def test_a_query_with_state_takes_no_new_columns(
+    spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
+) -> None:
+    def with_sums(*sums: str) -> Driven:
+        app = App("shop")
+        app.stream("orders", value=ORDERS)
+        aggregates = [F.sum("amount").alias(name) for name in sums]
+        app.view("sums", key="product")(lambda orders: orders.groupBy("product").agg(*aggregates))
+        made = driven(app, spark, ours, tidelog_broker, tmp_path)
+        made.settings = replace(made.settings, grown=("sums",))
+        return made
+
+    make_topic(ours, "orders")
+    assert with_sums("total").targets["sums"].generation == 1
+    with pytest.raises(ViewChanged, match=r"new columns \(more\), and its query keeps state.*--app FILE"):
+        assert with_sums("total", "more").targets
 
 
 @proves("P1")

@@ -16,7 +16,7 @@ import re
 from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, cast
 from urllib.parse import quote, urlsplit
 
@@ -37,6 +37,7 @@ SCHEMES = {
     "opensearch+https": "tidelog.views.stores.opensearch",
     "postgresql": "tidelog.views.stores.postgres",
 }
+IN_FILES = ("sqlite", "sqlite+fts", "parquet", "delta")
 LIBRARIES = {  # what it needs, and the extra that brings it
     "parquet": ("pyarrow", "warehouse"),
     "delta": ("deltalake", "warehouse"),
@@ -71,6 +72,14 @@ def scheme_of(url: str) -> str:
             f"{redacted(url)!r} is no store; a URL begins with {', '.join(f'{one}://' for one in SCHEMES)}"
         )
     return scheme
+
+
+def absolute(url: str) -> str:
+    """A store in a file by its whole path: who reads it may be in another folder."""
+    scheme, _, path = url.partition(":///")
+    if scheme not in IN_FILES or not path or path.startswith(("/", "${")):
+        return url
+    return f"{scheme}:///{quote(str(Path.cwd()))}/{path}"
 
 
 def redacted(url: str) -> str:

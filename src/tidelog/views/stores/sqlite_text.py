@@ -57,7 +57,8 @@ class SqliteTextStore(SqliteStore):
         if self._columns and kept != list(self._columns):
             raise UsageError(
                 f"generation {generation} of view {self.view} has its full text of {', '.join(kept) or 'nothing'} in"
-                f" {self.path}, and the URL asks for {', '.join(self._columns)}; `tidelog rebuild {self.view}` makes it"
+                f" {self.path}, and the URL asks for {', '.join(self._columns)}; `tidelog rebuild {self.view} --app"
+                " FILE` makes it"
             )
 
     def create(self, connection: sqlite3.Connection, generation: int, declared: Declaration) -> None:
