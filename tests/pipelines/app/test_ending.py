@@ -102,7 +102,7 @@ def test_a_run_whose_spark_is_gone_ends_with_1_and_says_so(ours: Cluster) -> Non
     told: list[str] = []
     run = Run("shop", [Lost("shop.a")], ours, lambda event, **fields: told.append(f"{event} {fields.get('error')}"))
     assert run.loop() == 1
-    assert "failed Spark has ended" in told and states(ours) == {"shop.a": "failed"}
+    assert "failed ConnectionError: Spark has ended" in told and states(ours) == {"shop.a": "failed"}
 
 
 @proves("P3", "F1")
