@@ -127,6 +127,7 @@ EXPECTED = {
     "waiting_consumer.py": ["woken 20 times, "],
 }
 ROWS = {
+    "ask_pipeline.py": ("P6",),
     "view_feed.py": ("D7",),
     "any_broker.py": ("T10",),
     "device_clocks.py": ("P7",),
