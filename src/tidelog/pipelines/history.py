@@ -54,6 +54,8 @@ def write(cluster: Cluster, reader: Reader, target: Target, options: dict[str, s
     keyed = is_keyed(target.node.output, frame)
     made = records(frame, kind_of(frame), target, 0, keyed=keyed)
     name = write_id(target.node, reader.span)
+    # Spark looks for a writer in the session that is active, whosever rows they are; this makes ours the active one.
+    reader.spark.createDataFrame([], "nothing int")
     writing: Any = made.write.format("tidelog").mode("append").options(**options, **generation_option(target))
     writing.option("topic", target.topic).option("sinkName", target.sink).option("writeId", name).save()
     return name
