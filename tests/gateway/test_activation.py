@@ -77,7 +77,8 @@ def test_a_default_port_that_is_taken_is_a_warning_and_one_that_was_set_an_error
     (tmp_path / "default").mkdir()
     (tmp_path / "set").mkdir()
     with socket.socket() as taken, socket.create_server(("127.0.0.1", 0)) as also:
-        with suppress(OSError):  # somebody else's is as good
+        with suppress(OSError):  # somebody else's is as good, but not what is left of a connection that has ended
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             taken.bind(("127.0.0.1", 8642))
             taken.listen()
         with up(tmp_path / "default") as running:

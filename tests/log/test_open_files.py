@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 from collections.abc import Iterator
@@ -73,6 +74,7 @@ def test_what_is_open_is_read_however_many_are_held(tmp_path: Path) -> None:
 @contextmanager
 def no_descriptors() -> Iterator[None]:
     """This process cannot open anything, but for what it closes."""
+    gc.disable()  # what earlier tests have abandoned would be closed meanwhile
     free = os.open(os.devnull, os.O_RDONLY)
     os.close(free)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -81,6 +83,7 @@ def no_descriptors() -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        gc.enable()
 
 
 @proves("T5")

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.errors import ConfigError
+from tidelog.spark.callbacks import answer_calls
 from tidelog.spark.java import find_java, java_home
 from tidelog.spark.providers import PROVIDER, StateStore, provider_of
 from tidelog.spark.registration import refusal, register
@@ -61,6 +62,7 @@ def spark_session(
     if session is None:
         session = _launched(wanted, java)
         register(session)
+        answer_calls(session)
     return session
 
 

@@ -26,7 +26,7 @@ from tidelog.client.consumer import check_readable
 from tidelog.client.metadata import TopicPartition
 from tidelog.errors import UsageError
 from tidelog.sql.c_stream import Batch, Table
-from tidelog.sql.interrupting import interruptible
+from tidelog.sql.interrupting import as_keyboard_interrupt, interruptible
 from tidelog.sql.names import VIEWS, Target, candidates, nearest, quoted, target_of
 from tidelog.sql.reading import Connect
 from tidelog.sql.span import BEGINNING, END, Bound, Limits, find_span
@@ -120,10 +120,11 @@ class Question:
         self.empty: dict[str, None] = {}
         self._scan = scan
         try:
-            self.statement = parse(self.engine, query)
-            self._latest_macro()
-            with connect() as cluster:
-                self._bind(cluster, self.statement.columns)
+            with as_keyboard_interrupt():
+                self.statement = parse(self.engine, query)
+                self._latest_macro()
+                with connect() as cluster:
+                    self._bind(cluster, self.statement.columns)
         except BaseException:
             self.close()
             raise

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from tidelog.spark.callbacks import answer_calls
 from tidelog.testing.pipeline_rows import RowsOut
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class CrashingSink:
 
     def __init__(self, frame: DataFrame, point: CrashPoint) -> None:
         jvm: Any = frame.sparkSession._jvm
-        _listen(frame.sparkSession.sparkContext._gateway)
+        answer_calls(frame.sparkSession)
         kind = jvm.org.apache.spark.sql.execution.streaming.sources.ForeachBatchSink
         self.table = kind(self, frame._jdf.exprEnc())
         self._session = frame.sparkSession
@@ -78,14 +79,6 @@ class CrashingSink:
 
 class Crash(Exception):
     """Not an error: asked for by a test."""
-
-
-def _listen(gateway: Any) -> None:
-    """For calls from the JVM, as foreachBatch does."""
-    from pyspark import java_gateway
-
-    start: Any = java_gateway.ensure_callback_server_started
-    start(gateway)
 
 
 def _run_all_but_the_last(rows: DataFrame) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
+import sys
 from decimal import Decimal
 from pathlib import Path
 
@@ -118,6 +120,35 @@ def test_a_file_that_somebody_has_locked_is_a_fault_that_passes(file: Path, monk
     somebody.execute("ROLLBACK")
     store.apply(1, Stretch([], {AT: 2}, None), before={AT: 1})
     store.close()
+
+
+MAKERS = """
+import os, sys
+from pathlib import Path
+from tidelog.views.declaration import declare
+from tidelog.views.stores.sqlite import SqliteStore
+
+declared = declare({"k": "long", "v": "string"}, ("k",))
+for attempt in range(100):
+    start, go = os.pipe()
+    children = []
+    for number in range(3):
+        children.append(os.fork())
+        if children[-1] == 0:
+            os.close(go)
+            os.read(start, 1)  # until all are there
+            SqliteStore(Path(sys.argv[1]) / f"{attempt}.db", f"view{number}").prepare(1, declared)
+            os._exit(0)
+    os.close(start)
+    os.close(go)
+    if any(os.waitpid(child, 0)[1] for child in children):
+        sys.exit(f"attempt {attempt}")
+"""
+
+
+@proves("P3", "eo.17")
+def test_many_processes_may_make_the_file_at_once(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", MAKERS, str(tmp_path)], check=True, timeout=100)
 
 
 @proves("D7")

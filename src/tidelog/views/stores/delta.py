@@ -259,8 +259,8 @@ def _said(table: Path, version: int) -> str | None:
     that this version has not, under its number.
     """
     for number in range(version, max(version - LOOK_BACK, -1), -1):
-        for line in _commit(table, number).read_text().splitlines():
-            info = json.loads(line).get("commitInfo") if '"commitInfo"' in line else None
+        for line in _commit(table, number).read_bytes().splitlines():
+            info = json.loads(line).get("commitInfo") if b'"commitInfo"' in line else None
             if info is not None and SAID in info:
                 return str(info[SAID])
     return None
@@ -323,7 +323,7 @@ def _quoted(name: str) -> str:
 def _sync(table: Path, version: int) -> None:
     log = table / "_delta_log"
     commit = _commit(table, version)
-    added = [json.loads(line).get("add") for line in commit.read_text().splitlines()]
+    added = [json.loads(line).get("add") for line in commit.read_bytes().splitlines()]
     paths = [table / unquote(one["path"]) for one in added if one]
     for path in (*paths, table, commit, log):
         opened = os.open(path, os.O_RDONLY)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -35,6 +36,7 @@ from tidelog.views.stores.store import PAGE_ROWS_MAX, Ask, Page, Place
 
 VERSION = 1
 BUSY_S = 30.0
+BUSY_LOOK_S = 0.01
 PREFIX = "sqlite:///"
 LAYOUT = (
     "CREATE TABLE IF NOT EXISTS _tidelog_format (version INTEGER NOT NULL)",
@@ -318,7 +320,7 @@ class SqliteStore:
         try:
             connection.create_function(sqlite_values.ORDER, 1, sqlite_values.order_of, deterministic=True)
             if make:
-                connection.execute("PRAGMA journal_mode = WAL")
+                _set_wal(connection)
                 connection.execute("BEGIN IMMEDIATE")
                 for statement in LAYOUT:
                     connection.execute(statement.format(version=VERSION))
@@ -348,6 +350,19 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _set_wal(connection: sqlite3.Connection) -> None:
+    """For this one lock SQLite does not wait by itself, and several may make the file at once."""
+    give_up = time.monotonic() + BUSY_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > give_up:
+                raise
+        time.sleep(BUSY_LOOK_S)
 
 
 def _has_layout(connection: sqlite3.Connection, path: Path) -> bool:

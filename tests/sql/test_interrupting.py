@@ -1,0 +1,44 @@
+"""Ctrl-C, wherever DuckDB finds it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+import duckdb
+import pytest
+
+from proving import proves
+from tidelog.sql.interrupting import as_keyboard_interrupt, interruptible
+
+ENDLESS = "select count(*) from range(10000000) a, range(10000000) b where a.range + b.range > 1"
+
+
+@pytest.fixture
+def interrupted() -> None:
+    """This process, when DuckDB has begun."""
+    main = threading.main_thread().ident
+    assert main is not None
+    threading.Timer(0.5, signal.pthread_kill, (main, signal.SIGINT)).start()
+
+
+@proves("sql")
+@pytest.mark.usefixtures("interrupted")
+def test_in_a_call_of_the_main_thread_it_is_ctrl_c_and_no_fault_of_ours() -> None:
+    with duckdb.connect() as engine, pytest.raises(KeyboardInterrupt), as_keyboard_interrupt():
+        engine.execute(ENDLESS)
+
+
+@proves("sql")
+@pytest.mark.usefixtures("interrupted")
+def test_a_long_call_ends_at_once() -> None:
+    with duckdb.connect() as engine:
+        with pytest.raises(KeyboardInterrupt):
+            interruptible(engine, lambda: engine.execute(ENDLESS))
+        assert engine.execute("select 1").fetchall() == [(1,)]
+
+
+@proves("sql")
+def test_other_faults_stay_what_they_are() -> None:
+    with pytest.raises(RuntimeError, match="another"), as_keyboard_interrupt():
+        raise RuntimeError("another")
