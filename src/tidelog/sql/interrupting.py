@@ -1,8 +1,8 @@
 """Ctrl-C while DuckDB works: in a long call it is too late, or not at all, that it looks at signals.
 
-A long call runs in a thread of its own, and the caller's waits. What interrupts the wait interrupts DuckDB, is raised when
-that has ended, and leaves nothing running. Short calls stay in the caller's thread, where DuckDB may find the signal
-first, and then says a RuntimeError of its own.
+A long call runs in a thread of its own, and the caller's waits. What interrupts the wait interrupts DuckDB, is raised
+when that has ended, and leaves nothing running. Short calls stay in the caller's thread, where DuckDB may find the
+signal first, and then says a RuntimeError of its own.
 """
 
 from __future__ import annotations
