@@ -73,9 +73,9 @@ if __name__ == "__main__":
             [sys.executable, "-m", "tidelog", "run", __file__, *words], stderr=subprocess.DEVNULL
         )
         try:
-            while (found := over_http(broker.http, "ada"))[0] != 200:
+            while (found := over_http(broker.http, "ada"))[0] != 200 or found[1]["rows"][0]["visits"] < 2:
                 assert running.poll() is None, "the run has ended"
-                time.sleep(0.5)  # Spark is being started
+                time.sleep(0.5)  # Spark is being started, or has read but one
             (hour,) = found[1]["rows"]
             print(f"ada, since {hour['window_start'][11:16]}: {hour['visits']} visits, the last of {hour['page']}")
             status, said = over_http(broker.http, "bob")

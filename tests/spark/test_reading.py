@@ -524,6 +524,17 @@ def test_ends_of_transactions_have_the_clocks_time_and_stop_nobody(
 
 
 @proves("P7")
+def test_a_partition_that_is_alone_waits_for_nobody(tidelog_broker: Broker, topic: str) -> None:
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        topics.create(cluster, topic, partitions=1)
+        for minute in range(3):
+            fill(cluster, topic, 0, [b"%d" % minute], timestamp=T + minute * 60_000)
+    query = Query(tidelog_broker.bootstrap, subscribe=topic, alignment="1s", idleAfter="1h", **EARLIEST)
+    assert query.trigger() == 3
+    query.stop()
+
+
+@proves("P7")
 def test_a_partition_at_its_end_holds_the_others_until_it_is_idle(tidelog_broker: Broker, topic: str) -> None:
     with Cluster(tidelog_broker.bootstrap) as cluster:
         topics.create(cluster, topic, partitions=2)

@@ -39,6 +39,8 @@ class Alignment:
 
     def align(self, start: Offsets, latest: Offsets, ends: Offsets, *, bound: bool, now: float) -> Offsets:
         """The ends, or earlier ones. `start` has every partition of `latest`; `now` is in seconds."""
+        if len(latest) == 1:
+            return ends  # nobody is left behind
         behind = {at: start[at] for at, end in latest.items() if start[at] < end}
         at_end = [] if bound else [at for at in latest if at not in behind and start[at] > 0]
         self._at_end_since = {at: self._at_end_since.get(at, now) for at in at_end}
