@@ -89,6 +89,26 @@ def test_waiting_goes_through_topics_on_the_way(tidelog_broker: TestBroker, clus
     store.close()
 
 
+@proves("eo.22", "D8")
+def test_waiting_goes_through_a_view_that_is_read_by_another(
+    tidelog_broker: TestBroker, cluster: Cluster, url: str
+) -> None:
+    """The catalog names it as the app does, without a generation; the records are in its live one."""
+    people = Pipeline(cluster, declare_view(cluster, "people").generations[0])
+    view = declare_view(cluster, "revenue", inputs=("people",))
+    pipeline, store = Pipeline(cluster, view.generations[0]), open_store(url, "revenue")
+    with applying(tidelog_broker.bootstrap, url):
+        first = people.batch({"x": 1}, sources=Sources({ORDERS: 3}))
+        second = people.batch({"y": 1}, sources=Sources({ORDERS: 7}))
+        pipeline.batch({"x": 1}, sources=Sources(first.ends))
+        with pytest.raises(NotYetApplied, match=r"sink revenue.v1 has not read people.v1:0"):
+            wait(cluster, "revenue", After({ORDERS: 7}), SHORT_S, store=store)
+        last = pipeline.batch({"y": 1}, sources=Sources(second.ends))
+        wait(cluster, "revenue", After({ORDERS: 7}), LONG_S, store=store)
+        assert until_applied(url, last.ends).rows == {"x": 1, "y": 1}
+    store.close()
+
+
 @proves("eo.22")
 def test_a_store_that_is_behind_is_waited_for_and_one_without_an_applier_is_told(cluster: Cluster, url: str) -> None:
     pipeline = Pipeline(cluster, declare_view(cluster, "revenue").generations[0])

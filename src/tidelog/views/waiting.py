@@ -28,7 +28,7 @@ from tidelog.client.marks import FIRST_LOOK, Ends, Mark, decode, partition_of_ma
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
 from tidelog.errors import BrokerError, NotYetApplied, UsageError
-from tidelog.views.catalog import Catalog, Generation, View, read_catalog
+from tidelog.views.catalog import Catalog, Derived, Generation, View, read_catalog
 from tidelog.views.reading import reached
 from tidelog.views.stores.store import Place, Store, generation_of
 
@@ -103,10 +103,19 @@ def hops(catalog: Catalog) -> dict[str, Hop]:
     for entry in catalog.values():
         if isinstance(entry, View):
             for one in entry.generations:
-                found[one.topic] = Hop(one.sink, one.topic, entry.inputs)
+                found[one.topic] = Hop(one.sink, one.topic, _read_by(entry, catalog))
         else:
-            found[entry.topic] = Hop(entry.sink, entry.topic, entry.inputs)
+            found[entry.topic] = Hop(entry.sink, entry.topic, _read_by(entry, catalog))
     return found
+
+
+def _read_by(entry: View | Derived, catalog: Catalog) -> tuple[str, ...]:
+    """Topics. A view that is read has its own name in the catalog: what is read is the live generation, which cannot
+    change while it has readers. A topic may have the same name, so that counts too.
+    """
+    views = [catalog.get(("view", name)) for name in entry.inputs if name != entry.name]
+    live = [one.current.topic for one in views if isinstance(one, View) and one.current is not None]
+    return tuple(dict.fromkeys([*entry.inputs, *live]))
 
 
 def upstream(known: Mapping[str, Hop], topic: str, asked: Iterable[str]) -> list[str]:
