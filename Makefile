@@ -91,7 +91,7 @@ test: .make/dev
 # The other tiers ----------------------------------------------------------------------------------------------------------
 
 test-all: .make/dev .make/kafka/done .make/spark-kafka/done .make/opensearch/done
-	$(PYTEST) -m "not soak"
+	$(PYTEST) -m "not soak" --durations 60 --durations-min 5
 
 # The oldest PySpark that will do, in a folder of its own that comes before the environment's on the path. All else is the lock's.
 .make/spark42/done: .make/dev
