@@ -59,6 +59,10 @@ STOCK = declare({"price": "decimal", "text": "string", "product": "string"}, ("p
         ("timestamp", "yesterday"),
         ("timestamp", "0001-01-01T00:00:00+14:00"),
         ("timestamp", 0),
+        ("timestamp", "+10000-01-01T00:00:00.000000Z"),
+        ("timestamp", "-0001-01-01T00:00:00.000000Z"),
+        ("date", "+10000-01-01"),
+        ("date", "0000-01-01"),
     ],
 )
 def test_a_value_that_is_not_of_its_type_is_refused(kind: str, said: Any) -> None:
@@ -72,6 +76,14 @@ def test_a_record_with_such_a_value_is_told_with_its_offset() -> None:
     value = b'{"before":null,"after":{"product":"tea","text":"\\ud800"},"op":"u"}'
     with pytest.raises(PeerError, match="offset 7: no change of this view"):
         changes_of(STOCK, at, [Record(7, 0, b'{"product":"tea"}', value, [])])
+
+
+@proves("P3", "eo.12")
+def test_a_time_that_no_store_can_tell_is_refused_with_its_column_and_why() -> None:
+    declared = declare({"id": "long", "due": "timestamp"}, ("id",))
+    value = b'{"before":null,"after":{"id":1,"due":"+10000-01-01T00:00:00.000000Z"},"op":"u"}'
+    with pytest.raises(PeerError, match=r"offset 7: .*column 'due': .* is no timestamp of the years 1 to 9999"):
+        changes_of(declared, TopicPartition("stock", 3), [Record(7, 0, b'{"id":1}', value, [])])
 
 
 @proves("P3", "eo.12")

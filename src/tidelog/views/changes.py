@@ -24,7 +24,7 @@ from tidelog.client.marks import Ends, Mark
 from tidelog.client.metadata import TopicPartition
 from tidelog.errors import Disconnected, PeerError, UsageError
 from tidelog.record.columns import Row as Record
-from tidelog.views.declaration import Declaration, Key, Row, from_json, to_json
+from tidelog.views.declaration import Column, Declaration, Key, Row, from_json, to_json
 
 CREATE, UPDATE, DELETE, READ = "c", "u", "d", "r"
 TOMBSTONE: Mapping[str, Any] = {"before": None, "after": None, "op": DELETE}
@@ -108,7 +108,20 @@ def _row(declared: Declaration, said: Mapping[str, Any] | None, *, only_key: boo
     if said is None:
         return None
     columns = declared.columns[: len(declared.key)] if only_key else declared.columns
-    return {name: from_json(kind, said.get(name)) for name, kind in columns}
+    try:
+        return {name: from_json(kind, said.get(name)) for name, kind in columns}
+    except UsageError as error:
+        raise UsageError(f"column {_first_refused(columns, said)!r}: {error}") from error
+
+
+def _first_refused(columns: Iterable[Column], said: Mapping[str, Any]) -> str:
+    """Looked for again, so that rows that are as they should be pay nothing for it."""
+    for name, kind in columns:
+        try:
+            from_json(kind, said.get(name))
+        except UsageError:
+            return name
+    raise AssertionError("one of them was refused")
 
 
 def _malformed(at: TopicPartition, records: Sequence[Record], why: str) -> PeerError:

@@ -19,6 +19,7 @@ A value in Python, and the same in the JSON of envelopes, queries and feeds:
 Rules:
 - A declaration may grow by columns that may be null, at its end, and change in no other way without a new generation.
 - Its bytes are canonical: equal declarations are equal text.
+- Dates and times are of the years 1 to 9999, which Python and every store can tell; pipelines refuse to write others.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")  # it is in names of topics, t
 COLUMN_LENGTH_MAX = 63  # PostgreSQL's; longer ones would be cut there
 DECIMAL_DIGITS_MAX = 400  # before or after the point
 LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
+OF_YEARS = {DATE: " of the years 1 to 9999", TIMESTAMP: " of the years 1 to 9999"}
 
 
 class Column(NamedTuple):
@@ -146,7 +148,7 @@ def from_json(kind: str, said: Any) -> Value:
     try:
         return _FROM_JSON[kind](said)
     except (ValueError, TypeError, InvalidOperation, OverflowError) as error:
-        raise UsageError(f"{str(said)[:80]!r} is no {kind}") from error
+        raise UsageError(f"{str(said)[:80]!r} is no {kind}{OF_YEARS.get(kind, '')}") from error
 
 
 def to_json(kind: str, value: Value) -> Any:
