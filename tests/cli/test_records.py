@@ -14,6 +14,7 @@ from cli.command import Command, on_a_terminal
 from proving import proves
 from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
+from tidelog.client.transactions import Transactions
 
 MUCH_SECONDS = 30.0  # of the processor, for what takes one
 
@@ -155,6 +156,35 @@ def test_tail_begins_where_it_is_told_and_ends_where_the_topic_ends(tidelog: Com
     assert shown("--from", "@1767225627001") == [28, 29]
     assert shown("--from", "latest") == []
     assert shown("--from", "1s") == []
+
+
+@proves("F2", "T10")
+def test_the_last_records_are_as_many_where_transactions_have_markers(
+    tidelog: Command, cluster: Cluster, topic: str
+) -> None:
+    tidelog.ok("topics", "create", topic)
+    with Transactions(cluster, f"id-{topic}") as owner:
+        for number in range(100):
+            with owner.transaction() as producer:
+                producer.send(topic, b"%d" % number)
+        with pytest.raises(ZeroDivisionError), owner.transaction() as producer:
+            producer.send(topic, b"aborted")
+            producer.flush()
+            raise ZeroDivisionError
+
+        def shown(*words: str) -> list[str]:
+            return tidelog.ok("tail", topic, "--values", *words).lines
+
+        assert shown("--from", "-1") == ["aborted"]
+        assert shown("--from", "-1", "--committed") == ["99"]
+        assert shown("--committed") == [str(number) for number in range(90, 100)]
+        assert shown("--from", "-80", "--committed") == [str(number) for number in range(20, 100)]
+        assert shown("--from", "-500", "--committed") == [str(number) for number in range(100)]
+        with owner.transaction() as producer:
+            producer.send(topic, b"open")
+            producer.flush()
+            assert shown("--from", "-1", "--committed") == ["99"]  # and it ends, though a transaction is open
+            assert shown("--from", "-1") == ["open"]
 
 
 @proves("T1")

@@ -17,6 +17,7 @@ from tidelog.client.transactions import Transactions
 from tidelog.errors import BrokerError, DataLoss, UsageError
 from tidelog.record.compression import NAMES
 from tidelog.sql.session import Asking, Question
+from tidelog.sql.span import Bound
 
 KAFKAS = ["key", "value", "topic", "partition", "offset", "timestamp", "headers"]
 
@@ -70,6 +71,22 @@ def test_what_was_aborted_is_not_there_unless_asked_for(ask: Ask, cluster: Clust
             producer.send(topic, b'{"n": 100}')
     assert ask.one(f'select sum(n) from "{topic}"') == 101
     assert ask.one(f'select sum(n) from "{topic}"', committed=False) == 111
+
+
+@proves("sql", "F2")
+def test_the_last_records_are_as_many_where_transactions_have_markers(
+    broker: Broker, cluster: Cluster, topic: str
+) -> None:
+    topics.create(cluster, topic)
+    with Transactions(cluster, f"id-{topic}") as owner:
+        for number in range(5):
+            with owner.transaction() as producer:
+                producer.send(topic, b'{"n": %d}' % number)
+    question = Question(
+        f'select n from "{topic}" order by n', lambda: Cluster(broker.bootstrap), Asking(Bound("last", 3))
+    )
+    assert [row[0] for row in question.rows()[1]] == [2, 3, 4]
+    question.close()
 
 
 @proves("sql")

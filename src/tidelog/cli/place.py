@@ -6,7 +6,7 @@
     @1767225600000      the first record at or after this time (milliseconds since 1970)
     2026-01-01T09:30    the same in ISO 8601; without a zone it is this machine's local time
     90s 15m 2h 7d       that long ago
-    -10                 the last 10 offsets of each partition
+    -10                 the last 10 offsets of each partition; where records are shown, its last 10 records
 
 A plain number is always an offset: a guess by its size would one day be wrong. A time is written as a time.
 """
@@ -71,16 +71,22 @@ def _iso_ms(text: str) -> int:
         raise UsageError(f"{text!r} is not a place in a topic; write {PLACE_HELP}") from None
 
 
-def resolve(cluster: Cluster, place: Place, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """The offset that `place` means in each partition now. A time after the last record means the end."""
-    from tidelog.client.offsets import EARLIEST, LATEST, list_offsets
+def resolve(
+    cluster: Cluster, place: Place, partitions: Iterable[TopicPartition], *, committed: bool = False
+) -> dict[TopicPartition, int]:
+    """The offset that `place` means in each partition now. A time after the last record means the end, which for who
+    reads what is `committed` is where the oldest open transaction begins.
+    """
+    from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, list_offsets
 
     wanted = list(partitions)
     if place.kind == "offset":
         return dict.fromkeys(wanted, place.number)
     if place.kind == "earliest":
         return {at: found.offset for at, found in list_offsets(cluster, dict.fromkeys(wanted, EARLIEST)).items()}
-    ends = {at: found.offset for at, found in list_offsets(cluster, dict.fromkeys(wanted, LATEST)).items()}
+    isolation = READ_COMMITTED if committed else READ_UNCOMMITTED
+    latest = list_offsets(cluster, dict.fromkeys(wanted, LATEST), isolation=isolation)
+    ends = {at: found.offset for at, found in latest.items()}
     if place.kind == "latest":
         return ends
     if place.kind == "time":

@@ -85,11 +85,11 @@ def records(cluster: Cluster, options: Namespace) -> Iterator[tuple[TopicPartiti
     from tidelog.client.consumer import Consumer
 
     partitions = chosen(partitions_of(cluster, options.topic), options.partition)
-    ends = resolve(cluster, Place("latest"), partitions)
+    ends = resolve(cluster, Place("latest"), partitions, committed=options.committed)
     if options.start.kind == "offset":
         check_there(options.start.number, ends, follow=options.follow)
     consumer = Consumer(cluster, max_wait_ms=FOLLOW_WAIT_MS, read_committed=options.committed, prefetch=True)
-    consumer.assign(resolve(cluster, options.start, partitions))
+    consumer.assign(begins(cluster, options, ends))
     while consumer.positions:
         if not options.follow:
             consumer.assign({at: offset for at, offset in consumer.positions.items() if offset < ends[at]})
@@ -98,6 +98,16 @@ def records(cluster: Cluster, options: Namespace) -> Iterator[tuple[TopicPartiti
                 if options.follow or row.offset < ends[fetched.at]:
                     yield fetched.at, row
         sys.stdout.flush()
+
+
+def begins(cluster: Cluster, options: Namespace, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """The last N are records, as they are shown, and not offsets."""
+    from tidelog.client.last_records import starts_of_last
+
+    if options.start.kind != "last":
+        return resolve(cluster, options.start, ends)
+    starts = resolve(cluster, Place("earliest"), ends)
+    return starts_of_last(cluster, options.start.number, starts, ends, committed=options.committed)
 
 
 def check_there(offset: int, ends: dict[TopicPartition, int], *, follow: bool) -> None:

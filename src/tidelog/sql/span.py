@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog.client.last_records import starts_of_last
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, list_offsets
 
@@ -73,10 +74,10 @@ def find_span(
         return Span(topic, known.topic_id, {}, {})
     lowest = _offsets(cluster, partitions, EARLIEST)
     highest = _offsets(cluster, partitions, LATEST, isolation)
-    starts = _resolve(cluster, start, lowest, highest)
-    ends = _resolve(cluster, end, lowest, highest)
+    starts = _resolve(cluster, start, lowest, highest, committed=committed)
+    ends = _resolve(cluster, end, lowest, highest, committed=committed)
     if limits.since is not None:
-        since = _resolve(cluster, Bound("time", limits.since), lowest, highest)
+        since = _resolve(cluster, Bound("time", limits.since), lowest, highest, committed=committed)
         starts = {at: max(offset, since[at]) for at, offset in starts.items()}
     for at in partitions:
         starts[at] = max(starts[at], lowest[at], limits.first or 0)
@@ -91,20 +92,25 @@ def find_starts(cluster: Cluster, topic: str, start: Bound, *, committed: bool =
     partitions = [TopicPartition(topic, number) for number in sorted(known.partitions)]
     lowest = _offsets(cluster, partitions, EARLIEST)
     highest = _offsets(cluster, partitions, LATEST, READ_COMMITTED if committed else READ_UNCOMMITTED)
-    starts = _resolve(cluster, start, lowest, highest)
+    starts = _resolve(cluster, start, lowest, highest, committed=committed)
     within = {at: min(max(offset, lowest[at]), highest[at]) for at, offset in starts.items()}
     return Span(topic, known.topic_id, within, {})
 
 
 def _resolve(
-    cluster: Cluster, bound: Bound, lowest: Mapping[TopicPartition, int], highest: Mapping[TopicPartition, int]
+    cluster: Cluster,
+    bound: Bound,
+    lowest: Mapping[TopicPartition, int],
+    highest: Mapping[TopicPartition, int],
+    *,
+    committed: bool,
 ) -> dict[TopicPartition, int]:
     if bound.kind == "earliest":
         return dict(lowest)
     if bound.kind == "offset":
         return dict.fromkeys(lowest, bound.number)
     if bound.kind == "last":
-        return {at: max(lowest[at], offset - bound.number) for at, offset in highest.items()}
+        return starts_of_last(cluster, bound.number, lowest, highest, committed=committed)
     if bound.kind == "time":
         found = list_offsets(cluster, dict.fromkeys(lowest, max(0, bound.number)))
         return {at: one.offset if one.offset >= 0 else highest[at] for at, one in found.items()}
