@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -18,6 +19,7 @@ from tidelog.views.changes import changes_of, encode
 from tidelog.views.declaration import (
     TYPES,
     Declaration,
+    column_from_json,
     declare,
     from_fields,
     from_json,
@@ -146,3 +148,19 @@ def test_json_is_kept_as_text_that_is_utf_8_whatever_stands_in_it() -> None:
     for value in ({"b": 1, "a": ["ü", None]}, "half \ud800", {"\udfff": [2**60, -0.0]}):
         assert json.loads(json_text(value).encode()) == value
     assert json_text({"b": "ü", "a": 1}) == '{"b":"ü","a":1}', "as it came"
+
+
+@proves("P3", "D7")
+@given(st.data())
+def test_a_column_is_what_its_values_are_one_by_one(data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(["boolean", "long", "double", "string", "decimal", "json"]))
+    said = data.draw(st.lists(st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just("\ud800")))
+    try:
+        expected = [from_json(kind, one) for one in said]
+    except UsageError as error:
+        with pytest.raises(UsageError, match=re.escape(str(error))):
+            column_from_json(kind, said)
+        return
+    assert [(type(one), repr(one)) for one in column_from_json(kind, said)] == [
+        (type(one), repr(one)) for one in expected
+    ]

@@ -32,6 +32,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
+from types import NoneType
 from typing import Any, NamedTuple
 
 from tidelog.errors import UsageError
@@ -151,6 +152,24 @@ def from_json(kind: str, said: Any) -> Value:
         raise UsageError(f"{str(said)[:80]!r} is no {kind}{OF_YEARS.get(kind, '')}") from error
 
 
+def column_from_json(kind: str, said: list[Any]) -> list[Value]:
+    """`from_json` of each. Most are what they are in JSON already, and are then looked at together."""
+    found = set(map(type, said)) - {NoneType}
+    if found <= _AS_IT_IS.get(kind, set()):
+        there = [one for one in said if one is not None] if None in said else said
+        if not there or _IS_ALL_RIGHT[kind](there):
+            return said
+    return [from_json(kind, one) for one in said]
+
+
+def _is_utf8(texts: list[str]) -> bool:
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def to_json(kind: str, value: Value) -> Any:
     return None if value is None else _TO_JSON[kind](value)
 
@@ -232,6 +251,13 @@ _FROM_JSON: dict[str, Callable[[Any], Value]] = {
     DATE: date.fromisoformat,
     TIMESTAMP: _timestamp,
     JSON: lambda said: said,
+}
+_AS_IT_IS = {BOOLEAN: {bool}, LONG: {int}, DOUBLE: {float}, STRING: {str}}
+_IS_ALL_RIGHT: dict[str, Callable[[list[Any]], bool]] = {
+    BOOLEAN: lambda there: True,
+    LONG: lambda there: min(there) >= LONG_MIN and max(there) <= LONG_MAX,
+    DOUBLE: lambda there: 0.0 not in there,  # which is minus 0.0 as well, and not to be told from it
+    STRING: _is_utf8,
 }
 _TO_JSON: dict[str, Callable[[Any], Any]] = {
     BOOLEAN: bool,
