@@ -287,9 +287,16 @@ def test_names_with_dots_and_dashes_are_found(ask: Ask, cluster: Cluster, topic:
 
 @proves("sql")
 def test_a_name_that_nothing_has_is_said_with_the_nearest(ask: Ask, cluster: Cluster, topic: str) -> None:
-    topics.create(cluster, topic)
-    with pytest.raises(UsageError, match=f"no topic or view {topic}x; did you mean {topic}"):
+    listed = "`tidelog topics` and `tidelog views` list what there is, or .tables at the prompt"
+    for name in (topic, f"{topic}.orders"):
+        topics.create(cluster, name)
+    with pytest.raises(UsageError, match=f'no topic or view {topic}x; did you mean "{topic}"[^?]*\\? {listed}'):
         ask(f'select * from "{topic}x"')
+    with pytest.raises(UsageError, match=f'did you mean [^?]*"{topic}.orders"'):
+        ask(f'select * from "{topic}".ordrs')
+    with pytest.raises(UsageError, match=f"no topic or view nowhere_at_all; {listed}"):
+        ask("select * from nowhere_at_all")
+    assert ask.one("select count(*) > 0 from information_schema.tables") is True
 
 
 @proves("sql")

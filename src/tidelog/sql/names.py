@@ -12,6 +12,7 @@ Rules:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -19,6 +20,9 @@ from tidelog.errors import UsageError
 from tidelog.sql.statement import LATEST, TableName
 
 TOPICS, VIEWS = "topics", "views"
+PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+NEAR_MAX = 3
+LISTED = "`tidelog topics` and `tidelog views` list what there is, or .tables at the prompt"
 
 
 class Target(NamedTuple):
@@ -56,9 +60,16 @@ def nearest(table: TableName, topics: Iterable[str], views: Iterable[str]) -> st
     """What to do about a name that nothing has, as the end of an error."""
     from difflib import get_close_matches
 
-    known = [*topics, *views]
-    near = get_close_matches(candidates(table)[0], known, n=1)
-    return f"; did you mean {near[0]}?" if near else "; .tables at the prompt lists what there is"
+    name = candidates(table)[0]
+    known = {one.lower(): one for one in (*topics, *views) if name.startswith("_") or not one.startswith("_")}
+    near = [as_written(known[one]) for one in get_close_matches(name.lower(), known, n=NEAR_MAX)]
+    meant = f"did you mean {' or '.join(near)}? " if near else ""
+    return f"{meant}{LISTED}"
+
+
+def as_written(name: str) -> str:
+    """In a question."""
+    return name if PLAIN.fullmatch(name) else quoted(name)
 
 
 def quoted(name: str) -> str:

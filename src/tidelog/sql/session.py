@@ -32,6 +32,7 @@ from tidelog.sql.reading import Connect
 from tidelog.sql.span import BEGINNING, END, Bound, Limits, find_span
 from tidelog.sql.statement import LATEST, Node, Statement, TableName, hint, is_steady, limits_of, read_statement
 from tidelog.sql.topic import Options, Topic, open_topic
+from tidelog.sql.words import mistaken_word
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
@@ -194,8 +195,8 @@ class Question:
                 target = target_of(table, topics, views)
             if target is not None:
                 self._bind_one(cluster, table, target, views, columns)
-            elif table.name not in self.statement.local and not table.schema and not self._knows(table):
-                raise UsageError(f"no topic or view {table}{nearest(table, topics, views)}")
+            elif (table.schema or table.name not in self.statement.local) and not self._knows(table):
+                raise UsageError(f"no topic or view {table}; {nearest(table, topics, views)}")
 
     def _topics_there(self, cluster: Cluster, tables: Sequence[TableName]) -> set[str]:
         names = {name for table in tables for name in candidates(table) if _may_be_a_topic(name)}
@@ -317,11 +318,30 @@ def new_engine(external_access: bool = False) -> DuckDBPyConnection:
 
 
 def parse(engine: DuckDBPyConnection, query: str) -> Statement:
-    answered = engine.execute("select json_serialize_sql(?)", [query]).fetchall()[0][0]
+    parsed = _parsed(engine, query)
     try:
-        return read_statement(json.loads(answered))
+        return read_statement(parsed)
     except UsageError as error:
-        raise UsageError(hint(str(error), query)) from None
+        raise UsageError(hint(str(error), query, _mistaken(engine, query, parsed))) from None
+
+
+def _parsed(engine: DuckDBPyConnection, query: str) -> dict[str, Any]:
+    answered: dict[str, Any] = json.loads(engine.execute("select json_serialize_sql(?)", [query]).fetchall()[0][0])
+    return answered
+
+
+def _mistaken(engine: DuckDBPyConnection, query: str, parsed: dict[str, Any]) -> str | None:
+    """A word of SQL that is a column here and has no quotes."""
+
+    def fails(question: str) -> int | None:
+        again = _parsed(engine, question)
+        return int(again.get("position") or 0) if again.get("error") else None
+
+    if not str(parsed.get("position", "")).isdigit():
+        return None
+    words = "select keyword_name from duckdb_keywords() where keyword_category in ('reserved', 'type_function')"
+    reserved = (row[0] for row in engine.execute(words).fetchall())
+    return mistaken_word(query, int(parsed["position"]), reserved, fails)
 
 
 def read_views(cluster: Cluster) -> dict[str, View]:

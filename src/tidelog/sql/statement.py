@@ -268,11 +268,16 @@ def why_not_followed(statement: Statement, aggregates: Callable[[set[str]], set[
     return None
 
 
-def hint(error: str, query: str) -> str:
-    """DuckDB's error, with what it cannot know: `offset` is a word of SQL and the name of a column."""
+def hint(error: str, query: str, mistaken: str | None = None) -> str:
+    """DuckDB's error, with what it cannot know: `offset` is a word of SQL and the name of a column. `mistaken` is
+    a word of SQL that would do as a name.
+    """
     text = " ".join(error.split("\n\n")[0].split())
     if "syntax error" not in text:
         return text
+    if mistaken is not None and mistaken.lower() not in NARROWING:
+        name = mistaken.upper()
+        return f'{text}; if {mistaken} is a column, it is written "{mistaken}", in quotes, as {name} is a word of SQL'
     if re.search(r'(?<![\w".])offset(?!["\w])', query, re.IGNORECASE):
         return f'{text}; the column is written "offset", in quotes, as OFFSET is a word of SQL'
     if re.search(r'near "[-.]"', text):
