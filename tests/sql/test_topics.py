@@ -296,7 +296,7 @@ def test_a_name_that_nothing_has_is_said_with_the_nearest(ask: Ask, cluster: Clu
         ask(f'select * from "{topic}".ordrs')
     with pytest.raises(UsageError, match=f"no topic or view nowhere_at_all; {listed}"):
         ask("select * from nowhere_at_all")
-    assert ask.one("select count(*) > 0 from information_schema.tables") is True
+    assert ask.one("select count(*) from information_schema.tables") == 0  # DuckDB has it, with none of its own
 
 
 @proves("sql")
