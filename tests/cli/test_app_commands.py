@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from cli.command import Command
 from proving import proves
 from tidelog.cli.app_settings import settings_of
 from tidelog.cli.run import parser, span_of
-from tidelog.cli.status import SILENT_S, health
+from tidelog.cli.status import SILENT_S, health, state_of
 from tidelog.client.cluster import Cluster
 from tidelog.client.status import Commands, Report, Reporter
 from tidelog.errors import ConfigError, UsageError
@@ -100,7 +101,12 @@ def test_a_stretch_of_history_is_two_times_in_order() -> None:
         ("query", {"state": "waiting", "error": {"message": "away"}}, "away"),
         ("query", {"state": "waiting", "error": None}, None),
         ("query", {"state": "stopped", "at_ms": 0}, None),
-        ("query", {"state": "running", "at_ms": 0}, f"not heard of for {NOW_MS / 1000:.0f} s"),
+        ("query", {"state": "running", "at_ms": 0}, "not heard of for 16m 40s"),
+        (
+            "query",
+            {"state": "failed", "error": {"message": "no column", "file": "a.py", "line": 7}, "at_ms": 0},
+            "no column (a.py:7)",
+        ),
         ("broker", {"at_ms": 0}, None),
         ("applier", {"error": "store is away"}, "store is away"),
         ("applier", {"error": None, "ended": True, "at_ms": 0}, None),
@@ -109,6 +115,51 @@ def test_a_stretch_of_history_is_two_times_in_order() -> None:
 def test_what_is_wrong_with_a_part(kind: str, figures: dict[str, Any], wrong: str | None) -> None:
     assert NOW_MS / 1000 > SILENT_S
     assert health(Report(kind, "x", {"at_ms": NOW_MS, **figures}), NOW_MS) == wrong
+
+
+@proves("P3", "F1")
+@pytest.mark.parametrize(
+    ("kind", "figures", "state"),
+    [
+        ("query", {"state": "paused", "at_ms": 0}, "paused"),
+        ("query", {"state": "running", "at_ms": 0}, "gone"),
+        ("query", {"state": "failed", "at_ms": 0}, "failed"),
+        ("app", {"state": "running", "at_ms": 0}, "gone"),
+        ("broker", {"at_ms": 0}, "running"),
+        ("applier", {}, "running"),
+        ("applier", {"error": "store is away"}, "waiting"),
+        ("applier", {"at_ms": 0}, "gone"),
+        ("applier", {"ended": True, "error": None, "at_ms": 0}, "stopped"),
+    ],
+)
+def test_every_part_has_a_state(kind: str, figures: dict[str, Any], state: str) -> None:
+    assert state_of(Report(kind, "x", {"at_ms": NOW_MS, **figures}), NOW_MS) == state
+
+
+@proves("P3", "F1")
+def test_parts_of_long_ago_are_left_out_and_the_reason_of_a_failed_one_stays(
+    tidelog: Command, cluster: Cluster, topic: str
+) -> None:
+    now_ms = int(time.time() * 1000)
+    hours = {"old": 25, "dead": 25, "broken": 25, "forgotten": 24 * 8, "ended": 1}
+    fault = {"message": "ViewChanged: it has other columns", "file": None, "line": None}
+    told: dict[str, dict[str, Any]] = {
+        "old": {"ended": True},
+        "dead": {},
+        "broken": {"state": "failed", "error": fault},
+        "forgotten": {"state": "failed", "error": fault},
+        "ended": {"state": "stopped", "error": fault},
+    }
+    for name, figures in told.items():
+        at_ms = now_ms - hours[name] * 3_600_000
+        Reporter(cluster, "applier", f"{topic}.{name}").tell({**figures, "at_ms": at_ms}, at_once=True)
+    shown = [line.split()[1:3] for line in tidelog("status").lines if topic in line]
+    assert shown == [[f"{topic}.broken", "failed"], [f"{topic}.ended", "stopped"]]
+    lines = [line for line in tidelog("status").lines if topic in line]
+    assert all(line.endswith("ViewChanged: it has other columns") for line in lines)
+    every = [line.split()[1:3] for line in tidelog("status", "--all").lines if topic in line]
+    assert every[1] == [f"{topic}.dead", "gone"] and len(every) == 5
+    assert tidelog("status", f"{topic}.dead").lines[1].endswith("not heard of for 1d 1h")
 
 
 @proves("P3", "F1")

@@ -1,6 +1,13 @@
 """`tidelog status`: every long-running part, how far it is, and what is wrong; also beside Apache Kafka.
 
-Exit code 0 where all is well, 1 where a part has failed, waits after a fault, or has not been heard of.
+    state       of a part that tells none itself (an applier, the broker): from what it does tell
+    gone        it did not say that it ends, and has not been heard of for SILENT_S: killed, or its machine is away
+    left out    ended or gone for LEFT_OUT_S, failed for FAILED_SHOWN_S, unless it is asked for by name or by --all
+
+A part that has failed is shown with its reason also when its run has ended, and so is one that was stopped while it
+waited after a fault.
+
+Exit code 0 where all is well, 1 where a part that is shown has failed, waits after a fault, or has not been heard of.
 """
 
 from __future__ import annotations
@@ -10,12 +17,15 @@ from typing import Any
 
 from tidelog.cli import options as command
 from tidelog.cli.main import FAILED, OK
-from tidelog.cli.terminal import show_json, show_table
+from tidelog.cli.terminal import paint, show_json, show_table, span_text
 from tidelog.client.status import AGAIN_S, COMMAND_NAMES, Report, read_status, send_command
 from tidelog.errors import UsageError
 
 SILENT_S = 3 * AGAIN_S
-ENDED = ("stopped", "paused")
+LEFT_OUT_S = 24 * 3600
+FAILED_SHOWN_S = 7 * LEFT_OUT_S
+RUNNING, WAITING, FAILED_STATE, STOPPED, GONE = "running", "waiting", "failed", "stopped", "gone"
+ENDED = (STOPPED, "paused")
 BROKER = "broker"  # it reports only what has changed, and that it answers is known
 EXAMPLES = """\
   tidelog status
@@ -30,6 +40,7 @@ def parser() -> command.Parser:
         "status", "Show queries, appliers and all other parts.", EXAMPLES, parent=command.connection_options()
     )
     made.add_argument("part", nargs="?", metavar="PART", help="only parts of this name")
+    made.add_argument("--all", action="store_true", help="also parts that ended, or were last heard of, long ago")
     made.add_argument("--tell", choices=COMMAND_NAMES, help="give the part this command")
     command.add_json(made)
     return made
@@ -45,13 +56,22 @@ def run(arguments: list[str]) -> int:
     if options.part is not None and not found:
         raise UsageError(f"no part is called {options.part!r}; `tidelog status` lists them")
     now_ms = int(time.time() * 1000)
-    rows = sorted(found, key=lambda one: (one.kind, one.name))
+    every = options.all or options.part is not None
+    rows = [one for one in sorted(found) if every or not is_long_ago(one, now_ms)]
     if options.json:
-        show_json([{"kind": one.kind, "name": one.name, "health": health(one, now_ms), **one.figures} for one in rows])
+        show_json([_fields(one, now_ms) for one in rows])
     else:
-        show_table(("kind", "name", "state", "rows in", "rows out", "lag", "behind s", "error"), _rows(rows, now_ms))
+        header = ("kind", "name", "state", "rows in", "rows out", "lag", "behind s", "error")
+        show_table(header, [_row(one, now_ms) for one in rows])
+        if left := len(found) - len(rows):
+            print(paint(f"{left} that ended, or were last heard of, long ago are left out; --all shows them", "dim"))
     well = all(health(one, now_ms) is None for one in rows)
     return OK if well else FAILED
+
+
+def _fields(one: Report, now_ms: int) -> dict[str, Any]:
+    named = {"kind": one.kind, "name": one.name, "health": health(one, now_ms)}
+    return {**named, **one.figures, "state": state_of(one, now_ms)}
 
 
 def _tell(cluster: Any, found: list[Report], options: Any) -> None:
@@ -66,39 +86,59 @@ def _tell(cluster: Any, found: list[Report], options: Any) -> None:
 
 def health(one: Report, now_ms: int) -> str | None:
     """What is wrong; None where nothing is."""
-    figures = one.figures
-    if state_of(figures) in ENDED or one.kind == BROKER:
+    state = state_of(one, now_ms)
+    if state == GONE:
+        return f"not heard of for {span_text(_silent_ms(one, now_ms))}"
+    return reason(one) if state in (FAILED_STATE, WAITING) else None
+
+
+def state_of(one: Report, now_ms: int) -> str:
+    told = one.figures.get("state")
+    state = str(told) if told is not None else _untold(one)
+    silent = _silent_ms(one, now_ms) > SILENT_S * 1000
+    return GONE if silent and one.kind != BROKER and state not in (*ENDED, FAILED_STATE) else state
+
+
+def _untold(one: Report) -> str:
+    """An applier tells that it has ended, and what it has not come past."""
+    if one.figures.get("ended"):
+        return STOPPED
+    return WAITING if one.figures.get("error") else RUNNING
+
+
+def is_long_ago(one: Report, now_ms: int) -> bool:
+    state = state_of(one, now_ms)
+    if state not in (GONE, STOPPED, FAILED_STATE):
+        return False
+    return _silent_ms(one, now_ms) > 1000 * (FAILED_SHOWN_S if state == FAILED_STATE else LEFT_OUT_S)
+
+
+def reason(one: Report) -> str | None:
+    """Its last fault, with the line of the user's file."""
+    error = one.figures.get("error")
+    if not error:
         return None
-    if (silent := (now_ms - int(figures.get("at_ms", now_ms))) / 1000) > SILENT_S:
-        return f"not heard of for {silent:.0f} s"
-    error = figures.get("error")
-    if figures.get("state") in ("failed", "waiting", None) and error:
-        return str(error.get("message") if isinstance(error, dict) else error)
-    return None
+    if not isinstance(error, dict):
+        return str(error)
+    where = f" ({error['file']}:{error['line']})" if error.get("line") else ""
+    return f"{error.get('message')}{where}"
 
 
-def state_of(figures: dict[str, Any]) -> str | None:
-    """An applier tells only that it has ended."""
-    found = figures.get("state")
-    return str(found) if found is not None else "stopped" if figures.get("ended") else None
+def _silent_ms(one: Report, now_ms: int) -> int:
+    return now_ms - int(one.figures.get("at_ms", now_ms))
 
 
-def _rows(found: list[Report], now_ms: int) -> list[list[Any]]:
-    return [_row(one, health(one, now_ms)) for one in found]
-
-
-def _row(one: Report, wrong: str | None) -> list[Any]:
+def _row(one: Report, now_ms: int) -> list[Any]:
     figures = one.figures
     lag = figures.get("lag") or {"records": _behind(figures)}
-    error = figures.get("error")
-    where = f" ({error['file']}:{error['line']})" if isinstance(error, dict) and error.get("line") else ""
+    state = state_of(one, now_ms)
     rows = [
         figures.get("rows_in"),
         figures.get("rows_out", figures.get("rows")),
         lag.get("records"),
         _text(lag.get("seconds")),
     ]
-    return [one.kind, one.name, state_of(figures), *rows, None if wrong is None else wrong + where]
+    return [one.kind, one.name, state, *rows, reason(one) if state == STOPPED else health(one, now_ms)]
 
 
 def _behind(figures: dict[str, Any]) -> int | None:
