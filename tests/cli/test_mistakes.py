@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from importlib import import_module
+
+import pytest
+
 from cli.command import Command
 from proving import proves
+from tidelog.cli.main import COMMANDS
+from tidelog.cli.options import action_names
+from tidelog.errors import UsageError
 
 
 @proves("T10")
@@ -52,3 +60,18 @@ def test_a_port_is_part_of_listen(nowhere: Command) -> None:
     for words in (("--port", "9093"), ("--port=9093",), ("-p", "9093"), ("--host", "127.0.0.1")):
         ran = nowhere("up", *words)
         assert ran.code == 2 and "write --listen HOST:PORT" in ran.err
+
+
+@proves("T10", "command_line")
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "up"])
+def test_a_name_in_the_place_of_an_action_is_told_an_action_that_there_is(command: str) -> None:
+    module = import_module(f"tidelog.cli.{command}")
+    names = action_names(module.parser()) if hasattr(module, "parser") else {}
+    if not names:
+        return
+    with pytest.raises(UsageError, match="'revenue' is not one of") as refused:
+        module.run(["revenue"])
+    for action in re.findall(r"if that is a name: `tidelog \w+ (\S+) revenue`", str(refused.value)):
+        assert action in names
+    if command in ("views", "topics", "groups"):
+        assert "if that is a name" in str(refused.value)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 DEFAULT_TIMEOUT_S = 10.0
 COMMAND_CONFIG = "TIDELOG_COMMAND_CONFIG"
+SHOWING = ("describe", "show")  # the action that shows one thing by its name
 
 
 class Parser(argparse.ArgumentParser):
@@ -88,7 +89,8 @@ def parse(parser: Parser, arguments: Sequence[str], *, default: str | None = Non
     if default is not None and action is None and not {"-h", "--help"} & set(given):
         given.insert(0, default)
     elif names and action is not None and action not in names:
-        named = f"; if that is a name: `{parser.prog} describe {action}`" if default is not None else ""
+        shows = next((one for one in SHOWING if one in names), None)
+        named = f"; if that is a name: `{parser.prog} {shows} {action}`" if default is not None and shows else ""
         parser.error(f"{action!r} is not one of {', '.join(names)}{named}")
     defaults = argparse.Namespace(bootstrap=None, timeout=DEFAULT_TIMEOUT_S, json=False, command_config=None)
     options, unknown = parser.parse_known_args(given, defaults)
