@@ -35,12 +35,14 @@ def test_a_pipeline_answers_and_what_it_does_not_answer_is_said(tidelog: Command
         unknown = tidelog("ask", "visits", "bob")
         assert unknown.code == 1 and "nothing is kept of the key" in unknown.err
         pipeline.keep_silent()
-        late = tidelog("ask", "visits", "ada", "--wait", "0.1")
+        late = tidelog("ask", "visits", "ada", "--timeout", "0.1")
         assert late.code == 1 and "did not answer within 0.1 s; it runs" in late.err
+        assert "did not answer within 0.2 s" in tidelog("ask", "visits", "ada", "--wait", "0.2").err  # its old name
         pipeline.report("stopped")
-        stopped = tidelog("ask", "visits", "ada", "--wait", "60")
+        stopped = tidelog("ask", "visits", "ada", "--timeout", "60")
         assert stopped.code == 1 and "does not answer: it is stopped" in stopped.err
     assert tidelog("ask", "nothing", "ada").code == 2
+    assert "--wait" not in tidelog.ok("ask", "--help").out
 
 
 @proves("P6", "D7", "command_line")

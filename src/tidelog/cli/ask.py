@@ -7,7 +7,7 @@ message says which.
 from __future__ import annotations
 
 import json
-from argparse import Namespace
+from argparse import SUPPRESS, Namespace
 from typing import TYPE_CHECKING, Any
 
 from tidelog.cli import options as command
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\
   tidelog ask visits ada                               what the operator of output visits keeps of the key ada
   tidelog ask visits '{"user": "ada", "page": "/"}'    of a key of several columns; or a list: '["ada", "/"]'
-  tidelog ask shop.visits ada --wait 2 --json
+  tidelog ask shop.visits ada --timeout 2 --json
   tidelog ask revenue tea --view                       the row in the view's store
 """
 
@@ -34,22 +34,25 @@ def parser() -> command.Parser:
     made.add_argument("key", metavar="KEY", help="its value, or JSON: a list or an object of several")
     made.add_argument("--view", action="store_true", help="read the view's store, and not the operator's state")
     made.add_argument("--store", metavar="URL", help="with --view: which store (default: the first of the view)")
-    made.add_argument("--wait", metavar="S", type=command.seconds, default=10.0, help="for an answer (10)")
+    # What --timeout was called here before: it still counts, and is shown to nobody.
+    made.add_argument("--wait", dest="timeout", type=command.seconds, default=SUPPRESS, help=SUPPRESS)
     command.add_json(made)
     return made
 
 
 def run(arguments: list[str]) -> int:
     options = command.parse(parser(), arguments)
+    within_s = options.timeout
+    options.timeout = max(within_s, command.DEFAULT_TIMEOUT_S)  # who wants a quick answer has no quicker broker
     with command.connect(options) as cluster:
-        return _ask_view(cluster, options) if options.view else _ask_pipeline(cluster, options)
+        return _ask_view(cluster, options) if options.view else _ask_pipeline(cluster, options, within_s)
 
 
-def _ask_pipeline(cluster: Cluster, options: Namespace) -> int:
+def _ask_pipeline(cluster: Cluster, options: Namespace, within_s: float) -> int:
     from tidelog.views.asking import ask, pipeline_of
     from tidelog.views.catalog import read_catalog
 
-    found = ask(cluster, pipeline_of(read_catalog(cluster), options.name), key_of(options.key), options.wait)
+    found = ask(cluster, pipeline_of(read_catalog(cluster), options.name), key_of(options.key), within_s)
     if options.json:
         show_json({"rows": found.rows, "more": found.more})
         return OK
