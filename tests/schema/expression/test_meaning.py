@@ -173,6 +173,11 @@ def test_a_literal_becomes_what_its_column_holds(text: str, value: object) -> No
     [
         ("nmae = 'a'", "no column 'nmae'; did you mean 'name'?"),
         ("Name is null", "did you mean 'name'?"),
+        ("name = Oslo", "no column 'Oslo'; if it is a text, write it in single quotes: 'Oslo'"),
+        ('"Oslo" = name', "if it is a text, write it in single quotes: 'Oslo'"),
+        ("name between A and B", "no column 'A'; if it is a text, write it in single quotes: 'A'"),
+        ("name = nmae", "write it in single quotes: 'nmae', or did you mean 'name'?"),
+        ("id = Oslo", "no column 'Oslo'; did you mean "),
         ("id = 'one'", "'one' is no long, and column 'id' is one; write a whole number of 64 bits"),
         ("id = 9223372036854775808", "is no long"),
         ("id = 9007199254740993.5", "is no long"),

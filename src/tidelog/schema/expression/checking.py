@@ -39,6 +39,7 @@ from tidelog.schema.expression.tree import (
 BOOLEAN, LONG, DOUBLE, DECIMAL, STRING, BINARY, DATE, TIMESTAMP, JSON = (
     *("boolean", "long", "double", "decimal", "string", "binary", "date", "timestamp", "json"),
 )
+SAID_AS_TEXT = (STRING, DATE, TIMESTAMP, DECIMAL, BINARY)
 LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
 NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 SHOWN_CHARACTERS = 80
@@ -75,15 +76,23 @@ class _Checker:
                 self._demand(expression, BOOLEAN, "a condition")
                 return expression
 
-    def _type(self, operand: Operand) -> str | None:
-        """None of a literal."""
+    def _type(self, operand: Operand, beside: Operand | None = None) -> str | None:
+        """None of a literal. `beside` is what it is compared with."""
         if isinstance(operand, Literal):
             return None
         if operand.name not in self._types:
-            near = get_close_matches(operand.name, self._types, 1, 0.0)
-            told = f"; did you mean {near[0]!r}?" if near else ""
-            raise UsageError(f"no column {operand.name[:SHOWN_CHARACTERS]!r}{told}")
+            raise UsageError(f"no column {operand.name[:SHOWN_CHARACTERS]!r}; {self._meant(operand.name, beside)}")
         return self._types[operand.name]
+
+    def _meant(self, name: str, beside: Operand | None) -> str:
+        """Beside a column that texts are compared with, a name that is none is mostly a text without its quotes."""
+        if isinstance(beside, Name) and self._types.get(beside.name) in SAID_AS_TEXT:
+            quoted = "'" + name.replace("'", "''")[:SHOWN_CHARACTERS] + "'"
+            near = get_close_matches(name, self._types, 1)
+            told = f", or did you mean {near[0]!r}?" if near else ""
+            return f"if it is a text, write it in single quotes: {quoted}{told}"
+        near = get_close_matches(name, self._types, 1, 0.0)
+        return f"did you mean {near[0]!r}?" if near else "there are none"
 
     def _demand(self, operand: Operand, wanted: str, where: str) -> None:
         kind = self._type(operand)
@@ -97,7 +106,7 @@ class _Checker:
             raise UsageError(f"column {operand.name!r} is a {kind}; {where} is for a {wanted}")
 
     def _compared(self, op: str, left: Operand, right: Operand) -> Expression:
-        kinds = self._type(left), self._type(right)
+        kinds = self._type(left, right), self._type(right, left)
         for operand, kind in zip((left, right), kinds, strict=True):
             if kind == JSON:
                 raise UsageError(f"{_called(operand)} is json; it can be asked whether it is null, and nothing else")

@@ -49,6 +49,7 @@ SHOWN_CHARACTERS = 40  # of a token, in an error
 
 COMPARISONS = {"=": "=", "==": "=", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 WORDS = frozenset(("and", "or", "not", "in", "like", "between", "is", "null", "true", "false"))
+IN_QUOTES = "; a text or a time is written in single quotes: 'New York', '2026-01-31'"
 CONSTANTS: dict[str, Scalar] = {"true": True, "false": False, "null": None}
 
 NUMBER, TEXT, NAME, WORD, MARK, END = "number", "text", "name", "word", "mark", "the end"
@@ -79,7 +80,7 @@ def parse(text: str) -> Expression:
     parser = _Parser(text)
     parsed = parser.expression(0)
     if parser.token.kind != END:
-        parser.fail("and, or, or the end")
+        parser.fail("and, or, or the end" + (IN_QUOTES if parser.is_within_a_text() else ""))
     return parsed
 
 
@@ -88,6 +89,7 @@ class _Parser:
         self._text = text
         self._nodes = 0
         self.token = self._next(0)
+        self.before = END  # the kind of the token before it
 
     # Tokens -----------------------------------------------------------------------------------------------------------
 
@@ -106,6 +108,7 @@ class _Parser:
 
     def take(self) -> Token:
         taken, self.token = self.token, self._next(self.token.end)
+        self.before = taken.kind
         return taken
 
     def accept(self, kind: str, *texts: str) -> Token | None:
@@ -121,6 +124,12 @@ class _Parser:
         at, end = self.token.at, self.token.end
         there = repr(self._text[at : min(end, at + SHOWN_CHARACTERS)]) if self.token.kind != END else END
         raise UsageError(f"the expression, at character {at + 1}: found {there}; expected {expected}")
+
+    def is_within_a_text(self) -> bool:
+        """Whether this token and the one before it look like a text without its quotes: New York, 2026-01-31."""
+        if self.token.text in ("-", "+"):
+            return self.before in (NAME, NUMBER)
+        return self.before == NAME and self.token.kind in (NAME, NUMBER)
 
     def _count(self) -> None:
         self._nodes += 1
@@ -215,7 +224,7 @@ class _Parser:
         sign = self.accept(MARK, "-", "+")
         if self.token.kind == NUMBER:
             return Literal(self._number("-" if sign is not None and sign.text == "-" else ""))
-        return self.fail("a number" if sign else expected)
+        return self.fail("a number" if sign else expected + (IN_QUOTES if self.token.kind == NAME else ""))
 
     def _number(self, sign: str) -> Scalar:
         token = self.take()
