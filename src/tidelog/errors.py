@@ -216,6 +216,10 @@ class HoleError(StorageError):
     pass
 
 
+class QueryTimedOut(StorageError):
+    pass
+
+
 class DiskFullError(StorageError):
     pass
 

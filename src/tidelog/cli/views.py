@@ -191,10 +191,15 @@ def rows(cluster: Cluster, options: Namespace) -> int:
     store, declared = opened(cluster, options.view, options.store)
     try:
         after = None if options.after is None else key_of(declared, options.after)
-        page = store.read(Ask(where=_where(options), after=after, limit=options.limit))
+        ask = Ask(where=_where(options), after=after, limit=options.limit)
+        page = store.read(ask)
+        found = list(page.rows)
+        while page.more and len(found) < options.limit:  # a store may end its page early, where the view changes
+            page = store.read(ask._replace(after=page.last, limit=options.limit - len(found)))
+            found += page.rows
     finally:
         store.close()
-    _show_rows(declared, page.rows, options, more=page.more)
+    _show_rows(declared, found, options, more=page.more)
     return 0
 
 

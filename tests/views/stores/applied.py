@@ -94,10 +94,8 @@ def pages(store: Store, ask: Ask | None = None, limit: int = 1000) -> Iterator[R
         yield from page.rows
         if not page.more:
             return
-        last = page.rows[-1]
-        assert store.shown() is not None
-        declared = store.generations()[page.place.generation]
-        ask = ask._replace(after=declared.key_of(last))
+        assert page.last is not None and page.last != ask.after, "it goes on"
+        ask = ask._replace(after=page.last)
 
 
 def ordered(key: Key) -> tuple[object, ...]:

@@ -16,7 +16,7 @@ import pytest
 
 from postgres_server import PostgresServer
 from proving import proves
-from tidelog.errors import Disconnected, TidelogError, UsageError
+from tidelog.errors import Disconnected, QueryTimedOut, TidelogError, UsageError
 from tidelog.views.declaration import Declaration, declare
 from tidelog.views.stores.postgres import PostgresStore
 from tidelog.views.stores.postgres_session import Connection, Session
@@ -37,6 +37,23 @@ def rows_of(postgres: PostgresServer, url: str, text: str) -> list[tuple[object,
         connection.execute(f"SET search_path = {schema}".encode())
         found = connection.execute(text.encode())
         return found.fetchall() if found.description else []
+
+
+@proves("P3", "hostile")
+def test_a_query_that_takes_longer_than_it_may_is_ended_by_the_server_and_the_next_is_answered(
+    postgres: PostgresServer, postgres_url: str, opened: Open
+) -> None:
+    store = opened(postgres_url)
+    one = Applied(store)
+    one.put(row("tea"))
+    rows_of(  # a view whose rows take as long as they are told to
+        postgres, postgres_url, 'ALTER TABLE "revenue.v1" RENAME TO slow; CREATE VIEW "revenue.v1" AS SELECT s.* FROM'
+        " slow s, LATERAL (SELECT pg_sleep(60 + s.orders)) AS slept"
+    )  # fmt: skip
+    with pytest.raises(QueryTimedOut, match="did not answer the query in its time; ask for"):
+        store.read(Ask(within_s=0.2))
+    rows_of(postgres, postgres_url, 'DROP VIEW "revenue.v1"; ALTER TABLE slow RENAME TO "revenue.v1"')
+    assert len(store.read(Ask(within_s=20.0)).rows) == 1
 
 
 @proves("P3", "F2")

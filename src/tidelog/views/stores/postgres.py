@@ -20,6 +20,7 @@ Rules:
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -27,6 +28,7 @@ from tidelog.client.marks import Ends
 from tidelog.errors import AnotherApplier, NotShown, UsageError
 from tidelog.views.changes import Change, Stretch
 from tidelog.views.declaration import JSON, Declaration, Key, Row, from_fields, to_fields
+from tidelog.views.stores.bounds import Bounds
 from tidelog.views.stores.places import ends_from_text, ends_to_text, mark_from_text, mark_to_text, moved
 from tidelog.views.stores.postgres_session import Connection, Session
 from tidelog.views.stores.postgres_values import (
@@ -41,7 +43,7 @@ from tidelog.views.stores.postgres_values import (
     quoted,
     rows_of,
 )
-from tidelog.views.stores.store import PAGE_ROWS_MAX, Ask, Page, Place
+from tidelog.views.stores.store import Ask, Page, Place
 
 NO_SUCH_TABLE = "42P01"
 TRIES = 3
@@ -240,13 +242,24 @@ class PostgresStore:
     def read(self, ask: Ask) -> Page:
         if ask.match is not None:
             raise UsageError("this store has no full text; a store sqlite+fts:///FILE?columns=NAME has")
-        limit = max(0, min(ask.limit, PAGE_ROWS_MAX))
 
         def look(sql: Connection) -> Page:
+            bounds, rows, last = Bounds(ask), list[Row](), ask.after
             declared, place = self._current(sql)
-            conditions, values = asked(declared, ask)
-            rows = self._select(sql, declared, place.generation, " AND ".join(conditions), values, limit + 1)
-            return Page(rows[:limit], place, len(rows) > limit)
+            while True:
+                chunk = bounds.chunk(bounds.limit - len(rows) + 1)
+                if bounds.left_s is not None:
+                    sql.execute(f"SET LOCAL statement_timeout = {math.ceil(bounds.left_s * 1000)}")
+                conditions, values = asked(declared, ask._replace(after=last))
+                found = self._select(sql, declared, place.generation, " AND ".join(conditions), values, chunk)
+                for row in found:
+                    bounds.looked_at(row)
+                    if not bounds.takes(row):
+                        return Page(rows, place, True, last)
+                    rows.append(row)
+                    last = declared.key_of(row)
+                if len(found) < chunk:
+                    return Page(rows, place, False)
 
         return self._looked(look)
 

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from tidelog.errors import Disconnected, DiskFullError, StorageError, TidelogError, UsageError
+from tidelog.errors import Disconnected, DiskFullError, QueryTimedOut, StorageError, TidelogError, UsageError
 
 if TYPE_CHECKING:
     import psycopg
@@ -81,6 +81,10 @@ class Session:
             said = said.replace(self._secret, "***")
         if isinstance(error, errors.LockNotAvailable):
             return StorageError(f"{self.address}: somebody holds this view's tables: {said}; it is tried again")
+        if isinstance(error, errors.QueryCanceled):
+            return QueryTimedOut(
+                f"{self.address} did not answer the query in its time; ask for a key, or for rows that are fewer"
+            )
         if isinstance(error, errors.DiskFull):
             return DiskFullError(f"{self.address} has no room: {said}")
         lost = self._connection is not None and self._connection.closed

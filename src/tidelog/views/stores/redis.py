@@ -14,8 +14,9 @@ Rules:
   A script would run the same commands more slowly, and rows put aside first would have to be moved by just as many.
 - A stretch is held in the server's memory once more until EXEC, at most 1 GB of it (`client-query-buffer-limit`).
 - Readers ask by a script: the pointer, the place and the rows of one page are of one instant.
-- What a page with `where` has to look through comes in several such answers. If the place moved between them, it begins
-  anew, with larger ones, and at last with one.
+- What a page with `where` has to look through comes in several such answers. If the place moved between them, the page
+  ends with those of before, and the next page goes on: no answer is ever larger than a chunk, while which the server
+  answers nobody else.
 - Redis syncs as its own settings say (`appendfsync`). What it loses, it loses whole and with its place, and the applier
   goes on from there.
 """
@@ -45,7 +46,7 @@ from tidelog.views.declaration import (
 )
 from tidelog.views.stores.key_order import encoder
 from tidelog.views.stores.places import mark_from_text, mark_to_text, moved
-from tidelog.views.stores.scanning import SCAN_ROWS, fill, refuse_match
+from tidelog.views.stores.scanning import Moved, fill, refuse_match
 from tidelog.views.stores.store import Ask, Page, Place
 
 if TYPE_CHECKING:
@@ -54,8 +55,6 @@ if TYPE_CHECKING:
 PREFIX_DEFAULT = "tidelog"
 CHUNK = 1_000  # rows in one command
 TRIES = 20
-WIDER = 16  # how much more is asked for at once after the place moved
-ALL_ROWS = 1 << 62
 TIMEOUT_S = 60.0
 CONNECT_S = 10.0
 MARK = "mark"
@@ -101,10 +100,6 @@ class Answer(NamedTuple):
     declared: Declaration
     place: Place
     rows: Sequence[tuple[bytes, Row]]
-
-
-class Moved(Exception):
-    """The place is not the one that a page began with."""
 
 
 class RedisStore:
@@ -249,20 +244,26 @@ class RedisStore:
 
     def read(self, ask: Ask) -> Page:
         refuse_match(ask, "a Redis store")
-        chunk = SCAN_ROWS
-        while True:
+        for _ in range(TRIES):
             first = self._ask("page", b"", 0)
+            asked: list[Answer] = []
 
-            def following(after: bytes | None, count: int, first: Answer = first) -> Sequence[tuple[bytes, Row]]:
+            def following(
+                after: bytes | None, count: int, first: Answer = first, asked: list[Answer] = asked
+            ) -> Sequence[tuple[bytes, Row]]:
                 answer = self._ask("page" if after is None else "behind", after or b"", count)
-                if answer.place != first.place:
+                # The first chunk says which instant it is, if only the columns are those that were asked by.
+                if answer.declared != first.declared or (asked and answer.place != asked[0].place):
                     raise Moved
+                asked.append(answer._replace(rows=()))
                 return answer.rows
 
             try:
-                return fill(first.declared, ask, first.place, following, chunk)
+                page = fill(first.declared, ask, first.place, following)
             except Moved:
-                chunk = min(chunk * WIDER, ALL_ROWS)
+                continue
+            return page._replace(place=asked[0].place)
+        raise StorageError(f"view {self.view} was switched {TRIES} times while {self.address} was asked; try again")
 
     def _ask(self, what: str, key: bytes, count: int) -> Answer:
         with self._told():

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -27,16 +26,16 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from tidelog.client.marks import Ends
-from tidelog.errors import AnotherApplier, DiskFullError, NotShown, StorageError, TidelogError, UsageError
+from tidelog.errors import AnotherApplier, NotShown, StorageError, UsageError
 from tidelog.views.changes import Stretch
 from tidelog.views.declaration import Declaration, Key, Row, from_fields, to_fields
 from tidelog.views.stores import places, sqlite_statements, sqlite_values
+from tidelog.views.stores.bounds import Bounds
+from tidelog.views.stores.sqlite_file import BUSY_S, VERSION, error_of, has_layout, identity, set_wal
 from tidelog.views.stores.sqlite_values import quoted
-from tidelog.views.stores.store import PAGE_ROWS_MAX, Ask, Page, Place
+from tidelog.views.stores.store import Ask, Page, Place
 
-VERSION = 1
-BUSY_S = 30.0
-BUSY_LOOK_S = 0.01
+STEPS = 10_000  # of SQLite's machine, some 0.1 ms, after which a query looks at the clock
 PREFIX = "sqlite:///"
 LAYOUT = (
     "CREATE TABLE IF NOT EXISTS _tidelog_format (version INTEGER NOT NULL)",
@@ -148,18 +147,21 @@ class SqliteStore:
         return None if found is None else sqlite_values.reader(kept.declared.columns)(found), kept.place
 
     def read(self, ask: Ask) -> Page:
-        limit = max(0, min(ask.limit, PAGE_ROWS_MAX))
-        with self._reading() as connection:
+        bounds, rows = Bounds(ask), list[Row]()
+        with self._reading(bounds) as connection:
             kept = self._demand_shown(connection)
             assert connection is not None
             conditions, parameters = self.conditions(kept, ask)
             where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
             order = ", ".join(sqlite_statements.ordered(kept.declared))
-            found = connection.execute(
-                f"{self._select(kept)}{where} ORDER BY {order} LIMIT ?", (*parameters, limit + 1)
-            ).fetchall()
-        read = sqlite_values.reader(kept.declared.columns)
-        return Page([read(one) for one in found[:limit]], kept.place, len(found) > limit)
+            query = f"{self._select(kept)}{where} ORDER BY {order} LIMIT ?"
+            with closing(connection.execute(query, (*parameters, bounds.limit + 1))) as found:
+                # One after the other: how many of them a page has room for is not known before.
+                for row in map(sqlite_values.reader(kept.declared.columns), found):
+                    if not bounds.takes(row):
+                        return Page(rows, kept.place, True, kept.declared.key_of(rows[-1]) if rows else ask.after)
+                    rows.append(row)
+        return Page(rows, kept.place, False)
 
     def close(self) -> None:
         opened, self._opened = self._opened, None
@@ -291,7 +293,7 @@ class SqliteStore:
                     connection.execute("ROLLBACK")
 
     @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection | None]:
+    def _reading(self, bounds: Bounds | None = None) -> Iterator[sqlite3.Connection | None]:
         """One instant of the file; None where it has nothing of ours."""
         with self._told():
             connection = self._connection(make=False)
@@ -300,19 +302,21 @@ class SqliteStore:
                 return
             connection.execute("BEGIN")
             try:
+                connection.set_progress_handler(None if bounds is None else lambda: bounds.is_late, STEPS)
                 yield connection
             finally:
+                connection.set_progress_handler(None, STEPS)
                 connection.execute("ROLLBACK")
 
     def _connection(self, *, make: bool) -> sqlite3.Connection | None:
-        there = _identity(self.path)
+        there = identity(self.path)
         if self._opened is not None and there != self._file:
             self.close()  # what is open is a file that was deleted: nobody else would see what is written there
         if self._opened is None:
             if not make and there is None:
                 return None
             self._opened = self._open(make=make)
-            self._file = _identity(self.path)
+            self._file = identity(self.path)
         return self._opened
 
     def _open(self, *, make: bool) -> sqlite3.Connection | None:
@@ -320,13 +324,13 @@ class SqliteStore:
         try:
             connection.create_function(sqlite_values.ORDER, 1, sqlite_values.order_of, deterministic=True)
             if make:
-                _set_wal(connection)
+                set_wal(connection)
                 connection.execute("BEGIN IMMEDIATE")
                 for statement in LAYOUT:
                     connection.execute(statement.format(version=VERSION))
                 connection.execute("COMMIT")
             connection.execute("PRAGMA synchronous = NORMAL")
-            if not _has_layout(connection, self.path):
+            if not has_layout(connection, self.path):
                 connection.close()
                 return None
         except BaseException:
@@ -341,44 +345,4 @@ class SqliteStore:
             yield
         except sqlite3.Error as error:
             self.close()
-            raise _error(self.path, error) from error
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return None
-    return found.st_dev, found.st_ino
-
-
-def _set_wal(connection: sqlite3.Connection) -> None:
-    """For this one lock SQLite does not wait by itself, and several may make the file at once."""
-    give_up = time.monotonic() + BUSY_S
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > give_up:
-                raise
-        time.sleep(BUSY_LOOK_S)
-
-
-def _has_layout(connection: sqlite3.Connection, path: Path) -> bool:
-    with closing(connection.execute("SELECT 1 FROM sqlite_master WHERE name = '_tidelog_places'")) as found:
-        if found.fetchone() is None:
-            return False
-    (version,) = connection.execute("SELECT max(version) FROM _tidelog_format").fetchone()
-    if version > VERSION:
-        raise UsageError(f"{path} is written in format {version}, and this Tidelog knows {VERSION}; use the newer one")
-    return True
-
-
-def _error(path: Path, error: sqlite3.Error) -> TidelogError:
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code == sqlite3.SQLITE_FULL:
-        return DiskFullError(f"no room for {path}: {error}")
-    if code == sqlite3.SQLITE_NOTADB:
-        return UsageError(f"{path} is no SQLite file; use another name")
-    return StorageError(f"{path}: {error}")
+            raise error_of(self.path, error) from error

@@ -16,6 +16,7 @@ Rules:
 - `prepare` of a generation that is there adds the columns that its declaration has grown by.
 - A store's number of a generation is the catalog's, plus COPY for each time that it was built anew in this store: one
   that was left behind beyond the horizon is made again beside itself. Who tells readers a number tells `generation_of`.
+- A page may have fewer rows than were asked for, even none, and be followed by more (`bounds.py`).
 - A store that is not reached is `Disconnected`, one that fails a `StorageError`: who applies tries again.
 - A URL may hold `${NAME}` for a secret: it is taken from the environment by who opens the store, and is in no error.
 """
@@ -55,12 +56,15 @@ class Ask(NamedTuple):
     after: Key | None = None
     limit: int = PAGE_ROWS
     match: str | None = None  # words to be found, in a store with full text
+    within_s: float | None = None  # a store that filters rows here ends its page then; one of SQL gives up
+    max_bytes: int | None = None  # of the rows' values, roughly; one row may have more
 
 
 class Page(NamedTuple):
     rows: Sequence[Row]
     place: Place
     more: bool
+    last: Key | None = None  # where `more` is true: what was looked at last. The next page begins behind it
 
 
 class Store(Protocol):
@@ -85,6 +89,6 @@ class Store(Protocol):
     def get(self, key: Key) -> tuple[Row | None, Place]: ...
 
     def read(self, ask: Ask) -> Page:
-        """`NotShown` where no generation is."""
+        """`NotShown` where no generation is; `QueryTimedOut` where a query of SQL takes longer than `within_s`."""
 
     def close(self) -> None: ...

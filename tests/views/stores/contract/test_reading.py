@@ -8,13 +8,16 @@ from decimal import Decimal
 import pytest
 
 from proving import proves
-from tidelog.errors import UsageError
+from tidelog.errors import QueryTimedOut, UsageError
 from tidelog.schema.expression.checking import check
 from tidelog.schema.expression.evaluation import evaluate
 from tidelog.schema.expression.parser import parse
 from tidelog.views.declaration import Row, declare
+from tidelog.views.stores.bounds import size_of
+from tidelog.views.stores.scanning import SCAN_ROWS
 from tidelog.views.stores.store import PAGE_ROWS, PAGE_ROWS_MAX, Ask, Store
 from views.stores.applied import Applied, assert_same_rows, pages, row
+from views.stores.kinds import Kind
 
 GOODS = declare(
     {
@@ -130,6 +133,42 @@ def test_a_page_is_bounded(store: Store) -> None:
     assert (len(store.read(Ask()).rows), store.read(Ask()).more) == (PAGE_ROWS, True)
     most = store.read(Ask(limit=10 * PAGE_ROWS_MAX))
     assert (len(most.rows), most.more) == (PAGE_ROWS_MAX, True)
+
+
+@proves("P3")
+def test_a_page_is_bounded_by_bytes_and_the_next_goes_on_behind_it(store: Store) -> None:
+    one = Applied(store, declare({"id": "long", "text": "string", "more": "json"}, ("id",)))
+    texts = [("x" * (20_000 if number % 40 == 7 else 100), ["y" * 50]) for number in range(400)]
+    one.put(*({"id": number, "text": text, "more": more} for number, (text, more) in enumerate(texts)))
+    ask, seen, counts = Ask(limit=1_000, max_bytes=8_000), list[Row](), list[int]()
+    while True:
+        page = store.read(ask)
+        counts.append(len(page.rows))
+        assert sum(map(size_of, page.rows)) <= 8_000 or len(page.rows) == 1
+        seen += page.rows
+        if not page.more:
+            break
+        ask = ask._replace(after=page.last)
+    assert_same_rows(seen, list(one.rows.values()))
+    assert max(counts) < 60 and 1 in counts, "many rows that are small, and one that is larger than a page"
+
+
+@proves("P3")
+def test_a_page_whose_time_is_over_says_so_or_where_to_go_on(store: Store, kind: Kind) -> None:
+    one = Applied(store)
+    one.put(*(row(f"{number:06}", 1.0, number) for number in range(3 * SCAN_ROWS)))
+    where = parse(f"orders = 0 or orders >= {3 * SCAN_ROWS - 2}")
+    ask, seen, pages_read = Ask(where=where, within_s=0), list[Row](), 0
+    try:
+        while (page := store.read(ask)).more:
+            seen += page.rows
+            assert page.last is not None and (ask.after is None or page.last > ask.after)
+            ask, pages_read = ask._replace(after=page.last), pages_read + 1
+    except QueryTimedOut as error:
+        assert "did not answer the query in its time" in str(error)
+        return
+    assert [found["orders"] for found in [*seen, *page.rows]] == [0, 3 * SCAN_ROWS - 2, 3 * SCAN_ROWS - 1]
+    assert pages_read >= 2 or kind.name == "postgres", "not all was looked through for one page"
 
 
 @proves("P3")
