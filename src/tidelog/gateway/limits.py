@@ -35,6 +35,8 @@ BROKER_TIMEOUT_S = 10.0
 # Views.
 CATALOGS_MAX = 256  # users whose reading of the catalog is kept
 STORES_MAX = 64  # idle ones
+PAGE_BYTES = 8 << 20  # of one answer; a page that would be larger ends before, and `next` goes on
+READ_WITHIN_S = 10.0  # a store's own work for one page; less than CALL_WITHIN_S
 AFTER_S = 10.0  # a query's wait for what was written, unless it says otherwise
 WAITS_MAX = 64  # queries that wait so, each in a thread
 WAITS_PER_USER = 32

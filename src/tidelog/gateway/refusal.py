@@ -9,6 +9,7 @@ from tidelog.errors import (
     NotShown,
     NotYetApplied,
     PeerError,
+    QueryTimedOut,
     StorageError,
     TidelogError,
     UsageError,
@@ -55,7 +56,7 @@ def refusal_of(error: Exception) -> Refusal:
         return Refusal(410, str(error), headers=start)
     if isinstance(error, NotShown):
         return Refusal(503, str(error), headers=(("Retry-After", "1"),))
-    if isinstance(error, NotYetApplied):
+    if isinstance(error, NotYetApplied | QueryTimedOut):
         return Refusal(504, str(error))
     if isinstance(error, UsageError):
         return Refusal(400, str(error))

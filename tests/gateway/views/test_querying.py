@@ -18,7 +18,9 @@ from gateway.views.shop import Shop, shop, wait_for
 from proving import proves
 from tidelog.client.cluster import Cluster
 from tidelog.client.marks import Sources
-from tidelog.gateway.limits import CALLS_MAX
+from tidelog.errors import QueryTimedOut
+from tidelog.gateway.limits import CALLS_MAX, PAGE_BYTES
+from tidelog.gateway.refusal import refusal_of
 from tidelog.views.changes import encode
 from tidelog.views.declaration import declare
 from views.writing import ORDERS
@@ -84,6 +86,37 @@ def test_pages_follow_each_other_and_have_every_row_once(client: Client, sold: S
         seen += [row["revenue"] for row in got.json["rows"]]
         path = got.json.get("next")
     assert seen == list(range(PRODUCTS))
+
+
+@proves("D7", "hostile")
+@pytest.mark.parametrize(
+    ("rows_in_all", "letter"), [(40, "x"), (12, "ä")], ids=["as they are kept", "as they are sent"]
+)
+def test_an_answer_is_bounded_by_bytes_and_next_goes_on(
+    client: Client, broker: tidelog.Broker, tmp_path: Path, rows_in_all: int, letter: str
+) -> None:
+    wide = declare({"id": "long", "text": "string"}, ("id",))
+    text = letter * (300_000 if letter == "x" else 150_000)  # beyond ASCII a character is six in JSON
+    with shop(broker.bootstrap, tmp_path, f"wide{rows_in_all}", wide) as made:
+        made.pipeline.owner.begin()
+        mark = made.pipeline.write_encoded(
+            [encode(wide, {"id": number, "text": text}) for number in range(rows_in_all)]
+        )
+        made.pipeline.owner.commit()
+        made.applied(mark)
+        path, seen, answers = f"/views/{made.name}?limit=1000", list[int](), 0
+        while path:
+            got = client("GET", path)
+            assert got.status == 200 and len(got.body) < PAGE_BYTES + 1_000
+            seen += [row["id"] for row in got.json["rows"]]
+            path, answers = got.json.get("next"), answers + 1
+        assert seen == list(range(rows_in_all)) and answers == 2
+
+
+@proves("D7", "hostile")
+def test_a_store_that_takes_too_long_is_504_with_what_to_do() -> None:
+    refusal = refusal_of(QueryTimedOut("shop.db did not answer the query in its time; ask for a key"))
+    assert (refusal.status, str(refusal)) == (504, "shop.db did not answer the query in its time; ask for a key")
 
 
 @proves("hostile", "expressions")

@@ -3,11 +3,15 @@
 Rules:
 - A view's rows are for whoever may read its topic: the broker is asked, as the request's user, before a store is.
 - A store that has a view and does not show it yet is 503: come back. A place that was waited for in vain is 504.
+- A page is bounded by rows, by bytes and by the time that its store may take. One that is full in any way has a `next`,
+  also where it has no rows yet: a store that filters rows one by one has looked at so many. A SQL query that takes
+  longer is ended by its store, 504.
 - What is answered has a `cursor`: who reads the view and then follows it from there misses nothing.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
@@ -15,7 +19,7 @@ from tidelog.client.consumer import check_readable
 from tidelog.client.metadata import TopicPartition
 from tidelog.errors import BrokerError, CursorExpired, NotShown, TidelogError
 from tidelog.gateway.access import Credentials
-from tidelog.gateway.limits import AFTER_MAX_S
+from tidelog.gateway.limits import AFTER_MAX_S, PAGE_BYTES, READ_WITHIN_S
 from tidelog.gateway.route import Answer, Call, Parameter, Refusal, Route, Stream, as_json
 from tidelog.gateway.views import asking, parts
 from tidelog.gateway.views.catalogs import Catalogs
@@ -28,7 +32,7 @@ from tidelog.views.declaration import Declaration, row_to_json
 from tidelog.views.feed_reading import FeedReader, oldest
 from tidelog.views.feeds import Cursor, cursor_at, from_text, to_text
 from tidelog.views.stores.opening import redacted
-from tidelog.views.stores.store import Ask, Place, Store, generation_of
+from tidelog.views.stores.store import Ask, Page, Place, Store, generation_of
 from tidelog.views.waiting import parse_after, wait
 
 START = "start"
@@ -122,11 +126,25 @@ def _asked(call: Call, found: View, store: Store, limit: int) -> Answer:
         return as_json({"row": row_to_json(declared, row), **_placed(found, place)})
     where = asking.where_of(declared, call.query["where"]) if "where" in call.query else None
     after = asking.after_key_of(declared, call.query["after_key"]) if "after_key" in call.query else None
-    page = store.read(Ask(where, after, limit, call.query.get("match")))
-    answer = {"rows": [row_to_json(declared, row) for row in page.rows], **_placed(found, page.place)}
-    if page.more and page.rows:
-        answer["next"] = asking.next_link(found.name, call.query, declared, declared.key_of(page.rows[-1]))
-    return as_json(answer)
+    ask = Ask(where, after, limit, call.query.get("match"), READ_WITHIN_S, PAGE_BYTES)
+    return _paged(call, found, declared, store.read(ask))
+
+
+def _paged(call: Call, found: View, declared: Declaration, page: Page) -> Answer:
+    """As many of the rows as an answer has room for, one at least."""
+    told, size = list[str](), 0
+    for row in page.rows:
+        text = json.dumps(row_to_json(declared, row), separators=(",", ":"))
+        if told and size + len(text) > PAGE_BYTES:
+            break
+        told.append(text)
+        size += len(text) + 1
+    rest = _placed(found, page.place)
+    if len(told) < len(page.rows):
+        rest["next"] = asking.next_link(found.name, call.query, declared, declared.key_of(page.rows[len(told) - 1]))
+    elif page.more and page.last is not None:
+        rest["next"] = asking.next_link(found.name, call.query, declared, page.last)
+    return Answer(f'{{"rows":[{",".join(told)}],{json.dumps(rest, separators=(",", ":"))[1:]}\n'.encode())
 
 
 def _placed(found: View, place: Place) -> dict[str, Any]:
@@ -198,7 +216,10 @@ ROWS = {
         "row": OBJECT,
         "generation": {"type": "integer"},
         "cursor": {"type": ["string", "null"], "description": "Where to follow the changes from."},
-        "next": {"type": "string", "description": "The path of the next page, if there is one."},
+        "next": {
+            "type": "string",
+            "description": "The path of the next page, if there may be one; also of a page with few rows, or none.",
+        },
     },
 }
 PART = {
@@ -232,7 +253,12 @@ ROUTES = (
             Parameter("timeout", f"Seconds to wait for that, {AFTER_MAX_S:g} at most", {"type": "number"}),
         ),
         answer=ROWS,
-        refusals={400: "A parameter is not as it should be", **REFUSED, **NOT_YET, 504: "It was not applied in time"},
+        refusals={
+            400: "A parameter is not as it should be",
+            **REFUSED,
+            **NOT_YET,
+            504: "It was not applied, or not found, in time",
+        },
         tag="views",
         waits_by=("after",),
     ),
