@@ -7,17 +7,17 @@ serves two sides: Tidelog syncs before every ack unless `tidelog.durability=memo
 
 from __future__ import annotations
 
-import itertools
 import json
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.broker.figures import KAFKA, KAFKA_DISK, MOCK, TIDELOG_DISK, TIDELOG_MEMORY, Figures
+from bench.broker.figures import KAFKA, KAFKA_DISK, MOCK, TIDELOG_DISK, TIDELOG_MEMORY
 from bench.broker.load import start_load
+from bench.run import Run
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from against.apache_kafka import DISTRIBUTION_JVM, ApacheKafka
@@ -42,21 +42,7 @@ class Side(NamedTuple):
         return self.name == MOCK
 
 
-class Bench:
-    """`reps` repetitions; `share` of the full amount of work in each (a quick run takes a hundredth of it)."""
-
-    def __init__(self, folder: Path, *, reps: int, share: float, quick: bool) -> None:
-        self.folder = folder
-        self.reps = reps
-        self.share = share
-        self.quick = quick
-        self.figures = Figures()
-        self._numbers = itertools.count()
-        self._tidelog: TidelogProcess | None = None
-        self._kafka: ApacheKafka | None = None
-        self._mock: subprocess.Popen[str] | None = None
-        self._mock_bootstrap = ""
-
+class Bench(Run):
     # Brokers ----------------------------------------------------------------------------------------------------------
 
     def new_tidelog(self, settings: dict[str, str] | None = None) -> TidelogProcess:
@@ -70,49 +56,39 @@ class Bench:
     def new_folder(self, name: str) -> Path:
         return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
 
+    @cached_property
     def tidelog(self) -> TidelogProcess:
-        if self._tidelog is None:
-            self._tidelog = self.new_tidelog().start()
-        return self._tidelog
+        return self.started(self.new_tidelog())
 
+    @cached_property
     def kafka(self) -> ApacheKafka:
-        if self._kafka is None:
-            self._kafka = self.new_kafka().start()
-        return self._kafka
+        return self.started(self.new_kafka())
 
+    @cached_property
     def mock(self) -> Side:
-        if self._mock is None:
-            self._mock = start_load("mock", 1)
-            assert self._mock.stdout is not None
-            self._mock_bootstrap = json.loads(self._mock.stdout.readline())["bootstrap"]
-        return Side(MOCK, self._mock_bootstrap, self._mock.pid, {})
-
-    def stop(self) -> None:
-        for broker in (self._tidelog, self._kafka):
-            if broker is not None:
-                broker.stop()
-        if self._mock is not None:
-            self._mock.communicate()
-        self._tidelog = self._kafka = self._mock = None
+        process = start_load("mock", 1)
+        self._stack.callback(process.communicate)
+        assert process.stdout is not None
+        return Side(MOCK, json.loads(process.stdout.readline())["bootstrap"], process.pid, {})
 
     # Turns ------------------------------------------------------------------------------------------------------------
 
     def sides(self, *, mock: bool = False) -> list[Side]:
-        tidelog, kafka = self.tidelog(), self.kafka()
+        tidelog, kafka = self.tidelog, self.kafka
         sides = [
             Side(TIDELOG_DISK, tidelog.bootstrap, tidelog.pid, {}),
             Side(TIDELOG_MEMORY, tidelog.bootstrap, tidelog.pid, {"tidelog.durability": "memory"}),
             Side(KAFKA, kafka.bootstrap, kafka.pid, {}),
             Side(KAFKA_DISK, kafka.bootstrap, kafka.pid, {"flush.messages": "1"}),
         ]
-        return [*sides, self.mock()] if mock else sides
+        return [*sides, self.mock] if mock else sides
 
     def turns(self, *, mock: bool = False, warm: bool = True) -> Iterator[tuple[Side, bool]]:
         """Every side once per repetition; the flag is False for the first round, which only warms all of them up."""
-        first = 0 if warm and not self.quick else 1
-        for rep in range(first, self.reps + 1):
-            for side in self.sides(mock=mock):
-                yield side, rep > 0
+        for counts in self.rounds():
+            if counts or warm:
+                for side in self.sides(mock=mock):
+                    yield side, counts
 
     def touch_memory(self, size: int) -> None:
         """Has the page cache hold and free as many bytes as the next turn will write.
@@ -125,9 +101,6 @@ class Bench:
             for _ in range(0, size, len(TOUCH)):
                 file.write(TOUCH)
         path.unlink()
-
-    def amount(self, full: int, least: int = 1) -> int:
-        return max(least, int(full * self.share))
 
     # Topics -----------------------------------------------------------------------------------------------------------
 

@@ -116,9 +116,9 @@ def run(bench: Bench) -> None:
         brokers = [started(name, Path(folder) / name) for name in ("tidelog", "apache_kafka")]
         try:
             for number, shape in enumerate(SHAPES):
-                for rep in range(1 if bench.quick else 0, bench.reps + 1):
+                for rep, counts in enumerate(bench.rounds()):
                     for broker in brokers:
-                        _take(bench, broker, f"table-{number}-{rep}", shape, counts=rep > 0)
+                        _take(bench, broker, f"table-{number}-{rep}", shape, counts=counts)
         finally:
             for broker in brokers:
                 broker.stop()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from bench.broker.figures import KAFKA, KAFKA_DISK, TIDELOG_DISK, Figures
+from bench.broker.figures import KAFKA, KAFKA_DISK, TIDELOG_DISK
+from bench.figures import Figures, times_better
 
 LARGE_IS_GOOD = ("MB/s", "reader MB/s", "transactions/s", "records/s", "records read/s", "attacks/s")
 
@@ -65,6 +66,4 @@ def goal_of(row: str, metric: str) -> Goal | None:
 
 def better(figures: Figures, row: str, metric: str, against: str = KAFKA) -> float | None:
     ours, theirs = figures.median(row, metric, TIDELOG_DISK), figures.median(row, metric, against)
-    if not ours or not theirs:
-        return None
-    return ours / theirs if metric in LARGE_IS_GOOD else theirs / ours
+    return times_better(ours, theirs, large_is_good=metric in LARGE_IS_GOOD)

@@ -169,9 +169,9 @@ def run(bench: Bench) -> None:
             (Side(KAFKA_DISK, kafka.bootstrap, kafka.pid, {"flush.messages": "1"}), theirs),
         ]
         for name in ATTACKS:
-            for rep in range(1 if bench.quick else 0, bench.reps + 1):
+            for counts in bench.rounds():
                 for side, ports in sides:
-                    _take(bench, side, ports, name, counts=rep > 0)
+                    _take(bench, side, ports, name, counts=counts)
     finally:
         bench.discard(tidelog)
         bench.discard(kafka)

@@ -50,7 +50,7 @@ def run_waves(bench: Bench) -> None:
 
 def run_cold(bench: Bench) -> None:
     seconds = 2 if bench.quick else SECONDS
-    folders = {bench.tidelog().pid: bench.tidelog().data, bench.kafka().pid: bench.kafka().folder / "data"}
+    folders = {bench.tidelog.pid: bench.tidelog.data, bench.kafka.pid: bench.kafka.folder / "data"}
     messages = bench.amount(BACKLOG_MESSAGES, least=20_000)
     for side, counts in bench.turns(warm=False):
         backlog, topic = bench.new_topic(side), bench.new_topic(side)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
+from bench.repository import REPOSITORY
 
 HERE = Path(__file__).parent
-REPOSITORY = HERE.parents[1]
 PROGRAM = REPOSITORY / ".make" / "bench" / "load"
 RUN_SECONDS = 900
 

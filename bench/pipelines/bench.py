@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from bench.broker.figures import Figures
+from bench.filling import send_rows
 from bench.pipelines import keyed, nexmark
 from bench.pipelines.figures import CPU, MEMORY, RATE
 from bench.pipelines.nexmark import Events
 from bench.pipelines.watch import Cannot, Seen, watched
+from bench.run import Extent, Run
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError
 from confluent_kafka import TopicPartition as AtOffset
 
@@ -26,49 +25,29 @@ from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
-from tidelog.record.arrow import arrow_to_batches
-from tidelog.record.codec import patch
 
-BATCH_BYTES = 100_000
 ROWS_AT_ONCE = 50_000
 BROKER_SETTINGS = {"log.retention.ms": "-1"}  # the events happened in 2023
 
 
-class Bench:
-    """`reps` repetitions; `share` of the full amount of work in each. `sides` and `queries`, where given, are all that
-    is run."""
+class Bench(Run):
+    """`sides` and `queries`, where given, are all that is run."""
 
-    def __init__(
-        self, folder: Path, *, reps: int, share: float, quick: bool, sides: Sequence[str], queries: Sequence[str]
-    ) -> None:
-        self.folder = folder
-        self.reps = reps
-        self.share = share
-        self.quick = quick
+    def __init__(self, folder: Path, extent: Extent, *, sides: Sequence[str], queries: Sequence[str]) -> None:
+        super().__init__(folder, extent)
         self.sides = sides
         self.queries = queries
-        self.heap = "1g" if quick else "2g"
-        self.figures = Figures()
+        self.heap = "1g" if self.quick else "2g"
         self.reasons: dict[str, dict[str, str]] = defaultdict(dict)
         """Why a side has no figure, by row and side."""
-        self._stack = ExitStack()
         self._filled: set[str] = set()
-        self._numbers = itertools.count()
-
-    def stop(self) -> None:
-        self._stack.close()
-
-    def amount(self, full: int, least: int = 1) -> int:
-        return max(least, int(full * self.share))
 
     def chosen(self, sides: Iterable[str]) -> list[str]:
         return [side for side in sides if not self.sides or side in self.sides]
 
     @cached_property
     def bootstrap(self) -> str:
-        broker = TidelogProcess(self.folder / "broker", BROKER_SETTINGS).start()
-        self._stack.callback(broker.stop)
-        return broker.bootstrap
+        return self.started(TidelogProcess(self.folder / "broker", BROKER_SETTINGS)).bootstrap
 
     def keyed_topic(self, given: keyed.Input) -> str:
         name = f"keyed-{given.keys}-{given.rows}"
@@ -123,9 +102,7 @@ class Bench:
         with Cluster(self.bootstrap) as cluster, Producer(cluster) as producer:
             for first in range(0, len(rows), ROWS_AT_ONCE):
                 piece = rows.slice(first, ROWS_AT_ONCE)
-                for batch in arrow_to_batches(piece, timestamp_ms=0, target=BATCH_BYTES):
-                    patch(batch, 0, -1)  # a producer's batches begin at 0
-                    producer.send_batch(TopicPartition(topic, partition), batch)
+                send_rows(producer, TopicPartition(topic, partition), piece, timestamp_ms=0)
 
     # Sides ------------------------------------------------------------------------------------------------------------
 

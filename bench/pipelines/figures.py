@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from bench.broker.figures import Figures
+from bench.figures import Figures, times_better
 
 FOLD, PER_KEY, HEAP, ROCKSDB = STATE_SIDES = ("fold", "per key", "native, heap", "native, RocksDB")
 TIDELOG, BY_HAND, CONNECTOR, QUIX, BYTEWAX, FLINK = QUERY_SIDES = (
@@ -56,6 +56,4 @@ def better(figures: Figures, row: str, metric: str, peer: str) -> float | None:
     """How many times better ours is; above 1 is ahead."""
     ours = next((value for side in OURS if (value := figures.median(row, metric, side))), None)
     theirs = figures.median(row, metric, peer)
-    if not ours or not theirs:
-        return None
-    return ours / theirs if metric == RATE else theirs / ours
+    return times_better(ours, theirs, large_is_good=metric == RATE)

@@ -21,12 +21,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import psutil
+from bench.process_tree import cpu_seconds, processes_of
+from bench.repository import REPOSITORY
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 LOOK_S = 0.5
 PATIENCE_S = 20.0
 MB = 1e6
@@ -119,32 +119,12 @@ def _parsed(line: str) -> dict[str, Any]:
 
 def _end(side: subprocess.Popen[str]) -> None:
     """With all below it: a side that is killed alone would leave its JVM behind."""
-    for process in _tree(side.pid):
+    for process in processes_of(side.pid):
         try:
             process.kill()
         except psutil.Error:
             continue
     side.wait()
-
-
-def _tree(pid: int) -> list[psutil.Process]:
-    try:
-        top = psutil.Process(pid)
-        return [top, *top.children(recursive=True)]
-    except psutil.Error:
-        return []
-
-
-def cpu_seconds(pid: int) -> float:
-    return sum(map(_cpu_of, _tree(pid)))
-
-
-def _cpu_of(process: psutil.Process) -> float:
-    try:
-        times = process.cpu_times()
-    except psutil.Error:
-        return 0.0
-    return float(times.user + times.system + times.children_user + times.children_system)
 
 
 class _Watcher(threading.Thread):
@@ -156,7 +136,7 @@ class _Watcher(threading.Thread):
 
     def run(self) -> None:
         while not self.done.wait(LOOK_S):
-            self.most = max(self.most, sum(map(_held_by, _tree(self.pid))))
+            self.most = max(self.most, sum(map(_held_by, processes_of(self.pid))))
 
 
 def _held_by(process: psutil.Process) -> float:

@@ -6,68 +6,35 @@ A whole run writes docs/benchmarks_spark.md; `--only` replaces its rows and keep
 
 from __future__ import annotations
 
-import argparse
-import shutil
-import sys
-import tempfile
-import time
-from collections.abc import Callable
-from importlib import import_module
-from pathlib import Path
+from bench.command import Command, take, work_folder
+from bench.repository import find_parts_of_tests
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-ROWS = {
-    "read": "reading:run",
-    "copy": "copying:run",
-    "commit": "committing:run",
-    "memory": "memory:run",
-    "session": "sessions:run",
-}
-QUICK_SHARE = 0.02
+COMMAND = Command(
+    package="bench.spark",
+    about=__doc__,
+    rows={
+        "read": "reading:run",
+        "copy": "copying:run",
+        "commit": "committing:run",
+        "memory": "memory:run",
+        "session": "sessions:run",
+    },
+    reps=3,
+    quick_share=0.02,
+    keepers="brokers and Spark",
+)
 
 
 def main() -> None:
-    sys.path.insert(0, str(REPOSITORY / "tests"))  # the brokers are started as the tests start them
-    from bench.spark import report
+    find_parts_of_tests()
     from bench.spark.bench import Bench
+    from bench.spark.report import PAGE
 
-    options = parse()
-    folder = Path(tempfile.mkdtemp(prefix="tidelog-bench-", dir=options.folder))
-    reps = 1 if options.quick else options.reps
-    bench = Bench(folder, reps=reps, share=QUICK_SHARE if options.quick else 1.0, quick=options.quick)
-    earlier = report.earlier()
-    taken = {} if options.quick else dict(earlier["taken"])
-    try:
-        for name in options.only or ROWS:
-            began = time.monotonic()
-            find(ROWS[name])(bench)
-            taken[name] = report.facts(reps)
-            print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-            if not options.quick:  # after every row: a later one may fail
-                report.publish(bench.figures, earlier["figures"], taken)
-    finally:
-        bench.stop()
-        shutil.rmtree(folder, ignore_errors=True)
-    report.print_tables(bench.figures)
-
-
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.spark", description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="+", metavar="NAME", help=", ".join(ROWS))
-    parser.add_argument("--reps", type=int, default=3, help="repetitions of each row (default: 3)")
-    parser.add_argument("--quick", action="store_true", help="a smoke test: little work, no publishing")
-    parser.add_argument("--folder", help="where brokers and Spark keep their data (default: the temporary folder)")
-    options = parser.parse_args()
-    options.only = [name for word in options.only or () for name in word.split(",") if name]
-    if unknown := set(options.only) - set(ROWS):
-        parser.error(f"no such row: {', '.join(sorted(unknown))}; rows are {', '.join(ROWS)}")
-    return options
-
-
-def find(where: str) -> Callable[..., None]:
-    module, _, name = where.partition(":")
-    run: Callable[..., None] = getattr(import_module(f"bench.spark.{module}"), name)
-    return run
+    options = COMMAND.parsed(COMMAND.parser())
+    with work_folder(options.folder) as folder:
+        bench = Bench(folder, COMMAND.extent(options))
+        take(bench, COMMAND.chosen(options.only), PAGE)
+    PAGE.print_tables(bench)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,7 +18,10 @@ import numpy as np
 import psutil
 import pyarrow as pa
 from bench.broker.bench import KAFKA_SETTINGS
-from bench.broker.figures import Figures
+from bench.filling import send_rows
+from bench.process_tree import cpu_of
+from bench.run import Extent, Run
+from bench.session import QUIET, end_with_jvm
 from bench.spark.figures import JVM, KAFKA, OURS, TIDELOG, side_of
 
 import tidelog
@@ -29,15 +32,12 @@ from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
-from tidelog.record.arrow import arrow_to_batches
-from tidelog.record.codec import patch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PARTITIONS = 2
 KEY_BYTES = 8
-BATCH_BYTES = 100_000
 ROWS_AT_ONCE = 20_000
 HEAP = "2g"
 SEED = 20261115
@@ -63,26 +63,15 @@ class Turn(NamedTuple):
         return side_of(self.connector, self.broker)
 
 
-class Bench:
-    """`reps` repetitions; `share` of the full amount of work in each."""
-
-    def __init__(self, folder: Path, *, reps: int, share: float, quick: bool) -> None:
-        self.folder = folder
-        self.reps = reps
-        self.share = share
-        self.quick = quick
-        self.figures = Figures()
-        self._numbers = itertools.count()
-        self._stack = ExitStack()
+class Bench(Run):
+    def __init__(self, folder: Path, extent: Extent) -> None:
+        super().__init__(folder, extent)
         self._filled: set[str] = set()
         self._session: SparkSession | None = None
 
     def stop(self) -> None:
         self.stop_session()
-        self._stack.close()
-
-    def amount(self, full: int, least: int = 1) -> int:
-        return max(least, int(full * self.share))
+        super().stop()
 
     def new_folder(self, name: str) -> Path:
         return self.folder / f"{name}-{next(self._numbers)}"
@@ -92,10 +81,8 @@ class Bench:
     @cached_property
     def brokers(self) -> dict[str, str]:
         """Where each broker is."""
-        kafka = ApacheKafka(self.new_folder("kafka"), KAFKA_SETTINGS, jvm=DISTRIBUTION_JVM).start()
-        self._stack.callback(kafka.stop)
-        ours = TidelogProcess(self.new_folder("tidelog")).start()
-        self._stack.callback(ours.stop)
+        kafka = self.started(ApacheKafka(self.new_folder("kafka"), KAFKA_SETTINGS, jvm=DISTRIBUTION_JVM))
+        ours = self.started(TidelogProcess(self.new_folder("tidelog")))
         return {KAFKA: kafka.bootstrap, TIDELOG: ours.bootstrap}
 
     def topic(self, shape: Shape) -> str:
@@ -126,31 +113,25 @@ class Bench:
     def session(self) -> SparkSession:
         if self._session is None:
             jars = {"spark.jars": ",".join(map(str, found_jars()))}
-            quiet = {"spark.log.level": "ERROR", "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
             where = {"spark.local.dir": str(self.new_folder("local"))}
             progress = {"spark.sql.streaming.numRecentProgressUpdates": "1000"}
-            settings = {**jars, **quiet, **where, **progress}
+            settings = {**jars, **QUIET, **where, **progress}
             self._session = tidelog.spark_session("bench", memory=HEAP, settings=settings)
         return self._session
 
     def stop_session(self) -> None:
         """Rows that measure other sessions want this one out of the way."""
         if self._session is not None:
-            self._session.stop()
+            end_with_jvm(self._session)
             self._session = None
-            from pyspark import SparkContext
-
-            if SparkContext._gateway is not None:
-                SparkContext._gateway.shutdown()
-                SparkContext._gateway = SparkContext._jvm = None
 
     def frame(self, connector: str, bootstrap: str, topic: str, **options: str) -> DataFrame:
         reader = self.session.read.format(connector).option("kafka.bootstrap.servers", bootstrap)
         return reader.option("subscribe", topic).options(**options).load()
 
     def turns(self) -> Iterator[Turn]:
-        for rep in range(1 if self.quick else 0, self.reps + 1):
-            yield from self.one_round(counts=rep > 0)
+        for counts in self.rounds():
+            yield from self.one_round(counts=counts)
 
     def one_round(self, *, counts: bool) -> list[Turn]:
         return [Turn(one, broker, counts) for broker, one in itertools.product((KAFKA, TIDELOG), (OURS, JVM))]
@@ -183,7 +164,7 @@ def cpu_seconds() -> float:
     total = float(mine.user + mine.system)
     for child in me.children():
         if is_session(child):
-            total += sum(map(_all_cpu, (child, *child.children(recursive=True))))
+            total += sum(map(cpu_of, (child, *child.children(recursive=True))))
     return total
 
 
@@ -192,14 +173,6 @@ def is_session(process: psutil.Process) -> bool:
         return any("org.apache.spark" in word for word in process.cmdline())
     except psutil.Error:
         return False
-
-
-def _all_cpu(process: psutil.Process) -> float:
-    try:
-        times = process.cpu_times()
-    except psutil.Error:
-        return 0.0
-    return float(times.user + times.system + times.children_user + times.children_system)
 
 
 def fill(bootstrap: str, topic: str, rows: int, size: int) -> None:
@@ -213,9 +186,7 @@ def fill(bootstrap: str, topic: str, rows: int, size: int) -> None:
                 now = int(time.time() * 1000)
                 keys, values = random_column(random, count, KEY_BYTES), random_column(random, count, size)
                 made = pa.RecordBatch.from_arrays([keys, values], ["key", "value"])
-                for batch in arrow_to_batches(made, timestamp_ms=now, target=BATCH_BYTES):
-                    patch(batch, 0, -1)  # a producer's batches begin at 0
-                    producer.send_batch(TopicPartition(topic, number % PARTITIONS), batch)
+                send_rows(producer, TopicPartition(topic, number % PARTITIONS), made, timestamp_ms=now)
 
 
 def random_column(random: np.random.Generator, count: int, size: int) -> pa.Array:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from bench.broker.figures import Figures
+from bench.figures import Figures, times_better
 
 OURS, JVM = "tidelog", "kafka"  # Spark's names of the formats
 KAFKA, TIDELOG = "Kafka", "Tidelog"  # brokers
@@ -62,6 +62,4 @@ def goal_of(row: str, metric: str) -> Goal | None:
 
 def better(figures: Figures, row: str, metric: str, pair: tuple[str, str]) -> float | None:
     ours, theirs = (figures.median(row, metric, side) for side in pair)
-    if not ours or not theirs:
-        return None
-    return ours / theirs if metric in LARGE_IS_GOOD else theirs / ours
+    return times_better(ours, theirs, large_is_good=metric in LARGE_IS_GOOD)

@@ -20,9 +20,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import psutil
+from bench.process_tree import cpu_seconds
+from bench.session import QUIET
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,10 +34,8 @@ WARM_BATCHES = 15  # after the first of a session, which compiles, a query needs
 FEWEST, MOST_S = 4, 8.0  # where micro-batches take long, fewer of them are waited for
 LOOK_S = 0.1  # looking costs the JVM something too
 BASIC = {
-    "spark.log.level": "ERROR",
+    **QUIET,
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
 }
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -103,9 +102,9 @@ def floor(spark: SparkSession, bootstrap: str, row: str, settings: dict[str, str
         mode = "update" if "count" in row else "append"
         writer = frame_of(spark, bootstrap, row).writeStream.format("noop").outputMode(mode)
         query = writer.option("checkpointLocation", checkpoint).start()
-        first, cpu = wait_for(query, WARM_BATCHES), cpu_seconds()
+        first, cpu = wait_for(query, WARM_BATCHES), cpu_seconds(os.getpid())
         last = wait_for(query, batches)
-        cpu = cpu_seconds() - cpu
+        cpu = cpu_seconds(os.getpid()) - cpu
         done = query.recentProgress
         query.stop()
         times = [float(one.durationMs["triggerExecution"]) for one in done if first < one.batchId <= last]
@@ -144,9 +143,9 @@ def latency(spark: SparkSession, bootstrap: str, settings: dict[str, str], secon
         query = writer.option("checkpointLocation", checkpoint).start()
         wait_for(query, WARM_BATCHES)
         counting.set()
-        cpu = cpu_seconds()
+        cpu = cpu_seconds(os.getpid())
         time.sleep(seconds)
-        cpu = cpu_seconds() - cpu
+        cpu = cpu_seconds(os.getpid()) - cpu
         query.stop()
     ages.sort()
     return {
@@ -171,18 +170,6 @@ def folder() -> Iterator[str]:
     made = tempfile.mkdtemp(prefix="tidelog-floor-")
     yield made
     shutil.rmtree(made, ignore_errors=True)
-
-
-def cpu_seconds() -> float:
-    me = psutil.Process()
-    total = 0.0
-    for process in (me, *me.children(recursive=True)):
-        try:
-            times: Any = process.cpu_times()
-        except psutil.Error:
-            continue
-        total += times.user + times.system + times.children_user + times.children_system
-    return total
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ import threading
 from typing import TYPE_CHECKING
 
 import psutil
+from bench.repository import find_parts_of_tests
+from bench.session import QUIET
 
 if TYPE_CHECKING:
     from bench.spark.bench import Bench
@@ -44,8 +46,7 @@ def main(connector: str, bootstrap: str, topic: str) -> None:
     from spark.connector import found_jars
 
     jars = {"spark.jars": ",".join(map(str, found_jars()))}
-    quiet = {"spark.log.level": "ERROR", "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-    session = tidelog.spark_session("memory", memory=HEAP, settings={**jars, **quiet})
+    session = tidelog.spark_session("memory", memory=HEAP, settings={**jars, **QUIET})
     reader = session.read.format(connector).option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic)
     frame = reader.load()
     most, done = {"JVM MB": 0.0, "Python MB": 0.0}, threading.Event()
@@ -78,7 +79,5 @@ def held() -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    from pathlib import Path
-
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
+    find_parts_of_tests()
     main(*sys.argv[1:])

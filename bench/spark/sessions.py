@@ -39,10 +39,10 @@ def run(bench: Bench) -> None:
         sides = {name: floor.Side(broker.bootstrap, floor.SIDES[name]) for name in SIDES.values()}
         for side in sides.values():
             stack.callback(side.stop)
-        for rep in range(1 if bench.quick else 0, bench.reps + 1):
+        for counts in bench.rounds():
             found: floor.Figures = defaultdict(list)
             floor.measure(sides, broker.bootstrap, work, found)
-            if rep:
+            if counts:
                 note(bench, found)
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.broker.figures import Figures
+from bench.run import Extent, Run
+from bench.session import QUIET, end_with_jvm
 
 import tidelog
 from against.apache_kafka import Missing
@@ -23,46 +21,28 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HEAP = "1g"
-QUIET = {"spark.log.level": "ERROR", "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 SQLITE, TEXT, POSTGRES, PARQUET, DELTA = "SQLite", "SQLite full text", "PostgreSQL", "Parquet", "Delta"
 REDIS, OPENSEARCH = "Redis", "OpenSearch"
 FILES = {SQLITE: "sqlite:///{}.db", TEXT: "sqlite+fts:///{}.db", PARQUET: "parquet:///{}", DELTA: "delta:///{}"}
 STORES = (*FILES, POSTGRES, REDIS, OPENSEARCH)
 
 
-class Bench:
-    """`reps` repetitions; `share` of the full amount of work in each."""
-
-    def __init__(self, folder: Path, *, reps: int, share: float, quick: bool) -> None:
-        self.folder = folder
-        self.reps = reps
-        self.share = share
-        self.quick = quick
-        self.figures = Figures()
-        self._numbers = itertools.count()
-        self._stack = ExitStack()
+class Bench(Run):
+    def __init__(self, folder: Path, extent: Extent) -> None:
+        super().__init__(folder, extent)
         self._session: SparkSession | None = None
 
     def stop(self) -> None:
         self.stop_session()
-        self._stack.close()
-
-    def amount(self, full: int, least: int = 1) -> int:
-        return max(least, int(full * self.share))
+        super().stop()
 
     def new_name(self) -> str:
         return f"n{next(self._numbers)}"
 
-    def rounds(self) -> Iterator[bool]:
-        """One for each repetition, told whether it counts: the first only warms all sides up."""
-        yield from (True,) if self.quick else (False, *[True] * self.reps)
-
     @cached_property
     def broker(self) -> str:
         """Where it is."""
-        made = TidelogProcess(self.folder / "broker").start()
-        self._stack.callback(made.stop)
-        return made.bootstrap
+        return self.started(TidelogProcess(self.folder / "broker")).bootstrap
 
     # Stores -----------------------------------------------------------------------------------------------------------
 
@@ -70,24 +50,17 @@ class Bench:
     def postgres(self) -> PostgresServer:
         place = self.folder / "postgres"
         place.mkdir(mode=0o755)
-        made = PostgresServer(place.resolve())
-        made.start()
-        self._stack.callback(made.stop)
-        return made
+        return self.started(PostgresServer(place.resolve()))
 
     @cached_property
     def redis(self) -> RedisServer:
-        made = RedisServer(self.folder / "redis").start()
-        self._stack.callback(made.stop)
-        return made
+        return self.started(RedisServer(self.folder / "redis"))
 
     @cached_property
     def opensearch(self) -> OpenSearchNode:
         place = self.folder / "opensearch"
         place.mkdir(mode=0o755)
-        made = OpenSearchNode(place).start()
-        self._stack.callback(made.stop)
-        return made
+        return self.started(OpenSearchNode(place))
 
     def empty_store(self, kind: str) -> str:
         """The URL of one."""
@@ -124,10 +97,5 @@ class Bench:
     def stop_session(self) -> None:
         """Rows that measure other programs want this one out of the way."""
         if self._session is not None:
-            self._session.stop()
+            end_with_jvm(self._session)
             self._session = None
-            from pyspark import SparkContext
-
-            if SparkContext._gateway is not None:
-                SparkContext._gateway.shutdown()
-                SparkContext._gateway = SparkContext._jvm = None

@@ -15,7 +15,6 @@ import json
 import re
 import selectors
 import socket
-import sys
 import tempfile
 import time
 from array import array
@@ -24,7 +23,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from bench.repository import find_parts_of_tests
+
 SENT = re.compile(rb'"sent_us":(\d+)')
 PATIENCE_S = 120.0
 RECEIVE_BYTES = 256 << 10
@@ -32,7 +32,7 @@ FOLLOWED = "fanout"
 
 
 def main() -> None:
-    sys.path.insert(0, str(REPOSITORY / "tests"))  # the view is written as the tests write it
+    find_parts_of_tests()  # the view is written as the tests write it
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--subscribers", type=int, default=1000)
     parser.add_argument("--batches", type=int, default=100)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.broker.figures import Figures
+from bench.figures import Figures, times_better
 
 APPLIER = "applier"
 ONE_BY_ONE = "applier, a transaction each"
@@ -18,6 +18,4 @@ LARGE_IS_GOOD = (UPDATES, EVENTS)
 def better(figures: Figures, row: str, metric: str, side: str) -> float | None:
     """How many times a side of ours is ahead of what is written by hand."""
     ours, theirs = figures.median(row, metric, side), figures.median(row, metric, BY_HAND)
-    if not ours or not theirs:
-        return None
-    return ours / theirs if metric in LARGE_IS_GOOD else theirs / ours
+    return times_better(ours, theirs, large_is_good=metric in LARGE_IS_GOOD)

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from importlib.metadata import version
-from typing import Any
-
-from bench.broker import report as of_brokers
-from bench.broker.figures import Figures
-from bench.broker.load import REPOSITORY
+from bench import reporting
+from bench.figures import Figures
+from bench.reporting import Page, Table, Taken, shown, shown_times
 from bench.views.figures import APPLIER, BY_HAND, ONE_BY_ONE, better
-
-PAGE = REPOSITORY / "docs" / "benchmarks_views.md"
-RESULTS = REPOSITORY / "bench" / "results" / "views.json"
 
 HEAD = """# Benchmarks of views
 
@@ -33,48 +26,25 @@ Written by `make bench-views`; do not edit. All sides take turns in one run on o
 """
 
 
-def table(figures: Figures) -> list[list[str]]:
+def table(figures: Figures) -> Table:
     """*Times*: ours beside what is written by hand; above 1 is ahead."""
     lines = [["row", "metric", APPLIER, "times", ONE_BY_ONE, "times", BY_HAND]]
     for row, metric in figures.rows():
         cells: list[str] = []
         for side in (APPLIER, ONE_BY_ONE):
-            times = better(figures, row, metric, side)
-            cells += [of_brokers.shown(figures.median(row, metric, side)), f"{times:.2f}" if times else ""]
-        lines.append([row, metric, *cells, of_brokers.shown(figures.median(row, metric, BY_HAND))])
+            cells += [shown(figures.median(row, metric, side)), shown_times(better(figures, row, metric, side))]
+        lines.append([row, metric, *cells, shown(figures.median(row, metric, BY_HAND))])
     return lines
 
 
-def print_table(figures: Figures) -> None:
-    lines = table(figures)
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    for line in lines:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+def markdown(figures: Figures, taken: Taken) -> str:
+    return "\n".join([HEAD, *reporting.as_markdown(table(figures)), *reporting.taken_as_markdown(taken)]) + "\n"
 
 
-def markdown(figures: Figures, taken: dict[str, Any]) -> str:
-    head, *lines = table(figures)
-    out = [HEAD, f"| {' | '.join(head)} |", "|" + "---|" * len(head), *(f"| {' | '.join(line)} |" for line in lines)]
-    out += ["", "## Taken", ""]
-    for name, facts in taken.items():
-        out.append(
-            f"- `{name}`: {facts['date']}, commit {facts['commit']}, {facts['reps']} repetitions, load"
-            f" {facts['load']}, on {facts['machine']}, PySpark {facts['pyspark']}"
-        )
-    return "\n".join(out) + "\n"
-
-
-def facts(reps: int) -> dict[str, Any]:
-    """The load is the run's own and that of others: on two cores a run of its own has about two."""
-    return {**of_brokers.facts(reps), "pyspark": version("pyspark"), "load": f"{os.getloadavg()[1]:.1f}"}
-
-
-def publish(figures: Figures, earlier: list[dict[str, Any]], taken: dict[str, Any]) -> None:
-    """This run's figures, and those of an earlier one for the rows that this one has not taken."""
-    shown = of_brokers.merged(figures, earlier)
-    of_brokers.keep(RESULTS, shown, taken)
-    PAGE.write_text(markdown(shown, taken))
-
-
-def earlier() -> dict[str, Any]:
-    return of_brokers.earlier(RESULTS)
+PAGE = Page(
+    path=reporting.DOCS / "benchmarks_views.md",
+    results=reporting.RESULTS / "views.json",
+    tables=lambda figures: [table(figures)],
+    markdown=markdown,
+    facts=reporting.facts_with_spark,
+)

@@ -17,6 +17,7 @@ from bench.pipelines.oracle import KEYS
 from bench.pipelines.sides import by_hand, with_operators
 from bench.pipelines.sides.frames import Frames
 from bench.pipelines.sides.marks import ended, say, work
+from bench.session import QUIET
 
 import tidelog
 from tidelog.spark.foreach_batch import topic_writer
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TIDELOG, BY_HAND, CONNECTOR = "Tidelog", "PySpark by hand", "PySpark, JVM connector"
-QUIET = {"spark.log.level": "ERROR", "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 
 
 def main() -> None:

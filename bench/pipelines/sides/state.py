@@ -17,6 +17,7 @@ from bench.pipelines.count_and_last import OUTPUT, CountAndLast, PerKey
 from bench.pipelines.keyed import CHECKSUM_SQL, PARTITIONS
 from bench.pipelines.sides.marks import ended, say, work
 from bench.pipelines.sides.stateful import OPERATORS
+from bench.session import QUIET
 
 import tidelog
 from tidelog.pipelines.operators.state.operator import run_fold
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 LOOK_S = 0.02
-QUIET = {"spark.log.level": "ERROR", "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 PROGRESS = {"spark.sql.streaming.numRecentProgressUpdates": "1000"}
 
 
