@@ -55,6 +55,7 @@ RING_CHANGES = 5_000
 CHUNK_BYTES = 256 << 10  # of a slow subscriber, beside its socket's buffer
 CHUNK_S = 2.0  # for reading one from the log
 CATCHING_UP_THREADS = 4
+RENDERING_THREADS = 1  # for expressions beyond WHERES_MAX: Python runs one at a time, and the loop is to have its turn
 PAST_PAUSE_S = 0.1
 HEARTBEAT_S = 15.0
 TICK_S = 1.0

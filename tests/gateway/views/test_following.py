@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import random
 import time
@@ -18,7 +19,9 @@ from gateway.views.shop import Follower, Shop, fold, shop, wait_for
 from proving import proves
 from tidelog.gateway.routes import ROUTES
 from tidelog.gateway.views import feed as feed_module
+from tidelog.gateway.views import rendering
 from tidelog.gateway.views import ring as ring_module
+from tidelog.gateway.views import slot as slot_module
 from tidelog.gateway.views import subscriber as subscriber_module
 from tidelog.views import catalog
 from tidelog.views.catalog import Editor
@@ -230,6 +233,29 @@ def test_a_slow_one_holds_up_nobody_and_still_gets_everything(
         for follower in (fast, *slow):
             assert follower.next().data["row"] == {"product": "last", "revenue": 1}, "it is there again"
             follower.close()
+
+
+@proves("D7", "hostile")
+def test_nothing_is_rendered_on_the_loop_however_many_expressions_are_followed(
+    small: Client, sold: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slot_module, "WHERES_MAX", 3)
+    on_the_loop, render = list[bool](), rendering.changes
+
+    def watched(*arguments: object) -> bytes:
+        on_the_loop.append(asyncio._get_running_loop() is not None)
+        return render(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(rendering, "changes", watched)
+    followers = [Follower(small, sold.name, where=f"revenue = {number}") for number in range(10)]
+    for _ in range(3):
+        sold.batch({f"p{number}": number for number in range(10)})
+        for number, follower in enumerate(followers):  # what does not match leaves: nobody knows what was before
+            told = follower.take(10)
+            assert [event.data["row"]["revenue"] for event in told if event.event != "leave"] == [number]
+    assert len(on_the_loop) > 10 and not any(on_the_loop)
+    for follower in followers:
+        follower.close()
 
 
 @proves("D7", "hostile")

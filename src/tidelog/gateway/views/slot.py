@@ -64,6 +64,13 @@ class Slot:
             return found
         return rendering.changes(self.declared, self.start, self.changes, None if where is None else where.holds)
 
+    def is_made(self, cursor: Cursor, where: str | None) -> bool:
+        """Whether `told` has nothing to render: what takes long is no work for the loop."""
+        if self._same_for_all is not None:
+            return True
+        whole = cursor.generation != self.start.generation or self.start.reaches(cursor.offsets)
+        return whole and where in self._rendered
+
     def told(self, cursor: Cursor, where: Where | None) -> tuple[bytes, Cursor]:
         """What of it comes after `cursor`, and where that leads: nowhere back."""
         if cursor.generation != self.start.generation or self._same_for_all is not None:

@@ -1,9 +1,12 @@
 """One who follows a view: an async iterator of bytes on the loop, at a place of its own.
 
-    in the ring    what came since is taken at once and sent; nothing new: it waits to be woken
+    in the ring    what came since is taken at once and sent; nothing new: it waits to be woken. What was not made for
+                   all beforehand (a place within a slot, expressions beyond WHERES_MAX) is made in a thread
     in the past    a chunk is read from the log in a thread, and sent; then the ring is looked for again
 
 Rules:
+- Nothing is rendered on the loop, however many different expressions are followed: they wait for each other, and for
+  nobody else.
 - The next chunk is made when the client has taken the last one: a slow one has one chunk and the socket's buffer, holds
   up nobody, and may fall into the past. One that takes nothing at all is cut off (`protocol.py`).
 - Every HEARTBEAT_S without an event a heartbeat goes, with the place.
@@ -15,12 +18,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from tidelog.errors import CursorExpired, TidelogError, UsageError
-from tidelog.gateway.limits import CATCHING_UP_THREADS, CHUNK_BYTES, CHUNK_S, HEARTBEAT_S, PAST_PAUSE_S
+from tidelog.gateway.limits import (
+    CATCHING_UP_THREADS,
+    CHUNK_BYTES,
+    CHUNK_S,
+    HEARTBEAT_S,
+    PAST_PAUSE_S,
+    RENDERING_THREADS,
+)
 from tidelog.gateway.views import rendering
 from tidelog.gateway.views.catalogs import Catalogs
 from tidelog.gateway.views.feed import Feed
@@ -37,11 +47,12 @@ PAST_WAIT_MS = 50
 
 
 class Past:
-    """Reads the log for who is not in a ring, a chunk at a time, in threads of its own."""
+    """What a subscriber cannot take from the ring as it is, in threads: a chunk of the log, or of slots."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._pool = ThreadPoolExecutor(CATCHING_UP_THREADS, "tidelog-past")
+        self._rendering = ThreadPoolExecutor(RENDERING_THREADS, "tidelog-rendering")
 
     async def chunk(
         self, catalogs: Catalogs, feed: Feed, cursor: Cursor, where: str | None, *, from_start: bool
@@ -54,8 +65,12 @@ class Past:
 
         return await asyncio.get_running_loop().run_in_executor(self._pool, read)
 
+    async def rendered(self, render: Callable[[], bytes]) -> bytes:
+        return await asyncio.get_running_loop().run_in_executor(self._rendering, render)
+
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._pool, self._rendering):
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _read(reader: FeedReader, where: str | None) -> tuple[bytes, Cursor]:
@@ -135,6 +150,11 @@ class Subscriber:
                 return None
             await self._feed.woken()
             return b""
+        if all(slot.is_made(self._cursor, self._where) for slot in slots):
+            return self._all_told(slots)
+        return await self._past.rendered(lambda: self._all_told(slots))
+
+    def _all_told(self, slots: Iterable[Slot]) -> bytes:
         return b"".join([self._told(slot) for slot in slots])
 
     def _told(self, slot: Slot) -> bytes:
