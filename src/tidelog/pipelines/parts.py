@@ -19,6 +19,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tidelog.pipelines.operators.state.steps import FoldCounts, called_by
 from tidelog.pipelines.placing import Target
 from tidelog.pipelines.progress import Progress
 from tidelog.pipelines.queries import Written, start_query
@@ -65,6 +66,7 @@ class QueryPart:
         self._trigger = trigger
         self._query: StreamingQuery | None = None
         self._written = Written()
+        self._counts = FoldCounts()
         self.progress = Progress()
 
     @property
@@ -73,9 +75,10 @@ class QueryPart:
 
     def start(self) -> None:
         self._written = Written(rows=self._written.rows)
-        self._query = start_query(
-            self._frame(), self.target, self._options, trigger=self._trigger, written=self._written
-        )
+        self._counts = FoldCounts()
+        with called_by(self._counts.step_of):
+            frame = self._frame()
+        self._query = start_query(frame, self.target, self._options, trigger=self._trigger, written=self._written)
 
     def look(self) -> Fault | None:
         assert self._query is not None
@@ -99,7 +102,7 @@ class QueryPart:
 
     def figures(self) -> dict[str, Any]:
         node = self.target.node
-        told = self.progress.fields(int(time.time() * 1000)) | {"rows_out": self._written.rows}
+        told = self.progress.fields(int(time.time() * 1000), self._counts.read()) | {"rows_out": self._written.rows}
         time_of = next((one.time for one in node.reads if one.time is not None), None)
         return {
             "app": self.target.app,

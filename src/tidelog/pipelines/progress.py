@@ -18,6 +18,7 @@ from tidelog.client import lag
 from tidelog.client.cluster import Cluster
 
 GROUP_PREFIX = "tidelog."
+LATE = ("dropped", "diverted")  # among what operators count: rows that came too late
 SEEN_MAX = 10_000  # Spark tells of its last hundred again and again
 
 
@@ -66,7 +67,9 @@ class Progress:
             self.state_bytes = sum(int(op.get("memoryUsedBytes") or 0) for op in operators)
             self.late_rows += sum(int(op.get("numRowsDroppedByWatermark") or 0) for op in operators)
 
-    def fields(self, now_ms: int) -> dict[str, Any]:
+    def fields(self, now_ms: int, counts: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+        """`counts`: what became of rows in our operators. Spark's own have theirs in what it tells."""
+        late = sum(one.get(name, 0) for one in counts.values() for name in LATE)
         behind = None if self.watermark_ms is None else round((now_ms - self.watermark_ms) / 1000)
         return {
             "batch": self.batch,
@@ -75,7 +78,8 @@ class Progress:
             "batch_ms": self.batch_ms,
             "watermark_ms": self.watermark_ms,
             "watermark_behind_s": behind,
-            "late_rows": self.late_rows,
+            "late_rows": self.late_rows + late,
+            "operators": counts,
             "kept": {"rows": self.state_rows, "bytes": self.state_bytes},
         }
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 import pickle
 import uuid
 from bdb import BdbQuit
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import wraps
 from pathlib import Path
 from pdb import Pdb
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.errors import UsageError
 from tidelog.pipelines.operators.state.fold import Clock, Fold, Step
+from tidelog.pipelines.operators.state.steps import called_by
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,37 +41,22 @@ class Call(NamedTuple):
     clock: Clock
 
 
-class NotedFold:
-    """A fold that writes down each of its steps. All else of it is the fold's own."""
+class Noted:
+    """Writes each call of a fold's step down, in a folder that all workers must see."""
 
     def __init__(self, fold: Fold, folder: str) -> None:
-        for name in dir(fold):
-            if not name.startswith("_") and name != "step":
-                setattr(self, name, getattr(fold, name))
         self._fold = fold
         self._folder = folder
 
-    def step(self, state: pa.Table, rows: pa.Table, clock: Clock) -> Step:
+    def __call__(self, state: pa.Table, rows: pa.Table, clock: Clock) -> Step:
         path = Path(self._folder) / f"{uuid.uuid4().hex}{SUFFIX}"
         path.write_bytes(pickle.dumps(Call(self._fold, state, rows, clock)))
         return self._fold.step(state, rows, clock)
 
 
-@contextmanager
-def noting(folder: Path) -> Iterator[None]:
-    """Operators that are declared inside of this write their steps into the folder, which all workers must see."""
-    from tidelog.pipelines.operators.state import processor
-
-    own = processor.FoldProcessor
-
-    def noted(fold: Any, *rest: Any) -> Any:
-        return own(NotedFold(fold, str(folder)), *rest)  # type: ignore[arg-type]
-
-    processor.FoldProcessor = noted  # type: ignore[assignment,misc]
-    try:
-        yield
-    finally:
-        processor.FoldProcessor = own  # type: ignore[misc]
+def noting(folder: Path) -> AbstractContextManager[None]:
+    """For operators that are declared inside of this."""
+    return called_by(lambda fold, context: Noted(fold, str(folder)))
 
 
 def calls_in(folder: Path) -> list[Call]:

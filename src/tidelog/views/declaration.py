@@ -252,7 +252,7 @@ _FROM_JSON: dict[str, Callable[[Any], Value]] = {
     TIMESTAMP: _timestamp,
     JSON: lambda said: said,
 }
-_AS_IT_IS = {BOOLEAN: {bool}, LONG: {int}, DOUBLE: {float}, STRING: {str}}
+_AS_IT_IS: dict[str, set[type]] = {BOOLEAN: {bool}, LONG: {int}, DOUBLE: {float}, STRING: {str}}
 _IS_ALL_RIGHT: dict[str, Callable[[list[Any]], bool]] = {
     BOOLEAN: lambda there: True,
     LONG: lambda there: min(there) >= LONG_MIN and max(there) <= LONG_MAX,

@@ -18,6 +18,7 @@ from pipelines.operators.state.counting import Counting
 from proving import proves
 from tidelog.pipelines.operators.state.operator import run_fold
 from tidelog.pipelines.operators.state.reading import is_there, read_states
+from tidelog.pipelines.operators.state.steps import FoldCounts, called_by
 from tidelog.testing.pipeline import PipelineDriver
 from tidelog.testing.pipeline_sinks import CRASH_POINTS, CrashPoint
 
@@ -105,6 +106,20 @@ def test_a_crash_at_any_point_neither_loses_nor_doubles_state(driver: PipelineDr
         "c": 1,
     }
     assert state.counts == {"in": 7}
+
+
+@proves("P1", "P7")
+def test_what_became_of_rows_is_told_while_the_query_runs(driver: PipelineDriver) -> None:
+    words = driver.input("words", SCHEMA, partitions=2)
+    counts = FoldCounts()
+    with called_by(counts.step_of):
+        run = driver.run(lambda rows: counting(counting(rows).selectExpr("key", "n as value", "now() as at")), words)
+        words.add([(key, 0, "12:00") for key in "aab"])
+        run.step()
+    words.add([("c", 0, "12:00")])
+    run.step()
+    assert counts.read() == {"counting": {"in": 4}, "counting 2": {"in": 3}}
+    assert [state.counts for state in run.fold_states()] == [{"in": 3}, {"in": 4}]
 
 
 @proves("P1", "F1")

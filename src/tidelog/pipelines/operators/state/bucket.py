@@ -45,6 +45,7 @@ from tidelog.pipelines.operators.state.pages import (
     touched,
     write_page,
 )
+from tidelog.pipelines.operators.state.steps import StepFunction
 
 FORMAT = 1
 
@@ -90,7 +91,9 @@ class Header(NamedTuple):
         return cls(known["fold"], known["version"], layout, schema, known["next"], known["timer"], known["counts"])
 
 
-def step_bucket(fold: Fold, store: Store, layout: Layout, rows: pa.Table, clock: Clock) -> pa.Table:
+def step_bucket(
+    fold: Fold, store: Store, layout: Layout, rows: pa.Table, clock: Clock, step_by: StepFunction | None = None
+) -> pa.Table:
     """What the fold puts out for these rows, or for the time that has come; its state is in the store afterwards."""
     header, directory = _open(fold, store, layout)
     hashes = rows[HASH].to_numpy()
@@ -99,7 +102,7 @@ def step_bucket(fold: Fold, store: Store, layout: Layout, rows: pa.Table, clock:
     )
     held, before = _read(fold, store, header, directory[needed])
     mask = concerned(held, hashes, clock.watermark)
-    step = fold.step(held.filter(pa.array(mask)), rows, clock)
+    step = (step_by or fold.step)(held.filter(pa.array(mask)), rows, clock)
     state = step.state.select(fold.state_schema.names).cast(fold.state_schema)
     after = by_hash(pa.concat_tables([held.filter(pa.array(~mask)), state]))
     directory, number = _write(store, header.next, directory, needed, before, after)

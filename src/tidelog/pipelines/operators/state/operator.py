@@ -29,6 +29,7 @@ from tidelog.pipelines.operators.state.questions import (
     question_schema,
     reading,
 )
+from tidelog.pipelines.operators.state.steps import wanted_step
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,7 +70,8 @@ def run_fold(
         questions = _read(asking, frame, keys)
         asked = AskedBy(to_arrow_schema(questions.schema, timezone="UTC"), tuple(keys), event_time)
         packed = packed.union(questions.mapInArrow(packing_questions, PACKED))
-    processor = FoldProcessor(fold, to_arrow_schema(hashed.schema, timezone="UTC"), asked)
+    step_by = wanted_step(fold, frame.sparkSession.sparkContext)
+    processor = FoldProcessor(fold, to_arrow_schema(hashed.schema, timezone="UTC"), asked, step_by)
     mode = "EventTime" if has_watermark(frame) else "None"
     groups = packed.groupBy("bucket")
     return groups.transformWithStateInPandas(processor, output, "Append", mode, eventTimeColumnName=event_time or "")

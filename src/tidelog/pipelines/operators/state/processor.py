@@ -21,6 +21,7 @@ from tidelog.pipelines.operators.state.fold import Clock, Fold
 from tidelog.pipelines.operators.state.packing import unpack
 from tidelog.pipelines.operators.state.questions import answers_of, with_answers
 from tidelog.pipelines.operators.state.reading import HEADER, PAGES
+from tidelog.pipelines.operators.state.steps import StepFunction
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,8 +38,11 @@ class AskedBy(NamedTuple):
 
 
 class FoldProcessor(StatefulProcessor):
-    def __init__(self, fold: Fold, input_schema: pa.Schema, asked: AskedBy | None = None) -> None:
+    def __init__(
+        self, fold: Fold, input_schema: pa.Schema, asked: AskedBy | None = None, step_by: StepFunction | None = None
+    ) -> None:
         self.fold = fold
+        self.step_by = step_by
         self.input_schema = input_schema
         self.asked = asked
 
@@ -68,7 +72,7 @@ class FoldProcessor(StatefulProcessor):
         if only_asked and not is_due(self.store, now):
             return self.fold.output_schema.empty_table()
         rows = unpack(packed, self.input_schema)
-        output = step_bucket(self.fold, self.store, layout_of(partitions_here()), rows, now)
+        output = step_bucket(self.fold, self.store, layout_of(partitions_here()), rows, now, self.step_by)
         self.store.expired = None
         return output
 

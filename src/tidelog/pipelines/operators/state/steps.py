@@ -1,0 +1,79 @@
+"""How the step of a fold is called where it runs: as it is, or as somebody wants it who declares operators inside of
+`called_by`: counted, for a run's progress (`FoldCounts`), or written down, for a debugger (`pipelines/stepping.py`).
+
+Rules:
+- What is called instead gives what the fold's own step would have given. It is pickled, and runs in Spark's workers.
+- Counts are those since the query was started here, and for people: a task that Spark runs twice has counted twice.
+  What became of every row since the state was made stands in the state itself (`tidelog state`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tidelog.pipelines.operators.state.fold import Clock, Fold, Step
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark import SparkContext
+
+StepFunction: TypeAlias = "Callable[[pa.Table, pa.Table, Clock], Step]"
+StepOf: TypeAlias = "Callable[[Fold, SparkContext], StepFunction]"
+
+_wanted: ContextVar[StepOf | None] = ContextVar("how steps are called", default=None)
+
+
+@contextmanager
+def called_by(step_of: StepOf) -> Iterator[None]:
+    """For operators that are declared inside of this."""
+    token = _wanted.set(step_of)
+    try:
+        yield
+    finally:
+        _wanted.reset(token)
+
+
+def wanted_step(fold: Fold, context: SparkContext) -> StepFunction | None:
+    """None: the fold's own."""
+    step_of = _wanted.get()
+    return None if step_of is None else step_of(fold, context)
+
+
+class FoldCounts:
+    """What the folds of one query have counted, by the name of each."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Any] = {}
+
+    def step_of(self, fold: Fold, context: SparkContext) -> StepFunction:
+        number = 1 + sum(name.split(" ")[0] == fold.name for name in self._sums)
+        sums: Any = context.accumulator({}, Adding())  # type: ignore[arg-type]
+        self._sums[fold.name if number == 1 else f"{fold.name} {number}"] = sums
+        return Counted(fold, sums)
+
+    def read(self) -> dict[str, Mapping[str, int]]:
+        return {name: dict(sums.value) for name, sums in self._sums.items()}
+
+
+class Adding:
+    """What Spark wants of sums: an AccumulatorParam, but for the name."""
+
+    def zero(self, value: dict[str, int]) -> dict[str, int]:
+        return {}
+
+    def addInPlace(self, value1: dict[str, int], value2: dict[str, int]) -> dict[str, int]:
+        return {name: value1.get(name, 0) + value2.get(name, 0) for name in {*value1, *value2}}
+
+
+class Counted:
+    def __init__(self, fold: Fold, sums: Any) -> None:
+        self._fold = fold
+        self._sums = sums
+
+    def __call__(self, state: pa.Table, rows: pa.Table, clock: Clock) -> Step:
+        step = self._fold.step(state, rows, clock)
+        self._sums.add(dict(step.counts))
+        return step
