@@ -331,6 +331,15 @@ def test_a_switch_is_told_once_and_the_feed_goes_on_where_the_new_generation_cou
         assert [change.after for change in changes] == [{"product": "tea", "revenue": 3}]
 
 
+@proves("eo.23")
+def test_a_catalog_as_it_was_before_the_switch_leads_nobody_back(cluster: Cluster) -> None:
+    declare_view(cluster, "back")
+    stale = declare_view(cluster, "back")
+    assert stale.live == 1 and [one.number for one in stale.generations] == [1, 2]
+    with pytest.raises(NotShown, match="generation 2 of view back is not seen to be live yet; try again"):
+        FeedReader(cluster, stale, Cursor("back", 2, (0,)))
+
+
 def _steps(reader: FeedReader, end: Cursor) -> list[Piece | Switched]:
     found = []
     while reader.cursor.generation != end.generation or not reader.cursor.reaches(end.offsets):

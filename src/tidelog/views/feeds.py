@@ -30,7 +30,7 @@ from zlib import crc32
 
 from tidelog.client.marks import Ends
 from tidelog.client.metadata import TopicPartition
-from tidelog.errors import UsageError
+from tidelog.errors import NotShown, UsageError
 from tidelog.schema.expression.evaluation import Predicate
 from tidelog.views.catalog import Generation, View
 from tidelog.views.changes import CREATE, READ, Change
@@ -123,6 +123,9 @@ def _refused() -> UsageError:
 def check_place(view: View, cursor: Cursor) -> None:
     """That a cursor is one of this view as it is, or as it was."""
     known = {one.number: one for one in view.generations}
+    if view.live is not None and cursor.generation in known and cursor.generation > view.live:
+        # The catalog is read as it was: somebody's open transaction may hide the switch. Live ones never go back.
+        raise NotShown(f"generation {cursor.generation} of view {view.name} is not seen to be live yet; try again")
     if view.live is None or (cursor.generation not in known and cursor.generation > view.live):
         raise UsageError(
             f"the cursor is of generation {cursor.generation}, and view {view.name} has"

@@ -17,6 +17,7 @@ import tidelog
 from gateway.serving import SECONDS, Client, GatewayProcess, served
 from gateway.views.shop import Follower, Shop, fold, shop, wait_for
 from proving import proves
+from tidelog.client.cluster import Cluster
 from tidelog.gateway.routes import ROUTES
 from tidelog.gateway.views import feed as feed_module
 from tidelog.gateway.views import rendering
@@ -24,9 +25,11 @@ from tidelog.gateway.views import ring as ring_module
 from tidelog.gateway.views import slot as slot_module
 from tidelog.gateway.views import subscriber as subscriber_module
 from tidelog.views import catalog
+from tidelog.views.applier import Applier
 from tidelog.views.catalog import Editor
 from tidelog.views.declaration import declare
 from tidelog.views.feeds import Cursor, from_text, to_text
+from tidelog.views.stores.opening import open_store
 from views.writing import Pipeline, declare_view
 
 MANY = 100
@@ -121,6 +124,32 @@ def test_a_switch_is_told_once_to_who_is_there_and_to_who_comes_back(client: Cli
     assert [event.event for event in events] == ["switched", "change"] * 2
     assert [event.data.get("generation") for event in events[::2]] == [2, 2]
     assert [event.data["row"]["revenue"] for event in events[1::2]] == [101, 101]
+
+
+@proves("eo.23", "D7")
+def test_who_reads_after_a_switch_never_gets_the_old_generation(
+    client: Client, broker: tidelog.Broker, tmp_path: Path
+) -> None:
+    with shop(broker.bootstrap, tmp_path, "switching", applied=False) as made, Cluster(broker.bootstrap) as appliers:
+        applier = Applier(appliers, made.name, open_store(made.url, made.name), store_name="t", max_wait_ms=50)
+        made.batch({"tea": 1})
+        while client("GET", "/views/switching").status != 200:
+            applier.step()
+        with Follower(client, made.name) as there:
+            view = declare_view(made.cluster, made.name)
+            new = Pipeline(made.cluster, view.generations[1])
+            Editor(made.cluster, made.name).write(catalog.switch(view, 2, new.batch({"tea": 100}).ends))
+            switched = there.next()
+        path = f"/views/switching?generation={switched.data['generation']}"
+        got = client("GET", path)
+        assert got.status == 503 and "as generation 1, and 2 was asked for" in got.message
+        assert client("GET", "/views/switching?generation=x").status == 400
+        while (got := client("GET", path)).status != 200:
+            applier.step()
+        assert (got.json["generation"], got.json["rows"]) == (2, [{"product": "tea", "revenue": 100}])
+        with Follower(client, made.name, cursor=got.json["cursor"]) as back:
+            new.batch({"tea": 101})
+            assert back.next().data["row"] == {"product": "tea", "revenue": 101}, "and no `switched` again"
 
 
 @proves("eo.15")

@@ -12,14 +12,14 @@ let drawing = false;
 
 class View {
   constructor(name, key, where) {
-    Object.assign(this, { name, key, where, rows: new Map(), live: false, source: null, timer: 0, turn: 0 });
+    Object.assign(this, { name, key, where, rows: new Map(), generation: 0, live: false, source: null, timer: 0, turn: 0 });
   }
 
   async begin() {
     const turn = this.end(); // whoever ends it, or begins it anew, while an answer is under way, counts
     const where = this.where ? `&where=${encodeURIComponent(this.where())}` : "";
     try {
-      const answer = await fetch(`/views/${this.name}?limit=1000${where}`);
+      const answer = await fetch(`/views/${this.name}?limit=1000&generation=${this.generation}${where}`);
       if (!answer.ok) throw new Error(answer.status); // not there yet: Spark is starting
       const { rows, cursor } = await answer.json();
       if (turn !== this.turn) return;
@@ -39,7 +39,11 @@ class View {
       draw();
     };
     for (const kind of ["enter", "change", "leave"]) source.addEventListener(kind, put);
-    for (const kind of ["switched", "expired", "refused"]) source.addEventListener(kind, () => this.begin());
+    source.addEventListener("switched", (event) => {
+      this.generation = JSON.parse(event.data).generation; // the store may follow a little later
+      this.begin();
+    });
+    for (const kind of ["expired", "refused"]) source.addEventListener(kind, () => this.begin());
     source.onopen = () => { this.live = true; draw(); };
     source.onerror = () => {
       this.live = false;

@@ -5,6 +5,7 @@ key        of a view with one key column the value itself, `tea`; else, and alwa
 where      an expression (`schema/expression/parser.py`)
 after_key  `["tea",1]`: rows after this key, in the key's order; `next` of an answer has it
 after      TOPIC:PARTITION:OFFSET: not before the view has what was written there
+generation rows of this generation or a later one: `switched` of a feed names it, and stores follow a little later
 """
 
 from __future__ import annotations
@@ -53,6 +54,14 @@ def limit_of(query: Mapping[str, str]) -> int:
     text = query.get("limit", str(PAGE_ROWS))
     if not _is_number(text) or not 1 <= int(text) <= PAGE_ROWS_MAX:
         raise UsageError(f"limit is {text[:20]!r}; write a number from 1 to {PAGE_ROWS_MAX}")
+    return int(text)
+
+
+def generation_of(query: Mapping[str, str]) -> int:
+    """The least that will do; 0: any."""
+    text = query.get("generation", "0")
+    if not _is_number(text):
+        raise UsageError(f"generation is {text[:20]!r}; write the number that `switched` has")
     return int(text)
 
 

@@ -119,6 +119,11 @@ def _asked(call: Call, found: View, store: Store, limit: int) -> Answer:
     declared = store.generations().get(shown) if shown is not None else None
     if declared is None:
         raise NotShown(f"view {found.name} is not shown by its store yet; its applier is still building it")
+    if (wanted := asking.generation_of(call.query)) > generation_of(shown or 0):
+        raise NotShown(
+            f"view {found.name} is shown by its store as generation {generation_of(shown or 0)}, and {wanted} was asked"
+            " for; try again"
+        )
     if "key" in call.query:
         row, place = store.get(asking.key_of(declared, call.query["key"]))
         if row is None:
@@ -249,6 +254,9 @@ ROUTES = (
             Parameter("match", "Words to be found, in a store with full text"),
             Parameter("limit", "How many rows at most", {"type": "integer"}),
             Parameter("after_key", "Rows after this key; `next` of an answer has it"),
+            Parameter(
+                "generation", "Rows of this generation, which `switched` of a feed names, or later", {"type": "integer"}
+            ),
             Parameter("after", "TOPIC:PARTITION:OFFSET, a record that must have been applied first"),
             Parameter("timeout", f"Seconds to wait for that, {AFTER_MAX_S:g} at most", {"type": "number"}),
         ),
