@@ -81,6 +81,15 @@ def test_a_record_with_such_a_value_is_told_with_its_offset() -> None:
 
 
 @proves("P3", "eo.12")
+def test_zero_has_no_sign_and_json_has_no_number_that_is_none() -> None:
+    for kind, said in (("double", -0.0), ("double", -0), ("decimal", "-0.00"), ("decimal", 0)):
+        assert not str(from_json(kind, said)).startswith("-"), (kind, said)
+        assert not str(column_from_json(kind, [said, said])[1]).startswith("-")
+    assert from_json("decimal", "-0.00").as_tuple().exponent == -2, "its digits stay"  # type: ignore[union-attr]
+    assert from_json("json", [float("nan"), {"a": float("-inf")}, 1.5, True]) == ["NaN", {"a": "-Infinity"}, 1.5, True]
+
+
+@proves("P3", "eo.12")
 def test_a_time_that_no_store_can_tell_is_refused_with_its_column_and_why() -> None:
     declared = declare({"id": "long", "due": "timestamp"}, ("id",))
     value = b'{"before":null,"after":{"id":1,"due":"+10000-01-01T00:00:00.000000Z"},"op":"u"}'

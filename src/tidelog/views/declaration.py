@@ -19,6 +19,7 @@ A value in Python, and the same in the JSON of envelopes, queries and feeds:
 Rules:
 - A declaration may grow by columns that may be null, at its end, and change in no other way without a new generation.
 - Its bytes are canonical: equal declarations are equal text.
+- A zero has no sign, and NaN is equal to itself and above all other numbers: so it is in every store and expression.
 - Dates and times are of the years 1 to 9999, which Python and every store can tell; pipelines refuse to write others.
 """
 
@@ -208,7 +209,7 @@ def _double(said: Any) -> float:
         raise ValueError(said)
     if type(said) is bool:
         raise TypeError(said)
-    return float(said)
+    return float(said) + 0.0  # minus 0.0 is 0.0 from here on
 
 
 def _double_said(value: Any) -> float | str:
@@ -221,7 +222,18 @@ def _decimal(said: Any) -> Decimal:
     value = Decimal(_exactly(str, int)(said))
     if not value.is_finite() or abs(value.adjusted()) > DECIMAL_DIGITS_MAX:
         raise ValueError(said)
-    return value
+    return value if value else value.copy_abs()
+
+
+def _json(said: Any) -> Any:
+    """Python's reader takes NaN and 1e999, which are no JSON: told as a double's are."""
+    if isinstance(said, float):
+        return said if math.isfinite(said) else _double_said(said)
+    if isinstance(said, list):
+        return [_json(one) if isinstance(one, float | list | dict) else one for one in said]
+    if isinstance(said, dict):
+        return {name: _json(one) if isinstance(one, float | list | dict) else one for name, one in said.items()}
+    return said
 
 
 def _string(said: Any) -> str:
@@ -250,7 +262,7 @@ _FROM_JSON: dict[str, Callable[[Any], Value]] = {
     BINARY: lambda said: b64decode(said, validate=True),
     DATE: date.fromisoformat,
     TIMESTAMP: _timestamp,
-    JSON: lambda said: said,
+    JSON: _json,
 }
 _AS_IT_IS: dict[str, set[type]] = {BOOLEAN: {bool}, LONG: {int}, DOUBLE: {float}, STRING: {str}}
 _IS_ALL_RIGHT: dict[str, Callable[[list[Any]], bool]] = {

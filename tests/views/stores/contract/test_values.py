@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 
 from proving import proves
+from tidelog.record.columns import Row as Record
+from tidelog.schema.expression.parser import parse
 from tidelog.schema.expression.tree import Compare, Literal, Name
+from tidelog.views.changes import changes_of
 from tidelog.views.declaration import OF_A_KEY, TYPES, Declaration, Value, declare, to_json
 from tidelog.views.stores.store import Ask, Store
-from views.stores.applied import Applied, assert_same_rows, pages
+from views.stores.applied import AT, Applied, assert_same_rows, pages
 from views.stores.conftest import Open
 
 LONG_TEXT = "a long way " * 30_000
@@ -100,6 +103,36 @@ def test_a_value_comes_back_as_it_was(store: Store, kind_of_value: str) -> None:
     one.is_equal()
     one.put(*({"id": number, "value": value} for number, value in enumerate(reversed(values))))
     one.is_equal()
+
+
+@proves("P3", "eo.12")
+def test_what_has_two_ways_to_be_said_is_one_value_in_every_store(store: Store) -> None:
+    declared = declare({"cost": "decimal", "share": "double", "more": "json"}, ("cost",))
+    said = {
+        '"-0"': ("-0.0", '{"a":[NaN,-Infinity,1e999,1.5],"b":1}'),
+        '"-0.00"': ("NaN", "NaN"),  # the same key, so that this one counts
+        '"1.50"': ('"NaN"', '["NaN"]'),
+        '"1.5"': ("1e999", "[[1e999]]"),
+        '"2"': ("-0", "-1e999"),
+    }
+    records = [
+        Record(offset, 0, f'{{"cost":{cost}}}'.encode(), _envelope(cost, share, more), ())
+        for offset, (cost, (share, more)) in enumerate(said.items())
+    ]
+    one = Applied(store, declared)
+    one.apply({change.key: change.after for change in changes_of(declared, AT, records)})
+    found = [(str(each["cost"]), repr(each["share"]), each["more"]) for each in pages(store)]
+    assert [(cost, share, more) for cost, share, more in found if Decimal(cost) != Decimal("1.5")] == [
+        (found[0][0], "nan", "NaN"),
+        ("2", "0.0", "-Infinity"),
+    ]
+    assert not found[0][0].startswith("-") and found[1][1:] == ("inf", [["Infinity"]])
+    for where, costs in (("share = 0", [2]), ("share = 'NaN'", [0]), ("share > 'Infinity'", [0]), ("cost = 0", [0])):
+        assert [each["cost"] for each in store.read(Ask(where=parse(where))).rows] == costs, where
+
+
+def _envelope(cost: str, share: str, more: str) -> bytes:
+    return f'{{"before":null,"after":{{"cost":{cost},"share":{share},"more":{more}}},"op":"u"}}'.encode()
 
 
 @proves("P3")
