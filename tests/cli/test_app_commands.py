@@ -51,6 +51,44 @@ def test_what_is_written_wrongly_is_told_in_one_line(nowhere: Command, words: li
 
 
 @proves("P1", "command_line")
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ('app.stream("s", value="id lnog")', "stream 's': column 'id' is of type 'lnog', which Spark does not have"),
+        ('app.stream("s", value="id long", event_time="at")', "event_time is 'at', which is none of its columns (id);"),
+        ('app.stream("s", value="at long", event_time="at")', "event_time is 'at', a long; declare the column as a"),
+        ('app.stream("s", event_time="at")', "none of its columns (key, value, topic,"),
+        ('app.table("s", key="id", value="user string")', "table 's': its key has 'id', and its columns are user"),
+    ],
+)
+def test_a_plan_refuses_columns_that_cannot_be_with_the_file_and_the_line(
+    nowhere: Command, tmp_path: Path, declared: str, message: str
+) -> None:
+    file = tmp_path / "shop.py"
+    lines = ["from tidelog import App", 'app = App("shop")', declared, '@app.view("v", key="id")', "def v(s): return s"]
+    file.write_text("\n".join(lines))
+    for words in (["plan", str(file)], ["run", str(file)]):
+        ran = nowhere(*words)
+        assert (ran.code, len(ran.err.splitlines())) == (2, 1)
+        assert "shop.py:3: " in ran.err and message in ran.err
+
+
+@proves("P1", "command_line")
+def test_a_plan_takes_what_only_spark_can_read(nowhere: Command, tmp_path: Path) -> None:
+    file = tmp_path / "shop.py"
+    declared = [
+        'app.stream("a", value="at timestamp, m map<string, decimal(5,2)>", event_time="at")',
+        'app.stream("b", value="id double precision", event_time="at")',
+        'app.stream("c", registry="http://127.0.0.1:1", subject="s", event_time="at")',
+        'app.stream("d", value=\'{"type":"record","name":"x","fields":[]}\', event_time="at")',
+        'app.stream("e", value="id long", event_time="timestamp")',
+    ]
+    view = ['@app.view("v", key="id")', "def v(a, b, c, d, e): return a"]
+    file.write_text("\n".join(["from tidelog import App", 'app = App("shop")', *declared, *view]))
+    assert "stream e" in nowhere.ok("plan", str(file)).out
+
+
+@proves("P1", "command_line")
 def test_a_run_says_that_no_broker_is_there_before_it_starts_spark(nowhere: Command) -> None:
     assert nowhere("run", SHOP, "--bootstrap", "127.0.0.1:1").code == 3
 

@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from tidelog.errors import UsageError
 from tidelog.pipelines.app import QUESTIONS, VIEW, App, Input, Output, parameter
 from tidelog.pipelines.fingerprints import fingerprint
+from tidelog.pipelines.input_columns import check_input
 from tidelog.views.stores.opening import redacted
 
 
@@ -66,6 +67,8 @@ class Graph:
 def graph_of(app: App) -> Graph:
     if not app.outputs:
         raise UsageError(f"{app.place}: app {app.name} has neither views nor topics; declare one by @app.view(...)")
+    for one in app.inputs.values():
+        check_input(one)
     nodes = {name: Node(output, _reads(app, output), _is_asked(app, output)) for name, output in app.outputs.items()}
     return Graph(app, tuple(_ordered(nodes)))
 

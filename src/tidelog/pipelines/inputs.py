@@ -27,6 +27,7 @@ from tidelog.pipelines.operators.changelog import DELETED, INSERT, OP, SEQ, as_c
 from tidelog.pipelines.operators.state.questions import ASKED, BESIDE, QUESTION
 from tidelog.pipelines.operators.time import event_time
 from tidelog.pipelines.seeding import older
+from tidelog.spark.ddl import is_ddl
 from tidelog.views.asking import Pipeline
 
 if TYPE_CHECKING:
@@ -189,16 +190,6 @@ def schema_of(value: Any) -> Any:
         return StructType.fromDDL(value)
     except PySparkException as error:
         raise UsageError(f"value is {value!r}, which is neither columns nor a schema: {_said(error)}") from error
-
-
-def is_ddl(text: str) -> bool:
-    """Schemas are JSON, or a .proto file, or its descriptor in one long word."""
-    head = text.lstrip()
-    return (
-        head[:1] not in ("{", "[", '"')
-        and not any(word in head for word in ("message ", "syntax", ";"))
-        and (" " in head.strip() or ":" in head)
-    )
 
 
 def _alignment(one: Input) -> dict[str, str]:

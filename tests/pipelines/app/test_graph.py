@@ -135,7 +135,7 @@ def test_what_changes_no_result_changes_no_fingerprint(tmp_path: Path, fingerpri
 
 @proves("eo.26", "P1")
 @pytest.mark.parametrize(
-    "change", [{"limit": 200}, {"more": ".where('id > 0')"}, {"time": "event_time='at', lateness='1 second'"}]
+    "change", [{"limit": 200}, {"more": ".where('id > 0')"}, {"time": "event_time='timestamp', lateness='1 second'"}]
 )
 def test_other_code_constants_or_inputs_are_another_fingerprint(tmp_path: Path, fingerprint: str, change: Any) -> None:
     import linecache

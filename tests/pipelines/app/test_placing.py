@@ -14,8 +14,8 @@ from tidelog.client.producer import Producer
 from tidelog.errors import UsageError, ViewChanged
 from tidelog.pipelines.app import App
 from tidelog.pipelines.graph import Graph, graph_of
-from tidelog.pipelines.inputs import is_ddl
 from tidelog.pipelines.placing import check_topic, place_view, settings_of_view, topic_target, view_now, view_target
+from tidelog.spark.ddl import is_ddl
 from tidelog.testing.broker import TestBroker
 from tidelog.views.catalog import Catalog, Derived, new_view, read_catalog
 from tidelog.views.declaration import Declaration, declare
