@@ -67,6 +67,7 @@ class Reporter:
         self._told_at: float | None = None
         self._not_before = 0.0
         self._warned = False
+        self.in_vain = False  # whether the last report could not be written
 
     def tell(self, figures: Mapping[str, Any], *, at_once: bool = False) -> bool:
         """Whether a record was written. `at_once` for what must not wait, such as the end of a part."""
@@ -79,7 +80,9 @@ class Reporter:
         except TidelogError as error:
             self._not_before = time.monotonic() + AGAIN_S  # who tells has more to do than to wait for a broker
             self._warn(error)
+            self.in_vain = True
             return False
+        self.in_vain = False
         return True
 
     def _warn(self, error: TidelogError) -> None:

@@ -4,7 +4,11 @@
     running    parts are started and looked at (`supervision.py`); status is told, commands are taken
     stopping   SIGTERM, SIGINT: queries after their micro-batch, then appliers; a last report; the end
 
-One thread does all of it. Its cluster is its own; Spark's threads and `foreachBatch` have theirs.
+One thread does all of it, but for parts that are stopped: those of a kind side by side, since each may take its time.
+Its cluster is its own; Spark's threads and `foreachBatch` have theirs.
+
+A broker that is away is waited for once, not once a question: until it answers again, which is looked for every AWAY_S,
+shortly, nothing is asked and nothing reported, and parts are supervised as ever.
 """
 
 from __future__ import annotations
@@ -14,14 +18,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.security import Security
 from tidelog.client.status import REBUILD, Command, Commands, Reporter
-from tidelog.errors import TidelogError, UsageError
+from tidelog.errors import Disconnected, TidelogError, UsageError
 from tidelog.pipelines import notifying
 from tidelog.pipelines import supervision as watching
 from tidelog.pipelines.app import VIEW, Input
@@ -45,6 +49,7 @@ COMMANDS_EVERY_S = 1.0
 CATALOG_EVERY_S = 1.0
 LAG_EVERY_S = 2.0
 ANSWER_S = 10.0  # for which the one thread waits for a broker
+AWAY_S = 5.0  # until one that did not answer is looked for again
 QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
 
 Say = Callable[..., None]  # an event, and its fields
@@ -184,6 +189,7 @@ class Run:
         self._lags: dict[tuple[str, str], Lag | None] = {}
         self._started_ms = int(time.time() * 1000)
         self._due = dict.fromkeys(("commands", "catalog", "lag"), 0.0)
+        self._away_until: float | None = None  # None: the broker answers
 
     def loop(self) -> int:
         """Until it is told to stop, or nothing is left to run. 0, or 1 where a part has failed for good."""
@@ -292,15 +298,24 @@ class Run:
     def _report(self, now: float, *, at_once: bool = False) -> None:
         if now >= self._due["lag"]:
             self._due["lag"] = now + LAG_EVERY_S
-            for part in self.parts.values():
-                if isinstance(part, QueryPart):
-                    self._lags[part.kind, part.name] = self._guarded(partial(lag_of, self._cluster, part.target.name))
+            self._lags = self._guarded(self._all_lags) or {}
         for key, reporter in self._reporters.items():
-            reporter.tell(self.figures(key), at_once=at_once)
+            self._tell(reporter, self.figures(key), at_once=at_once)
         state = STOPPED if at_once else RUNNING
         states = {f"{kind} {name}": watch.state for (kind, name), watch in self.watches.items()}
         told = {"state": state, "pid": os.getpid(), "started_ms": self._started_ms, "parts": states}
-        self._itself.tell(told, at_once=at_once)
+        self._tell(self._itself, told, at_once=at_once)
+
+    def _all_lags(self) -> dict[tuple[str, str], Lag | None]:
+        """Of all queries, or an error of the first: what one does not get, the others would wait for in vain."""
+        queries = [part for part in self.parts.values() if isinstance(part, QueryPart)]
+        return {(part.kind, part.name): lag_of(self._cluster, part.target.name) for part in queries}
+
+    def _tell(self, reporter: Reporter, figures: Mapping[str, Any], *, at_once: bool) -> None:
+        if not self._is_away():
+            reporter.tell(figures, at_once=at_once)
+            if reporter.in_vain:
+                self._away_until = time.monotonic() + AWAY_S
 
     def figures(self, key: tuple[str, str]) -> dict[str, Any]:
         watch, lag = self.watches[key], self._lags.get(key)
@@ -314,32 +329,50 @@ class Run:
 
     def _guarded(self, ask: Callable[[], Any]) -> Any:
         """What is asked of a broker that may be away: the run goes on without."""
+        if self._is_away():
+            return None
         try:
             return ask()
         except TidelogError as error:
             self._say("broker", error=str(error))
+            if isinstance(error, Disconnected):
+                self._away_until = time.monotonic() + AWAY_S
             return None
+
+    def _is_away(self) -> bool:
+        if self._away_until is None or time.monotonic() < self._away_until:
+            return self._away_until is not None
+        try:
+            self._cluster.retry(lambda: self._cluster.ask_metadata(()), timeout_s=LOOK_EVERY_S)
+        except TidelogError:
+            self._away_until = time.monotonic() + AWAY_S
+            return True
+        self._away_until = None
+        self._say("broker answers again")
+        return False
 
     # The end
 
     def _end(self) -> None:
         notifying.notify(notifying.STOPPING)
         for kind in (QUERY, APPLIER):  # in this order: what queries have committed is still applied
-            for key, part in self.parts.items():
-                if key[0] == kind and self.watches[key].state == RUNNING:
-                    self._stop(part)
+            running = [key for key in self.parts if key[0] == kind and self.watches[key].state == RUNNING]
+            self._stop([self.parts[key] for key in running])
         for key, watch in self.watches.items():
             if watch.state != FAILED:
                 self.watches[key] = Watch(STOPPED, restarts=watch.restarts, fault=watch.fault)
         self._report(time.monotonic(), at_once=True)
         self._say("stopped", name=self.name)
 
-    def _stop(self, part: Part) -> None:
-        """Spark may have got the same signal, as the whole of a service's processes does, and be gone already."""
-        try:
-            part.stop()
-        except Exception as error:
-            self._say("was gone", kind=part.kind, name=part.name, error=str(error).split("\n")[0][:200])
+    def _stop(self, parts: list[Part]) -> None:
+        """At once: each may wait for the end of its micro-batch. Spark may have got the same signal, as the whole of a
+        service's processes does, and be gone already.
+        """
+        with ThreadPoolExecutor(max(1, len(parts)), "tidelog-stop") as pool:
+            stopped = [(part, pool.submit(part.stop)) for part in parts]
+        for part, outcome in stopped:
+            if (error := outcome.exception()) is not None:
+                self._say("was gone", kind=part.kind, name=part.name, error=str(error).split("\n")[0][:200])
 
 
 def _fault_at_start(part: Part, error: Exception) -> Fault:

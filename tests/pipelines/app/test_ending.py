@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator
+from threading import Barrier
 from typing import Any
 
 import pytest
 
+from contract import TIMEOUT_S
 from proving import proves
+from tidelog.client import status
 from tidelog.client.cluster import Cluster
 from tidelog.client.status import read_status, send_command
-from tidelog.errors import UsageError
-from tidelog.pipelines.running import Run
+from tidelog.errors import Disconnected, UsageError
+from tidelog.pipelines.running import LAG_EVERY_S, Run
 from tidelog.pipelines.supervision import Fault
 from tidelog.testing.broker import TestBroker
 
@@ -85,6 +90,78 @@ def test_a_part_that_was_paused_before_stays_paused_and_a_stopped_run_ends(ours:
     assert Run("shop", parts, ours, say).loop() == 0
     assert [part.calls for part in parts] == [["start", "stop"], []]
     assert "pause shop.b" in told and states(ours) == {"shop.a": "stopped", "shop.b": "stopped"}
+
+
+class Slow(Doomed):
+    """Comes to its end only beside the others."""
+
+    def __init__(self, name: str, together: Barrier) -> None:
+        super().__init__(name)
+        self.together = together
+
+    def stop(self) -> None:
+        super().stop()
+        self.together.wait(TIMEOUT_S)
+
+
+@proves("P3", "F1")
+def test_queries_are_stopped_side_by_side(ours: Cluster) -> None:
+    together = Barrier(4)
+    parts = [Slow(f"shop.{number}", together) for number in range(4)]
+    told: list[str] = []
+
+    def say(event: str, **_: object) -> None:
+        told.append(event)
+        if told.count("started") == len(parts):
+            run.stopping.set()
+
+    run = Run("shop", parts, ours, say)
+    assert run.loop() == 0 and "was gone" not in told
+    assert [part.calls for part in parts] == [["start", "stop"]] * 4
+
+
+@proves("P3", "F1")
+def test_a_broker_that_is_away_is_waited_for_once_and_reported_to_when_it_is_back(
+    tidelog_broker: TestBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, asked = list[str](), list[str]()
+    with Cluster(tidelog_broker.bootstrap, timeout_s=1) as cluster:
+        run = Run("shop", [Doomed(f"shop.{n}") for n in range(5)], cluster, lambda event, **_: told.append(event))
+        run._report(time.monotonic())
+        tidelog_broker.kill()
+        write = status._write
+
+        def counted(*arguments: Any) -> None:
+            asked.append("report")
+            write(*arguments)
+
+        def lags() -> dict[Any, Any]:
+            asked.append("lag")
+            raise Disconnected("the broker is away")
+
+        monkeypatch.setattr(status, "_write", counted)
+        monkeypatch.setattr(run, "_all_lags", lags)
+        for _ in range(3):
+            run._report(time.monotonic() + LAG_EVERY_S, at_once=True)
+            run._listen(time.monotonic() + LAG_EVERY_S)
+        assert (asked, told) == (["lag"], ["broker"]), "one question, for all of them"
+        tidelog_broker.start()
+        monkeypatch.setattr(run, "_away_until", 0.0)
+        monkeypatch.setattr(run, "_all_lags", dict)
+        run._report(time.monotonic() + LAG_EVERY_S, at_once=True)
+        assert asked[1:] == ["report"] * 6 and told[1:] == ["broker answers again"]
+        assert set(states(cluster)) == {f"shop.{n}" for n in range(5)}
+
+
+@proves("P3", "F1")
+def test_a_report_in_vain_is_the_last_one_for_a_while(tidelog_broker: TestBroker) -> None:
+    with Cluster(tidelog_broker.bootstrap, timeout_s=1) as cluster:
+        run = Run("shop", [Doomed(f"shop.{n}") for n in range(5)], cluster, quietly)
+        run._report(time.monotonic())
+        tidelog_broker.kill()
+        run._due["lag"] = math.inf
+        run._report(time.monotonic(), at_once=True)
+        assert [one.in_vain for one in run._reporters.values()] == [True, False, False, False, False]
 
 
 class Lost(Doomed):
