@@ -63,6 +63,20 @@ def test_a_view_goes_on_if_it_only_grew_and_else_the_error_names_the_rebuild() -
             catalog.go_on(view, declared, fingerprint)
 
 
+@proves("eo.14", "hostile")
+@pytest.mark.parametrize("url", ["redis://:hunter2@db/0", "redis://db/0?password=hunter2", "redis://:${A}hunter2@db/0"])
+def test_a_password_in_clear_gets_into_no_catalog(url: str) -> None:
+    for make in (
+        lambda: catalog.new_view("v", app="shop", inputs=(), stores=["sqlite:///v.db", url]),
+        lambda: catalog.of_topic("v", "t", GROWN, 1, [url]),
+    ):
+        with pytest.raises(UsageError, match=r"has a password in clear.*write \${NAME}") as told:
+            make()
+        assert "hunter2" not in str(told.value)
+    fine = ["redis://:${PASSWORD}@db/0", "redis://:@db/0", "postgresql://me@db/shop?sslmode=require"]
+    assert catalog.new_view("v", app="shop", inputs=(), stores=fine).stores == tuple(fine)
+
+
 @proves("eo.14")
 def test_entries_come_back_from_their_bytes_and_newer_ones_are_refused_by_name() -> None:
     view = catalog.switch(catalog.begin(first(), GROWN, "f2", 1), 2, {AT: 5})

@@ -32,6 +32,7 @@ from tidelog.client.marks import LEGAL
 from tidelog.errors import UsageError
 from tidelog.pipelines.operators.durations import Duration, milliseconds
 from tidelog.views.declaration import FEED_HORIZON_MS, check_name
+from tidelog.views.stores.opening import without_secret
 
 STREAM, TABLE, TOPIC, VIEW = "stream", "table", "topic", "view"
 APPEND, UPDATE = MODES = ("append", "update")
@@ -263,7 +264,7 @@ class App:
                 here,
                 key=_key(key, f"view {name!r}", here),
                 order=order,
-                stores=(*([store] if store else []), *stores),
+                stores=tuple(_url(one, here) for one in (*([store] if store else []), *stores)),
                 horizon_ms=horizon_ms,
                 partitions=_positive(partitions, here),
                 mode=_mode(mode, here),
@@ -341,7 +342,14 @@ def _start(given: str | None, here: Place, *, plain: bool) -> str | None:
         raise UsageError(
             f"{here}: start_from says that the table is a view; topic=, versions=True and another format are not for it"
         )
-    return given
+    return None if given is None else _url(given, here)
+
+
+def _url(given: str, here: Place) -> str:
+    try:
+        return without_secret(given)
+    except UsageError as error:
+        raise UsageError(f"{here}: {error}") from None
 
 
 def _record(given: Names, here: Place) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ from tidelog.views import catalog
 from tidelog.views.asking import NAME_MAX, QUESTIONS, REPLIES, SETTINGS, Pipeline
 from tidelog.views.catalog import Catalog, Derived, Editor, Generation, View
 from tidelog.views.declaration import Declaration
+from tidelog.views.stores.opening import without_secret
 from tidelog.wire.error_code import ErrorCode
 
 INTERNAL = "__tidelog."
@@ -62,7 +63,7 @@ class Target:
 
 
 def stores_of(graph: Graph, output: Output, default: str | None) -> tuple[str, ...]:
-    return output.stores or (default or DEFAULT_STORE.format(app=graph.app.name),)
+    return output.stores or (without_secret(default or DEFAULT_STORE.format(app=graph.app.name)),)
 
 
 def view_target(graph: Graph, node: Node, view: View, generation: Generation, checkpoints: str) -> Target:

@@ -14,6 +14,7 @@ from tidelog.errors import UsageError
 from tidelog.pipelines.app import App, Input, Output
 from tidelog.pipelines.loading import load_app
 
+SECRET = "redis://:hunter2@db/0"
 HERE = Path(__file__).name
 
 
@@ -67,14 +68,21 @@ def test_parameters_know_a_name_with_underscores() -> None:
         (lambda app: app.view("a b", key="k")(rows), "is no view's name"),
         (lambda app: app.view("a", key="k", partitions=0)(rows), "a topic has at least 1"),
         (lambda app: app.view("a", key="k", mode="complete")(rows), "it is append or update"),
+        (
+            lambda app: app.view("a", key="k", store=SECRET)(rows),
+            r"redis://:\*\*\*@db/0 has a password in clear.*\${NAME}",
+        ),
+        (lambda app: app.view("a", key="k", stores=["sqlite:///a.db", SECRET])(rows), "has a password in clear"),
+        (lambda app: app.table("a", key="k", value="k long", start_from=f"{SECRET}#b"), "has a password in clear"),
         (lambda app: app.view("a", key="k")(lambda: None), "reads nothing"),
         (lambda app: app.view("a", key="k")(lambda *all: None), "write it as a plain name"),
         (lambda app: app.view("a", key="k")(lambda orders, limit=3: None), "write it as a plain name"),
     ],
 )
 def test_a_mistake_is_told_with_its_file_and_line(declare: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=rf"^{HERE}:\d+: .*{message}"):
+    with pytest.raises(UsageError, match=rf"^{HERE}:\d+: .*{message}") as told:
         declare(shop())
+    assert "hunter2" not in str(told.value)
 
 
 @proves("P1")

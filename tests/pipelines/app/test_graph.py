@@ -81,8 +81,8 @@ def test_the_plan_is_text_and_two_kinds_of_graphs() -> None:
     ]
     told = App("shop")
     told.stream("orders")
-    told.view("all", key="id", store="redis://:hunter2@db/0")(lambda orders: orders)
-    assert "stores redis://:***@db/0" in as_text(graph_of(told))
+    told.view("all", key="id", store="redis://:${PASSWORD}@db/0")(lambda orders: orders)
+    assert "stores redis://:${PASSWORD}@db/0" in as_text(graph_of(told))
     assert "  big_orders --> top" in as_mermaid(graph).splitlines()
     assert '  "orders" -> "big-orders"' in as_dot(graph).splitlines()
 

@@ -4,8 +4,9 @@
     ${NAME}    taken from the environment, percent-encoded where it stands; what is kept and shown is the URL as written
 
 Rules:
-- A URL is kept (catalog, status, messages) with `${NAME}` in it, never with the secret; one that was written with a
-  password in clear is `redacted` wherever it is shown.
+- A URL is kept (catalog, status, messages) with `${NAME}` in it, never with the secret. One with a password in clear is
+  refused by what would keep it (`without_secret`: the catalog is for all who may read views, and the URL of an applier
+  stands in the list of processes), and `redacted` wherever else it is shown.
 - A file's path is `sqlite:///relative/file.db` or `sqlite:////absolute/file.db`, as elsewhere.
 """
 
@@ -88,8 +89,18 @@ def redacted(url: str) -> str:
     return SECRET.sub(lambda found: f"{found[1]}={_hidden(found[2])}", shown)
 
 
+def without_secret(url: str) -> str:
+    """The URL, if all may see it."""
+    if redacted(url) != url:
+        raise UsageError(
+            f"{redacted(url)} has a password in clear, which everybody could read who reads the catalog of views; write"
+            " ${NAME} in its place, all of it, and set NAME in the environment"
+        )
+    return url
+
+
 def _hidden(password: str) -> str:
-    return password if VARIABLE.fullmatch(password) else "***"
+    return password if not password or VARIABLE.fullmatch(password) else "***"
 
 
 def name_of(url: str) -> str:
