@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from threading import Thread
 
@@ -13,10 +14,12 @@ from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.marks import Mark, Sources
 from tidelog.client.metadata import TopicPartition
+from tidelog.client.status import Report, Reporter
 from tidelog.errors import NotYetApplied, UsageError
 from tidelog.testing.broker import TestBroker
 from tidelog.views import catalog
 from tidelog.views.catalog import Derived, Editor, Generation
+from tidelog.views.not_yet import sink_behind, store_behind
 from tidelog.views.stores.opening import open_store
 from tidelog.views.waiting import After, Hop, has_read, is_at_least, parse_after, upstream, wait
 from views.applying import applying, shown, until_applied
@@ -114,7 +117,9 @@ def test_a_store_that_is_behind_is_waited_for_and_one_without_an_applier_is_told
     pipeline = Pipeline(cluster, declare_view(cluster, "revenue").generations[0])
     pipeline.batch({"a": 1}, sources=Sources({ORDERS: 1}))
     store = open_store(url, "revenue")
-    with pytest.raises(NotYetApplied, match=r"did not have orders:0:0 within 0.3 s; is its applier running"):
+    with pytest.raises(
+        NotYetApplied, match=r"did not have orders:0:0 in time: .* no applier of it has reported: is one"
+    ):
         wait(cluster, "revenue", After({ORDERS: 1}), SHORT_S, store=store)
     store.close()
 
@@ -202,3 +207,100 @@ def test_all_ways_from_a_topic_to_a_view_are_found() -> None:
     assert upstream(known, "v", {"b"}) == []
     assert upstream(known, "v", {"payments"}) == []
     assert upstream({"r": Hop("s", "r", ("r", "orders"))}, "r", {"orders"}) == [], "one that reads itself"
+
+
+# What is said when the time is over -----------------------------------------------------------------------------------
+
+HOP = Hop("revenue.v1", "revenue.v1", ("orders",))
+NOW_MS = 1_767_225_600_000.0
+
+
+def query(**figures: object) -> Report:
+    told = {"output": {"topic": "revenue.v1"}, "state": "running", "at_ms": NOW_MS, **figures}
+    return Report("query", "shop.revenue", told)
+
+
+def mark(offset: int) -> Mark:
+    return Mark("revenue.v1", "q", 1, Sources({ORDERS: offset}), {}, 0)
+
+
+@proves("eo.22")
+@pytest.mark.parametrize(
+    ("last", "reports", "told"),
+    [
+        (
+            None,
+            [],
+            r"it has read nothing yet; no query that writes it has reported: is its pipeline running\? `tidelog",
+        ),
+        (mark(0), [query()], r"come to nothing of orders:0; its query shop.revenue runs: wait longer$"),
+        (
+            mark(5),
+            [query(lag={"records": 7})],
+            r"come to orders:0:4; its query shop.revenue runs, 7 records behind: wait",
+        ),
+        (mark(5), [query(state="paused")], r"its query shop.revenue is paused$"),
+        (mark(5), [query(state="failed", error={"message": "no column"})], r"shop.revenue is failed \(no column\)$"),
+        (mark(5), [query(at_ms=NOW_MS - 95_000)], r"has not been heard of for 95 s$"),
+        (
+            mark(5),
+            [query(lateness_ms=10_000, watermark_ms=1_767_225_590_000)],
+            r"runs, at watermark 2025-12-31T23:59:50.000\+00:00: a record that is more than 5 s ahead of other"
+            r" partitions in event time waits for them; wait longer, or leave event_time out$",
+        ),
+        (mark(5), [query(lateness_ms=0)], r"runs, without a watermark yet: a record that is more than 0 s ahead"),
+    ],
+)
+def test_a_wait_that_is_over_says_which_sink_and_how_far_and_how_its_query_is(
+    last: Mark | None, reports: list[Report], told: str
+) -> None:
+    said = sink_behind(HOP, After({ORDERS: 10}), last, reports, NOW_MS)
+    assert said.startswith("sink revenue.v1 has not read orders:0:9 in time: it has ") and re.search(told, said), said
+    assert "applier" not in said
+
+
+@proves("eo.22")
+@pytest.mark.parametrize(
+    ("at", "figures", "told"),
+    [
+        (
+            {},
+            None,
+            r"the store is at revenue.v1\[0\] to offset 0 of 9; no applier of it has reported: is one running\?",
+        ),
+        ({"end": 4}, {}, r"revenue.v1\[0\] to offset 4 of 9; revenue.x runs: wait longer$"),
+        ({"end": 4}, {"ended": True}, r"revenue.x is stopped: start it again$"),
+        ({"end": 4}, {"error": "disk is full"}, r"revenue.x waits after a fault \(disk is full\): start it again$"),
+    ],
+)
+def test_a_wait_that_is_over_says_how_far_the_store_is_and_how_its_applier_is(
+    at: dict[str, int], figures: dict[str, object] | None, told: str
+) -> None:
+    place = TopicPartition("revenue.v1", 0)
+    reports = (
+        [] if figures is None else [Report("applier", "revenue.x", {"view": "revenue", "at_ms": NOW_MS, **figures})]
+    )
+    ends = {place: at["end"]} if at else {}
+    said = store_behind("revenue", After({ORDERS: 10}), {place: 9}, ends, reports, NOW_MS)
+    assert said.startswith("view revenue did not have orders:0:9 in time: the view's topic has it") and re.search(
+        told, said
+    )
+
+
+@proves("eo.22", "P3")
+def test_a_wait_for_a_query_that_runs_does_not_ask_for_an_applier(
+    tidelog_broker: TestBroker, cluster: Cluster, url: str
+) -> None:
+    pipeline = Pipeline(cluster, declare_view(cluster, "revenue").generations[0])
+    written = pipeline.batch({"a": 1}, sources=Sources({ORDERS: 1}))
+    store = open_store(url, "revenue")
+    reporter = Reporter(cluster, "query", "shop.revenue")
+    topic = pipeline.generation.topic
+    reporter.tell({"state": "running", "output": {"topic": topic}, "lateness_ms": 60_000, "watermark_ms": None})
+    with applying(tidelog_broker.bootstrap, url):
+        until_applied(url, written.ends)
+    with pytest.raises(NotYetApplied) as over:
+        wait(cluster, "revenue", After({ORDERS: 5}), SHORT_S, store=store)
+    assert "it has come to orders:0:0; its query shop.revenue runs" in str(over.value)
+    assert "ahead of other partitions" in str(over.value) and "applier" not in str(over.value)
+    store.close()

@@ -29,6 +29,7 @@ from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
 from tidelog.errors import BrokerError, NotYetApplied, UsageError
 from tidelog.views.catalog import Catalog, Derived, Generation, View, read_catalog
+from tidelog.views.not_yet import reports_of, sink_behind, store_behind
 from tidelog.views.reading import reached
 from tidelog.views.stores.store import Place, Store, generation_of
 
@@ -147,7 +148,7 @@ def wait(cluster: Cluster, view: str, after: After, timeout_s: float, *, store: 
     known: dict[int, Ends] = {}
     catalog = read_catalog(cluster)
     for pause in waits():
-        shown = store.shown()
+        shown, place = store.shown(), None
         if shown is not None:
             number = generation_of(shown)
             if number not in known:
@@ -161,7 +162,8 @@ def wait(cluster: Cluster, view: str, after: After, timeout_s: float, *, store: 
             if place is not None and number in known and reached(known[number], place.ends):
                 return place
         if time.monotonic() > deadline:
-            raise NotYetApplied(f"view {view} did not have {after} within {timeout_s:g} s; is its applier running?")
+            wanted, at = next(iter(known.values()), {}), {} if place is None else place.ends
+            raise NotYetApplied(store_behind(view, after, wanted, at, reports_of(cluster), time.time() * 1000))
         time.sleep(min(pause, LOOK_EVERY_S))
     raise AssertionError("waits never end")
 
@@ -181,7 +183,7 @@ def ends_of(cluster: Cluster, catalog: Catalog, generation: Generation, after: A
     offsets = dict(after.offsets)
     for topic in (*through, generation.topic):
         hop = known[topic]
-        mark = _mark(cluster, hop.sink, After(offsets, after.positions).of(hop.inputs), deadline)
+        mark = _mark(cluster, hop, After(offsets, after.positions).of(hop.inputs), deadline)
         offsets |= {at: end for at, end in mark.ends.items() if at.topic == topic}
     return {at: end for at, end in offsets.items() if at.topic == generation.topic}
 
@@ -192,9 +194,10 @@ def _generation(catalog: Catalog, name: str, number: int) -> Generation | None:
     return next((one for one in generations if one.number == number), None)
 
 
-def _mark(cluster: Cluster, sink: str, after: After, deadline: float) -> Mark:
+def _mark(cluster: Cluster, hop: Hop, after: After, deadline: float) -> Mark:
     """The first one from now on, or the last one by now, that has read that far."""
-    at = partition_of_marks(sink)
+    at = partition_of_marks(hop.sink)
+    last: Mark | None = None
     end = _end(cluster, at)
     start = list_offsets(cluster, {at: EARLIEST})[at].offset
     consumer = Consumer(cluster, read_committed=True)
@@ -207,8 +210,9 @@ def _mark(cluster: Cluster, sink: str, after: After, deadline: float) -> Mark:
                 mark = None if row.value is None else decode(row.value)
                 if mark is not None and has_read(mark, after):
                     return mark
+                last = mark or last
         if left <= 0:
-            raise NotYetApplied(f"sink {sink} has not read {after} in time; is its pipeline running?")
+            raise NotYetApplied(sink_behind(hop, after, last, reports_of(cluster), time.time() * 1000))
 
 
 def _end(cluster: Cluster, at: TopicPartition) -> int:

@@ -1,0 +1,111 @@
+"""What to say when a wait was not over in time: which hop it waits for, how far that one is, and how its worker is.
+
+    a sink     what its last mark has read of what was asked for, and how its query is, by the query's own reports
+    a store    where it is in the view's topic, and how its appliers are, by theirs
+
+Pure but for `reports_of`. What cannot be read, as by a user who may not, is left out: the answer is late already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from tidelog.client.status import AGAIN_S, Report, read_status
+from tidelog.errors import TidelogError
+
+if TYPE_CHECKING:
+    from tidelog.client.cluster import Cluster
+    from tidelog.client.marks import Ends, Mark
+    from tidelog.views.waiting import After, Hop
+
+SILENT_MS = 3 * AGAIN_S * 1000
+RUNNING = "running"
+STATUS_SHOWS = "`tidelog status` shows all parts"
+
+
+def reports_of(cluster: Cluster) -> list[Report]:
+    with suppress(TidelogError):
+        return read_status(cluster)
+    return []
+
+
+def sink_behind(hop: Hop, after: After, last: Mark | None, reports: Iterable[Report], now_ms: float) -> str:
+    """Of a sink that has not read what was asked for."""
+    writes = [one for one in reports if one.kind == "query" and _output(one) == hop.topic]
+    return f"sink {hop.sink} has not read {after} in time: {_read(after, last)}; {_of_query(writes, now_ms)}"
+
+
+def store_behind(view: str, after: After, wanted: Ends, at: Ends, reports: Iterable[Report], now_ms: float) -> str:
+    """Of a store that has not got what the view's topic has."""
+    applies = [one for one in reports if one.kind == "applier" and one.figures.get("view") == view]
+    short = [(place, end) for place, end in sorted(wanted.items()) if at.get(place, 0) < end]
+    far = ", ".join(f"{place} to offset {at.get(place, 0)} of {end}" for place, end in short)
+    there = f"the view's topic has it, and the store is at {far}" if short else "the store shows nothing yet"
+    return f"view {view} did not have {after} in time: {there}; {_of_appliers(applies, now_ms)}"
+
+
+def _read(after: After, last: Mark | None) -> str:
+    if last is None:
+        return "it has read nothing yet"
+    there = last.sources
+    places = [f"{at.topic}:{at.partition}:{there.offsets.get(at, 0) - 1}" for at in sorted(after.offsets)]
+    read = [place if not place.endswith(":-1") else f"nothing of {place[:-3]}" for place in places]
+    read += [f"{source}:{there.positions.get(source, '-')}" for source in sorted(after.positions)]
+    return f"it has come to {', '.join(read)}"
+
+
+def _output(one: Report) -> str | None:
+    output = one.figures.get("output")
+    return str(output.get("topic")) if isinstance(output, dict) else None
+
+
+def _of_query(writes: list[Report], now_ms: float) -> str:
+    if not writes:
+        return f"no query that writes it has reported: is its pipeline running? {STATUS_SHOWS}"
+    one = max(writes, key=_told_at)
+    if wrong := _wrong(one, now_ms):
+        return f"its query {one.name} {wrong}"
+    late_ms = one.figures.get("lateness_ms")
+    if not isinstance(late_ms, int):
+        return f"its query {one.name} runs{_lag(one)}: wait longer"
+    held = f"a record that is more than {late_ms / 2000:g} s ahead of other partitions in event time waits for them"
+    return f"its query {one.name} runs{_lag(one)}{_watermark(one)}: {held}; wait longer, or leave event_time out"
+
+
+def _of_appliers(applies: list[Report], now_ms: float) -> str:
+    if not applies:
+        return f"no applier of it has reported: is one running? {STATUS_SHOWS}"
+    said = [(one.name, _wrong(one, now_ms) or "runs") for one in sorted(applies)]
+    told = ", ".join(f"{name} {how}" for name, how in said)
+    return f"{told}: {'wait longer' if any(how == 'runs' for _, how in said) else 'start it again'}"
+
+
+def _wrong(one: Report, now_ms: float) -> str | None:
+    state = one.figures.get("state") or ("stopped" if one.figures.get("ended") else RUNNING)
+    error = one.figures.get("error")
+    reason = error.get("message") if isinstance(error, dict) else error
+    if state != RUNNING:
+        return f"is {state}" + (f" ({reason})" if reason else "")
+    if now_ms - _told_at(one) > SILENT_MS:
+        return f"has not been heard of for {(now_ms - _told_at(one)) / 1000:.0f} s"
+    return f"waits after a fault ({reason})" if reason and one.kind == "applier" else None
+
+
+def _told_at(one: Report) -> float:
+    return float(one.figures.get("at_ms", 0))
+
+
+def _lag(one: Report) -> str:
+    lag = one.figures.get("lag")
+    records = lag.get("records") if isinstance(lag, dict) else None
+    return f", {records} records behind" if records else ""
+
+
+def _watermark(one: Report) -> str:
+    at_ms = one.figures.get("watermark_ms")
+    if not isinstance(at_ms, int):
+        return ", without a watermark yet"
+    return f", at watermark {datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec='milliseconds')}"
