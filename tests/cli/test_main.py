@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -129,6 +130,33 @@ def test_a_reader_that_has_had_enough_ends_the_command_quietly(tidelog: Command,
     )
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout.count("\n") == 1
+
+
+@proves("command_line")
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["tail", "--help"], ["help"], ["completion", "bash"]])
+def test_output_that_nobody_reads_is_no_traceback(nowhere: Command, words: list[str]) -> None:
+    assert unread(nowhere, words, errors_too=False) == (0, "")
+
+
+@proves("command_line")
+@pytest.mark.parametrize(("words", "code"), [(["nonsense"], 2), (["topics", "--bootstrap", "127.0.0.1:1"], 3)])
+def test_an_error_that_nobody_reads_still_has_its_exit_code(nowhere: Command, words: list[str], code: int) -> None:
+    assert unread(nowhere, words, errors_too=True) == (code, "")
+
+
+def unread(tidelog: Command, words: list[str], *, errors_too: bool) -> tuple[int, str]:
+    """The exit code, and what was said on standard error, of a command whose output goes into a closed pipe."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    with os.fdopen(writes, "wb") as pipe:
+        ran = subprocess.run(
+            tidelog.line(*words),
+            env=tidelog.environment,
+            stdout=pipe,
+            stderr=pipe if errors_too else subprocess.PIPE,
+            timeout=300,
+        )
+    return ran.returncode, (ran.stderr or b"").decode()
 
 
 def modules_after(program: str) -> set[str]:

@@ -67,7 +67,19 @@ exit codes: 0 done, 1 it failed, 2 wrong usage, 3 no broker reached, 130 interru
 
 
 def main(argv: list[str] | None = None) -> int:
-    arguments = sys.argv[1:] if argv is None else argv
+    try:
+        code = _main(sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # The reader of our output has had enough (`| head`). Point stdout away, or Python complains once more at exit.
+        import os
+
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+
+
+def _main(arguments: list[str]) -> int:
     command = arguments[0] if arguments else "help"
     if command in ("help", "--help", "-h"):
         print(HELP.format(commands="\n".join(f"  {name:<14}{what}" for name, what in COMMANDS.items())), end="")
@@ -98,11 +110,7 @@ def run(command: str, arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output has had enough (`| head`). Point stdout away, or Python complains once more at exit.
-        import os
-
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OK
+        raise  # no fault of the command: `main` has it, for all that is printed
     except Exception as error:
         return failed(error)
 
@@ -130,5 +138,9 @@ def failed(error: Exception) -> int:
 
 
 def complain(message: str, code: int) -> int:
-    print("tidelog: " + " ".join(message.split()), file=sys.stderr)
+    """The exit code says it, also where nobody reads standard error any more."""
+    from contextlib import suppress
+
+    with suppress(BrokenPipeError):
+        print("tidelog: " + " ".join(message.split()), file=sys.stderr)
     return code
