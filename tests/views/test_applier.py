@@ -281,6 +281,33 @@ def test_a_store_that_was_left_behind_is_built_anew_beside_what_it_shows(
         assert until_applied(url, pipeline.batch({"b": 3}).ends).rows == {"a": 2, "b": 3}
 
 
+@proves("eo.15", "eo.18", "eo.19")
+def test_a_store_of_a_topic_without_marks_that_was_left_behind_is_built_anew(
+    tidelog_broker: TestBroker, cluster: Cluster, url: str
+) -> None:
+    Editor(cluster, "revenue").write(catalog.of_topic("revenue", "any", REVENUE, 1))
+    topics.create(cluster, "any", partitions=1)
+    old = int(time.time() * 1000) - 9 * DAY_MS
+
+    def write(product: str, at_ms: int) -> None:
+        with Producer(cluster) as producer:
+            key, value = encode(REVENUE, row_of(product, 1))
+            producer.send("any", value, key=key, timestamp=at_ms)
+
+    write("a", old)
+    for copies in ([], [], ["b"]):  # one that is quiet for long, and has missed nothing, is gone on with
+        for product in copies:
+            write(product, old + DAY_MS)
+        with applying(tidelog_broker.bootstrap, url) as running:
+            until(lambda: (now := shown(url)) is not None and set(now.rows) == {"a", *copies})  # noqa: B023
+        assert [one for one in running.said if "built anew" in one] == [
+            f"any[0] is applied up to offset 1, and what comes next is older than the horizon of {7 * DAY_MS} ms; it is"
+            " built anew"
+            for _ in copies
+        ]
+    assert shown(url).generation == COPY + 1  # type: ignore[union-attr]
+
+
 def _stored(url: str) -> list[int]:
     store = open_store(url, "revenue")
     try:

@@ -93,6 +93,27 @@ def test_a_topic_without_marks_is_told_by_its_records_times(cluster: Cluster) ->
     assert revenues(as_of(cluster, "revenue", now).rows) == {"a": 3}
 
 
+@proves("E5", "eo.18", "eo.15")
+def test_a_topic_without_marks_has_a_horizon_too(cluster: Cluster) -> None:
+    generation = Generation(1, "any", "", "f", 1, REVENUE, {})
+    Editor(cluster, "revenue").write(View("revenue", "shop", (), (), (generation,), 1))
+    topics.create(cluster, "any", partitions=1)
+    now = int(time.time() * 1000)
+    with Producer(cluster) as producer:
+        for number, at_ms in enumerate((now - 9 * DAY_MS, now - DAY_MS)):
+            key, value = encode(REVENUE, row_of("a", number))
+            producer.send("any", value, key=key, timestamp=at_ms)
+    with pytest.raises(CursorExpired) as refused:
+        as_of(cluster, "revenue", now - 8 * DAY_MS, now_ms=now)
+    assert refused.value.start == said(now - 7 * DAY_MS)
+    assert revenues(as_of(cluster, "revenue", now - 7 * DAY_MS, now_ms=now).rows) == {"a": 0}
+    with pytest.raises(CursorExpired):  # all of it is older
+        as_of(cluster, "revenue", now - 8 * DAY_MS, now_ms=now + 30 * DAY_MS)
+    topics.delete_records(cluster, {TopicPartition("any", 0): 1})
+    with pytest.raises(CursorExpired, match="begins at offset 1, what was before is deleted: no past of view revenue"):
+        as_of(cluster, "revenue", now, now_ms=now)
+
+
 # Decisions ------------------------------------------------------------------------------------------------------------
 
 
@@ -126,5 +147,6 @@ def test_the_newest_mark_at_or_before_a_time_counts(times: list[int], at: int) -
 def test_the_past_is_whole_until_something_is_older_than_the_horizon() -> None:
     assert earliest_ms(history(1, 0, NOW_MS - DAY_MS), NOW_MS) == 0
     assert earliest_ms(history(1, 0), NOW_MS) == 0
+    assert earliest_ms(history(1, 0)._replace(has_older=True), NOW_MS) == NOW_MS - 7 * DAY_MS
     assert earliest_ms(history(1, 0, NOW_MS - 8 * DAY_MS), NOW_MS) == NOW_MS - 7 * DAY_MS
     assert earliest_ms(history(2, 2, NOW_MS - 9, NOW_MS - 5), NOW_MS) == NOW_MS - 5

@@ -7,7 +7,8 @@
 Rules:
 - Compaction leaves what is younger than the horizon as it was, so every time within it can be told. An older one only
   if nothing has ever been older than the horizon; else it is refused, and the earliest time that can be told is named.
-- A topic without marks is told by its records' own times.
+- A topic without marks is told by its records' own times, and these say whether any is older than the horizon. Once its
+  first records are deleted no past of it can be told: rows of keys that have not changed since are missing.
 - The rows of a view are held in memory while it is recomputed.
 """
 
@@ -23,7 +24,7 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.consumer import Consumer
 from tidelog.client.marks import Ends, Mark, read_marks
 from tidelog.client.metadata import TopicPartition
-from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
+from tidelog.client.offsets import EARLIEST, LATEST, NOT_FOUND, READ_COMMITTED, list_offsets
 from tidelog.errors import CursorExpired, UsageError
 from tidelog.record.columns import Row as Record
 from tidelog.views.catalog import Generation, View, find_view
@@ -46,6 +47,7 @@ class History(NamedTuple):
 
     generation: Generation
     marks: list[Mark]
+    has_older: bool = False  # a topic without marks: whether records of it are older than the horizon
 
     @property
     def live_since_ms(self) -> int | None:
@@ -62,7 +64,7 @@ class History(NamedTuple):
 def earliest_ms(history: History, now_ms: int) -> int:
     """The earliest time that can be told; 0: any."""
     oldest = now_ms - history.generation.declared.horizon_ms
-    cut = bool(history.marks) and history.marks[0].time_ms < oldest
+    cut = history.has_older or (bool(history.marks) and history.marks[0].time_ms < oldest)
     return max(oldest if cut else 0, history.live_since_ms or 0)
 
 
@@ -104,7 +106,7 @@ def as_of(
 
 def _history(cluster: Cluster, view: View, at_ms: int, now_ms: int) -> History:
     live = [one for one in reversed(view.generations) if one.live is not None]
-    histories = [History(one, _marks(cluster, one)) for one in live]
+    histories = [History(one, _marks(cluster, one), _has_older(cluster, view, one, now_ms)) for one in live]
     if not histories:
         raise UsageError(f"view {view.name} has never been live; there is no past of it")
     found = live_then(histories, at_ms)
@@ -130,6 +132,21 @@ def _marks(cluster: Cluster, generation: Generation) -> list[Mark]:
         return []
     end = list_offsets(cluster, {at: LATEST}, isolation=READ_COMMITTED)[at].offset
     return read_marks(cluster, generation.sink, end)
+
+
+def _has_older(cluster: Cluster, view: View, generation: Generation, now_ms: int) -> bool:
+    if generation.sink:
+        return False
+    partitions = cluster.partitions(generation.topic)
+    horizon = max(0, now_ms - generation.declared.horizon_ms)
+    starts, young, ends = (list_offsets(cluster, dict.fromkeys(partitions, at)) for at in (EARLIEST, horizon, LATEST))
+    if cut := [at for at in partitions if starts[at].offset > 0]:
+        raise CursorExpired(
+            f"{cut[0]} begins at offset {starts[cut[0]].offset}, what was before is deleted: no past of view"
+            f" {view.name} can be told",
+            None,
+        )
+    return any((ends if young[at].offset == NOT_FOUND else young)[at].offset > 0 for at in partitions)
 
 
 def _until(cluster: Cluster, generation: Generation, ends: Ends) -> Rows:

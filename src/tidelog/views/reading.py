@@ -13,6 +13,7 @@ Rules:
   `Pace.ANY` is for who builds aside, where nobody looks: a stretch may end anywhere when more than HELD_BYTES are held.
 - `Pace.BATCHES` is for a topic without marks: what was read is a stretch, by record batch.
 - Rows are read ahead of their mark by READ_AHEAD_BYTES a partition at most; beyond, only as far as the next mark says.
+- A topic without marks has its records' own times for that, looked at when it is opened.
 - Who was away beyond the horizon cannot go on (`LeftBehind`): of what compaction has taken since, deletes are missing.
 """
 
@@ -29,7 +30,7 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.consumer import Fetched
 from tidelog.client.marks import Ends, Mark, partition_of_marks
 from tidelog.client.metadata import TopicPartition
-from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
+from tidelog.client.offsets import EARLIEST, LATEST, NOT_FOUND, READ_COMMITTED, list_offsets
 from tidelog.errors import CursorExpired
 from tidelog.record.columns import Columns
 from tidelog.record.columns import Row as Record
@@ -288,6 +289,8 @@ def opened(
             f"{gone[0]} begins at offset {starts[gone[0]]}, and the store has it up to {place.ends[gone[0]]};"
             " it is built anew"
         )
+    if not generation.sink and pace is Pace.WHOLE:
+        _check_horizon(cluster, generation, place, every)
     marks_from = None
     if generation.sink:
         at = partition_of_marks(generation.sink)
@@ -300,6 +303,22 @@ def opened(
         marks_from=marks_from,
         pace=pace if generation.sink else Pace.BATCHES,
     )
+
+
+def _check_horizon(
+    cluster: Cluster, generation: Generation, place: Place, partitions: Iterable[TopicPartition]
+) -> None:
+    """Of a topic without marks: what comes next must be younger than the horizon, or of its deletes some are gone."""
+    horizon_ms = generation.declared.horizon_ms
+    read = [at for at in partitions if at in place.ends]
+    oldest_ms = max(0, int(time.time() * 1000) - horizon_ms)
+    young, ends = _offsets(cluster, read, oldest_ms), _offsets(cluster, read, LATEST)
+    for at in read:
+        if place.ends[at] < (ends[at] if young[at] == NOT_FOUND else young[at]):
+            raise LeftBehind(
+                f"{at} is applied up to offset {place.ends[at]}, and what comes next is older than the horizon of"
+                f" {horizon_ms} ms; it is built anew"
+            )
 
 
 def _start_of_marks(cluster: Cluster, at: TopicPartition, last: Mark | None) -> int:
