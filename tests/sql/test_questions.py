@@ -186,6 +186,9 @@ def test_names_mean_topics_or_views_and_never_one_of_two() -> None:
     assert target_of(TableName("shop", "a"), ["shop.a"], []) == Target("topics", "shop.a")
     assert target_of(TableName("", "A"), ["a"], []) == Target("topics", "a")
     assert target_of(TableName("", "b"), ["a"], ["c"]) is None
+    assert target_of(TableName("", "a"), [], ["a"], hidden=["a"]) == Target("views", "a"), "what is hidden is not there"
+    assert target_of(TableName("", "a"), [], ["A"], hidden=["a"]) == Target("topics", "a"), "no other one by chance"
+    assert target_of(TableName("views", "a"), [], [], hidden=["a"]) is None
     for both in (TableName("", "a"), TableName("", "A")):
         with pytest.raises(UsageError, match="could be"):
             target_of(both, ["a"], ["a"])

@@ -7,6 +7,8 @@
 
 Rules:
 - A name that is exactly so counts before one that differs by case alone; one that could be two things is refused.
+- What its user may not see is not there: a topic that may exist and is not to be told of makes no name ambiguous. It is
+  what a name means where nothing else has exactly this name, and reading it is refused, whether it exists or not.
 - Topics of the broker and of Tidelog itself (`__consumer_offsets`, `__tidelog.views`, `_schemas`) are topics as others.
 """
 
@@ -37,13 +39,17 @@ def candidates(table: TableName) -> list[str]:
     return [name] if table.schema in ("", TOPICS, VIEWS) else [f"{table.schema}.{name}"]
 
 
-def target_of(table: TableName, topics: Iterable[str], views: Iterable[str]) -> Target | None:
-    """None where nothing has this name."""
+def target_of(
+    table: TableName, topics: Iterable[str], views: Iterable[str], hidden: Iterable[str] = ()
+) -> Target | None:
+    """None where nothing has this name. `hidden`: topics of which the broker tells this user nothing."""
     name = candidates(table)[0]
     latest = table.name.endswith(LATEST)
     kinds = {TOPICS: [TOPICS], VIEWS: [VIEWS]}.get(table.schema, [TOPICS, VIEWS])
     there = {TOPICS: set(topics), VIEWS: set(views)}
     found = [Target(kind, name) for kind in kinds if name in there[kind]]
+    if not found and TOPICS in kinds and name in hidden:
+        found = [Target(TOPICS, name)]
     if not found:
         found = [Target(kind, one) for kind in kinds for one in sorted(there[kind]) if one.lower() == name.lower()]
     if len(found) > 1:

@@ -33,6 +33,7 @@ from tidelog.sql.span import BEGINNING, END, Bound, Limits, find_span
 from tidelog.sql.statement import LATEST, Node, Statement, TableName, hint, is_steady, limits_of, read_statement
 from tidelog.sql.topic import Options, Topic, open_topic
 from tidelog.sql.words import mistaken_word
+from tidelog.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
@@ -186,10 +187,10 @@ class Question:
 
     def _bind(self, cluster: Cluster, columns: frozenset[str] | None) -> None:
         tables = [*self.statement.tables, *(TableName("", name + LATEST) for name in self.statement.called)]
-        topics = self._topics_there(cluster, tables)
+        topics, hidden = self._topics_there(cluster, tables)
         views = read_views(cluster) if CATALOG in topics else {}
         for table in tables:
-            target = target_of(table, topics, views)
+            target = target_of(table, topics, views, hidden)
             if target is None and table.name.removesuffix(LATEST) not in self.statement.local:
                 topics = set(cluster.ask_metadata(None).topics)
                 target = target_of(table, topics, views)
@@ -198,12 +199,15 @@ class Question:
             elif (table.schema or table.name not in self.statement.local) and not self._knows(table):
                 raise UsageError(f"no topic or view {table}; {nearest(table, topics, views)}")
 
-    def _topics_there(self, cluster: Cluster, tables: Sequence[TableName]) -> set[str]:
+    def _topics_there(self, cluster: Cluster, tables: Sequence[TableName]) -> tuple[set[str], set[str]]:
+        """And those of which the broker tells this user nothing, not even whether they are there."""
         names = {name for table in tables for name in candidates(table) if _may_be_a_topic(name)}
         found = cluster.ask_metadata([*names, CATALOG]).topics
-        hidden = {CATALOG} if found[CATALOG].error_code else set()
-        # One that may not be read, or has no leader now, is there: reading it says what is wrong.
-        return {name for name, topic in found.items() if topic.error_code not in UNKNOWN_TOPIC} - hidden
+        catalog = {CATALOG} if found[CATALOG].error_code else set()
+        hidden = {name for name, topic in found.items() if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+        # One that has no leader now is there: reading it says what is wrong.
+        there = {name for name, topic in found.items() if topic.error_code not in UNKNOWN_TOPIC} - hidden - catalog
+        return there, hidden
 
     def _knows(self, table: TableName) -> bool:
         """Whether DuckDB itself has such a table, or could look for a file of that name."""

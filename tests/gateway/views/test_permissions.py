@@ -12,11 +12,11 @@ import tidelog
 from gateway.serving import Client, served
 from gateway.views.shop import Follower, Shop, shop, wait_for
 from proving import proves
-from tidelog.client.admin import access
+from tidelog.client.admin import access, topics
 from tidelog.client.admin.access import OPERATIONS, PERMISSIONS, PREFIXED, RESOURCES, Acl, AclFilter
 from tidelog.client.cluster import Cluster
 from tidelog.client.security import SASL_PLAINTEXT, Security
-from tidelog.errors import BrokerError
+from tidelog.errors import BrokerError, UsageError
 from tidelog.gateway.gateway import Gateway
 from tidelog.gateway.routes import ROUTES
 from tidelog.wire.error_code import ErrorCode
@@ -54,7 +54,7 @@ class Guarded:
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     folder: Path = tmp_path_factory.mktemp("guarded")
     with tidelog.Broker(folder / "data") as offline, Cluster(offline.bootstrap) as cluster:
-        for user in ("admin", "alice", "bob", "carol", "dora"):
+        for user in ("admin", "alice", "bob", "carol", "dora", "emma"):
             access.set_password(cluster, user, SECRET, ("SCRAM-SHA-256",))
     settings = {
         "authorizer.class.name": AUTHORIZER,
@@ -165,3 +165,27 @@ def test_sql_reads_a_views_store_for_whom_may_read_its_topic_alone(guarded: Guar
     assert rows() is None, "to know that a topic is there is not to read it"
     guarded.allow("dora", "read", "revenue.v")
     wait_for(lambda: rows() == [("tea",)])
+
+
+@proves("sql", "hostile")
+def test_a_topic_that_a_user_may_not_see_makes_no_name_ambiguous_and_is_told_to_nobody(guarded: Guarded) -> None:
+    emma = Security(SASL_PLAINTEXT, user="emma", password=SECRET)
+
+    def asked(name: str) -> str:
+        try:
+            question = tidelog.sql(f"select product from {name}", bootstrap=guarded.bootstrap, security=emma)
+            return str(question.fetchall())
+        except (BrokerError, UsageError) as error:
+            return str(error).replace(name.removeprefix("topics."), "NAME")
+
+    guarded.allow("emma", "read", "__tidelog.views")
+    guarded.allow("emma", "read", "revenue.v")
+    wait_for(lambda: asked("revenue") == "[('tea',)]")
+    for name in ("revenue", "secrets"):
+        topics.create(guarded.sold.cluster, name, partitions=1)
+    assert asked("revenue") == "[('tea',)]", "the same as before there was such a topic"
+    assert asked("secrets") == asked("nothing_"), "whether it exists is not to be known"
+    assert asked("topics.secrets") == asked("topics.nothing_")
+    guarded.allow("emma", "describe", "revenue")
+    wait_for(lambda: 'could be topics."NAME" or views."NAME"; write which' in asked("revenue"))
+    topics.delete(guarded.sold.cluster, "revenue")
