@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -95,7 +96,7 @@ class App:
             raise Refusal(401, "the broker wants a login; send a user by Basic or a token by Bearer", headers=CHALLENGE)
         _check_content_type(route, headers)
         path = {name: guard.segment(value) for name, value in request.path_params.items()}
-        query = dict(request.query_params)
+        query = _query(route, request)
         body = await self._read(request, route, headers)
         try:
             call = Call(route, self._gateway, path, query, headers, body, credentials)
@@ -258,6 +259,19 @@ def _check_content_type(route: Route, headers: Mapping[str, str]) -> None:
     given = headers.get("content-type", "")
     if given.partition(";")[0].strip().lower() not in route.takes:
         raise Refusal(415, f"the content type is {given[:100]!r}; send {' or '.join(route.takes)}")
+
+
+def _query(route: Route, request: Request) -> dict[str, str]:
+    given = [name for name, _ in request.query_params.multi_items()]
+    known = [one.name for one in route.query]
+    for name in given if route.strict else ():
+        if name not in known:
+            near = get_close_matches(name, known, 1, 0.5)
+            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known) or 'none'}"
+            raise Refusal(400, f"there is no parameter {name[:100]!r} here; {meant}")
+        if given.count(name) > 1:
+            raise Refusal(400, f"the parameter {name} is there twice; send it once")
+    return dict(request.query_params)
 
 
 def _user(credentials: Credentials | None) -> str:

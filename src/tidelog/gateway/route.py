@@ -109,7 +109,9 @@ class Call:
 
 
 class Parameter(NamedTuple):
-    """Of the query. One that is not in the table is ignored, as HTTP clients expect."""
+    """Of the query. One that is not in the table is ignored, as clients of others' protocols expect, or refused where
+    the route is `strict`.
+    """
 
     name: str
     what: str
@@ -141,6 +143,8 @@ class Route:
     # Parameters with which a call may wait for long. Such calls have threads of their own, and leave others theirs.
     waits_by: tuple[str, ...] = ()
     waits: bool = False  # every call may
+    # Whether a parameter that there is not, or that is there twice, is refused: passed over, it would change the answer.
+    strict: bool = False
     # On the loop itself, for what must answer while all threads are busy. It may not block.
     inline: bool = False
 

@@ -192,6 +192,24 @@ def test_a_parameter_that_is_none_is_refused(client: Client, sold: Shop, query: 
     assert status == 400, (status, said)
 
 
+@proves("D7", "http")
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/views/revenue?limt=5", "there is no parameter 'limt' here; did you mean limit?"),
+        ("/views/revenue?were=revenue%3E1", "there is no parameter 'were' here; did you mean where?"),
+        ("/views/revenue?limit=5&limit=6", "the parameter limit is there twice; send it once"),
+        ("/views/revenue/changes?from=start", "there is no parameter 'from' here; there are cursor, where"),
+        ("/views?limit=5", "there is no parameter 'limit' here; there are none"),
+        ("/parts?x", "there is no parameter 'x' here; there are none"),
+    ],
+)
+def test_a_parameter_that_there_is_not_is_refused_with_the_nearest(
+    client: Client, sold: Shop, path: str, said: str
+) -> None:
+    assert refused(client, path) == (400, said)
+
+
 TYPED = declare(
     {
         "id": "long",

@@ -57,6 +57,7 @@ ROUTES = (
         "/pipelines/{name}/ask",
         asked,
         "What a running pipeline keeps of a key",
+        strict=True,
         query=(Parameter("timeout", f"Seconds to wait for the answer, {AFTER_MAX_S:g} at most", {"type": "number"}),),
         body={"type": "object", "required": ["key"], "properties": {"key": {}}},
         answer={

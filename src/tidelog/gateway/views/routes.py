@@ -242,7 +242,7 @@ REFUSED = {403: "The broker does not let this user read it", 404: "There is no s
 NOT_YET = {503: "It is not shown yet, or too much is going on; Retry-After says when to come back"}
 
 ROUTES = (
-    Route("GET", "/views", views, "Views", answer={"type": "array", "items": OBJECT}, tag="views"),
+    Route("GET", "/views", views, "Views", answer={"type": "array", "items": OBJECT}, tag="views", strict=True),
     Route(
         "GET",
         "/views/{name}",
@@ -268,6 +268,7 @@ ROUTES = (
             504: "It was not applied, or not found, in time",
         },
         tag="views",
+        strict=True,
         waits_by=("after",),
     ),
     Route(
@@ -292,6 +293,7 @@ ROUTES = (
             **NOT_YET,
         },
         tag="views",
+        strict=True,
     ),
     Route(
         "GET",
@@ -299,6 +301,7 @@ ROUTES = (
         parts.parts,
         "Long-running parts, as they report",
         tag="parts",
+        strict=True,
         answer={"type": "array", "items": PART},
     ),
     Route(
@@ -309,5 +312,6 @@ ROUTES = (
         answer=PART,
         refusals={404: "It has never reported", 503: "It does not run, or has not reported lately"},
         tag="parts",
+        strict=True,
     ),
 )
