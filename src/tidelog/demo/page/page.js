@@ -39,10 +39,8 @@ class View {
       draw();
     };
     for (const kind of ["enter", "change", "leave"]) source.addEventListener(kind, put);
-    source.addEventListener("switched", (event) => {
-      this.generation = JSON.parse(event.data).generation; // the store may follow a little later
-      this.begin();
-    });
+    // Its store may follow a little later.
+    source.addEventListener("switched", (event) => { this.generation = JSON.parse(event.data).generation; this.begin(); });
     for (const kind of ["expired", "refused"]) source.addEventListener(kind, () => this.begin());
     source.onopen = () => { this.live = true; draw(); };
     source.onerror = () => {
@@ -60,8 +58,7 @@ class View {
   end() {
     clearTimeout(this.timer);
     if (this.source) this.source.close();
-    this.source = null;
-    this.live = false;
+    Object.assign(this, { source: null, live: false });
     return ++this.turn;
   }
 }
@@ -179,8 +176,7 @@ async function lookAtParts() {
 function partLine({ kind, name, runs, fault, figures }) {
   const line = make("tr"), head = make("th", `${kind} ${name}`);
   head.scope = "row";
-  const state = runs ? "runs" : fault;
-  line.append(head, make("td", state, runs ? "good" : figures.state === "failed" ? "bad" : "wait"), make("td", told(kind, figures)));
+  line.append(head, make("td", runs ? "runs" : fault, runs ? "good" : figures.state === "failed" ? "bad" : "wait"), make("td", told(kind, figures)));
   return line;
 }
 
