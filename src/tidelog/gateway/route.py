@@ -143,7 +143,7 @@ class Route:
     # Parameters with which a call may wait for long. Such calls have threads of their own, and leave others theirs.
     waits_by: tuple[str, ...] = ()
     waits: bool = False  # every call may
-    # Whether a parameter that there is not, or that is there twice, is refused: passed over, it would change the answer.
+    # Whether a parameter that there is not, or that is there twice, is refused: passed over, it would change answers.
     strict: bool = False
     # On the loop itself, for what must answer while all threads are busy. It may not block.
     inline: bool = False
