@@ -155,3 +155,22 @@ def test_a_table_takes_a_micro_batch_in_the_order_of_its_seq() -> None:
     table.apply(changes(("+I", 0, "a", 1)).to_pylist())
     table.apply(changes(("+U", 0, "a", 2), ("-U", -1, "a", 1)).to_pylist())
     assert table.rows == Counter({(("k", "a"), ("v", 2)): 1})
+
+
+@proves("P9")
+def test_a_table_takes_rows_dicts_and_tuples_alike() -> None:
+    from pyspark.sql import Row as SparkRow
+
+    given = [
+        SparkRow(_op="+I", _seq=0, k="a", v=SparkRow(n=1)),
+        {OP: "+I", SEQ: 0, "k": "a", "v": {"n": 1}},
+        ("+I", 0, "a", {"n": 1}),
+    ]
+    for change in given:
+        table = Table(by=["k"], columns=[OP, SEQ, "k", "v"])
+        table.apply([change])
+        assert table.to_list() == [{"k": "a", "v": (("n", 1),)}]
+    with pytest.raises(
+        UsageError, match=r"it has no names, .* columns are not known; give a Row, a dict, or a tuple of"
+    ):
+        Table().apply([("+I", 0, "a", 1)])

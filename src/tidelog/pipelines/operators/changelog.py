@@ -20,7 +20,7 @@ Rules:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,19 +81,33 @@ class Table:
     """A table that a changelog is applied to, micro-batch by micro-batch, and which refuses what is no changelog.
 
     With `by`, rows are told apart by these columns, and there is at most one of each at any time. A list becomes
-    a tuple, so that rows can be compared.
+    a tuple, so that rows can be compared. Changes are Rows, as `run.step()` of the test driver gives them, dicts, or
+    tuples of `columns`.
     """
 
-    def __init__(self, by: Sequence[str] = ()) -> None:
+    def __init__(self, by: Sequence[str] = (), *, columns: Sequence[str] = ()) -> None:
         self.by = tuple(by)
+        self._columns = tuple(columns)
         self.rows: Counter[tuple[tuple[str, Any], ...]] = Counter()
         self._keys: Counter[tuple[Any, ...]] = Counter()
 
-    def apply(self, changes: Iterable[dict[str, Any]]) -> None:
+    def apply(self, changes: Iterable[Any]) -> None:
         """One micro-batch of changes, in whatever order they came."""
-        for change in sorted(changes, key=lambda change: int(change[SEQ])):
+        for change in sorted(map(self._by_name, changes), key=lambda change: int(change[SEQ])):
             row = tuple((name, _frozen(value)) for name, value in change.items() if name not in (OP, SEQ))
             self._change(row, change[OP], tuple(change[name] for name in self.by))
+
+    def _by_name(self, change: Any) -> Mapping[str, Any]:
+        if isinstance(change, Mapping):
+            return change
+        if hasattr(change, "__fields__"):  # a Row with names
+            return dict(change.asDict(recursive=True))
+        if not isinstance(change, tuple) or len(change) != len(self._columns):
+            raise UsageError(
+                f"{change!r} is no change: it has no names, and the table's columns are"
+                f" {', '.join(self._columns) or 'not known'}; give a Row, a dict, or a tuple of Table(columns=[...])"
+            )
+        return dict(zip(self._columns, change, strict=True))
 
     def _change(self, row: tuple[tuple[str, Any], ...], op: str, key: tuple[Any, ...]) -> None:
         if op not in (*ADDITIONS, *RETRACTIONS):
