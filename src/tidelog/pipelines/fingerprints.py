@@ -10,6 +10,9 @@ Rules:
   also by a module (`prices.net`), by a default value, as a base of a class, and within what wraps them (a decorator,
   a Python UDF, `partial`).
 - What is installed does not: a new version of PySpark or of Tidelog alone is no other view.
+- It is the same in every version of Python: of a function's syntax tree, in a text of our own, and not of its bytecode
+  or of what Python writes the tree as, which differ. Only what has no source at all, as in a console, goes by bytecode.
+- What Python generates for a class (methods of a dataclass) does not count: it follows from what does.
 - A value that has no stable text (an object, a DataFrame) counts by its type alone.
 """
 
@@ -36,6 +39,8 @@ from tidelog.pipelines.app import Input, Output
 DIGEST_LENGTH = 16
 PLAIN = (str, bytes, int, float, bool, type(None), Decimal, date, time, timedelta, Enum, re.Pattern)
 SETS, CONTAINERS = (set, frozenset), (set, frozenset, tuple, list)
+LAMBDA = "<lambda>"
+UNSAID = ("ctx", "kind", "type_comment")  # of a syntax tree: they follow from the rest, or change nothing
 FROZEN = "<frozen "  # of modules that Python itself has
 INSTALLED = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
 OURS = str(Path(__file__).parent.parent)
@@ -94,13 +99,52 @@ def _value(name: str, value: Any, seen: set[int]) -> Iterator[str]:
 
 def _text(made: Any, *, declared: bool) -> str:
     code = getattr(made, "__code__", None)
-    try:  # of its own code, where it wraps another's
-        tree = ast.parse(textwrap.dedent(inspect.getsource(made if code is None else code)))
-    except (OSError, TypeError, SyntaxError):  # of a console, or a lambda in the middle of an expression
+    of_lambda = isinstance(code, CodeType) and code.co_name == LAMBDA and code
+    tree = _lambda(of_lambda) if of_lambda else _parsed(made if code is None else code)
+    if tree is None:
         return f"{code.co_code.hex()}{code.co_names}{_constants(code)}" if code is not None else made.__qualname__
-    if declared and isinstance(tree.body[0], ast.FunctionDef):
-        tree.body[0].decorator_list = []
-    return ast.unparse(_Bare().visit(tree))
+    if declared and isinstance(tree, ast.FunctionDef):
+        tree.decorator_list = []
+    return _written(_Bare().visit(tree))
+
+
+def _parsed(made: Any) -> ast.AST | None:
+    """Of its own code, where it wraps another's; None where there is no source."""
+    try:
+        return ast.parse(textwrap.dedent(inspect.getsource(made))).body[0]
+    except (OSError, TypeError, SyntaxError):
+        return None
+
+
+def _lambda(code: CodeType) -> ast.AST | None:
+    """Found in its file by where its body stands: the lines alone are mostly no whole statement."""
+    try:
+        lines, _ = inspect.findsource(code)
+        tree = ast.parse("".join(lines))
+    except (OSError, TypeError, SyntaxError):
+        return None
+    found = [one for one in ast.walk(tree) if isinstance(one, ast.Lambda) and one.lineno == code.co_firstlineno]
+    if len(found) < 2:
+        return found[0] if found else None
+    places = [(line, column) for line, _, column, _ in code.co_positions() if line and column is not None]
+    holding = {one: sum(_is_within(place, one.body) for place in places) for one in found}
+    most = max(holding.values())
+    # One within another has the same places of its own; the last that is walked to is the inner one.
+    return [one for one, count in holding.items() if count == most][-1] if most else None
+
+
+def _is_within(place: tuple[int, int], node: ast.expr) -> bool:
+    end = (node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
+    return (node.lineno, node.col_offset) <= place < end
+
+
+def _written(node: Any) -> str:
+    """A tree as text: what is not there is not said, since versions differ in what could be."""
+    if isinstance(node, ast.AST):
+        fields = sorted((name, value) for name, value in ast.iter_fields(node) if name not in UNSAID)
+        said = (f"{name}={_written(value)}" for name, value in fields if value is not None and value != [])
+        return f"{type(node).__name__}({','.join(said)})"
+    return f"[{','.join(map(_written, node))}]" if isinstance(node, list) else repr(node)
 
 
 def _constants(code: CodeType) -> list[Any]:
@@ -118,6 +162,18 @@ class _Bare(ast.NodeTransformer):
 
     def visit_ClassDef(self, node: ast.ClassDef) -> Any:
         return self._body(node)
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> Any:
+        """Versions differ in where an f-string has empty text."""
+        self.generic_visit(node)
+        node.values = [one for one in node.values if not (isinstance(one, ast.Constant) and one.value == "")]
+        return node
+
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> Any:
+        self.generic_visit(node)
+        if isinstance(node.format_spec, ast.JoinedStr) and not node.format_spec.values:
+            node.format_spec = None
+        return node
 
     def visit_arg(self, node: ast.arg) -> Any:
         node.annotation = None
@@ -151,8 +207,15 @@ def _named(made: Any) -> Iterator[tuple[str, Any]]:
 def _methods(made: type) -> Iterator[FunctionType]:
     for one in vars(made).values():
         inner = one.fget if isinstance(one, property) else getattr(one, "__func__", one)
-        if isinstance(inner, FunctionType):
+        if isinstance(inner, FunctionType) and not _is_generated(made, inner):
             yield inner
+
+
+def _is_generated(made: type, method: FunctionType) -> bool:
+    """By `dataclass` or `NamedTuple`: as text, or a function of theirs."""
+    code = inspect.unwrap(method).__code__
+    by_them = hasattr(made, "__dataclass_fields__") or issubclass(made, tuple)
+    return by_them and (code.co_filename == "<string>" or code.co_filename.startswith(INSTALLED))
 
 
 def _names(code: CodeType) -> Iterator[str]:

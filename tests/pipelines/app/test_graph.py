@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import linecache
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 import pytest
 
+import tidelog
 from proving import proves
 from tidelog.errors import UsageError
 from tidelog.pipelines.app import App
@@ -116,8 +122,6 @@ def of(tmp_path: Path, **changes: Any) -> str:
 
 @pytest.fixture
 def fingerprint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    import linecache
-
     monkeypatch.setattr(linecache, "cache", {})
     return of(tmp_path)
 
@@ -127,8 +131,6 @@ def fingerprint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     "change", [{"comment": "another"}, {"docstring": '"""What it does."""'}, {"annotation": ": object"}]
 )
 def test_what_changes_no_result_changes_no_fingerprint(tmp_path: Path, fingerprint: str, change: Any) -> None:
-    import linecache
-
     linecache.clearcache()
     assert of(tmp_path, **change) == fingerprint
 
@@ -138,8 +140,6 @@ def test_what_changes_no_result_changes_no_fingerprint(tmp_path: Path, fingerpri
     "change", [{"limit": 200}, {"more": ".where('id > 0')"}, {"time": "event_time='timestamp', lateness='1 second'"}]
 )
 def test_other_code_constants_or_inputs_are_another_fingerprint(tmp_path: Path, fingerprint: str, change: Any) -> None:
-    import linecache
-
     linecache.clearcache()
     assert of(tmp_path, **change) != fingerprint
 
@@ -155,6 +155,91 @@ def test_a_function_without_a_source_has_a_fingerprint_by_its_code() -> None:
         app.view("all", key="id")(made)
         found.append(graph_of(app).node("all").fingerprint)
     assert found[0] == found[2] != found[1]
+
+
+# What versions of Python compile, write and generate differently.
+MANY_KINDS = '''
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+from tidelog import App
+
+app = App("shop")
+app.stream("orders", value="id long, amount double")
+LIMIT, KINDS = 100, {"b", "a"}
+WAYS = {"net": lambda rows: rows.where("amount > 1"), "gross": lambda rows: (lambda rows: rows.limit(3))(rows)}
+
+
+@dataclass(frozen=True)
+class Rate:
+    share: float = 0.5
+    names: list[str] = field(default_factory=list)
+
+    def of(self, rows):
+        return [f"{name!r:>{width}} it's {rows['a']:}" f"{{}}" for name, width in zip(self.names, range(9))]
+
+
+class Pair(NamedTuple):
+    left: int = 3
+
+
+def expensive(rows, *more, most=LIMIT, **named):
+    pairs = {**named, **{k: v for k, v in named.items() if v is not None}}
+    first, *rest = (1, 2, 3)
+    chosen = more[(0, *rest)] if (n := len(more)) > 3 else (lambda: (yield))
+    with open(f"""{LIMIT}"x\\n""") as a, open("b") as b:
+        match pairs:
+            case {"a": 1, **others}:
+                return rows.where(f"amount > {LIMIT:,}")
+    return rows.where("amount > %d" % LIMIT), chosen, a, b, n, first, -1, 1e300, 1j, b"x", ..., u"u"
+
+
+@app.view("top", key="id")
+def top(orders: object):
+    keep = partial(expensive, most=3)
+    return WAYS["net"](keep(orders)), WAYS["gross"], Rate().of(orders), KINDS, Pair()
+
+
+app.view("all", key="id")(
+    lambda orders: orders.where(f"id > {LIMIT}"))
+'''
+KNOWN = {"top": "3a0a66ceb95a4a1a", "all": "eacce312c915acc3"}
+ASKED = (
+    "import sys; from tidelog.pipelines.graph import graph_of; from tidelog.pipelines.loading import load_app;"
+    "print({one.name: one.fingerprint for one in graph_of(load_app(sys.argv[1])).nodes})"
+)
+
+
+@proves("eo.26", "P1")
+@pytest.mark.parametrize("version", ["", "3.11", "3.12", "3.13", "3.14"])
+def test_a_fingerprint_is_the_same_in_every_version_of_python(tmp_path: Path, version: str) -> None:
+    """If the form of fingerprints is ever to change, these values do, and every view would have to be rebuilt."""
+    python = shutil.which(f"python{version}") if version else sys.executable
+    if python is None or subprocess.run([python, "--version"], capture_output=True).returncode:
+        pytest.skip(f"there is no Python {version} here")
+    (tmp_path / "shop.py").write_text(MANY_KINDS)
+    source = str(Path(tidelog.__file__).parent.parent)
+    asked = [python, "-W", "ignore", "-c", ASKED, str(tmp_path / "shop.py")]
+    told = subprocess.run(asked, env={**os.environ, "PYTHONPATH": source}, capture_output=True, text=True)
+    assert (told.stdout.strip(), told.stderr) == (str(KNOWN), "")
+
+
+@proves("eo.26")
+def test_each_lambda_of_a_line_is_told_from_the_others(tmp_path: Path) -> None:
+    ways = {
+        "inner": "LAST = (lambda rows: (lambda rows: rows.limit({}))(rows), lambda rows: rows)",
+        "first": "LAST = {{'a': lambda rows: rows.limit({}), 'b': lambda rows: rows.limit(9)}}",
+        "last": "LAST = {{'a': lambda rows: rows.limit(9), 'b': lambda rows: rows.limit({})}}",
+    }
+    for way, line in ways.items():
+        found = []
+        for number in (1, 2, 1):
+            text = f"from tidelog import App\napp = App('shop')\napp.stream('orders')\n{line.format(number)}\n"
+            text += "@app.view('top', key='id')\ndef top(orders): return LAST\n"
+            (tmp_path / "shop.py").write_text(text)
+            linecache.clearcache()
+            found.append(graph_of(load_app(str(tmp_path / "shop.py"))).node("top").fingerprint)
+        assert found[0] == found[2] != found[1], way
 
 
 MODULE = "prices"
@@ -188,9 +273,6 @@ REACHED = {
 def test_whatever_code_is_reached_by_it_belongs_to_the_fingerprint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    import linecache
-    import sys
-
     imported, used, module = REACHED[way]
     program = (
         f"from tidelog import App\n{imported}\napp = App('shop')\napp.stream('orders')\n"
