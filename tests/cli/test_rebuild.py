@@ -51,7 +51,7 @@ def test_so_many_tasks_as_are_asked_for_run_here_or_on_the_cluster_that_is_named
 
 @proves("E3")
 def test_where_nobody_watches_progress_is_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
-    telling = rebuild.Telling()
+    telling = rebuild.Telling(lambda *_, **__: None)
     for records in (100, 200):
         telling(Done(records, 1000, None, None))
     assert capsys.readouterr().err == "100 of 1,000 records (10 %)\n"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tidelog.pipelines.catching_up import Done
     from tidelog.pipelines.graph import Graph, Node
     from tidelog.pipelines.rebuilding import Begun, Rebuild
-    from tidelog.pipelines.running import Settings
+    from tidelog.pipelines.running import Say, Settings
     from tidelog.views.catalog import View
 
 SHOWN_WITHIN_S = 600.0
@@ -90,12 +90,14 @@ def _rebuild(graph: Graph, node: Node, settings: Settings, options: Namespace) -
             limits = {"maxOffsetsPerTrigger": str(options.batch_records)}
             limits |= {"minPartitions": str(options.parallelism)} if options.parallelism else {}
             reader = replace(reader, options={**reader.options, **limits})
-            made = Rebuild(cluster, reader, node, settings, say=log.info, tell=Telling(), stopping=stopping)
+            telling = Telling(log.info)
+            made = Rebuild(cluster, reader, node, settings, say=telling.say, tell=telling, stopping=stopping)
             begun = made.begin(again=options.again)
             try:
                 ends = made.build(begun)
                 view = None if ends is None else made.switch(begun, ends)
             finally:
+                telling.clear()
                 made.resume(begun)
             if view is None:
                 warn(f"stopped; the same command goes on with generation {begun.target.generation} of {node.name}")
@@ -124,10 +126,20 @@ def _finish(made: Rebuild, begun: Begun, view: View, options: Namespace) -> int:
 
 
 class Telling:
-    """How far it is: a line that is written over on a terminal, else one now and then."""
+    """How far it is: a line that is written over on a terminal, else one now and then. `say` is for the log."""
 
-    def __init__(self) -> None:
+    def __init__(self, say: Say) -> None:
+        self._say = say
         self._not_before = 0.0
+
+    def say(self, event: str, **fields: object) -> None:
+        self.clear()
+        self._say(event, **fields)
+
+    def clear(self) -> None:
+        """What comes next begins a line."""
+        if sys.stderr.isatty():
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
     def __call__(self, done: Done) -> None:
         watched = sys.stderr.isatty()

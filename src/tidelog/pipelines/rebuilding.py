@@ -13,8 +13,8 @@ Rules:
   were, and a feed that goes on from "live" tells nothing again. What was built before is told to nobody.
 - The query is stopped before the switch, so that whoever goes on with its checkpoint never meets another driver.
 - At every point but the switch the old generation is the view. Whoever ends this process, and however, loses nothing:
-  the same command goes on with what is being built. A run that was left paused by a kill in the middle of a switch goes
-  on by `tidelog status APP.VIEW --tell resume`.
+  the same command goes on with what is being built, and first clears up: a run that was left paused by a kill in the
+  middle of a switch goes on (by `tidelog status APP.VIEW --tell resume`, too), status of who is no more is taken away.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from tidelog.pipelines.placing import (
     view_target,
 )
 from tidelog.pipelines.running import APP, Run, Say, Settings, appliers_of
-from tidelog.pipelines.supervision import FAILED, RUNNING
+from tidelog.pipelines.supervision import FAILED, RUNNING, WAITING
 from tidelog.pipelines.view_topic import check_result, declaration_of
 from tidelog.views.catalog import Editor, View, find_view, read_catalog
 from tidelog.views.stores.opening import name_of, redacted
@@ -72,6 +72,8 @@ if TYPE_CHECKING:
 LOOK_EVERY_S = 0.2
 PAUSED_WITHIN_S = 60.0  # a micro-batch may take as long
 SEEN_WITHIN_S = 10.0
+AT_WORK = (RUNNING, WAITING)  # one that waits after a fault may start at any time
+FOR_A_SWITCH: Mapping[str, Any] = {"by": "rebuild"}  # in a pause: not somebody's who has reasons of their own
 
 
 # Beginning ------------------------------------------------------------------------------------------------------------
@@ -116,6 +118,17 @@ def _is_kept(cluster: Cluster, graph: Graph, node: Node, view: View, settings: S
         return mark is None or query_id_of(checkpoint) == mark.query_id
     except UsageError:  # there is none
         return False
+
+
+def clear_up(cluster: Cluster, part: str) -> None:
+    """What a rebuild that was killed has left: a run's query that is paused, and parts that are gone in the status."""
+    for one in status.Commands(cluster).first():
+        if one[:3] == (QUERY, part, status.PAUSE) and one.arguments == FOR_A_SWITCH:
+            status.send_command(cluster, QUERY, part, status.RESUME)
+    for told in status.read_status(cluster):
+        of, _, number = told.name.rpartition(".v")
+        if told.kind in (APP, QUERY) and of == part and number.isdigit():
+            status.take_away(cluster, told.kind, told.name)
 
 
 # Running --------------------------------------------------------------------------------------------------------------
@@ -178,6 +191,7 @@ class Rebuild:
         if self.node.asked:
             place_questions(self._cluster, self._reader.graph, self.node)
         begun = begin(self._cluster, self._reader.graph, self.node, declared, self._settings, again=again)
+        clear_up(self._cluster, begun.target.part)
         self._say(begun.way.value, view=self.node.name, generation=begun.target.generation, topic=begun.target.topic)
         return begun
 
@@ -245,12 +259,12 @@ class Rebuild:
 
     def _pause(self, begun: Begun) -> bool:
         """Whether one had to be told; it is at rest then."""
-        if self._state(begun) != RUNNING:
+        if self._state(begun) not in AT_WORK:
             return False
-        status.send_command(self._cluster, QUERY, begun.target.part, status.PAUSE)
+        status.send_command(self._cluster, QUERY, begun.target.part, status.PAUSE, **FOR_A_SWITCH)
         self._paused = True
         deadline = time.monotonic() + PAUSED_WITHIN_S
-        while self._state(begun) == RUNNING and not self.stopping.is_set() and time.monotonic() < deadline:
+        while self._state(begun) in AT_WORK and not self.stopping.is_set() and time.monotonic() < deadline:
             self.stopping.wait(LOOK_EVERY_S)
         return True
 

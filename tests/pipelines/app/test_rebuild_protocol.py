@@ -12,6 +12,7 @@ from proving import proves
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.marks import topic_of
+from tidelog.client.status import Commands, Reporter, read_status, send_command
 from tidelog.errors import UsageError
 from tidelog.pipelines import generations
 from tidelog.pipelines.app import App
@@ -19,7 +20,7 @@ from tidelog.pipelines.generations import Way, outlived, readers_of, way_of
 from tidelog.pipelines.graph import Graph, graph_of
 from tidelog.pipelines.handover import Handover, moved
 from tidelog.pipelines.placing import Target, view_target
-from tidelog.pipelines.rebuilding import Begun, begin
+from tidelog.pipelines.rebuilding import FOR_A_SWITCH, Begun, begin, clear_up
 from tidelog.pipelines.running import Run, Settings
 from tidelog.pipelines.supervision import Fault
 from tidelog.testing.broker import TestBroker
@@ -179,6 +180,21 @@ def test_only_the_same_code_goes_on_with_what_is_being_built() -> None:
     assert way_of(building, REVENUE, "g", again=False, kept=False) is Way.ANEW
     with pytest.raises(UsageError, match="being built by other code"):
         way_of(building, REVENUE, "f", again=False, kept=True)
+
+
+@proves("E3", "F4")
+def test_what_a_killed_rebuild_has_left_is_cleared_up_and_what_somebody_has_paused_stays_so(ours: Cluster) -> None:
+    for name in ("shop.revenue", "shop.revenue.v2", "shop.revenues.v2", "shop.revenue.value"):
+        Reporter(ours, "query", name).tell({"state": "running"})
+    Reporter(ours, "app", "shop.revenue.v2").tell({"state": "running"})
+    send_command(ours, "query", "shop.revenue", "pause")
+    clear_up(ours, "shop.revenue")
+    assert [one.command for one in Commands(ours).first()] == ["pause"], "somebody's own"
+    told = {(one.kind, one.name) for one in read_status(ours) if one.kind != "broker"}
+    assert told == {("query", name) for name in ("shop.revenue", "shop.revenues.v2", "shop.revenue.value")}
+    send_command(ours, "query", "shop.revenue", "pause", **FOR_A_SWITCH)
+    clear_up(ours, "shop.revenue")
+    assert [one.command for one in Commands(ours).first()] == ["resume"]
 
 
 # What readers see -----------------------------------------------------------------------------------------------------
