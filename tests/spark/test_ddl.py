@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from proving import proves
 from tidelog.errors import UsageError
 from tidelog.spark.ddl import columns_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TAKEN = [
+    "id long, product string, amount double, at timestamp",
+    "ID BIGINT, n Int not null, `a ``b` string comment 'it, is'",
+    "id: long, place: struct<city: string, at: struct<x: double, y: float>>",
+    "tags array<string>, counts map<string, array<int>>, cost decimal(10, 2), plain decimal",
+    "a tinyint, b byte, c smallint, d short, e integer, f real, g boolean, h date, i binary, j timestamp_ntz",
+    "a timestamp_ltz, b char(3), c varchar(10), d numeric(5), e dec(5,1), f interval day to second, g variant",
+    "a struct<>, b string",
+    "`straße` string, _x int",
+]
 
 
 @proves("P1")
@@ -35,3 +51,22 @@ def test_a_type_that_spark_does_not_have_is_refused_with_its_column(text: str, t
 )
 def test_what_is_written_in_another_way_is_left_to_spark(text: str) -> None:
     assert columns_of(text) is None
+
+
+@proves("P1")
+@pytest.mark.parametrize("text", TAKEN)
+def test_columns_are_those_that_spark_finds(spark: SparkSession, text: str) -> None:
+    from pyspark.sql.types import StructType
+
+    theirs = [(field.name, field.dataType.typeName()) for field in StructType.fromDDL(text)]
+    ours = columns_of(text)
+    assert ours is not None
+    assert [(name, SAID_OTHERWISE.get(kind, kind)) for name, kind in theirs] == [tuple(column) for column in ours]
+
+
+SAID_OTHERWISE = {
+    "interval day to second": "interval",
+    "daytimeinterval": "interval",
+    "char": "string",
+    "varchar": "string",
+}

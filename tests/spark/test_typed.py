@@ -265,6 +265,11 @@ def test_json_is_read_as_from_json_reads_it(spark: SparkSession) -> None:
     schema = StructType.fromDDL(ddl)
     theirs = rows.withColumn("value", f.from_json(f.col("value").cast("string"), schema))
     assert values_of(rows.transform(tidelog.spark.typed(schema))) == values_of(theirs)
+    assert values_of(rows.transform(tidelog.spark.typed(ddl))) == values_of(theirs)
+    with pytest.raises(UsageError, match="column 'id' is of type 'lnog', which Spark does not have; did you mean long"):
+        tidelog.spark.typed("id lnog")
+    with pytest.raises(UsageError, match="is neither columns nor a schema"):
+        tidelog.spark.typed("id double precise")
 
 
 @proves("P1", "typed")

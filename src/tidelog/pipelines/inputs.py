@@ -27,7 +27,7 @@ from tidelog.pipelines.operators.changelog import DELETED, INSERT, OP, SEQ, as_c
 from tidelog.pipelines.operators.state.questions import ASKED, BESIDE, QUESTION
 from tidelog.pipelines.operators.time import event_time
 from tidelog.pipelines.seeding import older
-from tidelog.spark.ddl import is_ddl
+from tidelog.spark.ddl import is_ddl, struct_of
 from tidelog.views.asking import Pipeline
 
 if TYPE_CHECKING:
@@ -181,15 +181,7 @@ class Reader:
 
 def schema_of(value: Any) -> Any:
     """Columns as Spark writes them become a StructType; a schema stays what it is."""
-    if not isinstance(value, str) or not is_ddl(value):
-        return value
-    from pyspark.errors import PySparkException
-    from pyspark.sql.types import StructType
-
-    try:
-        return StructType.fromDDL(value)
-    except PySparkException as error:
-        raise UsageError(f"value is {value!r}, which is neither columns nor a schema: {_said(error)}") from error
+    return struct_of(value) if isinstance(value, str) and is_ddl(value) else value
 
 
 def _alignment(one: Input) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Columns as Spark writes them ("id long, at timestamp"), read without Spark: their names and types. Pure.
+"""Columns as Spark writes them ("id long, at timestamp"), read without Spark: names and types. Pure, but `struct_of`.
 
     columns   column ("," column)*           column   name [":"] type ["not" "null"] ["default" ..] ["comment" text]
     type      a word of TYPES ["(" number ("," number)* ")"] ["collate" name]     string   decimal(10, 2)
@@ -13,10 +13,13 @@ Rules:
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from tidelog.config import nearest
 from tidelog.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 WORDS = {  # what is written, by the name that the type has itself
     "boolean": ("boolean",),
@@ -58,6 +61,7 @@ NESTED = ("array", "map", "struct", "interval")
 TYPES = (*SIMPLE, *NESTED)
 TOKEN = re.compile(r"\s*(?:(\w+)|`((?:[^`]|``)*)`|('(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\")|(\S))")
 DEPTH_MAX = 100
+NO_SESSION = "SESSION_OR_CONTEXT_NOT_EXISTS"  # Spark's name of that error
 
 WORD, NAME, TEXT, MARK, END = "word", "name", "text", "mark", "end"
 
@@ -94,6 +98,24 @@ def columns_of(text: str) -> list[Column] | None:
         return found if reader.token.kind == END else None
     except _Unread:
         return None
+
+
+def struct_of(text: str) -> StructType:
+    """As Spark itself reads it, which needs a session."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType as Struct
+
+    columns_of(text)  # it says better what is wrong with a type
+    try:
+        return Struct.fromDDL(text)  # type: ignore[return-value]
+    except PySparkException as error:
+        if NO_SESSION in str(error):
+            raise UsageError(
+                f"{text!r} are columns, which Spark reads, and there is no session yet; name them within the function"
+                " that declares the pipeline, or give a StructType"
+            ) from error
+        said = str(error).strip().split("\n")[0]
+        raise UsageError(f"{text!r} is neither columns nor a schema: {type(error).__name__}: {said}") from error
 
 
 class _Reader:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tidelog.config import nearest
 from tidelog.errors import UndecodableValue, UsageError
 from tidelog.schema.decoding.decoder import Decoder, Failed, Reader, json_reader, reader_of
+from tidelog.spark.ddl import is_ddl, struct_of
 from tidelog.spark.schema_registry import (
     Registry,
     Text,
@@ -78,7 +79,8 @@ def typed(
     """For `df.transform(typed(...))`. The column keeps its name and becomes what its schema says; null stays null.
 
     `schema` is the text of an Avro schema, a JSON Schema or a .proto file (or its descriptor in base64, with `message`
-    if it is not the first), or a StructType for values in JSON. `format` is needed where the text does not tell.
+    if it is not the first), or, for values in JSON, a StructType or columns as Spark writes them ("id long, at
+    timestamp"). `format` is needed where the text does not tell.
     With `registry`, values have its frame, and the schema may be named by `subject` or `id` instead.
     """
     if on_error not in ON_ERROR:
@@ -112,6 +114,8 @@ def _text(
         if registry is None:
             raise UsageError("a subject or an id is given, and no registry; name its address by registry")
         return text_of_id(registry, number) if subject is None else text_of_subject(registry, subject, version)  # type: ignore[arg-type]
+    if isinstance(schema, str) and format in (None, "json") and is_ddl(schema):
+        schema = struct_of(schema)
     if hasattr(schema, "jsonValue"):
         return Text(SPARK, schema.json())
     text = schema if isinstance(schema, str) else json.dumps(schema)
