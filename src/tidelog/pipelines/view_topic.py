@@ -13,6 +13,7 @@ Rules:
 - A row whose key is null is no row of a view. One whose `order` is null comes before all others of its key.
 - A column `_deleted`, where it is true, ends the key; the column itself is not part of the view.
 - A changelog that has two rows of one key at once has another key: refused.
+- So is a view's date or time beyond the years 1 to 9999: on the topic it would stop every applier and feed for good.
 """
 
 from __future__ import annotations
@@ -66,6 +67,11 @@ AS_JSON = {
     "timestampFormat": MICROSECONDS,
     "timestampNTZFormat": MICROSECONDS,
     "ignoreNullFields": "false",
+}
+YEARS = {  # the first moment that a view can tell, and the first that it cannot
+    "date": ("date'0001-01-01'", "date'+10000-01-01'"),
+    "timestamp": ("timestamp_ltz'0001-01-01 00:00:00Z'", "timestamp_ltz'+10000-01-01 00:00:00Z'"),
+    "timestamp_ntz": ("timestamp_ntz'0001-01-01 00:00:00'", "timestamp_ntz'+10000-01-01 00:00:00'"),
 }
 FIRST, LAST, COUNT, OPENED, SUM = "_tidelog_first", "_tidelog_last", "_tidelog_count", "_tidelog_opened", "_tidelog_sum"
 BEFORE, AFTER, ROW = "_tidelog_before", "_tidelog_after", "_tidelog_row"
@@ -163,7 +169,7 @@ def envelopes(rows: DataFrame, kind: str, declared: Declaration, order: str | No
     from pyspark.sql import functions as F
 
     names = [column.name for column in declared.columns]
-    net = _net(rows, kind, declared.key, names, order)
+    net = _net(_within_years(rows, declared), kind, declared.key, names, order)
     before, after = F.col(BEFORE), F.col(AFTER)
     if kind == CHANGELOG:
         net = net.where(~_json(before).eqNullSafe(_json(after)))
@@ -255,6 +261,20 @@ def _net_changelog(rows: DataFrame, key: Sequence[str], names: Sequence[str]) ->
     told = f"{', '.join(key)} is no key of this changelog: it has two rows at the same time for"
     after = F.when((F.col(SUM) != more) | (F.col(OPENED) > 1), _refusal(told, key)).otherwise(now)
     return net.select(*_columns(key), was.alias(BEFORE), after.alias(AFTER))
+
+
+def _within_years(rows: DataFrame, declared: Declaration) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    checked = {}
+    for name, _ in declared.columns:
+        bounds = YEARS.get(rows.schema[name].dataType.typeName())
+        if bounds is not None:
+            column, (first, beyond) = F.col(f"`{name}`"), map(F.expr, bounds)
+            told = f"column {name!r} is not of the years 1 to 9999 in the row with the key"
+            outside = (column < first) | (column >= beyond)
+            checked[name] = F.when(outside, _refusal(told, declared.key)).otherwise(column)
+    return rows.withColumns(checked) if checked else rows
 
 
 def _columns(names: Sequence[str]) -> list[Column]:

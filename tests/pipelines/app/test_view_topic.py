@@ -24,7 +24,9 @@ from tidelog.pipelines.app import App
 from tidelog.pipelines.operators.joins.join_tables import join_tables
 from tidelog.pipelines.supervision import fault_of
 from tidelog.pipelines.view_topic import ROWS, Source, envelopes
+from tidelog.record.columns import Row as Record
 from tidelog.testing.broker import TestBroker
+from tidelog.views.changes import changes_of
 from tidelog.views.declaration import declare
 
 ORDERS = "id long, product string, amount double"
@@ -347,3 +349,33 @@ def test_decimals_within_others_lose_no_digit(spark: SparkSession) -> None:
     (told,) = envelopes(rows, ROWS, declared, None, Source("v", 1, 0)).collect()
     after = json.loads(told.value)["after"]
     assert after == {"k": "a", "one": {"price": exact, "n": 1}, "several": [exact], "by": {"x": exact}}
+
+
+@proves("eo.12", "P3")
+@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamp_ntz"])
+@pytest.mark.parametrize("at", ["+10000-01-01", "0000-12-31", "-0044-03-15", "+290000-01-01"])
+def test_a_time_that_no_store_can_tell_fails_its_micro_batch_and_is_named(
+    spark: SparkSession, kind: str, at: str
+) -> None:
+    rows = spark.sql(f"select 'a' k, cast('{at}' as {kind}) at union all select 'b', cast('2026-01-01' as {kind})")
+    assert rows.where("at is not null").count() == 2, "Spark has such times"
+    declared = declare({"k": "string", "at": "date" if kind == "date" else "timestamp"}, ("k",))
+    with pytest.raises(Exception, match="'at' is not of the years 1 to 9999") as refused:
+        envelopes(rows, ROWS, declared, None, Source("v", 1, 0)).collect()
+    assert '{"k":"a"}' in str(refused.value)
+    assert fault_of(refused.value, str(refused.value), "").final, "no other try would go better"
+
+
+@proves("eo.12", "P3")
+@pytest.mark.parametrize("at", ["0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"])
+def test_the_first_and_the_last_time_are_told(spark: SparkSession, at: str) -> None:
+    rows = spark.sql(
+        f"select 'a' k, timestamp_ltz'{at}Z' zoned, timestamp_ntz'{at}' plain, cast('{at}' as date) day,"
+        " cast(null as timestamp) none"
+    )
+    kinds = {"k": "string", "zoned": "timestamp", "plain": "timestamp", "day": "date", "none": "timestamp"}
+    declared = declare(kinds, ("k",))
+    (told,) = envelopes(rows, ROWS, declared, None, Source("v", 1, 0)).collect()
+    (change,) = changes_of(declared, TopicPartition("v", 0), [Record(0, 0, told.key.encode(), told.value.encode(), ())])
+    expected = datetime.fromisoformat(at).replace(tzinfo=UTC)
+    assert change.after == {"k": "a", "zoned": expected, "plain": expected, "day": expected.date(), "none": None}
