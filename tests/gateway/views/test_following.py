@@ -110,7 +110,7 @@ def test_rows_of_a_query_enter_change_and_leave(client: Client, sold: Shop) -> N
 
 @proves("eo.23", "D7")
 def test_a_switch_is_told_once_to_who_is_there_and_to_who_comes_back(client: Client, sold: Shop) -> None:
-    sold.batch({"tea": 1})
+    sold.applied(sold.batch({"tea": 1}))  # and so it is before now
     with Follower(client, sold.name) as there:
         before = there.last_id
         view = declare_view(sold.cluster, sold.name, partitions=1)
