@@ -73,8 +73,9 @@ def run(arguments: list[str]) -> int:
 
 
 def _run(graph: Graph, settings: Settings, options: Namespace) -> int:
+    from tidelog.pipelines.changed_views import prepare_run
     from tidelog.pipelines.handover import Handover
-    from tidelog.pipelines.running import Run, parts_of, prepare, reader_of, session_of
+    from tidelog.pipelines.running import Run, parts_of, reader_of, session_of
 
     log = Logger(json=options.log_format == "json")
     stopping = stop_on_signals()
@@ -88,7 +89,7 @@ def _run(graph: Graph, settings: Settings, options: Namespace) -> int:
         stop_on_signals(stopping)  # PySpark has put its own in their place
         try:
             reader = reader_of(spark, graph, settings, cluster)
-            targets = prepare(cluster, reader, settings)
+            targets = prepare_run(cluster, reader, settings)
             handover = Handover(cluster, graph, settings.checkpoints)
             made = Run(graph.app.name, parts_of(targets, reader, settings), cluster, log.info, stopping, handover)
             log.info("ready", app=graph.app.name, queries=len(targets), bootstrap=settings.bootstrap)

@@ -19,6 +19,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tidelog.errors import ViewChanged
 from tidelog.pipelines.operators.state.steps import FoldCounts, called_by
 from tidelog.pipelines.placing import Target
 from tidelog.pipelines.progress import Progress
@@ -74,6 +75,8 @@ class QueryPart:
         return self.target.node.output.place.file
 
     def start(self) -> None:
+        if self.target.changed is not None:
+            raise ViewChanged(self.target.changed)
         self._written = Written(rows=self._written.rows)
         self._counts = FoldCounts()
         with called_by(self._counts.step_of):

@@ -50,6 +50,7 @@ class Target:
     generation: int = 0
     stores: tuple[str, ...] = ()
     answers: bool = True  # if it takes questions: not before it is live, for until then its state is not whole
+    changed: str | None = None  # why it cannot be run: it, or what it reads, is not what was built (`changed_views.py`)
 
     @property
     def name(self) -> str:

@@ -1,6 +1,7 @@
 """`tidelog run`: all outputs of an app together, each query and each applier supervised by itself.
 
-    prepared   functions have given DataFrames, views are in the catalog, topics made; a fault ends the run here
+    prepared   functions have given DataFrames, views are in the catalog, topics made; a fault ends the run here, but
+               for views that have changed, which are failed while the others run (`changed_views.py`)
     running    parts are started and looked at (`supervision.py`); status is told, commands are taken
     stopping   SIGTERM, SIGINT: queries after their micro-batch, then appliers; a last report; the end
 
@@ -114,10 +115,10 @@ def reader_of(spark: SparkSession, graph: Graph, settings: Settings, cluster: Cl
 
 def prepare(cluster: Cluster, reader: Reader, settings: Settings) -> list[Target]:
     """Every output placed, in the order in which they read each other."""
-    return [_placed(cluster, reader, node, settings) for node in reader.graph.nodes]
+    return [placed(cluster, reader, node, settings) for node in reader.graph.nodes]
 
 
-def _placed(cluster: Cluster, reader: Reader, node: Node, settings: Settings) -> Target:
+def placed(cluster: Cluster, reader: Reader, node: Node, settings: Settings) -> Target:
     frame = reader.result(node)
     check_result(node.output, frame)
     if node.asked:

@@ -1,0 +1,143 @@
+"""A run in which a view has changed since it was built: that one is failed with what mends it, and the others run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.app.driven import Driven, make_topic, produce
+from pipelines.app.test_running import ORDERS, PATIENCE_S, orders, status, until
+from proving import proves
+from tidelog.cli.status import reason
+from tidelog.client.cluster import Cluster
+from tidelog.client.status import read_status
+from tidelog.errors import ViewChanged
+from tidelog.pipelines.app import App
+from tidelog.pipelines.changed_views import prepare_run
+from tidelog.pipelines.handover import Handover
+from tidelog.pipelines.rebuilding import Rebuild
+from tidelog.pipelines.running import Run, parts_of
+from tidelog.testing.broker import TestBroker
+
+pytestmark = pytest.mark.full
+
+
+@pytest.fixture
+def ours(tidelog_broker: TestBroker) -> Iterator[Cluster]:
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        yield cluster
+
+
+def shop(times: int, *more: str) -> App:
+    """Other code for another number."""
+    app = App("shop")
+    app.stream("orders", value=ORDERS)
+
+    @app.view("sums", key="product")
+    def sums(orders: DataFrame) -> DataFrame:
+        amount = F.col("amount") * times
+        return orders.groupBy("product").agg(F.sum(amount).alias("sum"))
+
+    if "read-sums" in more:
+        app.topic("read-sums", key="product")(lambda sums: sums.select("_op", "_seq", "product", "sum"))
+    if "counts" in more:
+        app.view("counts", key="product")(lambda orders: orders.groupBy("product").count())
+    return app
+
+
+class Running:
+    """The queries of a run, in a thread."""
+
+    def __init__(self, driven: Driven) -> None:
+        self.cluster = driven.settings.connect()
+        self.targets = prepare_run(self.cluster, driven.reader, driven.settings)
+        parts = [one for one in parts_of(self.targets, driven.reader, driven.settings) if one.kind == "query"]
+        handover = Handover(self.cluster, driven.graph, driven.settings.checkpoints)
+        self.run = Run("shop", parts, self.cluster, lambda *_, **__: None, handover=handover)
+        self.code: int | None = None
+        self.thread = threading.Thread(target=self._loop, daemon=True)
+        self.thread.start()
+
+    def _loop(self) -> None:
+        self.code = self.run.loop()
+
+    def stop(self) -> int | None:
+        self.run.stopping.set()
+        self.thread.join(PATIENCE_S)
+        self.cluster.close()
+        return self.code
+
+
+def counted(driven: Driven) -> int:
+    found: Any = driven.view("counts").values()
+    return sum(row["count"] for row in found)
+
+
+@proves("eo.26", "P3", "F1")
+def test_a_changed_view_and_who_reads_it_are_failed_with_the_reason_and_the_others_run(
+    spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
+) -> None:
+    make_topic(ours, "orders")
+    produce(ours, "orders", orders(0, 6))
+    before = Driven(shop(1, "counts", "read-sums"), spark, ours, tidelog_broker.bootstrap, tmp_path)
+    before.step()
+    produce(ours, "orders", orders(6, 3))
+    driven = Driven(shop(10, "counts", "read-sums"), spark, ours, tidelog_broker.bootstrap, tmp_path)
+    running = Running(driven)
+    try:
+        until(lambda: counted(before) == 9, "the one that has not changed runs")
+    finally:
+        code = running.stop()
+    assert code == 1
+    told = {one.name: one for one in read_status(ours)}
+    assert told["shop.counts"].figures["state"] == "stopped"
+    for name in ("shop.sums", "shop.read-sums"):
+        assert told[name].figures["state"] == "failed", "and it stays so when the run has ended"
+    why = str(reason(told["shop.sums"]))
+    assert "test_changed_views.py:" in why and "`tidelog rebuild sums --app " in why and "--app FILE" not in why
+    assert "reads view sums, which has changed and is not run" in str(reason(told["shop.read-sums"]))
+
+
+@proves("eo.26", "P3", "F1")
+def test_a_run_goes_on_with_a_changed_view_once_it_is_rebuilt(
+    spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
+) -> None:
+    make_topic(ours, "orders")
+    produce(ours, "orders", orders(0, 6))
+    Driven(shop(1, "counts"), spark, ours, tidelog_broker.bootstrap, tmp_path).step()
+    driven = Driven(shop(10, "counts"), spark, ours, tidelog_broker.bootstrap, tmp_path)
+    running = Running(driven)
+    try:
+        until(lambda: status(ours).get("shop.sums", {}).get("state") == "failed", "it has changed")
+        node = driven.graph.node("sums")
+        rebuild = Rebuild(ours, driven.reader, node, driven.settings, say=lambda *_, **__: None, tell=lambda _: None)
+        begun = rebuild.begin()
+        try:
+            ends = rebuild.build(begun)
+            assert ends is not None
+            rebuild.switch(begun, ends)
+        finally:
+            rebuild.resume(begun)
+        until(lambda: status(ours)["shop.sums"]["state"] == "running", "the run goes on with what was rebuilt")
+        produce(ours, "orders", orders(6, 3))
+        until(lambda: driven.view("sums") == driven.batch("sums"), "and it has what came since")
+    finally:
+        code = running.stop()
+    assert code == 0
+
+
+@proves("eo.26", "P3")
+def test_where_nothing_is_left_to_run_the_reason_ends_the_run(
+    spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
+) -> None:
+    make_topic(ours, "orders")
+    Driven(shop(1), spark, ours, tidelog_broker.bootstrap, tmp_path).step()
+    driven = Driven(shop(10), spark, ours, tidelog_broker.bootstrap, tmp_path)
+    with pytest.raises(ViewChanged, match="`tidelog rebuild sums --app "):
+        prepare_run(ours, driven.reader, driven.settings)
