@@ -46,6 +46,8 @@ class RowsIn:
 
     def _by_place(self, row: RowLike) -> tuple[Any, ...]:
         names = self._schema.names
+        if hasattr(row, "__fields__"):  # a Row whose values have names, in whatever order
+            row = row.asDict()
         if isinstance(row, Mapping):
             if unknown := set(row) - set(names):
                 raise UsageError(f"there is no column {', '.join(sorted(unknown))}; there are {', '.join(names)}")

@@ -214,3 +214,15 @@ def test_an_error_in_the_pipeline_names_the_users_line(tidelog_pipeline: Pipelin
     clicks.add([("ada", "10:00")])
     with pytest.raises(PipelineFailed, match=r"(?s)LookupError: no such user\n.*test_steps.py.*by_name"):
         run.step()
+
+
+@proves("P9")
+def test_rows_dicts_and_tuples_are_added_alike_whatever_the_order_of_their_names(
+    tidelog_pipeline: PipelineDriver,
+) -> None:
+    clicks = tidelog_pipeline.input("clicks", CLICKS)
+    clicks.add([Row(at="10:03:20", user="ada"), Row(user="ada", at="10:03:20"), Row("ada", "10:03:20")])
+    clicks.add([{"at": "10:03:20", "user": "ada"}, ("ada", "10:03:20")])
+    assert clicks.rows == [("ada", at("10:03:20"))] * 5
+    with pytest.raises(UsageError, match="there is no column usr"):
+        clicks.add([Row(usr="ada")])
