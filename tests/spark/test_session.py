@@ -25,6 +25,7 @@ from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
 from tidelog.client.security import Security
+from tidelog.spark.registration import register, unsaid
 from tidelog.testing.broker import TestBroker
 
 PATIENCE_S = 240
@@ -264,3 +265,16 @@ def asked(url: str) -> bytes:
 
 def contents(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@proves("P1")
+def test_that_the_source_was_found_before_it_was_registered_is_not_warned_of(spark: SparkSession) -> None:
+    jvm: Any = spark._jvm
+    manager: Any = spark._jsparkSession.sessionState().dataSourceManager()
+    logger = jvm.org.apache.logging.log4j.LogManager.getLogger(manager.getClass().getName())
+    before = logger.getLevel().name()
+    with unsaid(spark):
+        assert not logger.isWarnEnabled() and logger.isErrorEnabled()
+    assert logger.getLevel().name() == before
+    register(spark)
+    assert logger.getLevel().name() == before

@@ -7,7 +7,9 @@ micro-batch, and Trigger.AvailableNow too. So it is refused.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from tidelog.errors import ConfigError
 
@@ -26,7 +28,26 @@ def register(spark: SparkSession) -> None:
         raise ConfigError(reason)
     from tidelog.spark.source import TidelogSource
 
-    spark.dataSource.register(TidelogSource)
+    with unsaid(spark):
+        spark.dataSource.register(TidelogSource)
+
+
+@contextmanager
+def unsaid(spark: SparkSession) -> Iterator[None]:
+    """Spark has mostly found the source by its package already, and warns that it was replaced: by the same one."""
+    try:
+        session: Any = spark
+        name = session._jsparkSession.sessionState().dataSourceManager().getClass().getName()
+        log4j = session._jvm.org.apache.logging.log4j
+        before = log4j.LogManager.getLogger(name).getLevel()
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.ERROR)
+    except Exception:  # a session over Spark Connect, or another logger: then it is said
+        yield
+        return
+    try:
+        yield
+    finally:
+        log4j.core.config.Configurator.setLevel(name, before)
 
 
 def refusal(version: str) -> str | None:
