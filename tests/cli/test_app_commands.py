@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from argparse import Namespace
 from pathlib import Path
@@ -11,8 +12,9 @@ import pytest
 
 from cli.command import Command
 from proving import proves
+from tidelog import Broker
 from tidelog.cli.app_settings import settings_of
-from tidelog.cli.run import parser, span_of
+from tidelog.cli.run import http_of, parser, rows_at, span_of
 from tidelog.cli.status import SILENT_S, health, state_of
 from tidelog.client.cluster import Cluster
 from tidelog.client.status import Commands, Report, Reporter
@@ -215,3 +217,15 @@ def test_status_shows_parts_fails_where_one_is_wrong_and_sends_commands(
     tidelog.ok("status", topic, "--tell", "pause")
     assert [one.command for one in Commands(cluster).first() if one.name == topic] == ["pause"]
     assert tidelog("status", f"{topic}-nothing", "--tell", "pause").code == 2
+
+
+@proves("P1", "D7")
+def test_a_run_says_how_its_views_are_read_by_where_the_broker_serves_http() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    for said, url in ((f"127.0.0.1:{port}", f"http://127.0.0.1:{port}"), ("-", None), ("127.0.0.1:0", None)):
+        with Broker(settings={"tidelog.http.listener": said}) as broker, Cluster(broker.bootstrap) as cluster:
+            assert http_of(cluster) == url
+    assert rows_at("http://127.0.0.1:8642", "revenue") == "http://127.0.0.1:8642/views/revenue"
+    assert rows_at(None, "revenue") == "tidelog views rows revenue"

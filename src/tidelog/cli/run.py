@@ -15,15 +15,17 @@ from tidelog.cli import options as command
 from tidelog.cli.app_settings import add_app, add_running, settings_of
 from tidelog.cli.main import OK
 from tidelog.cli.terminal import show_json, show_table, warn
-from tidelog.errors import UsageError
+from tidelog.errors import TidelogError, UsageError
 from tidelog.logger import Logger
 
 if TYPE_CHECKING:
+    from tidelog.client.cluster import Cluster
     from tidelog.pipelines.graph import Graph
     from tidelog.pipelines.inputs import Span
     from tidelog.pipelines.running import Settings
 
 ROWS = 20
+HTTP_LISTENER = "tidelog.http.listener"
 EXAMPLES = """\
   tidelog run shop.py
   tidelog run shop.py --only revenue --trigger "1 second"
@@ -93,6 +95,9 @@ def _run(graph: Graph, settings: Settings, options: Namespace) -> int:
             handover = Handover(cluster, graph, settings.checkpoints)
             made = Run(graph.app.name, parts_of(targets, reader, settings), cluster, log.info, stopping, handover)
             log.info("ready", app=graph.app.name, queries=len(targets), bootstrap=settings.bootstrap)
+            served = http_of(cluster)
+            for view in (target.node.name for target in targets if target.stores):
+                log.info(f"view {view}", rows=rows_at(served, view))  # a kind of its own: none is left out for haste
             return made.loop()
         except Exception:
             if not stopping.is_set():
@@ -101,6 +106,29 @@ def _run(graph: Graph, settings: Settings, options: Namespace) -> int:
         finally:
             with suppress(Exception):  # it may be gone
                 spark.stop()
+
+
+def http_of(cluster: Cluster) -> str | None:
+    """Where the broker serves HTTP, as far as its settings tell: a port that it chose itself they do not."""
+    from tidelog.client.admin import configs
+    from tidelog.config import http_listener
+
+    try:
+        node = str(min(cluster.ask_metadata([]).nodes))
+        found = configs.describe(cluster, configs.BROKER, node, keys=[HTTP_LISTENER])
+        said = next((one.value for one in found if one.name == HTTP_LISTENER), None)
+        where = None if said in (None, "-") else http_listener(str(said))
+    except TidelogError:  # of another kind, or not for this user: then it is not said
+        return None
+    if where is None or not where.port:
+        return None
+    host = where.host if where.host not in ("", "0.0.0.0", "::") else cluster.bootstrap[0].host
+    return f"{where.scheme or 'http'}://{f'[{host}]' if ':' in host else host}:{where.port}"
+
+
+def rows_at(served: str | None, view: str) -> str:
+    """How a view is read: by its address, or, where HTTP is off, by the command."""
+    return f"tidelog views rows {view}" if served is None else f"{served}/views/{view}"
 
 
 def stop_on_signals(stopping: Event | None = None) -> Event:
