@@ -15,6 +15,7 @@ from tidelog.client.marks import Ends, Mark
 from tidelog.client.status import AGAIN_S
 from tidelog.pipelines.parts import APPLIER
 from tidelog.pipelines.supervision import RUNNING
+from tidelog.views.sharing import group_of
 from tidelog.views.waiting import After, has_read
 
 if TYPE_CHECKING:
@@ -61,16 +62,22 @@ def report_of(reports: Iterable[Report], kind: str, name: str, now_ms: int) -> M
 
 def is_applied(reports: Iterable[Report], view: str, store: str, now_ms: int) -> bool:
     """Whether somebody applies the view to this store, as far as status tells."""
-    found = report_of(reports, APPLIER, f"{view}.{store}", now_ms)
-    return found is not None and not found.get("ended")
+    told = [one.figures for one in reports if _is_applier_of(one, view, store)]
+    return any(now_ms - int(one.get("at_ms", 0)) < FRESH_MS and not one.get("ended") for one in told)
 
 
 def is_shown(reports: Iterable[Report], view: str, store: str, number: int) -> bool:
     """Whether the store shows this generation, or a later one, as its applier has told: whenever, since no number is
     given twice.
     """
-    told = [one.figures for one in reports if (one.kind, one.name) == (APPLIER, f"{view}.{store}")]
+    told = [one.figures for one in reports if _is_applier_of(one, view, store)]
     return any(one["shown"] and one["number"] >= number for figures in told for one in figures.get("generations", ()))
+
+
+def _is_applier_of(report: Report, view: str, store: str) -> bool:
+    """Those that share a view have names of their own, and one group."""
+    is_one = report.name == f"{view}.{store}" or report.figures.get("group") == group_of(view, store)
+    return report.kind == APPLIER and is_one
 
 
 def is_run(reports: Iterable[Report], app: str, now_ms: int) -> bool:

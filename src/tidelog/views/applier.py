@@ -1,69 +1,50 @@
 """An applier: one view, one store. It follows the catalog, the marks and the topic, and applies whole micro-batches.
 
+It has all partitions of the view, or its share of them beside others (`sharing.py` says what then holds).
+
     opening      the catalog is read; each generation to follow gets its place from the store
     following    marks and rows are fetched, stretches applied, one store transaction each; what is due is shown
     away         the broker or the store did not answer: tried again, later each time, everything read anew
     stopped      by `stop` (SIGTERM), between two stretches; or by `AnotherApplier`, for good
+    refused      `AnotherApplier`, for who shares: its place is read anew, and what it owns is asked for
 
 Rules:
 - All that an applier knows is in the store: after any fault it reads its place there and goes on. It never guesses
   whether a transaction that failed was committed.
 - A generation that starts from nothing, or was left behind beyond the horizon, is built aside, and shown in the
   transaction that reaches `live` and the mark that was the newest when it began. Until then readers have what they had.
-- A build that was interrupted goes on if it began within the horizon: that is told with its group's offsets. Of an
-  older one deletes may be missing, so it begins anew.
 - Offsets are reported as group `tidelog.<view>.<store>`, once a second at most; they are for tools, the store's count.
-- One thread, one cluster, one store. `report` gets figures for the status topic as they change.
+- One thread, one cluster, one store. `report` gets figures for the status topic as they change. Who shares beats
+  between two fetches: a stretch that takes longer than a session may be given to others, and one of the two is refused.
 """
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
-from tidelog.client.admin import groups
 from tidelog.client.backoff import waits
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.consumer import MAX_WAIT_MS, Consumer, Fetched
-from tidelog.client.marks import Ends, read_mark, topic_of
+from tidelog.client.marks import Ends
 from tidelog.client.offsets import LATEST, READ_COMMITTED, list_offsets
-from tidelog.errors import BrokerError, Disconnected, StorageError, TidelogError, UsageError
+from tidelog.errors import AnotherApplier, BrokerError, Disconnected, StorageError, TidelogError, UsageError
 from tidelog.views import catalog
 from tidelog.views.catalog import CATALOG, VIEW, Generation, View, find_view
-from tidelog.views.following import copy_of, is_due, next_copy, to_follow, to_forget
-from tidelog.views.reading import LeftBehind, Pace, Reading, opened
-from tidelog.views.stores.store import Place, Store, generation_of
+from tidelog.views.follower import Follower, Opener
+from tidelog.views.following import copy_of, is_due, to_follow, to_forget
+from tidelog.views.reading import LeftBehind
+from tidelog.views.sharing import Alone, Share, Sharing, group_of
+from tidelog.views.stores.store import Store, generation_of
 from tidelog.wire.error_code import ErrorCode
 
-GROUP_PREFIX = "tidelog."
 REPORT_EVERY_S = 1.0
 TOPIC_EVERY_S = 0.2  # a topic that is not there yet is looked for this often
 PASSING = (Disconnected, BrokerError, StorageError)
 
 Figures = Mapping[str, Any]
-
-
-def group_of(view: str, store: str) -> str:
-    return f"{GROUP_PREFIX}{view}.{store}"
-
-
-@dataclass(slots=True)
-class Follower:
-    """One generation in the store."""
-
-    generation: Generation
-    number: int  # the store's
-    reading: Reading
-    aim: Ends
-    shown: bool
-    begun_ms: int
-
-    def due(self) -> bool:
-        return not self.shown and self.reading.is_whole and is_due(self.generation, self.reading.ends, self.aim)
 
 
 class Applier:
@@ -77,12 +58,15 @@ class Applier:
         report: Callable[[Figures], object] = lambda figures: None,
         say: Callable[[str], object] = lambda line: None,
         max_wait_ms: int = MAX_WAIT_MS,
+        shared: bool = False,
     ) -> None:
-        """`say` gets one line for each fault that is new, and when it has passed."""
+        """`say` gets one line for each fault that is new, and when it has passed. `shared`: with others that say so."""
         self.name = view
         self.group = group_of(view, store_name)
         self._cluster = cluster
         self._store = store
+        self._share: Share = Sharing(cluster, self.group, store) if shared else Alone(cluster, self.group)
+        self._opener = Opener(cluster, view, self.group, store, self._share, say)
         self._report = report
         self._say = say
         self._max_wait_ms = max_wait_ms
@@ -90,7 +74,9 @@ class Applier:
         self._waiting = False  # for topics that are not there yet
         self._view: View | None = None
         self._followers: list[Follower] = []
+        self._topics: list[str] = []
         self._error: str | None = None
+        self._refused = False
         self._transactions = self._rows = 0
         self._reported: dict[int, Ends] = {}
         self._reported_at = 0.0
@@ -99,6 +85,11 @@ class Applier:
     def is_away(self) -> bool:
         return self._error is not None
 
+    @property
+    def member_id(self) -> str | None:
+        """In the group of those that share; None: alone."""
+        return self._share.member_id
+
     def stop(self) -> None:
         """From a signal handler or another thread: `run` returns after the stretch that is being applied."""
         self._stopping = True
@@ -106,19 +97,30 @@ class Applier:
     def run(self) -> None:
         """Until `stop`. Raises what does not pass: `AnotherApplier`, a view that is gone, rows that are none."""
         delays = waits()
-        while not self._stopping:
-            try:
-                self.step()
-                delays = self._recovered(delays)
-            except PASSING as error:
-                self._away(error)
-                self._pause(next(delays))
-        self._end()
+        try:
+            while not self._stopping:
+                try:
+                    self.step()
+                    delays = self._recovered(delays)
+                except PASSING as error:
+                    self._away(error)
+                    self._pause(next(delays))
+                except AnotherApplier:
+                    if self.member_id is None:
+                        raise
+                    self._read_anew()
+                    self._pause(next(delays))
+            self._end()
+        finally:
+            self._leave()
 
     def step(self) -> None:
         """One fetch, and all that can be applied after it."""
-        if self._view is None:
-            self._open()
+        view = self._view or self._open()
+        if self._share.has_news():
+            self._follow(view)
+        while self._share.beat(self._topics):
+            self._follow(view)
         self._advance()
         if self._stopping:
             return
@@ -129,7 +131,7 @@ class Applier:
 
     # Following --------------------------------------------------------------------------------------------------------
 
-    def _open(self) -> None:
+    def _open(self) -> View:
         self._consumer = Consumer(self._cluster, max_wait_ms=self._max_wait_ms, read_committed=True)
         # Taken before the catalog is read: what comes after it is followed.
         end = _committed_end(self._cluster)
@@ -139,75 +141,37 @@ class Applier:
         self._catalog_position = end
         self._follow(view)
         self._view = view
+        return view
 
     def _follow(self, view: View) -> None:
         """Opens what is to be followed and is not, and leaves the rest."""
         shown = self._store.shown()
         wanted = to_follow(view, shown)
-        kept = [one for one in self._followers if one.generation in wanted]
-        known = {one.generation.number for one in kept}
-        self._followers = [
-            *kept,
-            *(self._opened(one, shown) for one in wanted if one.number not in known and self._exists(one)),
+        self._followers = self._kept(wanted, shown)
+        known = {one.generation.number for one in self._followers}
+        there = [one for one in wanted if one.number in known or self._opener.exists(one)]
+        self._waiting = len(there) < len(wanted)
+        self._topics = [one.topic for one in there]
+        self._followers += [
+            self._opener.open(one, shown) for one in there if one.number not in known and self._share.of(one.topic)
         ]
         for number in to_forget(view, self._store.generations(), shown):
             self._store.forget(number)
-        self._waiting = len(self._followers) < len(wanted)
 
-    def _exists(self, generation: Generation) -> bool:
-        """A view is declared before its topics are made."""
-        names = [generation.topic, *([topic_of(generation.sink)] if generation.sink else [])]
-        answered = self._cluster.ask_metadata(names).topics
-        return all(name in answered and answered[name].led for name in names)
-
-    def _opened(self, generation: Generation, shown: int | None) -> Follower:
-        number = copy_of(generation.number, self._store.generations())
-        try:
-            return self._at(generation, number, is_shown=number == shown)
-        except LeftBehind as error:
-            return self._anew(generation, number, is_shown=number == shown, why=error)
-
-    def _anew(self, generation: Generation, number: int, *, is_shown: bool, why: TidelogError) -> Follower:
-        """Built from the start: beside itself where readers see it."""
-        self._say(str(why))
-        if is_shown:
-            number = next_copy(generation.number, self._store.generations())
-        self._store.forget(number)
-        return self._at(generation, number, is_shown=False)
-
-    def _at(self, generation: Generation, number: int, *, is_shown: bool) -> Follower:
-        self._store.prepare(number, generation.declared)
-        place = self._store.place(number)
-        assert place is not None, "it is prepared"
-        begun_ms = int(time.time() * 1000)
-        if place.ends and not is_shown:
-            found = self._begun(generation)
-            if found is None:
-                self._store.forget(number)
-                self._store.prepare(number, generation.declared)
-                place = Place(number, {}, None)
-            else:
-                begun_ms = found
-        reading = opened(self._cluster, generation, place, pace=Pace.WHOLE if is_shown else Pace.ANY)
-        aim = {} if is_shown else self._aim(generation, reading)
-        return Follower(generation, number, reading, aim, is_shown, begun_ms)
-
-    def _aim(self, generation: Generation, reading: Reading) -> Ends:
-        """What is the newest by now."""
-        if not generation.sink:
-            latest = list_offsets(self._cluster, dict.fromkeys(reading.partitions, LATEST), isolation=READ_COMMITTED)
-            return {at: found.offset for at, found in latest.items()}
-        mark = read_mark(self._cluster, generation.sink)
-        return {} if mark is None else {at: mark.ends[at] for at in reading.partitions if at in mark.ends}
-
-    def _begun(self, generation: Generation) -> int | None:
-        """When the build that the store has was begun; None where that is unknown, or longer ago than the horizon."""
-        oldest = time.time() * 1000 - generation.declared.horizon_ms
-        for at, one in groups.committed(self._cluster, self.group).items():
-            if at.topic == generation.topic and one.metadata:
-                begun = int(json.loads(one.metadata)["begun_ms"])
-                return begun if begun > oldest else None
-        return None
+    def _kept(self, wanted: Collection[Generation], shown: int | None) -> list[Follower]:
+        """Those that go on as they are. Others, who share the view, may have shown one, or begun it anew."""
+        stored = self._store.generations()
+        kept = [
+            one
+            for one in self._followers
+            if one.generation in wanted
+            and one.number == copy_of(one.generation.number, stored)
+            and self._share.is_still(one.generation.topic, one.reading.partitions)
+        ]
+        for one in kept:
+            if one.number == shown and not one.shown:
+                one.show()
+        return kept
 
     # Reading and applying ---------------------------------------------------------------------------------------------
 
@@ -232,7 +196,7 @@ class Applier:
             try:
                 follower.reading.note(fetched)
             except LeftBehind as error:
-                self._followers[index] = self._anew(
+                self._followers[index] = self._opener.anew(
                     follower.generation, follower.number, is_shown=follower.shown, why=error
                 )
 
@@ -273,20 +237,20 @@ class Applier:
         reading, switched = follower.reading, False
         while not self._stopping:
             stretch = reading.next()
-            if stretch is None and not follower.due():
+            if stretch is None and not follower.is_due(self._store, self._share):
                 break
             show = False
             if stretch is None:
                 stretch, show = reading.nothing(), True
-            elif not follower.shown and reading.is_whole_at(stretch):
+            elif self.member_id is None and not follower.shown and reading.is_whole_at(stretch):
                 show = is_due(follower.generation, stretch.ends, follower.aim)
             self._store.apply(follower.number, stretch, before=reading.before, show=show)
             reading.applied(stretch)
             self._transactions += 1
             self._rows += len(stretch.changes)
             if show:
-                follower.shown = switched = True
-                reading.shown()
+                switched = True
+                follower.show()
         return switched
 
     def _check_ends(self) -> None:
@@ -307,6 +271,7 @@ class Applier:
         return {
             "view": self.name,
             "group": self.group,
+            "member": self.member_id,
             "error": self._error,
             "transactions": self._transactions,
             "rows": self._rows,
@@ -331,8 +296,7 @@ class Applier:
         self._reported_at = now
         for follower in self._followers:
             if follower.reading.before and self._reported.get(follower.number) != follower.reading.before:
-                metadata = "" if follower.shown else json.dumps({"begun_ms": follower.begun_ms})
-                groups.commit(self._cluster, self.group, follower.reading.before, metadata=metadata)
+                self._share.commit(follower.reading.before, follower.metadata)
                 self._reported[follower.number] = follower.reading.before
 
     def _away(self, error: TidelogError) -> None:
@@ -342,11 +306,17 @@ class Applier:
             self._say(self._error)
         self._report({**self.figures(), "error": self._error})
 
+    def _read_anew(self) -> None:
+        """Somebody else has what this one had, or had it for a while: the store says how far it is."""
+        self._followers, self._view = [], None
+        self._refused = True
+
     def _recovered(self, delays: Any) -> Any:
-        if self._error is None:
+        if self._error is None and not self._refused:
             return delays
-        self._say(f"view {self.name} is applied again")
-        self._error = None
+        if self._error is not None:
+            self._say(f"view {self.name} is applied again")
+        self._error, self._refused = None, False
         return waits()
 
     def _pause(self, seconds: float) -> None:
@@ -359,6 +329,11 @@ class Applier:
             return  # nobody would answer, and who asked for the end waits
         with suppress(*PASSING):  # the offsets of a group are for tools, and the store has them
             self._tell(at_once=True)
+
+    def _leave(self) -> None:
+        if self._error is None:
+            with suppress(*PASSING):  # its session ends by itself
+                self._share.leave()
 
 
 def _committed_end(cluster: Cluster) -> int:

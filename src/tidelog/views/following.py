@@ -9,6 +9,7 @@ copy        a generation that was left behind is built again beside itself, unde
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from tidelog.client.marks import Ends
 from tidelog.views.catalog import Generation, View
@@ -34,15 +35,33 @@ def next_copy(generation: int, stored: Collection[int]) -> int:
 
 
 def to_forget(view: View, stored: Collection[int], shown: int | None) -> list[int]:
-    """The store's numbers that nobody needs: of generations that the catalog forgot, and copies that were replaced."""
+    """The store's numbers that nobody needs: of generations that the catalog forgot, and copies that were replaced.
+
+    A number that is newer than this record of the view is kept: who shares the store has read a newer one.
+    """
     there = {one.number for one in view.generations}
+    newest = max([view.newest, *there])
+    known = [number for number in stored if number != shown and generation_of(number) <= newest]
     return [
         number
-        for number in stored
-        if number != shown and (generation_of(number) not in there or number != copy_of(generation_of(number), stored))
+        for number in known
+        if generation_of(number) not in there or number != copy_of(generation_of(number), stored)
     ]
 
 
 def is_due(generation: Generation, ends: Ends, aim: Ends) -> bool:
     """Whether a generation that is not shown yet is to be, at these ends."""
     return generation.live is not None and reached(generation.live, ends) and reached(aim, ends)
+
+
+def is_due_of(generation: Generation, share: Ends, aim: Ends) -> bool:
+    """Whether some of its partitions are as far as all of them must be."""
+    return is_due(
+        replace(generation, live=None if generation.live is None else _of(generation.live, share)),
+        share,
+        _of(aim, share),
+    )
+
+
+def _of(ends: Ends, share: Ends) -> Ends:
+    return {at: end for at, end in ends.items() if at in share}

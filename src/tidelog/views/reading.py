@@ -11,6 +11,8 @@ Rules:
 - `ends` has the next offset after the rows and before the transaction's own marker, so positions come to lie beyond it.
 - `Pace.WHOLE` holds a micro-batch in memory until all of it is there, however large (rows as columns, as they came).
   `Pace.ANY` is for who builds aside, where nobody looks: a stretch may end anywhere when more than HELD_BYTES are held.
+- `Pace.ASIDE` is for who builds aside together with others: whole micro-batches, so that whoever shows what all of them
+  have built knows that no partition ends within one.
 - `Pace.BATCHES` is for a topic without marks: what was read is a stretch, by record batch.
 - Rows are read ahead of their mark by READ_AHEAD_BYTES a partition at most; beyond, only as far as the next mark says.
 - A topic without marks has its records' own times for that, looked at when it is opened.
@@ -54,6 +56,7 @@ class LeftBehind(CursorExpired):
 class Pace(Enum):
     WHOLE = "whole micro-batches"
     ANY = "wherever it is full"
+    ASIDE = "whole micro-batches, and nobody looks"
     BATCHES = "record batches"
 
 
@@ -248,7 +251,7 @@ class Reading:
 
     def shown(self) -> None:
         """From now on readers look."""
-        if self.pace is Pace.ANY:
+        if self.pace is not Pace.BATCHES:
             self.pace = Pace.WHOLE
 
     def nothing(self) -> Stretch:

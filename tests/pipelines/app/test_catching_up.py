@@ -99,6 +99,8 @@ def test_an_applier_is_there_if_it_has_told_so_lately(figures: dict[str, Any], a
     reports = [Report("applier", "revenue.sqlite-shop", figures)]
     assert is_applied(reports, "revenue", "sqlite-shop", NOW) is applied
     assert not is_applied(reports, "revenue", "postgres-shop", NOW)
+    shared = [Report("applier", "revenue.sqlite-shop.1f", {**figures, "group": "tidelog.revenue.sqlite-shop"})]
+    assert is_applied(shared, "revenue", "sqlite-shop", NOW) is applied, "one of several is known by their group"
 
 
 @proves("E3")

@@ -25,13 +25,14 @@ def folder(request: pytest.FixtureRequest) -> Path:
 KINDS = [
     Kind("sqlite", lambda request: f"sqlite:///{folder(request)}/views.db"),
     Kind("sqlite_text", lambda request: f"sqlite+fts:///{folder(request)}/views.db"),
-    Kind("delta", lambda request: f"delta:///{folder(request)}/warehouse"),
-    Kind("parquet", lambda request: f"parquet:///{folder(request)}/warehouse"),
+    Kind("delta", lambda request: f"delta:///{folder(request)}/warehouse", shared=False),
+    Kind("parquet", lambda request: f"parquet:///{folder(request)}/warehouse", shared=False),
     Kind("redis", lambda request: str(request.getfixturevalue("redis_url")), marks=(pytest.mark.external,)),
     Kind(
         "opensearch",
         lambda request: str(request.getfixturevalue("opensearch_url")),
         transactions=False,
+        shared=False,
         marks=(pytest.mark.external,),
     ),
     Kind("postgres", lambda request: str(request.getfixturevalue("postgres_url"))),
@@ -88,6 +89,12 @@ def url(kind: Kind, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(params=[kind.parameter() for kind in KINDS if kind.transactions])
 def transactional_url(request: pytest.FixtureRequest) -> str:
+    found: Kind = request.param
+    return found.url(request)
+
+
+@pytest.fixture(params=[kind.parameter() for kind in KINDS if kind.shared])
+def shared_url(request: pytest.FixtureRequest) -> str:
     found: Kind = request.param
     return found.url(request)
 

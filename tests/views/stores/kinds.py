@@ -13,6 +13,7 @@ class Kind:
     name: str
     url: Callable[[pytest.FixtureRequest], str]  # of a place that is new and empty
     transactions: bool = True  # whether a reader sees a micro-batch whole or not at all
+    shared: bool = True  # whether several appliers may share a view in it
     marks: tuple[pytest.MarkDecorator, ...] = ()  # pytest.mark.external, for a server that pip does not have
 
     def parameter(self) -> object:

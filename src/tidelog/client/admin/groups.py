@@ -47,6 +47,7 @@ from tidelog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRe
 BY_NAME = 9  # the last version of OffsetFetch and OffsetCommit that has topics by name
 SEVERAL_GROUPS_SINCE = 8  # OffsetFetch
 NO_COMMIT = -1
+NO_MEMBER = -1
 CLASSIC, CONSUMER = "classic", "consumer"
 ASSIGNMENT_VERSIONS = ConsumerProtocolAssignment.SCHEMA.versions
 
@@ -116,9 +117,17 @@ def committed(cluster: Cluster, group: str) -> dict[TopicPartition, Committed]:
     return cluster.retry(lambda: _committed(cluster.coordinator(group), group))
 
 
-def commit(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int], *, metadata: str = "") -> None:
-    """On behalf of a group without members; the group comes to be if it did not exist."""
-    request = OffsetCommitRequest(group_id=group)
+def commit(
+    cluster: Cluster,
+    group: str,
+    offsets: Mapping[TopicPartition, int],
+    *,
+    metadata: str = "",
+    member_id: str = "",
+    epoch: int = NO_MEMBER,
+) -> None:
+    """On behalf of a group without members, which comes to be if it did not exist; or as a member of it."""
+    request = OffsetCommitRequest(group_id=group, member_id=member_id, generation_id_or_member_epoch=epoch)
     for topic, partitions in by_topic(offsets).items():
         places = [
             OffsetCommitRequestPartition(

@@ -36,7 +36,7 @@ from tidelog.views.changes import Stretch
 from tidelog.views.declaration import Declaration, Key, Row, from_fields, grows_to, to_fields
 from tidelog.views.stores.arrow_rows import KEY, rows_of, schema_of, table_of
 from tidelog.views.stores.key_order import encoder
-from tidelog.views.stores.places import ends_from_text, ends_to_text, mark_from_text, mark_to_text, moved
+from tidelog.views.stores.places import ends_from_text, ends_to_text, is_to_show, mark_from_text, mark_to_text, moved
 from tidelog.views.stores.scanning import fill, refuse_match
 from tidelog.views.stores.store import Ask, Page, Place
 
@@ -72,6 +72,7 @@ class Entry(NamedTuple):
 
 class DeltaStore:
     sees = "whole micro-batches: each is one commit of Delta"
+    alone = "a transaction is one commit to the table's one log, so of two at once one would write its files again"
 
     def __init__(self, folder: Path, view: str) -> None:
         self.view = view
@@ -119,7 +120,7 @@ class DeltaStore:
                 raise AnotherApplier(f"generation {generation} of view {self.view} is gone from {self.folder}")
             table, entry = found
             after = entry._replace(place=moved(entry.place, stretch, before, view=self.view))
-            if show and self.shown() != generation:
+            if show and is_to_show(generation, self.shown()):
                 after = after._replace(shown=1 + max(one.shown for one in self._entries().values()))
             if source is None:
                 source = _source(entry.declared, stretch)

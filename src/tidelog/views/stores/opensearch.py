@@ -34,7 +34,7 @@ from tidelog.views.changes import Stretch
 from tidelog.views.declaration import Declaration, Key, Row, grows_to
 from tidelog.views.stores import opensearch_rows as rows
 from tidelog.views.stores.key_order import encoder
-from tidelog.views.stores.places import ends_from_text, ends_to_text, mark_from_text, mark_to_text, moved
+from tidelog.views.stores.places import ends_from_text, ends_to_text, is_to_show, mark_from_text, mark_to_text, moved
 from tidelog.views.stores.scanning import fill
 from tidelog.views.stores.store import Ask, Page, Place
 
@@ -82,6 +82,7 @@ class OpenSearchStore:
         "whole micro-batches as a rule, since one refresh shows each; part of one after a crash, until it is applied"
         " again, and while replicas refresh"
     )
+    alone = "it has no transactions, so what one applier left half written would be seen until others take it over"
 
     def __init__(self, server: Mapping[str, Any], view: str, *, prefix: str = PREFIX_DEFAULT) -> None:
         self.view = view
@@ -135,7 +136,7 @@ class OpenSearchStore:
             if stretch.changes:
                 self._write_rows(generation, found.declared, stretch)
                 client.indices.refresh(index=self._index(generation))
-            if show and owner != generation:
+            if show and is_to_show(generation, owner):
                 self._point(owner, generation)
             for _ in range(TRIES):
                 if self._write_place(place, found.on):

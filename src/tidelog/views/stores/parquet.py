@@ -31,7 +31,7 @@ from tidelog.views.declaration import DATE, TIMESTAMP, Declaration, Key, Row, gr
 from tidelog.views.stores.arrow_rows import KEY, rows_of, schema_of, table_of
 from tidelog.views.stores.key_order import encoder
 from tidelog.views.stores.parquet_manifest import Entry, File, Manifest, Manifests, make_folder, sync_folder
-from tidelog.views.stores.places import moved
+from tidelog.views.stores.places import is_to_show, moved
 from tidelog.views.stores.scanning import fill, refuse_match
 from tidelog.views.stores.store import Ask, Page, Place
 
@@ -64,6 +64,7 @@ def connect(url: str, view: str) -> ParquetStore:
 
 class ParquetStore:
     sees = "whole micro-batches: each is one manifest, renamed into place last"
+    alone = "a transaction is one manifest of the whole folder, so of two at once one would write its files again"
 
     def __init__(self, folder: Path, view: str, *, day: str | None = None, grace_s: float = GRACE_S) -> None:
         self.view = view
@@ -105,7 +106,8 @@ class ParquetStore:
             if rewritten is None or rewritten[0] != entry.files:
                 rewritten = entry.files, self._rewrite(entry, stretch)
             changed = manifest.with_entry(generation, entry._replace(place=place, files=rewritten[1]))
-            return Manifest(changed.number, generation if show else changed.shown, changed.generations)
+            shows = show and is_to_show(generation, changed.shown)
+            return Manifest(changed.number, generation if shows else changed.shown, changed.generations)
 
         with _disk(self.folder):
             self._manifests.change(applied)

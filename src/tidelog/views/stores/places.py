@@ -7,6 +7,9 @@ Rules:
 - Ends are compared by partition, of those that an applier reads: all that are in `before` or in the stretch. One that
   is in neither belongs to somebody else's share, and is kept.
 - A partition that is in no ends has had nothing applied.
+- The mark is one that all partitions have reached: of appliers that share a view, the last one to reach it notes it.
+  So it may be older than some rows, and never newer. It does not go back.
+- What is shown does not go back either: who was stopped before it showed a generation may wake up long after.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from tidelog.client.marks import Ends, Mark
 from tidelog.client.metadata import TopicPartition
 from tidelog.errors import AnotherApplier
 from tidelog.views.changes import Stretch
-from tidelog.views.stores.store import Place
+from tidelog.views.stores.store import Place, generation_of
 
 
 def moved(stored: Place, stretch: Stretch, before: Ends, *, view: str) -> Place:
@@ -31,7 +34,29 @@ def moved(stored: Place, stretch: Stretch, before: Ends, *, view: str) -> Place:
                 f"view {view}, generation {stored.generation}: {at} is applied up to {_said(stored.ends.get(at))}, and"
                 f" this applier had read {_said(before.get(at))}: another one is at work; stop one of the two"
             )
-    return Place(stored.generation, {**stored.ends, **stretch.ends}, stretch.mark or stored.mark)
+    ends = {**stored.ends, **stretch.ends}
+    return Place(stored.generation, ends, _mark(stored.mark, stretch, ends))
+
+
+def _mark(stored: Mark | None, stretch: Stretch, ends: Ends) -> Mark | None:
+    mark = stretch.mark
+    if mark is None:
+        return stored
+    topics = {at.topic for at in stretch.ends}
+    is_reached = all(at in ends and ends[at] >= end for at, end in mark.ends.items() if at.topic in topics)
+    return mark if is_reached and (stored is None or _is_later(mark, stored)) else stored
+
+
+def _is_later(mark: Mark, stored: Mark) -> bool:
+    """By their numbers. Another query's begin anew, and then it is by what lies before them."""
+    if mark.query_id == stored.query_id:
+        return mark.batch_id >= stored.batch_id
+    return any(end > stored.ends.get(at, 0) for at, end in mark.ends.items()) or mark.time_ms >= stored.time_ms
+
+
+def is_to_show(generation: int, shown: int | None) -> bool:
+    """Whether it is to take the place of what is shown: only a later one, or a later copy, is."""
+    return shown is None or (generation_of(generation), generation) > (generation_of(shown), shown)
 
 
 def _said(end: int | None) -> str:

@@ -27,9 +27,9 @@ from typing import Any, TypeVar
 from tidelog.client.marks import Ends
 from tidelog.errors import AnotherApplier, NotShown, UsageError
 from tidelog.views.changes import Change, Stretch
-from tidelog.views.declaration import JSON, Declaration, Key, Row, from_fields, to_fields
+from tidelog.views.declaration import JSON, Declaration, Key, Row, from_fields, grows_to, to_fields
 from tidelog.views.stores.bounds import Bounds
-from tidelog.views.stores.places import ends_from_text, ends_to_text, mark_from_text, mark_to_text, moved
+from tidelog.views.stores.places import ends_from_text, ends_to_text, is_to_show, mark_from_text, mark_to_text, moved
 from tidelog.views.stores.postgres_session import Connection, Session
 from tidelog.views.stores.postgres_values import (
     COPIED_AS,
@@ -59,6 +59,7 @@ def connect(url: str, view: str) -> PostgresStore:
 
 class PostgresStore:
     sees = "a reader sees a micro-batch whole or not at all"
+    alone = ""
 
     def __init__(self, url: str, view: str) -> None:
         self._session = Session(url)
@@ -79,7 +80,7 @@ class PostgresStore:
                     f"INSERT INTO {self._name('_tidelog_generations')} VALUES (%s, %s, %s, '{{}}', NULL)",
                     (self._view, generation, json.dumps(to_fields(declared))),
                 )
-            elif found[0] != declared:
+            elif not grows_to(declared, found[0]):
                 self._grow(sql, generation, found[0], declared)
 
     def _check_name(self, sql: Connection) -> None:
@@ -95,7 +96,7 @@ class PostgresStore:
 
     def _make_ready(self, sql: Connection) -> None:
         """Two that come first at once would both make the tables: one of them waits here."""
-        sql.execute("SELECT pg_advisory_xact_lock(hashtext('tidelog'), hashtext(%s))", (self._session.schema,))
+        self._take_turn(sql)
         found = sql.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (self._session.schema,)).fetchone()
         if found is None:
             sql.execute(f"CREATE SCHEMA {quoted(self._session.schema)}", ())
@@ -107,6 +108,9 @@ class PostgresStore:
         sql.execute(
             f"CREATE TABLE IF NOT EXISTS {self._name('_tidelog_shown')} (view text PRIMARY KEY, generation bigint)", ()
         )
+
+    def _take_turn(self, sql: Connection) -> None:
+        sql.execute("SELECT pg_advisory_xact_lock(hashtext('tidelog'), hashtext(%s))", (self._session.schema,))
 
     def _grow(self, sql: Connection, generation: int, old: Declaration, new: Declaration) -> None:
         for name, kind in new.columns[len(old.columns) :]:
@@ -155,14 +159,14 @@ class PostgresStore:
         with self._session.transaction() as sql:
             found = self._find(sql, generation)
             if found is None:
-                raise AnotherApplier(
-                    f"generation {generation} of view {self._view} is gone from {self._session.address}"
-                )
+                raise self._gone(generation)
             latest = stretch.latest().values()
             if latest:
                 self._stage(sql, found[0], latest)
             stored = self._find(sql, generation, lock=True)
-            place = moved(stored[1] if stored else Place(generation, {}, None), stretch, before, view=self._view)
+            if stored is None:
+                raise self._gone(generation)
+            place = moved(stored[1], stretch, before, view=self._view)
             if latest:
                 self._change(sql, generation, found[0], latest)
             sql.execute(
@@ -174,6 +178,9 @@ class PostgresStore:
                 self._show(sql, generation, found[0])
         if latest:
             self._staged = (self._session.opened, found[0])  # it is there once that is committed
+
+    def _gone(self, generation: int) -> AnotherApplier:
+        return AnotherApplier(f"generation {generation} of view {self._view} is gone from {self._session.address}")
 
     def _stage(self, sql: Connection, declared: Declaration, changes: Iterable[Change]) -> None:
         if self._staged != (self._session.opened, declared):
@@ -208,8 +215,9 @@ class PostgresStore:
         )
 
     def _show(self, sql: Connection, generation: int, declared: Declaration) -> None:
+        self._take_turn(sql)
         shown = self._shown(sql)
-        if shown == generation:
+        if not is_to_show(generation, shown):
             return
         before = None if shown is None else self._find(sql, shown)
         self._point(sql, generation, before[0] if before else None, declared)

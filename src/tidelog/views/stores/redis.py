@@ -45,7 +45,7 @@ from tidelog.views.declaration import (
     to_fields,
 )
 from tidelog.views.stores.key_order import encoder
-from tidelog.views.stores.places import mark_from_text, mark_to_text, moved
+from tidelog.views.stores.places import is_to_show, mark_from_text, mark_to_text, moved
 from tidelog.views.stores.scanning import Moved, fill, refuse_match
 from tidelog.views.stores.store import Ask, Page, Place
 
@@ -104,6 +104,7 @@ class Answer(NamedTuple):
 
 class RedisStore:
     sees = "whole micro-batches: each is one MULTI of Redis"
+    alone = ""
 
     def __init__(self, url: str, view: str, *, prefix: str = PREFIX_DEFAULT, address: str = "redis") -> None:
         self.view = view
@@ -139,6 +140,8 @@ class RedisStore:
             pipe.multi()
             if said is not None:
                 known = from_fields(json.loads(said))
+                if grows_to(declared, known):
+                    return
                 if not grows_to(known, declared):
                     raise ViewChanged(f"view {self.view}, generation {generation}: {self.address} has other columns")
             else:
@@ -157,6 +160,7 @@ class RedisStore:
                 raise AnotherApplier(f"generation {generation} of view {self.view} is gone from {self.address}")
             stored = _place(generation, pipe.hgetall(self._own + f"v{generation}:place"))
             place = moved(stored, stretch, before, view=self.view)
+            shown = pipe.get(self._own + "shown")
             if commands is None:
                 commands = list(self._commands(generation, from_fields(json.loads(said)), stretch))
             pipe.multi()
@@ -164,10 +168,10 @@ class RedisStore:
                 pipe.execute_command(name, *arguments)
             if fields := _place_fields(place):
                 pipe.hset(self._own + f"v{generation}:place", mapping=fields)
-            if show:
+            if show and is_to_show(generation, None if shown is None else int(shown)):
                 pipe.set(self._own + "shown", generation)
 
-        self._transaction(applied, "generations", f"v{generation}:place")
+        self._transaction(applied, "generations", f"v{generation}:place", *(["shown"] if show else []))
 
     def _commands(self, generation: int, declared: Declaration, stretch: Stretch) -> Iterator[tuple[str, list[Any]]]:
         encode = encoder(declared)

@@ -28,7 +28,7 @@ from urllib.parse import unquote
 from tidelog.client.marks import Ends
 from tidelog.errors import AnotherApplier, NotShown, StorageError, UsageError
 from tidelog.views.changes import Stretch
-from tidelog.views.declaration import Declaration, Key, Row, from_fields, to_fields
+from tidelog.views.declaration import Declaration, Key, Row, from_fields, grows_to, to_fields
 from tidelog.views.stores import places, sqlite_statements, sqlite_values
 from tidelog.views.stores.bounds import Bounds
 from tidelog.views.stores.sqlite_file import BUSY_S, VERSION, error_of, has_layout, identity, set_wal
@@ -63,6 +63,7 @@ class Kept(NamedTuple):
 
 class SqliteStore:
     sees = "whole micro-batches: each is one transaction of SQLite"
+    alone = ""
 
     def __init__(self, path: Path, view: str) -> None:
         self.path = path
@@ -82,7 +83,7 @@ class SqliteStore:
                     "INSERT INTO _tidelog_places (view, generation, declared) VALUES (?, ?, ?)",
                     (self.view, generation, json.dumps(to_fields(declared))),
                 )
-            elif kept.declared != declared:
+            elif not grows_to(declared, kept.declared):
                 self._grow(connection, kept, declared)
 
     def apply(self, generation: int, stretch: Stretch, *, before: Ends, show: bool = False) -> None:
@@ -106,7 +107,7 @@ class SqliteStore:
                 "UPDATE _tidelog_places SET ends = ?, mark = ? WHERE view = ? AND generation = ?",
                 (places.ends_to_text(place.ends), places.mark_to_text(place.mark), self.view, generation),
             )
-            if show and not kept.shown:
+            if show and places.is_to_show(generation, self._number_shown(connection)):
                 self._show(connection, generation, declared)
 
     def forget(self, generation: int) -> None:
@@ -128,8 +129,7 @@ class SqliteStore:
 
     def shown(self) -> int | None:
         with self._reading() as connection:
-            kept = self._shown(connection) if connection is not None else None
-        return kept.place.generation if kept is not None else None
+            return self._number_shown(connection) if connection is not None else None
 
     def generations(self) -> Mapping[int, Declaration]:
         with self._reading() as connection:
@@ -246,6 +246,10 @@ class SqliteStore:
 
     def _shown(self, connection: sqlite3.Connection) -> Kept | None:
         return next((one for one in self._all(connection) if one.shown), None)
+
+    def _number_shown(self, connection: sqlite3.Connection) -> int | None:
+        kept = self._shown(connection)
+        return None if kept is None else kept.place.generation
 
     def _demand_shown(self, connection: sqlite3.Connection | None) -> Kept:
         kept = self._shown(connection) if connection is not None else None

@@ -13,7 +13,9 @@ Rules:
   what a reader may see (`sees`), and applying the same stretch again leads to the same rows.
 - `read` gives rows and the place that they are at, both of one instant where the store can.
 - A store object belongs to one thread. Two of them, in two processes, may have one view open.
-- `prepare` of a generation that is there adds the columns that its declaration has grown by.
+- `prepare` of a generation that is there adds the columns that its declaration has grown by. One that has fewer is
+  older: nothing is taken away.
+- A generation is never shown again in the place of a later one, whoever says so.
 - A store's number of a generation is the catalog's, plus COPY for each time that it was built anew in this store: one
   that was left behind beyond the horizon is made again beside itself. Who tells readers a number tells `generation_of`.
 - A page may have fewer rows than were asked for, even none, and be followed by more (`bounds.py`).
@@ -69,6 +71,7 @@ class Page(NamedTuple):
 
 class Store(Protocol):
     sees: str  # one sentence: what a reader may see of a micro-batch that is being applied
+    alone: str  # why several appliers cannot share a view here; empty where they can
 
     def prepare(self, generation: int, declared: Declaration) -> None: ...
 

@@ -79,13 +79,13 @@ def test_the_old_generation_is_written_on_after_the_switch_and_seen_by_nobody(st
 
 @proves("P3", "eo.25")
 def test_a_generation_that_is_forgotten_is_gone_and_may_come_again(store: Store) -> None:
-    old, new = Applied(store, generation=1), Applied(store, generation=2)
-    old.put(row("tea"))
-    new.put(row("rum"))
-    store.forget(1)
-    assert (store.place(1), list(store.generations())) == (None, [2])
-    new.is_equal()
-    again = Applied(store, generation=1)
+    shown, aside = Applied(store, generation=1), Applied(store, generation=2)
+    shown.put(row("tea"))
+    aside.put(row("rum"), show=False)
+    store.forget(2)
+    assert (store.place(2), list(store.generations())) == (None, [1])
+    shown.is_equal()
+    again = Applied(store, generation=2)
     again.put(row("gin"))
     again.is_equal()
 
