@@ -2,7 +2,7 @@
 
 A part can be started, looked at and stopped. Looking returns a fault once it has ended by itself.
 
-- A query is stopped between two micro-batches, if it comes to one soon; what was cut off is done again, once.
+- A query is stopped when its micro-batch ends, if it does so soon; what was cut off is done again, once.
 - An applier is `tidelog apply VIEW --store URL`. It dies with this process, however that ends: its standard input ends
   then, and on Linux the kernel ends it, too.
 """
@@ -97,8 +97,10 @@ class QueryPart:
         query = self._query
         if query is None or not query.isActive:
             return
-        deadline = time.monotonic() + BETWEEN_S
+        deadline, before = time.monotonic() + BETWEEN_S, _ended_batches(query)
         while query.isActive and time.monotonic() < deadline and query.status["isTriggerActive"]:
+            if _ended_batches(query) != before:
+                break  # of a query that is always behind the next one has begun by now, and has done nothing yet
             time.sleep(LOOK_S)
         query.stop()
         self._take_progress()
@@ -120,6 +122,11 @@ class QueryPart:
     def _take_progress(self) -> None:
         if self._query is not None:
             self.progress.take(self._query.recentProgress)
+
+
+def _ended_batches(query: StreamingQuery) -> Any:
+    last = query.lastProgress
+    return None if last is None else (last["batchId"], last["timestamp"])
 
 
 class ApplierPart:

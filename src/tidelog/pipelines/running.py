@@ -269,6 +269,7 @@ class Run:
         if before.state == RUNNING and after.state != RUNNING:
             self.parts[key].stop()
         self.watches[key] = after
+        self._due["catalog"] = 0.0  # what goes on may be of an old generation: that is looked at before it is started
 
     # Views that were rebuilt
 
@@ -285,6 +286,8 @@ class Run:
         key = (QUERY, one.part)
         part, watch = self.parts[key], self.watches[key]
         assert isinstance(part, QueryPart)
+        if watch.state == FAILED and watch.fault == one.to:
+            return  # it is told once
         if watch.state == RUNNING:
             part.stop()
         if isinstance(one.to, Fault):

@@ -303,23 +303,33 @@ def test_a_run_looks_at_the_catalog_and_moves_its_query_or_ends_it(ours: Cluster
     target = target_of(graph, find_view(ours, "revenue"), 1)
     part = Query(target, lambda: None, {}, {})  # type: ignore[arg-type, return-value]
     part.calls = []
-    run = Run("shop", [part], ours, lambda *_, **__: None, handover=Handover(ours, graph, "/checkpoints"))
+    said: list[str] = []
+    run = Run(
+        "shop", [part], ours, lambda event, **_: said.append(event), handover=Handover(ours, graph, "/checkpoints")
+    )
 
-    def turn() -> None:
+    def turn() -> int:
         run._due = dict.fromkeys(run._due, 0.0)
         run._follow(1.0)
         run._step(("query", "shop.revenue"), 1.0)
+        return len(part.calls)
 
     turn()
     assert part.calls == ["start revenue.v1"]
     begun = rebuild(ours, tmp_path, graph)
     turn()
     generations.switch(ours, "revenue", begun.target.generation, {})
-    turn()
+    until(lambda: turn() > 1)  # a record that is committed can be read a moment later
     assert part.calls == ["start revenue.v1", "stop revenue.v1", "start revenue.v2"]
     other = rebuild(ours, tmp_path, shop("amount > 2"))
     generations.switch(ours, "revenue", other.target.generation, {})
-    turn()
+    until(lambda: turn() > 3)
     turn()
     assert part.calls[3:] == ["stop revenue.v2"]
     assert run.watches["query", "shop.revenue"].state == "failed"
+    assert said.count("failed") == 1, "it is told once"
+    send_command(ours, "query", "shop.revenue", "resume")
+    run._listen(2.0)
+    run._follow(2.0)
+    run._step(("query", "shop.revenue"), 2.0)
+    assert part.calls[4:] == [], "as a rebuild ends that had told it to pause: the old one is not started again"
