@@ -42,7 +42,7 @@ help:
 # The broker with its extras for HTTP, schemas and Spark (Java comes with it), and the compiled codec. Pins come from the
 # lock, used as constraints.
 .make/package: .make/venv pyproject.toml setup.py requirements.lock $(wildcard src/tidelog/record/*.pyx src/tidelog/record/*.pxi src/tidelog/record/*.h src/tidelog/schema/decoding/*.pyx src/tidelog/schema/decoding/*.h)
-	@echo "installing tidelog into .venv"
+	@echo "installing tidelog, Spark and Java into .venv: about 1 GB, some minutes the first time"
 	@$(FETCH) $(PIP) install --constraint requirements.lock setuptools cython
 	@$(FETCH) $(PIP) install --constraint requirements.lock --no-build-isolation --editable '.[http,schemas,spark]'
 	@touch $@
