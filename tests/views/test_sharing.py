@@ -21,7 +21,7 @@ import pytest
 from against.apache_kafka import ApacheKafka
 from contract import TIMEOUT_S, kafka, topic
 from proving import proves
-from tidelog.client.admin import groups, topics
+from tidelog.client.admin import configs, groups, topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.marks import Ends
 from tidelog.client.producer import Producer
@@ -35,6 +35,7 @@ from tidelog.views.catalog import Editor
 from tidelog.views.changes import Stretch, encode
 from tidelog.views.sharing import group_of
 from tidelog.views.stores.opening import name_of, open_store
+from tidelog.views.stores.store import COPY
 from tidelog.views.waiting import parse_after, wait
 from tidelog.wire.error_code import ErrorCode
 from views.applying import until
@@ -294,6 +295,30 @@ def test_a_generation_is_shown_when_all_that_share_it_have_built_it_whoever_dies
 
 def topics_shared(cluster: Cluster, url: str) -> set[str]:
     return {at.topic for one in members(cluster, url) for at in one.assigned}
+
+
+@proves("eo.20", "eo.19")
+def test_where_one_partition_was_left_behind_all_that_share_build_the_view_anew(
+    cluster: Cluster, url: str, sharers: Sharers
+) -> None:
+    expected = begun(cluster)
+    sharers.start(2)
+    expected.write(dict.fromkeys(KEYS, 1))
+    until_all(url, expected)
+    for one in list(sharers.running):
+        assert sharers.end(one, signal.SIGTERM) == (0, "")
+    expected.write(dict.fromkeys(KEYS, 2))
+    gone = expected.ends
+    expected.write(dict.fromkeys(KEYS, 3))
+    configs.alter(cluster, configs.TOPIC, "revenue.v1", set={"cleanup.policy": "compact,delete"})
+    topics.delete_records(cluster, {at: end for at, end in gone.items() if at.partition == 0})
+    sharers.start(2)
+    until(lambda: (now := look(url)) is not None and now.generation == COPY + 1)
+    expected.write(dict.fromkeys(KEYS, 4))
+    assert until_all(url, expected).rows == expected.now
+    store = open_store(url, "revenue")
+    until(lambda: set(store.generations()) == {COPY + 1})
+    store.close()
 
 
 # Others ---------------------------------------------------------------------------------------------------------------
