@@ -10,15 +10,22 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from urllib.request import urlopen
 
 import psutil
 import pytest
 
+import tidelog
 from proving import proves
+from tidelog.client.cluster import Cluster
+from tidelog.client.producer import Producer
+from tidelog.demo.events import events
+from tidelog.demo.feeding import make_topics
 
 PATIENCE_S = 400.0
+AN_HOUR_MS = 3_600_000
 PAGE = re.compile(r"the page is at (\S+)/demo, the broker at (\S+), all data in (\S+)")
 
 
@@ -77,6 +84,25 @@ def test_the_page_is_there_before_spark_is_and_ctrl_c_ends_all_of_it(tmp_path: P
     assert (tmp_path / "data" / "log").is_dir(), "a folder that was named is kept"
 
 
+@pytest.mark.full
+@proves("demo", "P1", "P3", "D6")
+def test_a_bounded_run_goes_on_from_what_is_there_and_finds_every_view_equal_to_its_batch_query(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    before, began_ms = list(islice(events(7, 50.0), 100)), int(time.time() * 1000) - AN_HOUR_MS
+    with tidelog.Broker(folder / "log") as broker, Cluster(broker.bootstrap) as cluster:
+        make_topics(cluster)
+        with Producer(cluster) as producer:
+            for one in before:
+                producer.send(one.topic, one.value(began_ms), key=one.key, timestamp=one.timestamp_ms(began_ms))
+    with demo(tmp_path, "--folder", str(folder), "--minutes", "0.05", "--rate", "20") as run:
+        assert run.process.wait(PATIENCE_S) == 0, run.said() + (folder / "run.log").read_text()
+    assert run.said().endswith("equal: yes\n")
+    produced = re.search(r"^produced +([\d,]+)", run.said(), re.MULTILINE)
+    counted = re.search(r"^stock +8 +([\d,]+)", run.said(), re.MULTILINE)
+    assert produced and counted and _number(counted[1]) == _number(produced[1]) + len(before), run.said()
+
+
 @proves("demo")
 def test_what_a_killed_demo_has_started_ends_by_itself(tmp_path: Path) -> None:
     with demo(tmp_path) as one:
@@ -94,3 +120,7 @@ def test_what_is_no_number_above_0_is_refused_before_anything_starts(tmp_path: P
     with demo(tmp_path, *words) as one:
         assert one.process.wait(PATIENCE_S) == 2
     assert "is not a number above 0" in one.said() and list(tmp_path.iterdir()) == [one.log]
+
+
+def _number(text: str) -> int:
+    return int(text.replace(",", ""))
