@@ -143,7 +143,7 @@ def test_a_micro_batch_is_run_again_with_the_state_before_it_and_its_export_pass
     assert [(one["name"], one["before"]) for one in told["state"]] == [("as_changelog", 3)]
     assert (shop.folder / "test_cities.json").exists()
 
-    failing = debugged(shop, "shares", "--batch", "0", "--export", str(shop.folder / "test_shares.py"))
+    failing = debugged(shop, "shares", "--batch", "last", "--export", str(shop.folder / "test_shares.py"))
     assert "it fails: " in failing.stdout and "ZeroDivisionError" in failing.stdout
     assert "orders-0@0  " in failing.stdout and f"{shop.file}:{DIVIDED}: " in failing.stdout
 
