@@ -17,7 +17,7 @@ from tidelog.client.marks import Mark
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
 from tidelog.client.transactions import Transactions
-from tidelog.errors import AnotherApplier, Disconnected, UsageError
+from tidelog.errors import AnotherApplier, Disconnected, PeerError, UsageError
 from tidelog.testing.broker import TestBroker
 from tidelog.views import catalog, reading
 from tidelog.views.applier import Applier
@@ -343,6 +343,32 @@ def test_a_switch_is_seen_in_the_transaction_that_reaches_live(
         editor = Editor(cluster, "revenue")
         editor.write(catalog.forget(editor.view(), 1))  # type: ignore[arg-type]
         until(lambda: _stored(url) == [2])
+
+
+@proves("eo.24", "E3")
+def test_a_record_that_is_no_change_stops_its_generation_and_not_the_one_that_takes_its_place(
+    tidelog_broker: TestBroker, cluster: Cluster, url: str
+) -> None:
+    pipeline, oracle = begun(cluster)
+    first = written(pipeline, oracle, {"a": 1})
+    with applying(tidelog_broker.bootstrap, url):
+        until_applied(url, first.ends)
+        view = declare_view(cluster, "revenue")
+        rebuilt, new = Pipeline(cluster, view.generations[1], query_id="r"), Oracle()
+        until(lambda: _ends(url, 2) is not None)
+        with Producer(cluster) as producer:
+            producer.send("revenue.v1", b"somebody else's", key=b"{}", partition=0)
+        pipeline.batch({"a": 2})
+        live = written(rebuilt, new, {"a": 100})
+        until(lambda: _ends(url, 2) == live.ends)
+        assert shown(url) == (oracle.now, first.ends, 1), "the old one stays as it was"
+        _switch(cluster, 2, live)
+        assert until_applied(url, live.ends, generation=2).rows == new.now
+    with Producer(cluster) as producer:
+        producer.send("revenue.v2", b"again", key=b"{}", partition=0)
+    rebuilt.batch({"a": 3})
+    with stepping(tidelog_broker.bootstrap, url) as applier, pytest.raises(PeerError, match="who else writes"):
+        applier.run()
 
 
 @proves("eo.24")

@@ -30,7 +30,7 @@ from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.consumer import MAX_WAIT_MS, Consumer, Fetched
 from tidelog.client.marks import Ends
 from tidelog.client.offsets import LATEST, READ_COMMITTED, list_offsets
-from tidelog.errors import AnotherApplier, BrokerError, Disconnected, StorageError, TidelogError, UsageError
+from tidelog.errors import AnotherApplier, BrokerError, Disconnected, PeerError, StorageError, TidelogError, UsageError
 from tidelog.views import catalog
 from tidelog.views.catalog import CATALOG, VIEW, Generation, View, find_view
 from tidelog.views.follower import Follower, Opener
@@ -178,7 +178,7 @@ class Applier:
     def _fetch(self) -> list[Fetched]:
         wanted = {CATALOG: self._catalog_position}
         for follower in self._followers:
-            wanted |= follower.reading.wanted()
+            wanted |= {} if follower.stuck else follower.reading.wanted()
         self._consumer.assign(wanted)
         self._consumer.max_wait_ms = int(TOPIC_EVERY_S * 1000) if self._waiting else self._max_wait_ms
         try:
@@ -228,14 +228,17 @@ class Applier:
             self._follow(self._view)
         switched = False
         for follower in self._followers:
-            switched |= self._apply(follower)
+            try:
+                switched |= self._apply(follower)
+            except PeerError as error:
+                self._set_aside(follower, error)
         if switched and self._view is not None:
             self._follow(self._view)
 
     def _apply(self, follower: Follower) -> bool:
         """All that is there. Whether it is shown from now on."""
         reading, switched = follower.reading, False
-        while not self._stopping:
+        while not (self._stopping or follower.stuck):
             stretch = reading.next()
             if stretch is None and not follower.is_due(self._store, self._share):
                 break
@@ -252,6 +255,13 @@ class Applier:
                 switched = True
                 follower.show()
         return switched
+
+    def _set_aside(self, follower: Follower, error: PeerError) -> None:
+        """Rows that are none stop one generation, and not the one that is built to take its place."""
+        follower.stuck = True
+        if all(one.stuck for one in self._followers):
+            raise error
+        self._say(f"{error}; generation {generation_of(follower.number)} stays as it is")
 
     def _check_ends(self) -> None:
         """A store that is ahead of its topic: the topic was made anew, or its broker has lost what it had."""
