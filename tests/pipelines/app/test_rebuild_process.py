@@ -175,8 +175,8 @@ class Shop:
     """A broker with HTTP, the app that runs, and readers, all with one folder."""
 
     def __init__(self, folder: Path, seed: int) -> None:
-        self.folder, self.random = folder, Random(seed)
-        self.given = Input(self.random)
+        self.folder, self.random = folder, Random(f"{seed}/moments")
+        self.given = Input(Random(seed))  # by a thread of its own, so with chance of its own
         port = free_port()
         self.broker = TidelogProcess(folder / "broker", {"tidelog.http.listener": f"127.0.0.1:{port}"}).start()
         self.cluster = Cluster(self.broker.bootstrap)
