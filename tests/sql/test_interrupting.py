@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
 
 import duckdb
 import pytest
@@ -15,11 +16,14 @@ ENDLESS = "select count(*) from range(10000000) a, range(10000000) b where a.ran
 
 
 @pytest.fixture
-def interrupted() -> None:
-    """This process, when DuckDB has begun."""
+def interrupted() -> Iterator[None]:
+    """This process, when DuckDB has begun. In the background a process may have been told to ignore Ctrl-C."""
     main = threading.main_thread().ident
     assert main is not None
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Timer(0.5, signal.pthread_kill, (main, signal.SIGINT)).start()
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @proves("sql")
