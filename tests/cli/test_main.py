@@ -144,6 +144,22 @@ def test_an_error_that_nobody_reads_still_has_its_exit_code(nowhere: Command, wo
     assert unread(nowhere, words, errors_too=True) == (code, "")
 
 
+@proves("command_line")
+def test_what_a_command_came_to_is_kept_when_nobody_reads_its_last_line() -> None:
+    program = """
+import sys
+from types import SimpleNamespace
+from tidelog.cli.main import main
+sys.modules["tidelog.cli.status"] = SimpleNamespace(run=lambda words: print("a part has failed") or 1)
+sys.exit(main(["status"]))
+"""
+    reads, writes = os.pipe()
+    os.close(reads)
+    with os.fdopen(writes, "wb") as pipe:
+        ran = subprocess.run([sys.executable, "-c", program], stdout=pipe, stderr=subprocess.PIPE, timeout=300)
+    assert (ran.returncode, ran.stderr) == (1, b"")
+
+
 def unread(tidelog: Command, words: list[str], *, errors_too: bool) -> tuple[int, str]:
     """The exit code, and what was said on standard error, of a command whose output goes into a closed pipe."""
     reads, writes = os.pipe()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from threading import Thread
 
 import pytest
@@ -25,6 +26,7 @@ from tidelog.views.catalog import CATALOG, Editor, Generation
 from tidelog.views.changes import Outgrown, encode
 from tidelog.views.declaration import Column, Declaration, declare
 from tidelog.views.stores.opening import open_store
+from tidelog.views.stores.sqlite import SqliteStore
 from tidelog.views.stores.store import COPY, Ask
 from views.applying import applying, shown, stepping, until, until_applied
 from views.writing import REVENUE, Oracle, Pipeline, declare_view, make_topics, row_of
@@ -351,7 +353,7 @@ def test_a_record_that_is_no_change_stops_its_generation_and_not_the_one_that_ta
 ) -> None:
     pipeline, oracle = begun(cluster)
     first = written(pipeline, oracle, {"a": 1})
-    with applying(tidelog_broker.bootstrap, url):
+    with applying(tidelog_broker.bootstrap, url) as running:
         until_applied(url, first.ends)
         view = declare_view(cluster, "revenue")
         rebuilt, new = Pipeline(cluster, view.generations[1], query_id="r"), Oracle()
@@ -362,6 +364,7 @@ def test_a_record_that_is_no_change_stops_its_generation_and_not_the_one_that_ta
         live = written(rebuilt, new, {"a": 100})
         until(lambda: _ends(url, 2) == live.ends)
         assert shown(url) == (oracle.now, first.ends, 1), "the old one stays as it was"
+        assert "who else writes" in str(running.applier.figures()["error"])  # type: ignore[union-attr]
         _switch(cluster, 2, live)
         assert until_applied(url, live.ends, generation=2).rows == new.now
     with Producer(cluster) as producer:
@@ -369,6 +372,34 @@ def test_a_record_that_is_no_change_stops_its_generation_and_not_the_one_that_ta
     rebuilt.batch({"a": 3})
     with stepping(tidelog_broker.bootstrap, url) as applier, pytest.raises(PeerError, match="who else writes"):
         applier.run()
+
+
+@proves("eo.24", "eo.17")
+@pytest.mark.parametrize("fault", [Disconnected("the store is away"), AnotherApplier("it is another's")])
+def test_a_fault_of_the_store_is_no_record_that_is_none(
+    tidelog_broker: TestBroker, cluster: Cluster, url: str, monkeypatch: pytest.MonkeyPatch, fault: PeerError
+) -> None:
+    """Both generations are followed, and the fault is told to who runs the applier: neither is set aside."""
+    pipeline, oracle = begun(cluster)
+    first = written(pipeline, oracle, {"a": 1})
+    with stepping(tidelog_broker.bootstrap, url) as applier:
+        until(lambda: applier.step() is None and _ends(url, 1) == first.ends)
+        view = declare_view(cluster, "revenue")
+        rebuilt = Pipeline(cluster, view.generations[1], query_id="r")
+        until(lambda: applier.step() is None and _ends(url, 2) is not None)
+        with monkeypatch.context() as patched:
+            patched.setattr(SqliteStore, "apply", refusing(fault))
+            written(rebuilt, Oracle(), {"a": 100})
+            with pytest.raises(type(fault)):
+                until(lambda: applier.step() is None and False)
+        assert applier.figures()["error"] is None
+
+
+def refusing(fault: PeerError) -> Callable[..., None]:
+    def apply(*given: object, **named: object) -> None:
+        raise fault
+
+    return apply
 
 
 @proves("eo.24")

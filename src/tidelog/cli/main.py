@@ -68,15 +68,26 @@ exit codes: 0 done, 1 it failed, 2 wrong usage, 3 no broker reached, 130 interru
 
 def main(argv: list[str] | None = None) -> int:
     try:
-        code = _main(sys.argv[1:] if argv is None else argv)
-        sys.stdout.flush()
-        return code
+        return flushed(_main(sys.argv[1:] if argv is None else argv))
     except BrokenPipeError:
-        # The reader of our output has had enough (`| head`). Point stdout away, or Python complains once more at exit.
-        import os
-
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _point_away()
         return OK
+
+
+def flushed(code: int) -> int:
+    """What the command came to, though nobody reads its last lines."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _point_away()
+    return code
+
+
+def _point_away() -> None:
+    """The reader of our output has had enough (`| head`), and Python would complain once more at exit."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _main(arguments: list[str]) -> int:
@@ -104,9 +115,7 @@ def run(command: str, arguments: list[str]) -> int:
 
         if isinstance(sys.stdout, TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that is not UTF-8 still shows every record
-        code: int = import_module(f"tidelog.cli.{command}").run(arguments)
-        sys.stdout.flush()
-        return code
+        return flushed(import_module(f"tidelog.cli.{command}").run(arguments))
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:

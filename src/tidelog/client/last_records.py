@@ -7,6 +7,7 @@ never a tiny one, so that a topic with a marker behind each record takes two of 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 
 from tidelog.client.cluster import Cluster
@@ -32,22 +33,26 @@ def starts_of_last(
 
 
 def _start(consumer: Consumer, at: TopicPartition, missing: int, start: int, end: int) -> int:
+    """Stretches grow: behind a record that counts may lie millions that do not."""
+    stretch = max(missing, STRETCH_MIN)
     while missing > 0 and end > start:
-        begin = max(start, end - max(missing, STRETCH_MIN))
-        found = _offsets(consumer, at, begin, end)
+        if end - start <= missing:
+            return start
+        begin = max(start, end - stretch)
+        found = _offsets(consumer, at, begin, end, missing)
         if found is None:
             return end  # retention has passed it by: what is left begins further on
         if len(found) >= missing:
-            return found[-missing]
+            return found[0]
         missing -= len(found)
-        end = begin
+        end, stretch = begin, 2 * stretch
     return end
 
 
-def _offsets(consumer: Consumer, at: TopicPartition, begin: int, end: int) -> list[int] | None:
-    """Of the records between; None where the log begins behind `begin` by now."""
+def _offsets(consumer: Consumer, at: TopicPartition, begin: int, end: int, most: int) -> deque[int] | None:
+    """Of the last records between; None where the log begins behind `begin` by now."""
     consumer.assign({at: begin})
-    found: list[int] = []
+    found = deque[int](maxlen=most)
     while consumer.positions[at] < end:
         try:
             fetched = consumer.fetch()

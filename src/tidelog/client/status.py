@@ -26,7 +26,7 @@ from tidelog.client.consumer import Consumer
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST, list_offsets
 from tidelog.client.producer import Producer
-from tidelog.errors import BrokerError, TidelogError
+from tidelog.errors import BrokerError, Disconnected, TidelogError
 from tidelog.wire.error_code import ErrorCode
 
 STATUS = TopicPartition("__tidelog.status", 0)
@@ -67,10 +67,11 @@ class Reporter:
         self._told_at: float | None = None
         self._not_before = 0.0
         self._warned = False
-        self.in_vain = False  # whether the last report could not be written
+        self.in_vain = False  # whether nobody was there for what was told last
 
     def tell(self, figures: Mapping[str, Any], *, at_once: bool = False) -> bool:
         """Whether a record was written. `at_once` for what must not wait, such as the end of a part."""
+        self.in_vain = False
         now = time.monotonic()
         if not at_once and (now < self._not_before or not is_due(self._told_at, now, news=figures != self._told)):
             return False
@@ -80,9 +81,8 @@ class Reporter:
         except TidelogError as error:
             self._not_before = time.monotonic() + AGAIN_S  # who tells has more to do than to wait for a broker
             self._warn(error)
-            self.in_vain = True
+            self.in_vain = isinstance(error, Disconnected)
             return False
-        self.in_vain = False
         return True
 
     def _warn(self, error: TidelogError) -> None:

@@ -48,7 +48,8 @@ def _waits_for(node: Node, before: list[Target]) -> str | None:
             output = node.output
             return (
                 f"{output.place}: {output.kind} {node.name} reads {one.node.output.kind} {one.node.name}, which has"
-                " changed and is not run; mend that first, then start this run again"
+                f" changed and is not run; a view is not rebuilt while another reads it: take {node.name} out of the"
+                f" app, rebuild {one.node.name}, and put it back"
             )
     return None
 

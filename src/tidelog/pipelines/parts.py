@@ -58,7 +58,11 @@ class QueryPart:
     kind = QUERY
 
     def __init__(
-        self, target: Target, frame: Callable[[], DataFrame], options: Mapping[str, str], trigger: Mapping[str, Any]
+        self,
+        target: Target,
+        frame: Callable[[Target], DataFrame],
+        options: Mapping[str, str],
+        trigger: Mapping[str, Any],
     ) -> None:
         self.target = target
         self.name = target.part
@@ -80,7 +84,7 @@ class QueryPart:
         self._written = Written(rows=self._written.rows)
         self._counts = FoldCounts()
         with called_by(self._counts.step_of):
-            frame = self._frame()
+            frame = self._frame(self.target)
         self._query = start_query(frame, self.target, self._options, trigger=self._trigger, written=self._written)
 
     def look(self) -> Fault | None:

@@ -199,7 +199,7 @@ class Rebuild:
         """Runs the query until it has caught up, and stops it. Ends to switch at; None where it was told to stop."""
         target = replace(begun.target, answers=False)  # questions are for the one that is live
         frame = replace(self._reader, sink=target.sink).result(self.node)  # by this thread's cluster
-        part = QueryPart(target, lambda: frame, self._settings.options, self._settings.trigger)
+        part = QueryPart(target, lambda _: frame, self._settings.options, self._settings.trigger)
         part.name = f"{begun.target.app}.{begun.target.sink}"
         background = Background(part.name, [part], self._settings, self._say)
         try:

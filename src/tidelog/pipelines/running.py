@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidelog.client.cluster import Cluster
@@ -141,13 +142,14 @@ def why_not_grown(view: str, frame: DataFrame, grown: tuple[str, ...]) -> str | 
 
 def parts_of(targets: list[Target], reader: Reader, settings: Settings) -> list[Part]:
     queries: list[Part] = [
-        QueryPart(target, _frame(reader, target), settings.options, settings.trigger) for target in targets
+        QueryPart(target, partial(_frame, reader), settings.options, settings.trigger) for target in targets
     ]
     return queries + [applier for target in targets for applier in appliers_of(target, settings)]
 
 
-def _frame(reader: Reader, target: Target) -> Callable[[], DataFrame]:
-    return lambda: replace(reader, sink=target.sink).result(target.node)
+def _frame(reader: Reader, target: Target) -> DataFrame:
+    """Of the target as it is when the query is started: a rebuild may have handed it another generation."""
+    return replace(reader, sink=target.sink).result(target.node)
 
 
 def appliers_of(target: Target, settings: Settings) -> list[Part]:

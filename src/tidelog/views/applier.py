@@ -30,9 +30,10 @@ from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.consumer import MAX_WAIT_MS, Consumer, Fetched
 from tidelog.client.marks import Ends
 from tidelog.client.offsets import LATEST, READ_COMMITTED, list_offsets
-from tidelog.errors import AnotherApplier, BrokerError, Disconnected, PeerError, StorageError, TidelogError, UsageError
+from tidelog.errors import AnotherApplier, BrokerError, Disconnected, StorageError, TidelogError, UsageError
 from tidelog.views import catalog
 from tidelog.views.catalog import CATALOG, VIEW, Generation, View, find_view
+from tidelog.views.changes import NoChange
 from tidelog.views.follower import Follower, Opener
 from tidelog.views.following import copy_of, is_due, to_follow, to_forget
 from tidelog.views.reading import LeftBehind
@@ -157,6 +158,7 @@ class Applier:
         ]
         for number in to_forget(view, self._store.generations(), shown):
             self._store.forget(number)
+        self._check_stuck()  # what was to take its place may have been given up
 
     def _kept(self, wanted: Collection[Generation], shown: int | None) -> list[Follower]:
         """Those that go on as they are. Others, who share the view, may have shown one, or begun it anew."""
@@ -230,7 +232,7 @@ class Applier:
         for follower in self._followers:
             try:
                 switched |= self._apply(follower)
-            except PeerError as error:
+            except NoChange as error:
                 self._set_aside(follower, error)
         if switched and self._view is not None:
             self._follow(self._view)
@@ -256,12 +258,15 @@ class Applier:
                 follower.show()
         return switched
 
-    def _set_aside(self, follower: Follower, error: PeerError) -> None:
+    def _set_aside(self, follower: Follower, error: NoChange) -> None:
         """Rows that are none stop one generation, and not the one that is built to take its place."""
-        follower.stuck = True
-        if all(one.stuck for one in self._followers):
-            raise error
+        follower.stuck = str(error)
+        self._check_stuck()
         self._say(f"{error}; generation {generation_of(follower.number)} stays as it is")
+
+    def _check_stuck(self) -> None:
+        if self._followers and all(one.stuck for one in self._followers):
+            raise NoChange(self._followers[0].stuck)
 
     def _check_ends(self) -> None:
         """A store that is ahead of its topic: the topic was made anew, or its broker has lost what it had."""
@@ -282,7 +287,7 @@ class Applier:
             "view": self.name,
             "group": self.group,
             "member": self.member_id,
-            "error": self._error,
+            "error": self._error or next((one.stuck for one in self._followers if one.stuck), None),
             "transactions": self._transactions,
             "rows": self._rows,
             "generations": [

@@ -34,6 +34,10 @@ class Outgrown(Disconnected):
     """The view has grown, and the reader goes by an older declaration: it reads the catalog again."""
 
 
+class NoChange(PeerError):
+    """A record of a view's topic that is none: who else writes there?"""
+
+
 class Change(NamedTuple):
     """One key's, as one record tells it."""
 
@@ -137,11 +141,11 @@ def _values(columns: Sequence[Column], said: Sequence[Mapping[str, Any] | None])
     return list(zip(*found, strict=True))
 
 
-def _malformed(at: TopicPartition, records: Sequence[Record], why: str) -> PeerError:
+def _malformed(at: TopicPartition, records: Sequence[Record], why: str) -> NoChange:
     where = (
         f"offset {records[0].offset}" if len(records) == 1 else f"offsets {records[0].offset} to {records[-1].offset}"
     )
-    return PeerError(f"{at}, {where}: no change of this view: {why}; who else writes to its topic?")
+    return NoChange(f"{at}, {where}: no change of this view: {why}; who else writes to its topic?")
 
 
 def encode(declared: Declaration, row: Row, before: Row | None = None, *, gone: bool = False) -> tuple[bytes, bytes]:

@@ -38,7 +38,7 @@ class Follower:
     aim: Ends
     shown: bool
     begun_ms: int
-    stuck: bool = False  # at a record that is no change: it stays as it is
+    stuck: str | None = None  # at a record that is no change, and this is why: it stays as it is
 
     def show(self) -> None:
         """From now on readers look."""

@@ -148,7 +148,7 @@ def wait(cluster: Cluster, view: str, after: After, timeout_s: float, *, store: 
     known: dict[int, Ends] = {}
     catalog = read_catalog(cluster)
     for pause in waits():
-        shown, place = store.shown(), None
+        shown, place, number = store.shown(), None, 0
         if shown is not None:
             number = generation_of(shown)
             if number not in known:
@@ -162,7 +162,7 @@ def wait(cluster: Cluster, view: str, after: After, timeout_s: float, *, store: 
             if place is not None and number in known and reached(known[number], place.ends):
                 return place
         if time.monotonic() > deadline:
-            wanted, at = next(iter(known.values()), {}), {} if place is None else place.ends
+            wanted, at = known.get(number, {}), {} if place is None else place.ends
             raise NotYetApplied(store_behind(view, after, wanted, at, reports_of(cluster), time.time() * 1000))
         time.sleep(min(pause, LOOK_EVERY_S))
     raise AssertionError("waits never end")

@@ -166,6 +166,8 @@ def test_a_store_has_a_short_name_without_secrets() -> None:
     assert name_of("sqlite:///a/shop.db") != name_of("sqlite:///b/shop.db")
     assert redacted("postgresql://me:secret@db/shop") == "postgresql://me:***@db/shop"
     assert redacted("postgresql://me:${PASSWORD}@db/shop") == "postgresql://me:${PASSWORD}@db/shop"
+    assert redacted("postgresql://db:5432/shop?user=me@corp") == "postgresql://db:5432/shop?user=me@corp"
+    assert redacted("postgresql://me:5432@db/shop") == "postgresql://me:***@db/shop"
     assert "secret" not in json.dumps([name_of("postgresql://me:secret@db/shop")])
     for written, shown in (
         ("postgresql://me:se@cret@db/shop", "postgresql://me:***@db/shop"),

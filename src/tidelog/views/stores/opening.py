@@ -49,7 +49,8 @@ LIBRARIES = {  # what it needs, and the extra that brings it
     "postgresql": ("psycopg", "postgres"),
 }
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-PASSWORD = re.compile(r"(?<=://)([^/@:]*):([^/?#]*|[^@]*)@")  # up to the last @ before the path
+# Up to the last @ before the path. A port is none, though an @ may come in the query.
+PASSWORD = re.compile(r"(?<=://)([^/@:]*):(?!\d+(?:[/?#]|$))([^/?#]*|[^@]*)@")
 # Of a query: libpq's, Redis's, and what others may have.
 SECRET = re.compile(r"(?i)(?<=[?&])([^=&#]*(?:passw|pwd|secret|token|api_?key)[^=&#]*)=([^&#]*)")
 NAME_PART = re.compile(r"[^A-Za-z0-9_.-]+")

@@ -257,6 +257,7 @@ class PostgresStore:
             while True:
                 chunk = bounds.chunk(bounds.limit - len(rows) + 1)
                 if bounds.left_s is not None:
+                    self._session.bounded = True
                     sql.execute(f"SET LOCAL statement_timeout = {math.ceil(bounds.left_s * 1000)}")
                 conditions, values = asked(declared, ask._replace(after=last))
                 found = self._select(sql, declared, place.generation, " AND ".join(conditions), values, chunk)

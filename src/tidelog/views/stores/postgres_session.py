@@ -43,6 +43,7 @@ class Session:
         self.address = address_of(self._arguments)
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self.refusal: str | None = None  # the last error's code (SQLSTATE)
+        self.bounded = False  # whether the transaction has a time of ours in which to answer
         self.opened = 0  # how often: what belongs to a connection is made anew after it went up
 
     @contextmanager
@@ -51,6 +52,7 @@ class Session:
         import psycopg
 
         try:
+            self.bounded = False
             connection = self._open()
             with connection.transaction():
                 if snapshot:
@@ -81,10 +83,12 @@ class Session:
             said = said.replace(self._secret, "***")
         if isinstance(error, errors.LockNotAvailable):
             return StorageError(f"{self.address}: somebody holds this view's tables: {said}; it is tried again")
-        if isinstance(error, errors.QueryCanceled):
+        if isinstance(error, errors.QueryCanceled) and self.bounded:
             return QueryTimedOut(
                 f"{self.address} did not answer the query in its time; ask for a key, or for rows that are fewer"
             )
+        if isinstance(error, errors.QueryCanceled):
+            return StorageError(f"{self.address} has ended a statement: {said}; it is tried again")
         if isinstance(error, errors.DiskFull):
             return DiskFullError(f"{self.address} has no room: {said}")
         lost = self._connection is not None and self._connection.closed

@@ -112,7 +112,7 @@ def binder(declared: Declaration) -> Callable[[Row], tuple[Any, ...]]:
         return tuple(
             [
                 value if convert is None or value is None else convert(value)
-                for value, convert in [(row[name], convert) for name, convert in steps]
+                for value, convert in [(row.get(name), convert) for name, convert in steps]
             ]
         )
 

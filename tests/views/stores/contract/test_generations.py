@@ -114,6 +114,9 @@ def test_a_generation_grows_by_a_column_that_is_null_so_far(store: Store, kind_o
     one.declared, one.rows = grown, {key: before | more for key, before in one.rows.items()}
     one.put(row("gin") | more)
     one.is_equal()
+    one.put(row("ale"))  # by somebody who does not know of the column yet
+    one.rows[("ale",)] = row("ale") | more
+    one.is_equal()
 
 
 @proves("P3", "eo.26")
