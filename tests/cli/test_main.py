@@ -155,8 +155,10 @@ sys.exit(main(["status"]))
 """
     reads, writes = os.pipe()
     os.close(reads)
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    line = [sys.executable, "-c", program]
     with os.fdopen(writes, "wb") as pipe:
-        ran = subprocess.run([sys.executable, "-c", program], stdout=pipe, stderr=subprocess.PIPE, timeout=300)
+        ran = subprocess.run(line, stdout=pipe, stderr=subprocess.PIPE, env=buffered, timeout=300)
     assert (ran.returncode, ran.stderr) == (1, b"")
 
 
