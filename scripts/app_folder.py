@@ -15,7 +15,6 @@ Run it when a version is tagged. What is kept is never written anew.
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import sys
 import tarfile
@@ -26,6 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from data_folder import add_file, without_lock
 
 from pipelines.app.driven import Driven, make_topic, produce
 from tidelog import __version__, spark_session
@@ -99,8 +100,8 @@ def main() -> int:
         holds = {"version": __version__, "folder": name, "views": kept_views}
         with tarfile.open(archive, "w:xz") as tar:
             for kept in ("app.py", "data", "checkpoints", "views.db"):
-                tar.add(folder / kept, kept, filter=_without_lock)
-            _add(tar, "holds.json", json.dumps(holds, indent=1).encode())
+                tar.add(folder / kept, kept, filter=without_lock)
+            add_file(tar, "holds.json", json.dumps(holds, indent=1).encode())
     spark.stop()
     print(f"{archive}: {archive.stat().st_size} bytes")
     return 0
@@ -158,19 +159,6 @@ def rows_in_store(app: Driven, folder: Path, view: str) -> list[dict[str, Any]]:
     assert declared is not None
     with closing(open_store(f"sqlite:///{folder}/views.db", view)) as store:
         return [row_to_json(declared, row) for row in store.read(Ask(limit=1000)).rows]
-
-
-def _without_lock(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """No lock, and nothing of who wrote it."""
-    member.uid = member.gid = 0
-    member.uname = member.gname = ""
-    return None if member.name.endswith("/lock") else member
-
-
-def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
-    entry = tarfile.TarInfo(name)
-    entry.size = len(data)
-    tar.addfile(entry, io.BytesIO(data))
 
 
 if __name__ == "__main__":

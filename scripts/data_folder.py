@@ -69,8 +69,8 @@ def main() -> int:
         for state in ("clean", "killed"):
             data = Path(folder) / state
             holds[state] = write_folder(data, kill=state == "killed")
-            tar.add(data, state, filter=_without_lock)
-        _add(tar, "holds.json", json.dumps(holds, indent=1).encode())
+            tar.add(data, state, filter=without_lock)
+        add_file(tar, "holds.json", json.dumps(holds, indent=1).encode())
     print(f"{archive}: {archive.stat().st_size} bytes")
     return 0
 
@@ -208,14 +208,14 @@ def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode("latin-1")
 
 
-def _without_lock(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+def without_lock(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     """No lock, and nothing of who wrote it."""
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     return None if member.name.endswith("/lock") else member
 
 
-def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+def add_file(tar: tarfile.TarFile, name: str, content: bytes) -> None:
     member = tarfile.TarInfo(name)
     member.size = len(content)
     tar.addfile(member, io.BytesIO(content))
