@@ -156,9 +156,20 @@ def serving(folder: Path, files: Files | None = None, **settings: Any) -> Iterat
 @contextmanager
 def after_a_crash(served: Served, folder: Path) -> Iterator[Served]:
     """A broker on the data as it is on disk at this moment, as if the first one had been killed."""
-    shutil.copytree(served.broker.config.texts("log.dirs")[0], folder)
+    copy_of(Path(served.broker.config.texts("log.dirs")[0]), folder)
     with serving(folder) as again:
         yield again
+
+
+def copy_of(running: Path, folder: Path) -> None:
+    """Taken anew when a file was renamed under it: a disk has a file under its old name or its new one, never none."""
+    for _ in range(100):
+        try:
+            shutil.copytree(running, folder)
+            return
+        except shutil.Error:
+            shutil.rmtree(folder)
+    raise AssertionError(f"files of {running} are renamed faster than they can be copied")
 
 
 def versions(api_key: int) -> range:
