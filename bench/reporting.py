@@ -28,6 +28,7 @@ TAKEN = {
     "commit": "commit {}",
     "reps": "{} repetitions",
     "share": "{:g} of the full input",
+    "note": "{}",
     "load": "load {}",
     "machine": "on {}",
     "pyspark": "PySpark {}",
