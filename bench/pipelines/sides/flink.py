@@ -1,7 +1,8 @@
 """Nexmark's queries by PyFlink: Flink's SQL, in a cluster inside of this process's JVM, two slots.
 
-Runs in PyFlink's own environment. Checkpoints every second, at least once, state on the heap (Flink's default), source
-bounded by what the topics hold, lateness of 4 s. Results that change go to an upsert topic. What each answers:
+Runs in PyFlink's own environment. Checkpoints every second, at least once, state on the heap (Flink's default), into
+files: what the job manager keeps by default may have 5 MB, and a job with more restarts again and again. The source is
+bounded by what the topics hold, lateness is 4 s. Results that change go to an upsert topic. What each answers:
 `oracle.py`.
 """
 
@@ -105,6 +106,8 @@ def made(given: dict[str, Any]) -> Any:
         "parallelism.default": str(given["partitions"]),
         "execution.checkpointing.interval": "1 s",
         "execution.checkpointing.mode": "AT_LEAST_ONCE",
+        "execution.checkpointing.storage": "filesystem",
+        "execution.checkpointing.dir": (Path(given["folder"]) / "flink").as_uri(),
         "table.local-time-zone": "UTC",
         "taskmanager.memory.network.max": "128m",
     }
