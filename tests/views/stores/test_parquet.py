@@ -91,6 +91,22 @@ def test_a_day_of_many_rows_has_several_files_that_follow_one_another(
     one.is_equal()
 
 
+@proves("P3")
+def test_an_applier_remembers_keys_of_the_files_that_there_are_and_no_more_than_it_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ParquetStore(tmp_path, "orders", day="day")
+    one = Applied(store, ORDERS)
+    one.put(*(order(number, 1 + number % 10) for number in range(100)))
+    for number in range(20):
+        one.put(order(number, 1 + number % 10, 2.0))
+    assert set(store._keys) == {str(path.relative_to(store.folder)) for path in store.files()}
+    monkeypatch.setattr(parquet, "KNOWN_ROWS", 25)
+    one.put(*(order(number, 1 + number % 10, 3.0) for number in range(100)))
+    assert sum(map(len, store._keys.values())) <= 25
+    one.is_equal()
+
+
 @proves("P3", "F4")
 def test_other_programs_read_what_latest_json_names(tmp_path: Path) -> None:
     store = ParquetStore(tmp_path, "orders", day="day")

@@ -111,6 +111,8 @@ class ParquetStore:
 
         with _disk(self.folder):
             self._manifests.change(applied)
+        named = self._manifests.known.files()
+        self._keys = {path: keys for path, keys in self._keys.items() if path in named}
 
     def forget(self, generation: int) -> None:
         def forgotten(manifest: Manifest) -> Manifest | None:
@@ -210,10 +212,14 @@ class ParquetStore:
 
             found = parquet.read_table(self.folder / file.path, columns=[KEY], partitioning=None).column(KEY)
             found = found.combine_chunks()
-            while self._keys and sum(map(len, self._keys.values())) > KNOWN_ROWS:
-                self._keys.pop(next(iter(self._keys)))
-            self._keys[file.path] = found
+            self._know(file.path, found)
         return found
+
+    def _know(self, path: str, keys: Any) -> None:
+        """The oldest go for it."""
+        while self._keys and sum(map(len, self._keys.values())) + len(keys) > KNOWN_ROWS:
+            self._keys.pop(next(iter(self._keys)))
+        self._keys[path] = keys
 
     # Rewriting --------------------------------------------------------------------------------------------------------
 
@@ -300,7 +306,7 @@ class ParquetStore:
             os.fsync(file.fileno())
         keys = table.column(KEY)
         name = str(path.relative_to(self.folder))
-        self._keys[name] = keys.combine_chunks()
+        self._know(name, keys.combine_chunks())
         return File(name, day, table.num_rows, keys[0].as_py(), keys[-1].as_py())
 
 

@@ -60,6 +60,9 @@ class Manifest:
     def with_entry(self, generation: int, entry: Entry) -> Manifest:
         return replace(self, generations={**self.generations, generation: entry})
 
+    def files(self) -> set[str]:
+        return {one.path for entry in self.generations.values() for one in entry.files}
+
 
 def to_text(manifest: Manifest) -> str:
     generations = {str(number): _entry_fields(entry) for number, entry in manifest.generations.items()}
@@ -99,7 +102,7 @@ class Manifests:
         self.folder = folder
         self.grace_s = grace_s
         self._manifests = folder / "manifests"
-        self._known = Manifest()
+        self.known = Manifest()  # the last that was read or published
         self._cleaned_at = 0.0
 
     def newest(self) -> Manifest:
@@ -107,13 +110,13 @@ class Manifests:
             numbers = self._numbers()
             if not numbers:
                 return Manifest()
-            if numbers[-1] == self._known.number:
-                return self._known
+            if numbers[-1] == self.known.number:
+                return self.known
             try:
-                self._known = from_text(numbers[-1], self._path(numbers[-1]).read_text())
+                self.known = from_text(numbers[-1], self._path(numbers[-1]).read_text())
             except FileNotFoundError:  # deleted since: it was the newest a grace period ago
                 continue
-            return self._known
+            return self.known
         raise StorageError(f"{self._manifests}: every manifest is deleted before it is read; is the grace period 0?")
 
     def change(self, edit: Callable[[Manifest], Manifest | None]) -> None:
@@ -140,7 +143,7 @@ class Manifests:
             aside.unlink()
         sync_folder(self._manifests)
         self._check_awake(manifest.number)
-        self._known = manifest
+        self.known = manifest
         self._tell(manifest)
         self._clean(manifest)
         return True
@@ -174,7 +177,7 @@ class Manifests:
             return
         self._cleaned_at = time.monotonic()
         limit = time.time() - self.grace_s
-        named = {one.path for entry in newest.generations.values() for one in entry.files}
+        named = newest.files()
         numbers = [number for number in self._numbers() if number < newest.number]
         for number in numbers:
             after = self._path(number + 1)
@@ -191,7 +194,7 @@ class Manifests:
             manifest = from_text(number, self._path(number).read_text())
         except FileNotFoundError:
             return set()
-        return {one.path for entry in manifest.generations.values() for one in entry.files}
+        return manifest.files()
 
     def _old_files(self, limit: float) -> Iterator[Path]:
         for path in (*self.folder.glob("v*/*"), *self.folder.glob(".*"), *self._manifests.glob(".*")):
