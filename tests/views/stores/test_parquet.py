@@ -34,6 +34,13 @@ def files(store: ParquetStore) -> dict[str, int]:
     return {path.name: arrow_parquet.read_metadata(path).num_rows for path in store.files()}
 
 
+def age(folder: Path) -> None:
+    """All of it is 2,000 seconds old."""
+    long_ago = time.time() - 2000
+    for path in folder.rglob("*"):
+        os.utime(path, (long_ago, long_ago))
+
+
 @proves("P3", "eo.21")
 def test_rows_are_in_files_of_their_day_and_only_those_with_a_changed_key_are_written_anew(tmp_path: Path) -> None:
     store = ParquetStore(tmp_path, "orders", day="day")
@@ -132,9 +139,7 @@ def test_files_stay_for_the_grace_period_and_then_go(tmp_path: Path) -> None:
     one.put(order(1, 1, 2.0))
     reader = ParquetStore(tmp_path, "orders")
     assert old[0].exists() and reader.files() != old
-    long_ago = time.time() - 2000
-    for path in (tmp_path / "orders").rglob("*"):
-        os.utime(path, (long_ago, long_ago))
+    age(tmp_path / "orders")
     one.store = ParquetStore(tmp_path, "orders", day="day", grace_s=1000)
     one.put(order(2, 1))
     assert not old[0].exists()
@@ -158,6 +163,31 @@ def test_who_slept_for_longer_than_the_grace_period_publishes_nothing(tmp_path: 
     with pytest.raises(AnotherApplier):
         sleeper.apply(1, stretch([], 1), before={}, show=True)
     one.is_equal()
+
+
+@proves("P3", "eo.17", "F2")
+def test_who_is_stopped_after_it_has_published_deletes_nothing_of_its_successor_when_it_wakes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Applied(ParquetStore(tmp_path, "orders", grace_s=1000), ORDERS)
+    one.put(order(1, 1))
+    stopped, successor = (ParquetStore(tmp_path, "orders", grace_s=1000) for _ in range(2))
+    one.store = stopped
+    check_awake = stopped._manifests._check_awake
+
+    def overtaken(number: int) -> None:
+        last = Applied(successor, ORDERS)
+        last.end = (one.end or 0) + 2
+        last.put(order(1, 1, 3.0))
+        age(tmp_path / "orders")  # and nobody publishes for longer than the grace period
+        check_awake(number)
+
+    monkeypatch.setattr(stopped._manifests, "_check_awake", overtaken)
+    one.put(order(1, 1, 2.0))
+    page = ParquetStore(tmp_path, "orders").read(Ask())
+    assert [found["amount"] for found in page.rows] == [3.0]
+    latest = json.loads((tmp_path / "orders" / "latest.json").read_text())
+    assert latest["files"] == [str(path) for path in successor.files()]
 
 
 @proves("P3")

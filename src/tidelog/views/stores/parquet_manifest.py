@@ -144,8 +144,8 @@ class Manifests:
         sync_folder(self._manifests)
         self._check_awake(manifest.number)
         self.known = manifest
-        self._tell(manifest)
-        self._clean(manifest)
+        self._tell()
+        self._clean()
         return True
 
     def _check_awake(self, number: int) -> None:
@@ -156,13 +156,19 @@ class Manifests:
             self._path(number).unlink(missing_ok=True)
             raise AnotherApplier(f"{self.folder}: manifest {number} was published long ago by another applier")
 
-    def _tell(self, manifest: Manifest) -> None:
-        if manifest.shown is None:
-            return
-        entry = manifest.generations[manifest.shown]
+    def _tell(self) -> None:
+        """Of the newest, and once more if another has come: who was stopped before it wrote would write an old one."""
+        for _ in range(TRIES):
+            manifest = self.newest()
+            if manifest.shown is not None:
+                self._write_latest(manifest.number, manifest.shown, manifest.generations[manifest.shown])
+            if self._numbers()[-1] == manifest.number:
+                return
+
+    def _write_latest(self, number: int, generation: int, entry: Entry) -> None:
         said = {
-            "generation": manifest.shown,
-            "manifest": manifest.number,
+            "generation": generation,
+            "manifest": number,
             "ends": json.loads(ends_to_text(entry.place.ends)),
             "files": [str((self.folder / one.path).absolute()) for one in entry.files],
         }
@@ -172,14 +178,14 @@ class Manifests:
 
     # Cleaning up ------------------------------------------------------------------------------------------------------
 
-    def _clean(self, newest: Manifest) -> None:
+    def _clean(self) -> None:
+        """What is named by any manifest stays, also by one that came after the one that was published here."""
         if time.monotonic() - self._cleaned_at < self.grace_s / 4:
             return
         self._cleaned_at = time.monotonic()
         limit = time.time() - self.grace_s
-        named = newest.files()
-        numbers = [number for number in self._numbers() if number < newest.number]
-        for number in numbers:
+        named: set[str] = set()
+        for number in self._numbers():
             after = self._path(number + 1)
             if after.exists() and after.stat().st_mtime < limit:
                 self._path(number).unlink(missing_ok=True)
