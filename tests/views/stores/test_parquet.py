@@ -19,6 +19,7 @@ from tidelog.errors import AnotherApplier, StorageError, UsageError
 from tidelog.views.declaration import Row, declare
 from tidelog.views.stores import parquet
 from tidelog.views.stores.parquet import ParquetStore
+from tidelog.views.stores.parquet_manifest import Manifest
 from tidelog.views.stores.store import Ask
 from views.stores.applied import AT, REVENUE, Applied, row, stretch
 
@@ -188,6 +189,26 @@ def test_who_is_stopped_after_it_has_published_deletes_nothing_of_its_successor_
     assert [found["amount"] for found in page.rows] == [3.0]
     latest = json.loads((tmp_path / "orders" / "latest.json").read_text())
     assert latest["files"] == [str(path) for path in successor.files()]
+
+
+@proves("P3", "eo.17", "F2")
+def test_files_that_were_deleted_before_they_were_published_are_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = ParquetStore(tmp_path, "orders", grace_s=1000)
+    one, beside = Applied(stopped, ORDERS, 2), Applied(ParquetStore(tmp_path, "orders", grace_s=1000), ORDERS, 1)
+    publish = stopped._manifests._publish
+
+    def late(manifest: Manifest) -> bool:
+        monkeypatch.setattr(stopped._manifests, "_publish", publish)
+        age(tmp_path / "orders")
+        beside.store = ParquetStore(tmp_path, "orders", grace_s=1000)
+        beside.put(order(1, 1))
+        return publish(manifest)
+
+    monkeypatch.setattr(stopped._manifests, "_publish", late)
+    one.put(order(2, 2))
+    one.is_equal()
 
 
 @proves("P3")

@@ -103,7 +103,7 @@ class ParquetStore:
             if entry is None:
                 raise AnotherApplier(f"generation {generation} of view {self.view} is gone from {self.folder}")
             place = moved(entry.place, stretch, before, view=self.view)
-            if rewritten is None or rewritten[0] != entry.files:
+            if rewritten is None or rewritten[0] != entry.files or not self._are_kept(rewritten[1]):
                 rewritten = entry.files, self._rewrite(entry, stretch)
             changed = manifest.with_entry(generation, entry._replace(place=place, files=rewritten[1]))
             shows = show and is_to_show(generation, changed.shown)
@@ -168,6 +168,17 @@ class ParquetStore:
         if manifest.shown is None:
             raise NotShown(f"view {self.view} is not shown by {self.folder} yet; its applier is building it")
         return manifest.generations[manifest.shown]
+
+    def _are_kept(self, files: Iterable[File]) -> bool:
+        """Whether files that no manifest names yet are there, and for another grace period. Who sleeps between writing
+        and publishing may find that one who applies another generation has cleaned up.
+        """
+        try:
+            for file in files:
+                os.utime(self.folder / file.path)
+        except FileNotFoundError:
+            return False
+        return True
 
     # Rows of files ----------------------------------------------------------------------------------------------------
 
