@@ -114,6 +114,14 @@ def test_settings_come_from_the_command_line_the_environment_the_file_and_the_co
     assert found.bootstrap == "127.0.0.1:9092"
 
 
+@proves("P1", "E3")
+def test_a_store_that_is_where_it_is_by_the_folder_alone_is_told_apart_from_one_that_was_named(tmp_path: Path) -> None:
+    assert settings(folder=tmp_path).store_by_folder
+    assert settings(folder=tmp_path, store="sqlite:///views.db").store_by_folder
+    assert not settings(folder=tmp_path, store="sqlite:////srv/views.db").store_by_folder
+    assert not settings("--store", "sqlite:///views.db", folder=tmp_path).store_by_folder
+
+
 @proves("P1")
 def test_an_unknown_setting_of_an_app_is_refused_with_the_nearest(tmp_path: Path) -> None:
     (tmp_path / "tidelog.toml").write_text('[app]\nchekpoints = "x"\n')

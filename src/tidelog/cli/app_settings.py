@@ -65,10 +65,12 @@ def settings_of(
     )
     found = {key: one.text for key, one in given.items()}
     security = found.get("command.config")
+    by_app = app.store or DEFAULT_STORE.format(app=app.name)
     return Settings(
         bootstrap=found.get("bootstrap") or app.bootstrap or command.DEFAULT_BOOTSTRAP,
         checkpoints=str(_folder(found.get("checkpoints") or app.checkpoints or CHECKPOINTS)),
-        store=absolute(found.get("store") or app.store or DEFAULT_STORE.format(app=app.name)),
+        store=absolute(found.get("store") or by_app),
+        store_by_folder="store" not in found and absolute(by_app) != by_app,
         master=found.get("master"),
         memory=found.get("memory"),
         trigger_ms=milliseconds(found.get("trigger") or TRIGGER, what="trigger"),

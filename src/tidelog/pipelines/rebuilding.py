@@ -214,13 +214,20 @@ class Rebuild:
         return {} if mark is None else {at: end for at, end in mark.ends.items() if at.topic == begun.target.topic}
 
     def switch(self, begun: Begun, ends: Ends) -> View:
-        graph, number = self._reader.graph, begun.target.generation
-        inputs = [topic_name(one) for one in self.node.reads]
-        stores = stores_of(graph, self.node.output, self._settings.store)
-        view = generations.switch(self._cluster, self.node.name, number, ends, inputs=inputs, stores=stores)
+        number, inputs = begun.target.generation, [topic_name(one) for one in self.node.reads]
+        view = generations.switch(self._cluster, self.node.name, number, ends, inputs=inputs, stores=self._stores())
         self._switched = True
         self._say("switched", view=view.name, generation=begun.target.generation)
         return view
+
+    def _stores(self) -> tuple[str, ...] | None:
+        """None: the catalog's stay. A rebuild that is started in another folder than the run would name a file there,
+        which nobody applies to once this process has ended.
+        """
+        output = self.node.output
+        if self._settings.store_by_folder and not output.stores:
+            return None
+        return stores_of(self._reader.graph, output, self._settings.store)
 
     def show(self, begun: Begun, view: View, patience_s: float) -> list[str]:
         """Waits until the stores show it; those that do not in time are returned."""

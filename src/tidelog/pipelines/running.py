@@ -64,6 +64,7 @@ class Settings:
     bootstrap: str
     checkpoints: str
     store: str | None = None
+    store_by_folder: bool = False  # whether `store` is where it is only because this process was started there
     master: str | None = None
     memory: str | None = None
     trigger_ms: int = 100

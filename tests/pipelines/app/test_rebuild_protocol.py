@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -20,7 +22,7 @@ from tidelog.pipelines.generations import Way, outlived, readers_of, way_of
 from tidelog.pipelines.graph import Graph, graph_of
 from tidelog.pipelines.handover import Handover, moved
 from tidelog.pipelines.placing import Target, view_target
-from tidelog.pipelines.rebuilding import FOR_A_SWITCH, Begun, begin, clear_up
+from tidelog.pipelines.rebuilding import FOR_A_SWITCH, Begun, Rebuild, begin, clear_up
 from tidelog.pipelines.running import Run, Settings
 from tidelog.pipelines.supervision import Fault
 from tidelog.testing.broker import TestBroker
@@ -47,6 +49,10 @@ def ours(tidelog_broker: TestBroker) -> Iterator[Cluster]:
 
 def settings(cluster: Cluster, folder: Path) -> Settings:
     return Settings("", str(folder / "checkpoints"), store=f"sqlite:///{folder}/views.db")
+
+
+def nothing(*_: object, **__: object) -> None:
+    pass
 
 
 def rebuild(cluster: Cluster, folder: Path, graph: Graph | None = None, *, again: bool = False) -> Begun:
@@ -116,6 +122,18 @@ def test_a_switch_is_made_once_and_not_to_what_was_given_up(ours: Cluster, tmp_p
     rebuild(ours, tmp_path, again=True)
     with pytest.raises(UsageError, match="generation 3 of view revenue is not being built"):
         generations.switch(ours, "revenue", 3, {})
+
+
+@proves("E3")
+def test_a_rebuild_from_another_folder_leaves_the_stores_as_the_run_has_them(ours: Cluster, tmp_path: Path) -> None:
+    """Readers would be led to a file that nobody applies to any more."""
+    before, graph = declare_view(ours, "revenue", stores=["sqlite:////opt/app/tidelog-views/shop.db"]), shop()
+    reader, elsewhere = SimpleNamespace(graph=graph), settings(ours, tmp_path / "elsewhere")
+    for by_folder, stores in ((True, before.stores), (False, (elsewhere.store,))):
+        begun = rebuild(ours, tmp_path, again=True)
+        told = replace(elsewhere, store_by_folder=by_folder)
+        made = Rebuild(ours, cast("Any", reader), graph.node("revenue"), told, say=nothing, tell=nothing)
+        assert made.switch(begun, {}).stores == stores
 
 
 @proves("E3")
