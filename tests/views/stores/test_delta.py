@@ -90,6 +90,30 @@ def test_small_files_are_made_one_now_and_then(tmp_path: Path, monkeypatch: pyte
     assert len(DeltaTable(str(tmp_path / "revenue" / "v1")).file_uris()) < 5
 
 
+@proves("P3", "eo.17", "F2")
+def test_who_is_stopped_before_it_tidies_sets_nothing_back_when_it_wakes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delta, "TIDY_COMMITS", 3)
+    stopped = DeltaStore(tmp_path, "revenue")
+    one, last = Applied(stopped), Applied(DeltaStore(tmp_path, "revenue"))
+    one.put(row("tea"), show=False)
+    one.put(row("rum"), show=False)
+    tidy = stopped._tidy
+
+    def overtaken(*told: Any) -> None:
+        last.rows, last.end = {("tea",): row("tea"), ("rum",): row("rum"), ("gin",): row("gin")}, (one.end or 0) + 2
+        last.put(row("ale"), show=True)
+        tidy(*told)
+
+    monkeypatch.setattr(stopped, "_tidy", overtaken)
+    one.put(row("gin"), show=False)
+    assert stopped.shown() == 1
+    last.is_equal()
+    last.put(row("tea", 2.0))
+    last.is_equal()
+
+
 @proves("P3")
 def test_a_folder_that_the_library_would_misread_is_refused() -> None:
     with pytest.raises(UsageError, match="percent"):

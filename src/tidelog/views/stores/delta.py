@@ -148,14 +148,15 @@ class DeltaStore:
             write_deltalake(table, nothing, mode="append", commit_properties=properties)
         _sync(Path(self._path(after.place.generation)), version + 1)
         if (version + 1) % TIDY_COMMITS == 0:
-            self._tidy(after)
+            self._tidy(table, after.place.generation)
 
-    def _tidy(self, entry: Entry) -> None:
-        from deltalake import DeltaTable
-
-        table = DeltaTable(self._path(entry.place.generation))
-        with suppress(AnotherApplier, StorageError), self._told(entry.place.generation):
-            table.optimize.compact(commit_properties=_properties(entry))
+    def _tidy(self, table: Table, generation: int) -> None:
+        """As anybody may: the library puts this commit behind what came meanwhile. So it says nothing of ours, which
+        would set back the place and what is shown. Where somebody has changed the files since, it is refused.
+        """
+        with suppress(AnotherApplier, StorageError), self._told(generation):
+            table.optimize.compact()
+            table.update_incremental()  # what is not in the table as it is known here would be deleted
             table.vacuum(retention_hours=KEPT_HOURS, dry_run=False, enforce_retention_duration=False)
 
     def forget(self, generation: int) -> None:
