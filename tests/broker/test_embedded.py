@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.errors import TidelogError, UsageError
 from tidelog.testing.broker import TestBroker
+
+TRIES = 10
 
 
 def names(broker: tidelog.Broker) -> list[str]:
@@ -82,6 +85,18 @@ def test_a_port_that_is_taken_is_named(tidelog_broker: TestBroker):
         taken.start()
     with pytest.raises(TidelogError, match="cannot assign requested address; give an address of this machine"):
         tidelog.Broker(listen="192.0.2.1:9092", settings={"tidelog.allow.unauthenticated": True}).start()
+
+
+@proves("T1", "T5")
+def test_starts_that_fail_leave_no_file_open(tidelog_broker: TestBroker, tmp_path: Path):
+    open_files = Path("/proc/self/fd")
+    taken = tidelog.Broker(tmp_path / "data", listen=tidelog_broker.bootstrap, in_process=True)
+    before = len(list(open_files.iterdir()))
+    for _ in range(TRIES):
+        with pytest.raises(TidelogError, match="address already in use"):
+            taken.start()
+    gc.collect()
+    assert len(list(open_files.iterdir())) < before + TRIES
 
 
 @proves("T1")

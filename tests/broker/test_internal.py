@@ -52,7 +52,7 @@ class Topic:
         self.lost: list[StorageError] = []
         self.failed: list[BaseException] = []
         self.files = files or RealFiles()
-        self.committer = Committer(self.files, lambda: None)
+        self.committer = Committer(self.files, lambda: None, threads=False)
         self.topic = InternalTopic("__tidelog.test", Fold(dict, apply, to_records), self.lost.append)
         log = Log.open(f"{folder}/partition", self.files, LogSettings(segment_bytes=4096), self.committer)
         self.topic.recover(log, str(folder), self.files)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from errno import EIO, EMFILE, ENFILE
 from pathlib import Path
 
@@ -98,3 +99,15 @@ def test_a_process_at_its_limit_refuses_and_goes_on_below_it(tmp_path: Path) -> 
     partition.put(b"taken")
     assert partition.visible[-1] == (0, None)
     assert partition.reopen().values() == [b"taken"]
+
+
+@proves("T5")
+def test_a_disk_that_is_let_go_of_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    files = RealFiles()
+    files.sync_all(str(tmp_path))
+    held = [files._spare, *files._file_systems.values()]
+    assert len(held) == 2 and all(os.fstat(fd) for fd in held)
+    del files
+    for fd in held:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)

@@ -287,11 +287,11 @@ class Broker:
                 self._coordinator = self._fold_groups()
                 if self._has_transactions():
                     self._transactions = self._fold_transactions()
+            if self.config.text("authorizer.class.name") or self._partitions.is_there(ACCESS_TOPIC, 0):
+                _ = self.access  # before the first client: a rule that is not known yet cannot refuse
         except BaseException:
             self.stop(clean=False)
             raise
-        if self.config.text("authorizer.class.name") or self._partitions.is_there(ACCESS_TOPIC, 0):
-            _ = self.access  # before the first client: a rule that is not known yet cannot refuse
         self.scheduler.call_later(LATER_S, self._begin_later)
         self.housekeeping.begin()
         self.status.begin()

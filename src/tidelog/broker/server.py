@@ -87,6 +87,14 @@ class Server:
 
     def start(self) -> None:
         try:
+            self._start()
+        except BaseException:
+            self._loop.close()
+            raise
+        self._connections.sweep_soon()
+
+    def _start(self) -> None:
+        try:
             self.broker.start()
         except OSError as error:
             path, advice = self._config.texts("log.dirs")[0], FOLDER_ADVICE.get(error.errno or 0)
@@ -99,7 +107,6 @@ class Server:
             self._listeners.close()
             self.broker.stop()
             raise
-        self._connections.sweep_soon()
 
     @property
     def addresses(self) -> list[tuple[str, int]]:

@@ -81,8 +81,9 @@ class RealFiles:
         self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        if self._spare >= 0:
-            close(self._spare)
+        for fd in (self._spare, *self._file_systems.values()):
+            if fd >= 0:
+                close(fd)
 
     def open(self, path: str, *, create: bool = False) -> int:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
