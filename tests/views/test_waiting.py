@@ -19,13 +19,16 @@ from tidelog.errors import NotYetApplied, UsageError
 from tidelog.testing.broker import TestBroker
 from tidelog.views import catalog
 from tidelog.views.catalog import Derived, Editor, Generation
+from tidelog.views.changes import Stretch
 from tidelog.views.not_yet import sink_behind, store_behind
 from tidelog.views.stores.opening import open_store
+from tidelog.views.stores.store import Place
 from tidelog.views.waiting import After, Hop, has_read, is_at_least, parse_after, upstream, wait
 from views.applying import applying, shown, until_applied
 from views.writing import ORDERS, REVENUE, Pipeline, declare_view
 
 LONG_S, SHORT_S = 60.0, 0.3
+SWITCHED_S = 3.0  # within which a store that is asked twice has switched
 
 
 def derived(cluster: Cluster, name: str, inputs: tuple[str, ...]) -> Pipeline:
@@ -156,6 +159,42 @@ def test_during_a_switch_what_is_shown_is_waited_for(tidelog_broker: TestBroker,
         until_applied(url, live.ends, generation=2)
         assert wait(cluster, "revenue", until, LONG_S, store=store).generation == 2
     store.close()
+
+
+@proves("eo.22", "eo.24")
+def test_a_wait_that_is_over_names_the_generation_that_is_shown_by_then(
+    cluster: Cluster, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store switches while it is waited for, and what it shows then is behind as well."""
+    view = declare_view(cluster, "revenue")
+    view = declare_view(cluster, "revenue")
+    first, last = dict[int, Mark](), dict[int, Mark]()
+    for generation in view.generations:
+        pipeline = Pipeline(cluster, generation)
+        first[generation.number] = pipeline.batch({"a": 1}, sources=Sources({ORDERS: 1}))
+        last[generation.number] = pipeline.batch({"a": 2}, sources=Sources({ORDERS: 2}))
+    store, other = open_store(url, "revenue"), open_store(url, "revenue")
+
+    def show(number: int) -> None:
+        other.prepare(number, REVENUE)
+        other.apply(number, Stretch([], first[number].ends, first[number]), before={}, show=True)
+
+    def place(number: int) -> Place | None:
+        found = look(number)
+        if number == 1:
+            show(2)
+        return found
+
+    show(1)
+    look = store.place
+    monkeypatch.setattr(store, "place", place)
+    with pytest.raises(NotYetApplied) as over:
+        wait(cluster, "revenue", After({ORDERS: 2}), SWITCHED_S, store=store)
+    at = TopicPartition("revenue.v2", 0)
+    assert f"the store is at {at} to offset {first[2].ends[at]} of {last[2].ends[at]};" in str(over.value)
+    assert "revenue.v1" not in str(over.value)
+    store.close()
+    other.close()
 
 
 # Decisions ------------------------------------------------------------------------------------------------------------

@@ -164,6 +164,25 @@ def test_a_report_in_vain_is_the_last_one_for_a_while(tidelog_broker: TestBroker
         assert [one.in_vain for one in run._reporters.values()] == [True, False, False, False, False]
 
 
+class Wordy(Doomed):
+    """Tells more than the broker takes in one record."""
+
+    def figures(self) -> dict[str, Any]:
+        return {"rows_in": "9" * (4 << 20)}
+
+
+@proves("P3", "F1")
+def test_a_report_that_the_broker_refuses_is_no_broker_that_is_away(ours: Cluster) -> None:
+    told: list[str] = []
+    parts = [Doomed("shop.a"), Wordy("shop.b"), Doomed("shop.c")]
+    run = Run("shop", parts, ours, lambda event, **_: told.append(event))
+    run._report(time.monotonic(), at_once=True)
+    assert [one.in_vain for one in run._reporters.values()] == [False, False, False]
+    assert set(states(ours)) == {"shop.a", "shop.c"}, "and the others are told of"
+    assert [(one.kind, one.name) for one in read_status(ours) if one.kind == "app"] == [("app", "shop")]
+    assert told == [], "nobody waits for it to answer again"
+
+
 class Lost(Doomed):
     """A part whose Spark is gone: looking at it fails, and so does stopping it."""
 

@@ -8,19 +8,22 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import psycopg
 import pytest
 
+from contract import TIMEOUT_S
 from postgres_server import PostgresServer
 from proving import proves
-from tidelog.errors import Disconnected, QueryTimedOut, TidelogError, UsageError
+from tidelog.errors import Disconnected, QueryTimedOut, StorageError, TidelogError, UsageError
 from tidelog.views.declaration import Declaration, declare
 from tidelog.views.stores.postgres import PostgresStore
 from tidelog.views.stores.postgres_session import Connection, Session
 from tidelog.views.stores.store import Ask, Place
+from views.applying import until
 from views.stores.applied import REVENUE, Applied, put, row, stretch
 from views.stores.conftest import Open
 from views.stores.contract.test_crash import applier, end_of, is_whole, told_by
@@ -28,6 +31,8 @@ from views.stores.endless_applier import AT, stretch_of
 
 PASSWORD = "p@ss/w:rd%?#&"
 KILLS = 3
+WAITING = "application_name = 'tidelog' AND wait_event_type = 'Lock'"
+CANCEL_WHO_WAITS = f"SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE {WAITING}"
 
 
 def rows_of(postgres: PostgresServer, url: str, text: str) -> list[tuple[object, ...]]:
@@ -54,6 +59,27 @@ def test_a_query_that_takes_longer_than_it_may_is_ended_by_the_server_and_the_ne
         store.read(Ask(within_s=0.2))
     rows_of(postgres, postgres_url, 'DROP VIEW "revenue.v1"; ALTER TABLE slow RENAME TO "revenue.v1"')
     assert len(store.read(Ask(within_s=20.0)).rows) == 1
+
+
+@proves("P3", "F2")
+def test_a_statement_of_an_applier_that_the_server_has_cancelled_is_no_query_that_took_too_long(
+    postgres: PostgresServer, postgres_url: str, opened: Open
+) -> None:
+    one = Applied(opened(postgres_url))
+    one.put(row("tea"))
+    one.store.read(Ask(within_s=60.0))  # this one had a time in which to answer
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(postgres.url()) as other:
+        (schema,) = parse_qs(urlsplit(postgres_url).query)["schema"]
+        other.execute(f'LOCK TABLE "{schema}"."_tidelog_generations"'.encode())
+        applied = pool.submit(one.put, row("rum"))
+        until(lambda: rows_of(postgres, postgres_url, CANCEL_WHO_WAITS) == [(True,)])
+        with pytest.raises(StorageError, match=r"has ended a statement: .*; it is tried again") as ended:
+            applied.result(TIMEOUT_S)
+        assert not isinstance(ended.value, QueryTimedOut), "an applier did not ask for rows"
+        other.rollback()
+    one.is_equal()
+    one.put(row("rum"))
+    one.is_equal()
 
 
 @proves("P3", "F2")
