@@ -13,6 +13,8 @@ import pytest
 from cli.command import Command
 from proving import proves
 from tidelog import Broker
+from tidelog.cli import apply, rebuild
+from tidelog.cli import options as command
 from tidelog.cli.app_settings import settings_of
 from tidelog.cli.run import http_of, parser, rows_at, span_of
 from tidelog.cli.status import SILENT_S, health, state_of
@@ -20,6 +22,11 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.status import Commands, Report, Reporter
 from tidelog.errors import ConfigError, UsageError
 from tidelog.pipelines.app import App
+from tidelog.pipelines.graph import graph_of
+from tidelog.pipelines.loading import load_app
+from tidelog.pipelines.parts import ApplierPart
+from tidelog.pipelines.placing import Target
+from tidelog.pipelines.running import appliers_of
 
 SHOP = str(Path(__file__).parent.parent.parent / "examples" / "shop_app.py")
 NOW_MS = 1_000_000
@@ -96,7 +103,7 @@ def test_a_run_says_that_no_broker_is_there_before_it_starts_spark(nowhere: Comm
 
 
 def settings(*words: str, environment: dict[str, str] | None = None, folder: Path, **code: str) -> Any:
-    options = parser().parse_args(["shop.py", *words], Namespace(bootstrap=None, command_config=None))
+    options = command.parse(parser(), ["shop.py", *words])
     return settings_of(options, App("shop", **code), environment=environment or {}, folder=folder)  # type: ignore[arg-type]
 
 
@@ -127,6 +134,26 @@ def test_an_unknown_setting_of_an_app_is_refused_with_the_nearest(tmp_path: Path
     (tmp_path / "tidelog.toml").write_text('[app]\nchekpoints = "x"\n')
     with pytest.raises(ConfigError, match=r"chekpoints is not a setting; did you mean checkpoints\?"):
         settings(folder=tmp_path)
+
+
+@proves("P1", "E3", "command_line")
+def test_a_run_its_appliers_and_a_rebuild_wait_for_an_answer_as_long_as_timeout_says(tmp_path: Path) -> None:
+    told = ["--timeout", "2.5", "--bootstrap", "127.0.0.1:1"]
+    for parsed in (
+        command.parse(parser(), [SHOP, *told]),
+        command.parse(rebuild.parser(), ["revenue", "--app", SHOP, *told]),
+    ):
+        found = settings_of(parsed, App("shop"), environment={}, folder=tmp_path)
+        with found.connect() as cluster:
+            assert cluster.timeout_s == 2.5
+        node = graph_of(load_app(SHOP)).node("revenue")
+        target = Target(node, "shop", "revenue.v1", "revenue.v1", "", stores=("sqlite:///shop.db",))
+        (applier,) = appliers_of(target, found)
+        assert isinstance(applier, ApplierPart)
+        words = apply.parser().parse_args(applier.command[applier.command.index("apply") + 1 :])
+        assert (words.timeout, words.bootstrap, words.view) == (2.5, "127.0.0.1:1", "revenue")
+    with settings(folder=tmp_path).connect() as cluster:
+        assert cluster.timeout_s == command.DEFAULT_TIMEOUT_S, "as of all other commands"
 
 
 @proves("B1")

@@ -75,6 +75,7 @@ def settings_of(
         memory=found.get("memory"),
         trigger_ms=milliseconds(found.get("trigger") or TRIGGER, what="trigger"),
         security_file=None if security is None else str(Path(security).resolve()),
+        answer_s=options.timeout,
         spark=dict(getattr(options, "set", [])),
         grown=tuple(getattr(options, "grown", [])),
     )

@@ -141,7 +141,7 @@ class ApplierPart:
     def __init__(self, name: str, command: list[str], about: Mapping[str, Any]) -> None:
         self.name = name
         self.about = about
-        self._command = command
+        self.command = command
         self._process: subprocess.Popen[bytes] | None = None
         self._tail = b""  # of what it said
 
@@ -152,7 +152,7 @@ class ApplierPart:
     def start(self) -> None:
         environment = {key: value for key, value in os.environ.items() if key not in NOT_FOR_CHILDREN}
         self._process = subprocess.Popen(
-            self._command,
+            self.command,
             stdin=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=environment,

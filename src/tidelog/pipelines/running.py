@@ -50,7 +50,7 @@ LOOK_EVERY_S = 0.2
 COMMANDS_EVERY_S = 1.0
 CATALOG_EVERY_S = 1.0
 LAG_EVERY_S = 2.0
-ANSWER_S = 10.0  # for which the one thread waits for a broker
+ANSWER_S = 10.0  # for which the one thread waits for a broker, unless --timeout says otherwise
 AWAY_S = 5.0  # until one that did not answer is looked for again
 QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
 
@@ -69,6 +69,7 @@ class Settings:
     memory: str | None = None
     trigger_ms: int = 100
     security_file: str | None = None
+    answer_s: float = ANSWER_S
     spark: Mapping[str, str] = field(default_factory=dict)
     grown: tuple[str, ...] = ()  # views whose new columns are all that has changed in them
 
@@ -84,7 +85,7 @@ class Settings:
 
     def connect(self) -> Cluster:
         security = None if self.security_file is None else Security.from_file(self.security_file)
-        return Cluster(self.bootstrap, client_id="tidelog-run", security=security, timeout_s=ANSWER_S)
+        return Cluster(self.bootstrap, client_id="tidelog-run", security=security, timeout_s=self.answer_s)
 
 
 def session_of(graph: Graph, settings: Settings) -> SparkSession:
@@ -157,7 +158,7 @@ def appliers_of(target: Target, settings: Settings) -> list[Part]:
     found: list[Part] = []
     for number, url in enumerate(target.stores):
         words = [sys.executable, "-m", "tidelog", "apply", target.node.name, "--store", url]
-        words += ["--bootstrap", settings.bootstrap, "--with-parent"]
+        words += ["--bootstrap", settings.bootstrap, "--timeout", f"{settings.answer_s:g}", "--with-parent"]
         words += [] if settings.security_file is None else ["--command-config", settings.security_file]
         name = target.node.name if len(target.stores) == 1 else f"{target.node.name}.{number}"
         found.append(ApplierPart(f"{target.app}.{name}", words, {"app": target.app, "view": target.node.name}))
