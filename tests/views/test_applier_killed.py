@@ -6,6 +6,7 @@ or one that kills itself. Whatever happened, the view is that of a mark, and in 
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import random
@@ -16,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +25,7 @@ from client.dying import DyingNetwork
 from contract import TIMEOUT_S
 from proving import proves
 from tidelog.client.cluster import Cluster
-from tidelog.client.status import read_status
+from tidelog.client.status import STATUS, read_status, told_state
 from tidelog.testing.broker import TestBroker
 from tidelog.views.applier import Applier
 from tidelog.views.stores import sqlite
@@ -216,7 +218,7 @@ def test_sigterm_ends_an_applier_cleanly_and_its_status_says_so(
     (report,) = [one for one in read_status(cluster) if one.kind == "applier"]
     assert report.name.startswith("revenue.sqlite-views-")
     told = report.figures
-    assert (told["view"], told["ended"], told["error"]) == ("revenue", True, None)
+    assert (told["view"], told["state"], told["ended"], told["error"]) == ("revenue", "stopped", True, None)
     assert told["generations"][0]["shown"] is True
     assert told["generations"][0]["ends"] == {str(at): end for at, end in pipeline.last.ends.items()}  # type: ignore[union-attr]
 
@@ -228,6 +230,62 @@ def test_an_applier_ends_with_its_parent(cluster: Cluster, url: str, start: Call
     applier = start("--with-parent")
     until_applied(url, pipeline.last.ends)  # type: ignore[union-attr]
     assert applier.end() == (0, ""), "its standard input has ended"
+
+
+def told(broker: TestBroker) -> list[dict[str, Any]]:
+    """All that appliers have said of themselves, the oldest first."""
+    rows = [row for row in broker.records(STATUS.topic) if b'"kind":"applier"' in (row.key or b"")]
+    return [json.loads(row.value or b"{}") for row in rows]
+
+
+@proves("eo.20", "P3", "F1")
+def test_an_applier_that_fails_before_it_applies_anything_is_in_status_if_the_view_declares_its_store(
+    tidelog_broker: TestBroker, cluster: Cluster, file: Path
+) -> None:
+    declared, mistyped = f"sqlite:///{file.parent}/${{NOT_SET}}.db", f"sqlite:///{file.parent}/${{NOT_ST}}.db"
+    declare_view(cluster, "revenue", stores=[declared])
+    code, said = Process(tidelog_broker, mistyped).end()
+    assert code == 2 and "NOT_ST" in said
+    assert told(tidelog_broker) == [], "who has mistyped it was told so, and no part was expected there"
+    code, said = Process(tidelog_broker, declared).end()
+    assert code == 2 and "the environment does not; set it" in said
+    (report,) = [one for one in read_status(cluster) if one.kind == "applier"]
+    assert report.name.startswith("revenue.sqlite-NOT_SET-")
+    assert (told_state(report), report.figures["view"], report.figures["store"]) == ("failed", "revenue", declared)
+    assert report.figures["error"] in said and report.figures["ended"] is True
+
+
+@proves("eo.20", "P3", "F1")
+def test_an_applier_of_a_view_that_there_is_not_is_no_part(
+    tidelog_broker: TestBroker, cluster: Cluster, start: Callable[..., Process]
+) -> None:
+    declare_view(cluster, "other")
+    code, said = start().end()
+    assert code == 2 and "no view 'revenue'" in said and told(tidelog_broker) == []
+
+
+@proves("eo.17", "P3", "F1")
+def test_an_applier_that_fails_says_why_and_one_that_was_replaced_leaves_the_status_to_the_other(
+    tidelog_broker: TestBroker, cluster: Cluster, url: str, start: Callable[..., Process]
+) -> None:
+    pipeline, oracle = begun(cluster, partitions=1)
+    write(pipeline, oracle, 0)
+    old = start()
+    until_applied(url, pipeline.last.ends)  # type: ignore[union-attr]
+    old.send(signal.SIGSTOP)
+    new = start()
+    write(pipeline, oracle, 1)
+    until_applied(url, pipeline.last.ends)  # type: ignore[union-attr]
+    old.send(signal.SIGCONT)
+    write(pipeline, oracle, 2)
+    assert old.end()[0] == 1
+    assert told(tidelog_broker) and not any("ended" in one for one in told(tidelog_broker))
+    tidelog_broker.produce(pipeline.generation.topic, [("{}", "somebody else's")])
+    write(pipeline, oracle, 3)
+    code, said = new.end()
+    last = told(tidelog_broker)[-1]
+    assert code == 1 and (last["state"], last["ended"]) == ("failed", True)
+    assert "who else writes to its topic?" in last["error"] and last["error"] in said
 
 
 # The broker and the store ---------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """`tidelog apply VIEW --store URL`: an applier in this process, until SIGTERM or Ctrl-C.
 
-It ends with 0 when it was told to, and with 1 when another one has taken its place. With `--share` it has some of the
-view's partitions, beside all others that were started so; what others take over, it leaves to them.
+It ends with 0 when it was told to, and with 1 when another one has taken its place. Its status says how it ended, also
+where it never came to apply anything. With `--share` it has some of the view's partitions, beside all others that were
+started so; what others take over, it leaves to them.
 """
 
 from __future__ import annotations
@@ -10,19 +11,21 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidelog.cli import options as command
 from tidelog.cli.main import OK
 from tidelog.cli.terminal import warn
-from tidelog.errors import TidelogError, UsageError
+from tidelog.errors import AnotherApplier, TidelogError, UsageError
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Mapping
 
     from tidelog.client.cluster import Cluster
     from tidelog.views.applier import Applier
 
+APPLIER = "applier"
 EXAMPLES = """\
   tidelog apply revenue --store sqlite:///shop.db
   tidelog apply revenue --store 'postgresql://app:${PASSWORD}@db/shop' --bootstrap kafka-1:9092
@@ -57,40 +60,110 @@ def run(arguments: list[str]) -> int:
 
 
 def apply(cluster: Cluster, options: Namespace) -> int:
-    from tidelog.client.status import Reporter, take_away
-    from tidelog.views.applier import Applier
     from tidelog.views.catalog import find_view
-    from tidelog.views.stores.opening import name_of, open_store, redacted
 
     url = options.store or next(iter(find_view(cluster, options.view).stores), None)
     if url is None:
         raise UsageError(f"apply: view {options.view} declares no store; say --store URL")
-    store, name = open_store(url, options.view), name_of(url)
+    telling = Telling(cluster, options.view, url, shared=options.share)
+    try:
+        _apply(cluster, options, url, telling)
+    except Exception as error:
+        telling.failed(error)
+        raise
+    telling.stopped()
+    return OK
+
+
+def _apply(cluster: Cluster, options: Namespace, url: str, telling: Telling) -> None:
+    from tidelog.views.applier import Applier
+    from tidelog.views.stores.opening import open_store, redacted
+
+    store = open_store(url, options.view)
     if options.share and store.alone:
         raise UsageError(f"apply: {redacted(url)} cannot be shared: {store.alone}; leave out --share")
     applier = Applier(
         cluster,
         options.view,
         store,
-        store_name=name,
-        report=lambda figures: reporter.tell({"store": redacted(url), **figures}),
+        store_name=telling.store_name,
+        report=telling.tell,
         say=warn,
         shared=options.share,
     )
-    part = f"{options.view}.{name}" if applier.member_id is None else f"{options.view}.{name}.{applier.member_id[:8]}"
-    reporter = Reporter(cluster, "applier", part)
+    telling.begin(applier)
     stop_on_signals(applier, with_parent=options.with_parent)
     print(f"{options.view} is applied to {redacted(url)}; {SHARED if options.share else store.sees}", flush=True)
     try:
         applier.run()
     finally:
         store.close()
-        if not applier.is_away and applier.member_id is None:
-            reporter.tell({"store": redacted(url), **applier.figures(), "ended": True}, at_once=True)
-        elif not applier.is_away:
-            with suppress(TidelogError):  # its name was for this once
-                take_away(cluster, "applier", part)
-    return OK
+
+
+class Telling:
+    """What status has of an applier, up to how it ended.
+
+    One that failed before it had told anything is a part if the view declares its store: somebody expects it there. Any
+    other may be a mistyped name or URL. One that shares a view has a name for this once: its record goes with it.
+    """
+
+    def __init__(self, cluster: Cluster, view: str, url: str, *, shared: bool) -> None:
+        from tidelog.client.status import Reporter
+        from tidelog.views.stores.opening import name_of, redacted
+
+        self.store_name = name_of(url)
+        self._cluster = cluster
+        self._view, self._url = view, url
+        self._about = {"view": view, "store": redacted(url)}
+        self._part = f"{view}.{self.store_name}"
+        self._shared = shared
+        self._reporter = Reporter(cluster, APPLIER, self._part)
+        self._applier: Applier | None = None
+        self._told = False
+
+    def begin(self, applier: Applier) -> None:
+        from tidelog.client.status import Reporter
+
+        self._applier = applier
+        if applier.member_id is not None:
+            self._part = f"{self._part}.{applier.member_id[:8]}"
+            self._reporter = Reporter(self._cluster, APPLIER, self._part)
+
+    def tell(self, figures: Mapping[str, Any]) -> None:
+        self._told = True
+        self._reporter.tell({**self._about, **figures})
+
+    def stopped(self) -> None:
+        from tidelog.client.status import STOPPED
+
+        if self._applier is None or not self._applier.is_away:  # else nobody would answer, and who asked for it waits
+            self._end({"state": STOPPED})
+
+    def failed(self, error: Exception) -> None:
+        from tidelog.client.status import FAILED
+
+        if isinstance(error, AnotherApplier) and not self._shared:
+            return  # the name is that one's by now, and so is what is told by it
+        if self._told or self._is_declared():
+            self._end({"state": FAILED, "error": str(error)})
+
+    def _end(self, how: Mapping[str, Any]) -> None:
+        from tidelog.client.status import take_away
+
+        if not self._shared:
+            figures = {} if self._applier is None else self._applier.figures()
+            self._reporter.tell({**self._about, **figures, **how, "ended": True}, at_once=True)
+        elif self._applier is not None:
+            with suppress(TidelogError):
+                take_away(self._cluster, APPLIER, self._part)
+
+    def _is_declared(self) -> bool:
+        from tidelog.views.catalog import VIEW, View, read_catalog
+
+        with suppress(TidelogError):
+            found = read_catalog(self._cluster).get((VIEW, self._view))
+            return isinstance(found, View) and self._url in found.stores
+        return False
 
 
 def stop_on_signals(applier: Applier, *, with_parent: bool) -> None:

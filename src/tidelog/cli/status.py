@@ -18,13 +18,23 @@ from typing import Any
 from tidelog.cli import options as command
 from tidelog.cli.main import FAILED, OK
 from tidelog.cli.terminal import paint, show_json, show_table, span_text
-from tidelog.client.status import AGAIN_S, COMMAND_NAMES, Report, read_status, send_command
+from tidelog.client.status import (
+    AGAIN_S,
+    COMMAND_NAMES,
+    STOPPED,
+    WAITING,
+    Report,
+    read_status,
+    send_command,
+    told_state,
+)
+from tidelog.client.status import FAILED as FAILED_STATE
 from tidelog.errors import UsageError
 
 SILENT_S = 3 * AGAIN_S
 LEFT_OUT_S = 24 * 3600
 FAILED_SHOWN_S = 7 * LEFT_OUT_S
-RUNNING, WAITING, FAILED_STATE, STOPPED, GONE = "running", "waiting", "failed", "stopped", "gone"
+GONE = "gone"
 ENDED = (STOPPED, "paused")
 BROKER = "broker"  # it reports only what has changed, and that it answers is known
 EXAMPLES = """\
@@ -93,17 +103,9 @@ def health(one: Report, now_ms: int) -> str | None:
 
 
 def state_of(one: Report, now_ms: int) -> str:
-    told = one.figures.get("state")
-    state = str(told) if told is not None else _untold(one)
+    state = told_state(one)
     silent = _silent_ms(one, now_ms) > SILENT_S * 1000
     return GONE if silent and one.kind != BROKER and state not in (*ENDED, FAILED_STATE) else state
-
-
-def _untold(one: Report) -> str:
-    """An applier tells that it has ended, and what it has not come past."""
-    if one.figures.get("ended"):
-        return STOPPED
-    return WAITING if one.figures.get("error") else RUNNING
 
 
 def is_long_ago(one: Report, now_ms: int) -> bool:

@@ -38,6 +38,7 @@ AGAIN_S = 10.0  # after which a part that has nothing new to tell says that it i
 
 PAUSE, RESUME, STOP, REBUILD = COMMAND_NAMES = ("pause", "resume", "stop", "rebuild")
 LASTING = (PAUSE, RESUME)
+RUNNING, WAITING, FAILED, STOPPED = "running", "waiting", "failed", "stopped"
 
 
 class Report(NamedTuple):
@@ -137,6 +138,16 @@ def read_status(cluster: Cluster) -> list[Report]:
     """Nothing where there is no such topic: beside Apache Kafka, or of a broker that has just started."""
     newest = _newest(cluster, STATUS)
     return [one for key, value in newest.items() if value is not None and (one := _report(key, value)) is not None]
+
+
+def told_state(one: Report) -> str:
+    """Of any part. An applier has a state when it has ended; until then it tells what it has not come past, if that."""
+    state = one.figures.get("state")
+    if state is not None:
+        return str(state)
+    if one.figures.get("ended"):
+        return STOPPED
+    return WAITING if one.figures.get("error") else RUNNING
 
 
 class Commands:

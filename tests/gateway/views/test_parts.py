@@ -41,3 +41,27 @@ def test_a_broker_that_has_no_news_is_no_broker_that_is_silent() -> None:
     assert fault_of(Report("query", "a", old), now) is not None
     assert fault_of(Report("query", "a", {"at_ms": now}), now) is None
     assert fault_of(Report("query", "a", {"at_ms": now, "state": "paused"}), now) == "it is paused"
+
+
+@proves("F3", "http")
+def test_an_applier_that_has_ended_or_waits_does_not_run_though_it_reported_a_moment_ago(
+    client: Client, broker: tidelog.Broker
+) -> None:
+    told: dict[str, dict[str, object]] = {
+        "now.runs": {"error": None},
+        "now.waits": {"error": "the store is away"},
+        "now.ended": {"error": None, "ended": True},
+        "now.failed": {"error": "no view", "state": "failed", "ended": True},
+    }
+    with Cluster(broker.bootstrap) as cluster:
+        for name, figures in told.items():
+            Reporter(cluster, "applier", name).tell(figures, at_once=True)
+    wait_for(lambda: client("GET", "/parts/applier/now.failed").status != 404)
+    found = {one["name"]: (one["runs"], one["fault"]) for one in client("GET", "/parts").json}
+    assert {name: found[name] for name in told} == {
+        "now.runs": (True, None),
+        "now.waits": (False, "it is waiting"),
+        "now.ended": (False, "it is stopped"),
+        "now.failed": (False, "it is failed"),
+    }
+    assert [client("GET", f"/parts/applier/{name}").status for name in told] == [200, 503, 503, 503]

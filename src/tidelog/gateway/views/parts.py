@@ -7,18 +7,17 @@ from typing import Any
 
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.consumer import check_readable
-from tidelog.client.status import AGAIN_S, STATUS, Report, read_status
+from tidelog.client.status import AGAIN_S, RUNNING, STATUS, Report, read_status, told_state
 from tidelog.errors import BrokerError
 from tidelog.gateway.route import Answer, Call, Refusal, as_json
 
 LATE_S = 3 * AGAIN_S
-RUNNING = "running"
 BROKER = "broker"  # reports only news; that it has answered says that it runs
 
 
 def fault_of(report: Report, now_ms: float) -> str | None:
     """What is wrong with a part, or None."""
-    state = str(report.figures.get("state", RUNNING))
+    state = told_state(report)
     if state != RUNNING:
         return f"it is {state}"
     silent_s = (now_ms - float(report.figures.get("at_ms", 0))) / 1000
