@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kept_archives import archives_of, script, too_large, version_of, versions_without
 from proving import proves
 from tidelog.broker.embedded import Broker
 from tidelog.client.admin import groups, topics
@@ -21,24 +20,13 @@ from tidelog.client.metadata import TopicPartition
 from tidelog.record.columns import encode
 from tidelog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
-ROOT = Path(__file__).parent.parent.parent
-ARCHIVES = sorted((ROOT / "tests" / "data" / "folders").glob("*.tar.xz"))
-LARGEST_BYTES = 200 << 10
-
-
-def version_of(archive: Path) -> str:
-    return archive.name.removesuffix(".tar.xz")
+ARCHIVES = archives_of("folders")
 
 
 @pytest.fixture
 def data_folder(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The script that writes such folders, for its ways to read them."""
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    monkeypatch.delitem(sys.modules, "data_folder", raising=False)
-    import data_folder  # type: ignore[import-not-found]
-
-    assert isinstance(data_folder, ModuleType)
-    return data_folder
+    return script("data_folder", monkeypatch)
 
 
 class Opened:
@@ -123,16 +111,10 @@ def test_a_folder_of_every_tagged_version_is_read_and_written_on(opened: Opened)
 
 @proves("T6")
 def test_the_folders_that_are_kept_are_small() -> None:
-    assert ARCHIVES
-    assert all(path.stat().st_size < LARGEST_BYTES for path in ARCHIVES)
-
-
-def versions_without_a_folder(changelog: str) -> list[str]:
-    released = re.findall(r"^## \[?v?(\d+\.\d+\.\d+)", changelog, re.MULTILINE)
-    return sorted(set(released) - {version_of(path) for path in ARCHIVES})
+    assert ARCHIVES and too_large(ARCHIVES) == []
 
 
 @proves("T6")
 def test_every_version_of_the_changelog_has_a_folder_that_is_kept() -> None:
-    assert versions_without_a_folder((ROOT / "CHANGELOG.md").read_text()) == []
-    assert versions_without_a_folder("## Unreleased\n\n## 9.9.9 (2030-01-01)\n\n## 0.1.0\n") == ["9.9.9"]
+    assert versions_without(ARCHIVES) == []
+    assert versions_without(ARCHIVES, "## Unreleased\n\n## 9.9.9 (2030-01-01)\n\n## 0.1.0\n") == ["9.9.9"]

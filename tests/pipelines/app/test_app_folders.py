@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,28 +10,18 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from kept_archives import archives_of, script, too_large, version_of, versions_without
 from pipelines.app.driven import Driven
 from proving import proves
 from tidelog.client.marks import read_mark
 
-ROOT = Path(__file__).parents[3]
-ARCHIVES = sorted((ROOT / "tests" / "data" / "apps").glob("*.tar.xz"))
-LARGEST_BYTES = 200 << 10
-
-
-def version_of(archive: Path) -> str:
-    return archive.name.removesuffix(".tar.xz")
+ARCHIVES = archives_of("apps")
 
 
 @pytest.fixture
 def app_folder(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The script that writes such folders, for its ways to go on."""
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    monkeypatch.delitem(sys.modules, "app_folder", raising=False)
-    import app_folder  # type: ignore[import-not-found]
-
-    assert isinstance(app_folder, ModuleType)
-    return app_folder
+    return script("app_folder", monkeypatch)
 
 
 def rows_of(app: Driven, view: str) -> list[dict[str, Any]]:
@@ -71,6 +59,4 @@ def test_what_every_tagged_version_left_behind_is_gone_on_with(
 
 @proves("F4")
 def test_the_app_folders_that_are_kept_are_small_and_every_version_has_one() -> None:
-    released = set(re.findall(r"^## \[?v?(\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE))
-    assert released <= {version_of(path) for path in ARCHIVES}
-    assert all(path.stat().st_size < LARGEST_BYTES for path in ARCHIVES)
+    assert ARCHIVES and too_large(ARCHIVES) == [] and versions_without(ARCHIVES) == []
