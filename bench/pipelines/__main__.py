@@ -50,7 +50,9 @@ def let_sides_find_this() -> None:
 def parse() -> argparse.Namespace:
     parser = COMMAND.parser()
     parser.add_argument("--sides", nargs="+", default=[], metavar="NAME", help="these alone, by the names of columns")
-    parser.add_argument("--queries", nargs="+", default=[], metavar="qN", help="these alone of Nexmark's")
+    parser.add_argument(
+        "--queries", nargs="+", default=[], metavar="NAME", help="these alone of Nexmark's, or of the operators"
+    )
     parser.add_argument(
         "--share", type=float, help="of the full amount of work (default: all, or a tenth with --quick)"
     )

@@ -1,7 +1,7 @@
 """Input of the state rows, and what must come of it: numbered keys with numbers, in the order of two partitions. Pure.
 
 A key is always in the same partition, as every producer would have it: so its last value is the one with the highest
-offset. The same arguments give the same rows.
+offset. The same arguments give the same rows, and fewer rows are the first of more.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Input(NamedTuple):
 
     def partition(self, number: int) -> tuple[Numbers, Numbers]:
         """Keys and values of one partition, in its order."""
-        random = np.random.default_rng([SEED, self.keys, self.rows, number])
+        of_keys, of_values = (np.random.default_rng([SEED, self.keys, number, column]) for column in range(2))
         count = self.rows // PARTITIONS
-        drawn = random.integers(0, self.keys // PARTITIONS, count) * PARTITIONS + number
-        return drawn, random.integers(0, MODULUS, count)
+        drawn = of_keys.integers(0, self.keys // PARTITIONS, count) * PARTITIONS + number
+        return drawn, of_values.integers(0, MODULUS, count)
 
 
 def text(numbers: Numbers) -> pa.Array:
@@ -49,6 +49,12 @@ def checksum(keys: Numbers, counts: Numbers, lasts: Numbers) -> int:
 
 
 CHECKSUM_SQL = f"sum(pmod(key * 1000003L + n * 10007L + last, {MODULUS}L))"
+
+
+def checksum_sql(columns: Iterable[str]) -> str:
+    """Over whole rows, in whatever order they come."""
+    names = ", ".join(f"`{name}`" for name in sorted(columns))
+    return f"coalesce(sum(pmod(xxhash64({names}), {MODULUS}L)), 0L)"
 
 
 def expected(given: Input, ends: Iterable[tuple[int, int]]) -> Iterator[Sums]:

@@ -1,8 +1,11 @@
-"""Count and last value by key from a topic, three ways, in a Spark session of its own.
+"""Count and last value by key from a topic, three ways, in a Spark session of its own; or a stateful operator.
 
 fold      `run_fold`: the mechanism under Tidelog's stateful operators, RocksDB
 per key   `transformWithState` with a group a key, Row flavour, as Spark's guide has it, RocksDB
 native    groupBy in the JVM; state on the heap, Tidelog's default, or in RocksDB
+operators `sides/stateful.py`, and by hand the same with a group a key (`by_key/`), both in RocksDB
+
+What would be over only after the last row is left alone: a micro-batch without rows is in no figure.
 """
 
 from __future__ import annotations
@@ -13,13 +16,15 @@ import tempfile
 import time
 from typing import TYPE_CHECKING, Any
 
+from bench.pipelines.by_key.programs import BY_HAND, by_hand
 from bench.pipelines.count_and_last import OUTPUT, CountAndLast, PerKey
-from bench.pipelines.keyed import CHECKSUM_SQL, PARTITIONS
+from bench.pipelines.keyed import CHECKSUM_SQL, PARTITIONS, checksum_sql
 from bench.pipelines.sides.marks import ended, say, work
 from bench.pipelines.sides.stateful import OPERATORS
 from bench.session import QUIET
 
 import tidelog
+from tidelog.pipelines.operators.changelog import SEQ
 from tidelog.pipelines.operators.state.operator import run_fold
 from tidelog.spark.providers import state_store
 
@@ -29,12 +34,13 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.02
 PROGRESS = {"spark.sql.streaming.numRecentProgressUpdates": "1000"}
+NO_EMPTY_BATCHES = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
 
 
 def main() -> None:
     given = work()
     folder = tempfile.mkdtemp(prefix="tidelog-state-", dir=given["folder"])
-    settings = {**QUIET, **PROGRESS, "spark.local.dir": folder}
+    settings = {**QUIET, **PROGRESS, **NO_EMPTY_BATCHES, "spark.local.dir": folder}
     session = tidelog.spark_session("state", cores=PARTITIONS, memory=given["heap"], settings=settings)
     try:
         query = started(session, given, f"{folder}/checkpoint")
@@ -53,18 +59,19 @@ def started(session: SparkSession, given: dict[str, Any], checkpoint: str) -> St
     reader = reader.option("subscribe", given["topic"]).option("startingOffsets", "earliest")
     rows = reader.option("maxOffsetsPerTrigger", str(given["a_batch"])).load()
     rows = rows.selectExpr("cast(string(key) as bigint) key", "cast(string(value) as bigint) value", "offset")
-    counted = (WAYS | OPERATORS)[given["way"]](rows)
-    observed = counted.selectExpr("*").observe("sums", *sums(given["way"]))
+    counted = (WAYS | STATEFUL)[given["way"]](rows)
+    observed = counted.selectExpr("*").observe("sums", *sums(given["way"], counted.columns))
     writer = observed.writeStream.format("noop").option("checkpointLocation", checkpoint)
     kind = "heap" if given["way"] == "native, heap" else "rocksdb"
     with state_store(counted, kind):
-        return writer.outputMode("append" if given["way"] in FOLDS else "update").trigger(availableNow=True).start()
+        return writer.outputMode("append" if given["way"] in APPENDING else "update").trigger(availableNow=True).start()
 
 
-def sums(way: str) -> list[Any]:
+def sums(way: str, columns: list[str]) -> list[Any]:
     from pyspark.sql import functions as F
 
-    return [F.count("*").alias("rows"), F.expr(CHECKSUM_SQL if way in WAYS else "0").alias("checksum")]
+    whole = checksum_sql(name for name in columns if name != SEQ)
+    return [F.count("*").alias("rows"), F.expr(CHECKSUM_SQL if way in WAYS else whole).alias("checksum")]
 
 
 def fold(rows: DataFrame) -> DataFrame:
@@ -82,7 +89,8 @@ def native(rows: DataFrame) -> DataFrame:
 
 
 WAYS = {"fold": fold, "per key": per_key, "native, heap": native, "native, RocksDB": native}
-FOLDS = {"fold", *OPERATORS}
+STATEFUL = OPERATORS | {by_hand(name): program for name, program in BY_HAND.items()}
+APPENDING = {"fold", *STATEFUL}
 
 
 def with_rows(query: StreamingQuery) -> list[Any]:
