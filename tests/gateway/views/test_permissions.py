@@ -15,11 +15,15 @@ from proving import proves
 from tidelog.client.admin import access, topics
 from tidelog.client.admin.access import OPERATIONS, PERMISSIONS, PREFIXED, RESOURCES, Acl, AclFilter
 from tidelog.client.cluster import Cluster
+from tidelog.client.producer import Producer
 from tidelog.client.security import SASL_PLAINTEXT, Security
 from tidelog.errors import BrokerError, UsageError
 from tidelog.gateway.gateway import Gateway
 from tidelog.gateway.routes import ROUTES
+from tidelog.views import catalog
+from tidelog.views.catalog import CATALOG, View
 from tidelog.wire.error_code import ErrorCode
+from views.writing import REVENUE
 
 SECRET = "the same for all of them"
 LOGIN = Security(SASL_PLAINTEXT, user="-", password="-")
@@ -54,7 +58,7 @@ class Guarded:
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     folder: Path = tmp_path_factory.mktemp("guarded")
     with tidelog.Broker(folder / "data") as offline, Cluster(offline.bootstrap) as cluster:
-        for user in ("admin", "alice", "bob", "carol", "dora", "emma"):
+        for user in ("admin", "alice", "bob", "carol", "dora", "emma", "fred"):
             access.set_password(cluster, user, SECRET, ("SCRAM-SHA-256",))
     settings = {
         "authorizer.class.name": AUTHORIZER,
@@ -113,6 +117,29 @@ def test_nobody_follows_by_another_users_reader_and_who_may_no_more_is_cut_off(g
         with pytest.raises(EOFError):
             follower.take(2)
     assert guarded.status("carol", "/views/revenue/changes") == 403
+
+
+@proves("http", "hostile")
+def test_who_writes_a_topic_of_his_own_into_the_catalog_gets_no_rows_of_anothers_store(guarded: Guarded) -> None:
+    sold = guarded.sold
+    for operation, topic in (("read", "__tidelog.views"), ("write", "__tidelog.views"), ("read", "fred-")):
+        guarded.allow("fred", operation, topic)
+    topics.create(sold.cluster, "fred-x", partitions=1)
+    wait_for(lambda: guarded.status("fred", "/views") == 200)
+    assert guarded.status("fred", "/views/revenue") == 403
+
+    def write(view: View, user: str) -> None:
+        who = Security(SASL_PLAINTEXT, user=user, password=SECRET)
+        with Cluster(guarded.bootstrap, security=who) as cluster, Producer(cluster) as producer:
+            key, value = catalog.encode(view)
+            producer.send(CATALOG.topic, value, key=key, partition=CATALOG.partition)
+
+    write(catalog.of_topic("revenue", "fred-x", REVENUE, 1, [sold.url]), "fred")
+    try:
+        for path in ("", "?key=tea", "?key=nothing", "?where=nothing+=+1", "?after=fred-x:0:0&timeout=0"):
+            assert guarded.status("fred", f"/views/revenue{path}") == 403, path
+    finally:
+        write(sold.view, "admin")
 
 
 @proves("http", "hostile")

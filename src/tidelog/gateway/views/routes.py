@@ -1,7 +1,8 @@
 """GET /views, /views/NAME, /views/NAME/changes and /parts: what each takes, and the handlers.
 
 Rules:
-- A view's rows are for whoever may read its topic: the broker is asked, as the request's user, before a store is.
+- A view's rows are for whoever may read its topic: the broker is asked, as the request's user, before a store is; and
+  for the topics that the store itself has its rows from, since the catalog says what anybody says who may write it.
 - A store that has a view and does not show it yet is 503: come back. A place that was waited for in vain is 504.
 - A page is bounded by rows, by bytes and by the time that its store may take. One that is full in any way has a `next`,
   also where it has no rows yet: a store that filters rows one by one has looked at so many. A SQL query that takes
@@ -25,6 +26,7 @@ from tidelog.gateway.views import asking, parts
 from tidelog.gateway.views.catalogs import Catalogs
 from tidelog.gateway.views.feed import Feeds
 from tidelog.gateway.views.opened import Opened
+from tidelog.gateway.views.rights import Rights
 from tidelog.gateway.views.slot import Where
 from tidelog.gateway.views.subscriber import Past, Subscriber
 from tidelog.views.catalog import View
@@ -51,9 +53,12 @@ def view(call: Call) -> Answer:
     with call.cluster() as cluster:
         found = _readable(call, cluster)
         with call.gateway.kept("stores", lambda _: Opened()).lease(_store_of(call, found), found.name) as store:
+            rights = Rights(cluster, found, alone=_who(call) is None)
+            if (shown := store.shown()) is not None and (place := store.place(shown)) is not None:
+                rights.check(place)  # also what is refused, or waited for, tells something of a store
             if after is not None:
                 wait(cluster, found.name, after, timeout_s, store=store)
-            return _asked(call, found, store, limit)
+            return _asked(call, found, store, rights, limit)
 
 
 def changes(call: Call) -> Stream:
@@ -114,7 +119,7 @@ def _store_of(call: Call, found: View) -> str:
     return wordy[0] if "match" in call.query and wordy else allowed[0]
 
 
-def _asked(call: Call, found: View, store: Store, limit: int) -> Answer:
+def _asked(call: Call, found: View, store: Store, rights: Rights, limit: int) -> Answer:
     shown = store.shown()
     declared = store.generations().get(shown) if shown is not None else None
     if declared is None:
@@ -126,13 +131,16 @@ def _asked(call: Call, found: View, store: Store, limit: int) -> Answer:
         )
     if "key" in call.query:
         row, place = store.get(asking.key_of(declared, call.query["key"]))
+        rights.check(place)
         if row is None:
             raise Refusal(404, f"view {found.name} has no row with the key {call.query['key'][:100]!r}")
         return as_json({"row": row_to_json(declared, row), **_placed(found, place)})
     where = asking.where_of(declared, call.query["where"]) if "where" in call.query else None
     after = asking.after_key_of(declared, call.query["after_key"]) if "after_key" in call.query else None
     ask = Ask(where, after, limit, call.query.get("match"), READ_WITHIN_S, PAGE_BYTES)
-    return _paged(call, found, declared, store.read(ask))
+    page = store.read(ask)
+    rights.check(page.place)
+    return _paged(call, found, declared, page)
 
 
 def _paged(call: Call, found: View, declared: Declaration, page: Page) -> Answer:
