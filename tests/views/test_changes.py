@@ -16,7 +16,7 @@ from proving import proves
 from tidelog.client.metadata import TopicPartition
 from tidelog.errors import PeerError
 from tidelog.record.columns import Row as Record
-from tidelog.views.changes import Stretch, changes_of, encode
+from tidelog.views.changes import NoChange, Stretch, changes_of, encode
 from tidelog.views.declaration import TYPES, declare, from_json, to_json
 
 AT = TopicPartition("revenue.v1", 0)
@@ -118,3 +118,23 @@ def test_a_tombstone_whose_delete_was_compacted_away_is_a_delete_to_who_keeps_ro
     assert kept((key, put), (key, None)) == [((1, "a"), False), ((1, "a"), True)]
     assert kept((key, gone), (key, None)) == [((1, "a"), True)], "told once"
     assert kept((key, gone), (other, None)) == [((1, "a"), True), ((2, "b"), True)]
+
+
+@proves("hostile")
+@pytest.mark.parametrize("depth", [600, 900, 50_000])
+def test_a_value_that_is_nested_too_deep_is_no_change_and_its_record_is_named(depth: int) -> None:
+    declared = declare({"k": "long", "doc": "json"}, ("k",))
+    deep = f'{{"after":{{"k":1,"doc":{"[" * depth}{"]" * depth}}},"op":"u"}}'.encode()
+    fine = encode(declared, {"k": 1, "doc": [[[]]]})
+    rows = [Record(7, 9, *fine, ()), Record(8, 9, b'{"k":1}', deep, ()), Record(9, 9, *fine, ())]
+    with pytest.raises(NoChange, match=r"revenue.v1\[0\], offset 8: no change of this view: .*(deep|recursion)"):
+        changes_of(declared, AT, rows)
+    assert len(changes_of(declared, AT, [rows[0], rows[2]])) == 2
+
+
+@proves("hostile")
+def test_of_many_records_the_one_that_is_no_json_is_named() -> None:
+    declared = declare({"k": "long"}, ("k",))
+    fine = encode(declared, {"k": 1})
+    with pytest.raises(NoChange, match=r"revenue.v1\[0\], offset 8: "):
+        changes_of(declared, AT, [Record(7, 9, *fine, ()), Record(8, 9, b'{"k":1}', b"{", ()), Record(9, 9, *fine, ())])

@@ -76,8 +76,8 @@ def changes_of(
     try:
         envelopes = json.loads(b"[" + b",".join(record.value or b"null" for record in told) + b"]")
         keys = json.loads(b"[" + b",".join(record.key or b"null" for record in told) + b"]")
-    except ValueError as error:
-        raise _malformed(at, told, str(error)) from error
+    except (ValueError, RecursionError) as error:
+        raise _unread(at, told) or _malformed(at, told, str(error)) from error
     if not len(told) == len(envelopes) == len(keys):
         raise _malformed(at, told, "values that are several in one")
     said = [TOMBSTONE if record.value is None else one for record, one in zip(told, envelopes, strict=True)]
@@ -139,6 +139,16 @@ def _values(columns: Sequence[Column], said: Sequence[Mapping[str, Any] | None])
         except UsageError as error:
             raise UsageError(f"column {name!r}: {error}") from error
     return list(zip(*found, strict=True))
+
+
+def _unread(at: TopicPartition, records: Sequence[Record]) -> NoChange | None:
+    """The first one that is no JSON, or deeper nested than can be read; None if each is, and not all together."""
+    for record in records:
+        try:
+            json.loads(record.value or b"null"), json.loads(record.key or b"null")
+        except (ValueError, RecursionError) as error:
+            return _malformed(at, [record], str(error))
+    return None
 
 
 def _malformed(at: TopicPartition, records: Sequence[Record], why: str) -> NoChange:

@@ -151,6 +151,8 @@ def from_json(kind: str, said: Any) -> Value:
         return _FROM_JSON[kind](said)
     except (ValueError, TypeError, InvalidOperation, OverflowError) as error:
         raise UsageError(f"{str(said)[:80]!r} is no {kind}{OF_YEARS.get(kind, '')}") from error
+    except RecursionError as error:  # and to show it would take as many levels
+        raise UsageError(f"a value of type {kind} is nested too deep to be read") from error
 
 
 def column_from_json(kind: str, said: list[Any]) -> list[Value]:
