@@ -93,6 +93,42 @@ def test_entries_come_back_from_their_bytes_and_newer_ones_are_refused_by_name()
     assert found == {}
 
 
+@proves("eo.14", "hostile")
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (b"", b"x"),
+        (b"hello", b"x"),
+        (b"hello", None),
+        (b"\xff", None),
+        (b"[]", b"[]"),
+        (b'{"kind":[],"name":"x"}', None),
+        (b'{"v":"1","kind":"view","name":"x"}', b"{}"),
+        (b'{"v":1,"kind":"view","name":"revenue"}', b"{}"),
+        (b'{"v":1,"kind":"topic","name":"x"}', b"[" * 50_000),
+        (
+            b'{"v":1,"kind":"view","name":"x"}',
+            b'{"app":"","inputs":[],"at_ms":0,"stores":[],"generations":[],"live":3}',
+        ),
+    ],
+)
+def test_what_is_no_entry_is_passed_over_with_a_warning(key: bytes, value: bytes | None) -> None:
+    found: catalog.Catalog = {}
+    catalog.note(found, *catalog.encode(first()))
+    with pytest.warns(UserWarning, match="no entry of the catalog.*passed over"):
+        catalog.note(found, key, value)
+    assert found == {("view", "revenue"): first()}
+
+
+@proves("eo.14", "hostile")
+def test_a_declaration_that_nobody_could_have_made_is_passed_over() -> None:
+    found: catalog.Catalog = {}
+    key, value = catalog.encode(first())
+    with pytest.warns(UserWarning, match="no entry of the catalog"):
+        catalog.note(found, key, value.replace(b'"long"', b'"dream"'))
+    assert found == {}
+
+
 @proves("eo.14", "F3")
 def test_of_two_editors_of_a_view_the_later_one_writes(tidelog_broker: TestBroker, cluster: Cluster) -> None:
     old = Editor(cluster, "revenue")

@@ -23,6 +23,8 @@ Rules:
 - A number is never given twice ("newest" is the last one that was): stores and checkpoints of a generation that was
   given up may still be there.
 - A generation whose "sink" is empty has the topic of any producer, which has no marks.
+- A record that is no entry is passed over with a warning: anybody's may stand there, and one view's readers do not fail
+  by it. One in a newer format is refused: what it says counts, and cannot be read.
 - A URL of a store is kept as it was written, with `${NAME}` for a secret, never with the secret.
 """
 
@@ -52,6 +54,7 @@ VERSION = 1
 VIEW, TOPIC = "view", "topic"
 OWNER_PREFIX = "tidelog.view."
 PATIENCE_S = 2.0
+NO_ENTRY = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +193,9 @@ def encode(entry: View | Derived) -> tuple[bytes, bytes]:
 
 
 def decode(key: bytes, value: bytes) -> View | Derived | None:
-    """None for a kind that is newer than this version; a newer version of a known kind is refused."""
+    """None for a kind that is newer than this version; a newer version of a known kind is refused. One of NO_ENTRY for
+    what is none.
+    """
     named, fields = json.loads(key), json.loads(value)
     if named["kind"] not in (VIEW, TOPIC):
         return None
@@ -199,13 +204,23 @@ def decode(key: bytes, value: bytes) -> View | Derived | None:
             f"{named['kind']} {named['name']} is written in format {named['v']}, and this Tidelog knows {VERSION};"
             " use the newer one"
         )
+    try:
+        return _entry(named, fields)
+    except UsageError as error:  # of a declaration that nobody could have made
+        raise ValueError(str(error)) from error
+
+
+def _entry(named: Mapping[str, Any], fields: Mapping[str, Any]) -> View | Derived:
     told = (str(named["name"]), str(fields["app"]))
     inputs, at_ms = tuple(map(str, fields["inputs"])), int(fields["at_ms"])
     if named["kind"] == TOPIC:
         return Derived(*told, str(fields["topic"]), str(fields["sink"]), inputs, at_ms)
     generations = tuple(_generation(one) for one in fields["generations"])
-    newest = max([int(fields.get("newest", 0)), *(one.number for one in generations)])
-    return View(*told, inputs, tuple(map(str, fields["stores"])), generations, fields["live"], at_ms, newest)
+    numbers, live = [one.number for one in generations], fields["live"]
+    if live is not None and live not in numbers:
+        raise ValueError(f"generation {live!r} is live, and there are {numbers}")
+    newest = max([int(fields.get("newest", 0)), *numbers])
+    return View(*told, inputs, tuple(map(str, fields["stores"])), generations, live, at_ms, newest)
 
 
 def _generation_fields(one: Generation) -> dict[str, Any]:
@@ -286,12 +301,18 @@ def _read(cluster: Cluster, patience_s: float) -> tuple[Catalog, bool]:
 
 def note(catalog: Catalog, key: bytes, value: bytes | None) -> None:
     """One record of the topic, applied."""
-    entry = decode(key, value) if value is not None else None
-    if entry is not None:
-        catalog[VIEW if isinstance(entry, View) else TOPIC, entry.name] = entry
-    elif value is None:
-        named = json.loads(key)
-        catalog.pop((named["kind"], named["name"]), None)
+    try:
+        if value is None:
+            named = json.loads(key)
+            catalog.pop((named["kind"], named["name"]), None)
+        elif (entry := decode(key, value)) is not None:
+            catalog[VIEW if isinstance(entry, View) else TOPIC, entry.name] = entry
+    except NO_ENTRY as error:
+        warn(
+            f"{CATALOG} has a record that is no entry of the catalog (key {key[:80]!r}: {error!r:.80}), passed over;"
+            " who else writes there?",
+            stacklevel=2,
+        )
 
 
 def find_view(cluster: Cluster, name: str, *, whole: bool = False) -> View:
