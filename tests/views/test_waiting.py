@@ -96,6 +96,26 @@ def test_waiting_goes_through_topics_on_the_way(tidelog_broker: TestBroker, clus
 
 
 @proves("eo.22", "D8")
+def test_of_several_places_each_is_waited_for_also_if_one_lies_on_the_way_from_another(
+    tidelog_broker: TestBroker, cluster: Cluster, url: str
+) -> None:
+    big = derived(cluster, "big-orders", ("orders",))
+    view = declare_view(cluster, "revenue", inputs=("big-orders",))
+    pipeline = Pipeline(cluster, view.generations[0])
+    at, own = TopicPartition("big-orders", 0), TopicPartition(view.generations[0].topic, 0)
+    store = open_store(url, "revenue")
+    with applying(tidelog_broker.bootstrap, url):
+        read = big.batch({"a": 1}, sources=Sources({ORDERS: 1})).ends
+        applied = pipeline.batch({"a": 1}, sources=Sources({at: read[at]})).ends
+        wait(cluster, "revenue", After({ORDERS: 1, at: 1, own: 1}), LONG_S, store=store)
+        with pytest.raises(NotYetApplied, match=r"sink shop.big-orders has not read orders:0:1"):
+            wait(cluster, "revenue", After({ORDERS: 2, at: 1}), SHORT_S, store=store)
+        with pytest.raises(NotYetApplied, match=r"revenue"):
+            wait(cluster, "revenue", After({ORDERS: 1, own: applied[own] + 1}), SHORT_S, store=store)
+    store.close()
+
+
+@proves("eo.22", "D8")
 def test_waiting_goes_through_a_view_that_is_read_by_another(
     tidelog_broker: TestBroker, cluster: Cluster, url: str
 ) -> None:
@@ -244,6 +264,7 @@ def test_all_ways_from_a_topic_to_a_view_are_found() -> None:
     assert upstream(known, "v", {"orders"}) == ["a", "c", "b"]
     assert upstream(known, "a", {"orders"}) == []
     assert upstream(known, "v", {"b"}) == []
+    assert upstream(known, "v", {"orders", "c", "b"}) == ["a", "c", "b"], "also where one is made of another"
     assert upstream(known, "v", {"payments"}) == []
     assert upstream({"r": Hop("s", "r", ("r", "orders"))}, "r", {"orders"}) == [], "one that reads itself"
 

@@ -7,7 +7,8 @@
 Rules:
 - A record counts as applied when every hop has read past it: filtered, late and dropped rows too.
 - Any mark that reaches what is asked for will do; a later one only waits longer.
-- Where there are several ways from the topic to the view, all of them are waited for.
+- Where there are several ways from the topic to the view, all of them are waited for. So are all places that are asked
+  for, also where one lies on the way from another.
 - What a store shows is what is waited for: during a switch that may be either generation, and either is right.
 - A source of positions is an input like a topic, under its name. A position is compared as its kind is: a
   PostgreSQL LSN, else by the numbers in it.
@@ -120,19 +121,19 @@ def _read_by(entry: View | Derived, catalog: Catalog) -> tuple[str, ...]:
 
 
 def upstream(known: Mapping[str, Hop], topic: str, asked: Iterable[str]) -> list[str]:
-    """Topics on a way from one of `asked` to `topic`, itself left out, those that are read first coming first."""
+    """Topics on a way from one of `asked` to `topic`, itself left out, those that are read first coming first. One that
+    is asked for is among them where it comes from another one that is.
+    """
     wanted, ordered, seen = set(asked), list[str](), set[str]()
 
     def leads(name: str) -> bool:
         if name in seen:
             return name in ordered or name in wanted
         seen.add(name)
-        found = name in wanted
-        for one in known[name].inputs if name in known else ():
-            found = leads(one) or found
-        if found and name not in wanted:
+        above = [leads(one) for one in (known[name].inputs if name in known else ()) if one != name]
+        if any(above):
             ordered.append(name)
-        return found
+        return name in ordered or name in wanted
 
     if not leads(topic):
         return []
@@ -184,7 +185,7 @@ def ends_of(cluster: Cluster, catalog: Catalog, generation: Generation, after: A
     for topic in (*through, generation.topic):
         hop = known[topic]
         mark = _mark(cluster, hop, After(offsets, after.positions).of(hop.inputs), deadline)
-        offsets |= {at: end for at, end in mark.ends.items() if at.topic == topic}
+        offsets |= {at: max(end, offsets.get(at, 0)) for at, end in mark.ends.items() if at.topic == topic}
     return {at: end for at, end in offsets.items() if at.topic == generation.topic}
 
 
