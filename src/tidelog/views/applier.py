@@ -136,8 +136,10 @@ class Applier:
         self._consumer = Consumer(self._cluster, max_wait_ms=self._max_wait_ms, read_committed=True)
         # Taken before the catalog is read: what comes after it is followed.
         end = _committed_end(self._cluster)
+        shown = self._store.shown()  # before the catalog is: somebody who shares the view may show what comes then
         # Whole: by an older record, what it does not name yet would be dropped, and what it calls live shown again.
         view = find_view(self._cluster, self.name, whole=True)
+        _check_shown(view, shown)
         self._consumer.assign({CATALOG: end})
         self._catalog_position = end
         self._follow(view)
@@ -349,6 +351,16 @@ class Applier:
         if self._error is None:
             with suppress(*PASSING):  # its session ends by itself
                 self._share.leave()
+
+
+def _check_shown(view: View, shown: int | None) -> None:
+    """What a store shows never goes back, so it would be shown for ever what this log's generations were not."""
+    if shown is not None and generation_of(shown) > view.newest:
+        raise UsageError(
+            f"view {view.name} is shown by its store as generation {generation_of(shown)}, and the newest that this log"
+            f" knows is {view.newest}: the store is of another log, or of one that was restored from an older backup"
+            " since; apply the view to an empty store, or take away what this one has of it"
+        )
 
 
 def _committed_end(cluster: Cluster) -> int:

@@ -17,6 +17,7 @@ Rules:
 - Rows are read ahead of their mark by READ_AHEAD_BYTES a partition at most; beyond, only as far as the next mark says.
 - A topic without marks has its records' own times for that, looked at when it is opened.
 - Who was away beyond the horizon cannot go on (`LeftBehind`): of what compaction has taken since, deletes are missing.
+  Nor can who has a place of another log (`same_log.py`).
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from tidelog.record.columns import Row as Record
 from tidelog.views.catalog import Generation
 from tidelog.views.changes import Change, Stretch, changes_of
 from tidelog.views.declaration import Declaration
+from tidelog.views.same_log import is_kept, offset_of
 from tidelog.views.stores.store import Place
 
 HELD_BYTES = 32 << 20
@@ -197,7 +199,7 @@ class Reading:
         known = self._marks[-1][1] if self._marks else self.ends
         last = self._marks[-1][0] if self._marks else self.last
         if not is_news(mark, ends, known, last):
-            self._seen = True
+            self._seen |= mark == self.last
             return
         if self.pace is Pace.WHOLE and is_left_behind(
             last, mark, seen=self._seen, now_ms=self._now_ms(), horizon_ms=self.declared.horizon_ms
@@ -297,7 +299,7 @@ def opened(
     marks_from = None
     if generation.sink:
         at = partition_of_marks(generation.sink)
-        marks_from = (at, _start_of_marks(cluster, at, place.mark))
+        marks_from = (at, _start_of_marks(cluster, at, place.mark, generation))
     return Reading(
         generation.declared,
         every,
@@ -324,14 +326,25 @@ def _check_horizon(
             )
 
 
-def _start_of_marks(cluster: Cluster, at: TopicPartition, last: Mark | None) -> int:
-    """Just before the mark that was applied last. Later is no fault: it is then the next one that is not missed."""
+def _start_of_marks(cluster: Cluster, at: TopicPartition, last: Mark | None, generation: Generation) -> int:
+    """The mark that was applied last. One that may be compacted is looked for by its time; later is no fault: it
+    is then the next one that is not missed.
+    """
     if last is None:
         return _offsets(cluster, [at], EARLIEST)[at]
-    found = _offsets(cluster, [at], max(0, last.time_ms - SLACK_MS))[at]
-    if found >= 0:
-        return found
-    return list_offsets(cluster, {at: LATEST}, isolation=READ_COMMITTED)[at].offset
+    near = _offsets(cluster, [at], max(0, last.time_ms - SLACK_MS))[at]
+    if near == NOT_FOUND:
+        near = list_offsets(cluster, {at: LATEST}, isolation=READ_COMMITTED)[at].offset
+    if not is_kept(last, int(time.time() * 1000), generation.declared.horizon_ms):
+        return near
+    found = offset_of(cluster, at, last, near)
+    if found is None:
+        raise LeftBehind(
+            f"{generation.topic} is applied up to micro-batch {last.batch_id} of query {last.query_id}, which this log"
+            " does not have: it was made anew, or restored from an older backup, or is not the one that the store is of"
+            " (then stop this applier now); it is built anew"
+        )
+    return found
 
 
 def _offsets(cluster: Cluster, partitions: Iterable[TopicPartition], when: int) -> dict[TopicPartition, int]:
