@@ -4,6 +4,7 @@
   that its store goes on serving, and follows the rebuild; when that has switched, by the same code, the run's query
   goes on with it (`handover.py`).
 - What reads such a view is not run either: its function is of the new columns, and what it would read has the old ones.
+  Nothing of it is placed: one that is new would stand in the catalog as a reader, and so in the way of the rebuild.
 - Where nothing is left to run, the first reason ends the run, as any other mistake does at the start.
 """
 
@@ -17,15 +18,15 @@ from tidelog.client.cluster import Cluster
 from tidelog.errors import ViewChanged
 from tidelog.pipelines.graph import Graph, Node
 from tidelog.pipelines.inputs import Reader
-from tidelog.pipelines.placing import Target, view_target
+from tidelog.pipelines.placing import Target, topic_target, view_target
 from tidelog.pipelines.running import Settings, placed
-from tidelog.views.catalog import find_view
+from tidelog.views.catalog import Catalog, Derived, View, find_view, read_catalog
 
 FILE = "--app FILE"  # as errors have it that do not know the file
 
 
 def prepare_run(cluster: Cluster, reader: Reader, settings: Settings) -> list[Target]:
-    """Every output placed, in the order in which they read each other; `changed` says which of them cannot run."""
+    """Every output that can run placed, in the order in which they read each other; `changed` says which cannot."""
     targets: list[Target] = []
     for node in reader.graph.nodes:
         targets.append(_target(cluster, reader, node, settings, targets))
@@ -35,23 +36,51 @@ def prepare_run(cluster: Cluster, reader: Reader, settings: Settings) -> list[Ta
 
 
 def _target(cluster: Cluster, reader: Reader, node: Node, settings: Settings, before: list[Target]) -> Target:
+    graph, checkpoints = reader.graph, settings.checkpoints
+    if (read := _waits_for(node, before)) is not None:
+        found = _entry(read_catalog(cluster), graph, node)
+        told = _reason(node, read, found, has_changed=_waits_for(read, before) is None)
+        return replace(_as_catalogued(graph, node, found, checkpoints), changed=told)
     try:
-        target = placed(cluster, reader, node, settings)
+        return placed(cluster, reader, node, settings)
     except ViewChanged as error:
-        return _as_it_is(cluster, reader.graph, node, settings.checkpoints, error)
-    return replace(target, changed=_waits_for(node, before))
+        return _as_it_is(cluster, graph, node, checkpoints, error)
 
 
-def _waits_for(node: Node, before: list[Target]) -> str | None:
-    for one in before:
-        if one.changed is not None and one.node.output in node.reads:
-            output = node.output
-            return (
-                f"{output.place}: {output.kind} {node.name} reads {one.node.output.kind} {one.node.name}, which has"
-                f" changed and is not run; a view is not rebuilt while another reads it: take {node.name} out of the"
-                f" app, rebuild {one.node.name}, and put it back"
-            )
-    return None
+# Who waits for a changed view -----------------------------------------------------------------------------------------
+
+
+def _waits_for(node: Node, before: list[Target]) -> Node | None:
+    """What it reads and is not run: that has changed, or waits itself."""
+    return next((one.node for one in before if one.changed is not None and one.node.output in node.reads), None)
+
+
+def _entry(known: Catalog, graph: Graph, node: Node) -> View | Derived | None:
+    found = known.get((node.output.kind, node.name))
+    return found if found is not None and found.app == graph.app.name else None
+
+
+def _as_catalogued(graph: Graph, node: Node, found: View | Derived | None, checkpoints: str) -> Target:
+    """As it was placed before. A view that never was has no generation yet, and no store."""
+    if isinstance(found, View) and found.current is not None:
+        return view_target(graph, node, found, found.current, checkpoints)
+    return topic_target(graph, node, checkpoints)
+
+
+def _reason(node: Node, read: Node, found: View | Derived | None, *, has_changed: bool) -> str:
+    one, why = read.output, "has changed and" if has_changed else "waits itself and"
+    said = f"{node.output.place}: {node.output.kind} {node.name} reads {one.kind} {one.name}, which {why} is not run"
+    if not has_changed:
+        return f"{said}; mend that first, then start this run again"
+    if found is None or one.name not in found.inputs:
+        return f"{said}; rebuild {one.name}, then start this run again"
+    return (
+        f"{said}; a view is not rebuilt while another reads it: take {node.name} out of the app, rebuild {one.name},"
+        " and put it back"
+    )
+
+
+# The changed view -----------------------------------------------------------------------------------------------------
 
 
 def _as_it_is(cluster: Cluster, graph: Graph, node: Node, checkpoints: str, error: ViewChanged) -> Target:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,18 +11,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.app.driven import Driven, make_topic, produce
-from pipelines.app.test_running import ORDERS, PATIENCE_S, orders, status, until
+from pipelines.app.run_in_thread import Running, rebuilt
+from pipelines.app.test_running import ORDERS, orders, status, until
 from proving import proves
 from tidelog.cli.status import reason
+from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.status import read_status
 from tidelog.errors import ViewChanged
 from tidelog.pipelines.app import App
 from tidelog.pipelines.changed_views import prepare_run
-from tidelog.pipelines.handover import Handover
-from tidelog.pipelines.rebuilding import Rebuild
-from tidelog.pipelines.running import Run, parts_of
 from tidelog.testing.broker import TestBroker
+from tidelog.views.catalog import read_catalog
 
 pytestmark = pytest.mark.full
 
@@ -46,32 +45,12 @@ def shop(times: int, *more: str) -> App:
 
     if "read-sums" in more:
         app.topic("read-sums", key="product")(lambda sums: sums.select("_op", "_seq", "product", "sum"))
+    if "copies" in more:
+        app.view("copies", key="product")(lambda sums: sums)
+        app.topic("of-copies", key="product")(lambda copies: copies.select("_op", "_seq", "product", "sum"))
     if "counts" in more:
         app.view("counts", key="product")(lambda orders: orders.groupBy("product").count())
     return app
-
-
-class Running:
-    """The queries of a run, in a thread."""
-
-    def __init__(self, driven: Driven) -> None:
-        self.cluster = driven.settings.connect()
-        self.targets = prepare_run(self.cluster, driven.reader, driven.settings)
-        parts = [one for one in parts_of(self.targets, driven.reader, driven.settings) if one.kind == "query"]
-        handover = Handover(self.cluster, driven.graph, driven.settings.checkpoints)
-        self.run = Run("shop", parts, self.cluster, lambda *_, **__: None, handover=handover)
-        self.code: int | None = None
-        self.thread = threading.Thread(target=self._loop, daemon=True)
-        self.thread.start()
-
-    def _loop(self) -> None:
-        self.code = self.run.loop()
-
-    def stop(self) -> int | None:
-        self.run.stopping.set()
-        self.thread.join(PATIENCE_S)
-        self.cluster.close()
-        return self.code
 
 
 def counted(driven: Driven) -> int:
@@ -101,7 +80,8 @@ def test_a_changed_view_and_who_reads_it_are_failed_with_the_reason_and_the_othe
         assert told[name].figures["state"] == "failed", "and it stays so when the run has ended"
     why = str(reason(told["shop.sums"]))
     assert "test_changed_views.py:" in why and "`tidelog rebuild sums --app " in why and "--app FILE" not in why
-    assert "reads view sums, which has changed and is not run" in str(reason(told["shop.read-sums"]))
+    why = str(reason(told["shop.read-sums"]))
+    assert "reads view sums, which has changed and is not run; a view is not rebuilt while another reads it" in why
 
 
 @proves("eo.26", "P3", "F1")
@@ -115,15 +95,7 @@ def test_a_run_goes_on_with_a_changed_view_once_it_is_rebuilt(
     running = Running(driven)
     try:
         until(lambda: status(ours).get("shop.sums", {}).get("state") == "failed", "it has changed")
-        node = driven.graph.node("sums")
-        rebuild = Rebuild(ours, driven.reader, node, driven.settings, say=lambda *_, **__: None, tell=lambda _: None)
-        begun = rebuild.begin()
-        try:
-            ends = rebuild.build(begun)
-            assert ends is not None
-            rebuild.switch(begun, ends)
-        finally:
-            rebuild.resume(begun)
+        rebuilt(driven, "sums")
         until(lambda: status(ours)["shop.sums"]["state"] == "running", "the run goes on with what was rebuilt")
         produce(ours, "orders", orders(6, 3))
         until(lambda: driven.view("sums") == driven.batch("sums"), "and it has what came since")
@@ -141,3 +113,32 @@ def test_where_nothing_is_left_to_run_the_reason_ends_the_run(
     driven = Driven(shop(10), spark, ours, tidelog_broker.bootstrap, tmp_path)
     with pytest.raises(ViewChanged, match="`tidelog rebuild sums --app "):
         prepare_run(ours, driven.reader, driven.settings)
+
+
+@proves("eo.26", "P3", "E3")
+def test_a_reader_that_is_new_is_not_in_the_way_of_the_changed_views_rebuild(
+    spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
+) -> None:
+    def driven(times: int, *more: str) -> Driven:
+        return Driven(shop(times, "counts", *more), spark, ours, tidelog_broker.bootstrap, tmp_path)
+
+    make_topic(ours, "orders")
+    produce(ours, "orders", orders(0, 6))
+    driven(1).step()
+    before = {name for name in topics.names(ours) if not name.startswith("__")}
+    changed = driven(10, "read-sums", "copies")
+    targets = {one.node.name: one for one in prepare_run(ours, changed.reader, changed.settings)}
+    assert {name for _, name in read_catalog(ours)} == {"sums", "counts"}, "nothing is placed for who waits"
+    assert {name for name in topics.names(ours) if not name.startswith("__")} == before
+    assert targets["copies"].stores == (), "nor is a view applied that nobody has built"
+    told = {name: (one.changed or "").partition(" reads ")[2] for name, one in targets.items()}
+    assert targets["counts"].changed is None and "`tidelog rebuild sums" in str(targets["sums"].changed)
+    for name in ("read-sums", "copies"):
+        assert told[name] == "view sums, which has changed and is not run; rebuild sums, then start this run again"
+    assert told["of-copies"].startswith("view copies, which waits itself and is not run; mend that first")
+    rebuilt(changed, "sums")
+    after = driven(10, "read-sums", "copies")
+    assert [one.changed for one in prepare_run(ours, after.reader, after.settings)] == [None] * 5
+    after.step()
+    assert after.view("copies") == after.view("sums") == after.batch("sums")
+    assert len(after.records("of-copies")) == len(after.records("read-sums")) == 3

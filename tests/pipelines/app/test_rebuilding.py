@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.app.driven import Driven, make_topic, produce
+from pipelines.app.run_in_thread import Running, rebuilt
 from proving import proves
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
@@ -23,10 +24,8 @@ from tidelog.client.status import read_status
 from tidelog.errors import LostCheckpoint, NotShown
 from tidelog.pipelines.app import App
 from tidelog.pipelines.catching_up import Done
-from tidelog.pipelines.handover import Handover
 from tidelog.pipelines.loading import load_app
 from tidelog.pipelines.rebuilding import Rebuild
-from tidelog.pipelines.running import Run, parts_of, reader_of
 from tidelog.testing.broker import TestBroker
 from tidelog.views.catalog import find_view
 from tidelog.views.feed_reading import FeedReader, Piece, Switched, find, newest
@@ -121,29 +120,6 @@ def test_a_deleted_checkpoint_is_refused_by_a_run_and_a_rebuild_gives_the_same_v
 
 
 # As users do it -------------------------------------------------------------------------------------------------------
-
-
-class Running:
-    """`tidelog run` in a thread: the query in the tests' own Spark, the applier as a process."""
-
-    def __init__(self, driven: Driven) -> None:
-        self.cluster = driven.settings.connect()
-        reader = reader_of(driven.reader.spark, driven.graph, driven.settings, self.cluster)
-        parts = parts_of(list(driven.targets.values()), reader, driven.settings)
-        handover = Handover(self.cluster, driven.graph, driven.settings.checkpoints)
-        self.run = Run(driven.graph.app.name, parts, self.cluster, lambda *_, **__: None, handover=handover)
-        self.code: int | None = None
-        self.thread = threading.Thread(target=self._loop, daemon=True)
-        self.thread.start()
-
-    def _loop(self) -> None:
-        self.code = self.run.loop()
-
-    def stop(self) -> int | None:
-        self.run.stopping.set()
-        self.thread.join(PATIENCE_S)
-        self.cluster.close()
-        return self.code
 
 
 class Seen(NamedTuple):
@@ -241,27 +217,6 @@ def load(text: str, file: Path) -> App:
     return load_app(str(file))
 
 
-def rebuilt(driven: Driven) -> None:
-    """All that the command does."""
-    rebuild = Rebuild(
-        driven.cluster,
-        driven.reader,
-        driven.graph.node("revenue"),
-        driven.settings,
-        say=lambda *_, **__: None,
-        tell=lambda done: None,
-    )
-    begun = rebuild.begin()
-    try:
-        ends = rebuild.build(begun)
-        assert ends is not None
-        view = rebuild.switch(begun, ends)
-    finally:
-        rebuild.resume(begun)
-    assert rebuild.show(begun, view, PATIENCE_S) == []
-    assert rebuild.is_run()
-
-
 @proves("E3", "F4", "eo.24", "eo.25", "eo.26")
 def test_a_view_is_rebuilt_under_load_and_readers_see_whole_micro_batches_that_never_go_back(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
@@ -271,16 +226,16 @@ def test_a_view_is_rebuilt_under_load_and_readers_see_whole_micro_batches_that_n
     produce(ours, "orders", [order(n) for n in range(300)])
     old = Driven(load(PROGRAM, tmp_path / "shop.py"), spark, ours, tidelog_broker.bootstrap, tmp_path)
     new = Driven(load(NEW_CODE, tmp_path / "shop_new.py"), spark, ours, tidelog_broker.bootstrap, tmp_path)
-    run = Running(old)
+    run = Running(old, appliers=True)
     watcher: Watcher | None = None
     try:
         until(lambda: shows(url), "the store has the view")
         watcher = Watcher(tidelog_broker.bootstrap, url, 300)
-        rebuilt(old)
+        assert rebuilt(old, "revenue", shown_within_s=PATIENCE_S).is_run()
         until(lambda: query_report(ours).get("generation") == 2, "the run goes on with the new one")
         before = watcher.last.orders
         until(lambda: watcher.last.generation == 2 and watcher.last.orders > before, "it is kept up to date")
-        rebuilt(new)
+        assert rebuilt(new, "revenue", shown_within_s=PATIENCE_S).is_run()
         until(lambda: query_report(ours).get("state") == "failed", "a run of the old code ends its query")
         assert "start `tidelog run` with the new code" in query_report(ours)["error"]["message"]
         until(lambda: watcher.last.generation == 3, "readers have the new code's rows")

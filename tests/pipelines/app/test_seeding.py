@@ -11,11 +11,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.app.driven import Driven, committed
+from pipelines.app.run_in_thread import Running, rebuilt
 from proving import proves
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.marks import Mark, end_of_marks, read_marks
 from tidelog.client.metadata import TopicPartition
+from tidelog.client.status import read_status
 from tidelog.errors import UsageError
 from tidelog.pipelines.app import App
 from tidelog.pipelines.graph import graph_of
@@ -95,6 +97,38 @@ def test_a_query_that_is_started_again_has_the_same_seed(
     marks = read_marks(ours, sink, end_of_marks(ours, sink))
     assert [mark.sources.offsets for mark in marks] == [place.ends], "it is written once, at the store's place"
     assert len(committed(ours, "__tidelog.seed.seeded-copy.v1.revenue")) == 3
+
+
+@pytest.mark.full
+@proves("F4", "E3", "eo.26")
+def test_a_query_that_a_rebuild_has_handed_over_reads_the_seed_of_its_own_generation(
+    spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/shop.db"
+    pipeline, _ = half_applied(ours, tidelog_broker.bootstrap, url)
+
+    def driven() -> Driven:
+        return Driven(copying("seeded", f"{url}#revenue"), spark, ours, tidelog_broker.bootstrap, tmp_path)
+
+    def report() -> dict[str, Any]:
+        return next((one.figures for one in read_status(ours) if one.name == "seeded.seeded-copy"), {})
+
+    old = driven()
+    running = Running(old)
+    try:
+        until(lambda: old.view("seeded-copy") == rows(tea=5, pot=3, mug=9))
+        with applying(tidelog_broker.bootstrap, url):
+            until(lambda: (shown(url) or ({},))[0] == {"tea": 5, "pot": 3, "mug": 9})  # no cup, as the first seed had
+        rebuilt(driven(), "seeded-copy")
+        until(lambda: report().get("generation") == 2 and report().get("state") == "running")
+        pipeline.batch({"mug": None, "jar": 1})
+        new = driven()
+        until(lambda: ("jar",) in new.view("seeded-copy") or report().get("error") is not None)
+        assert report().get("error") is None
+        assert new.view("seeded-copy") == rows(tea=5, pot=3, jar=1), "and no row of the other seed"
+    finally:
+        code = running.stop()
+    assert code == 0
 
 
 @proves("F4")
