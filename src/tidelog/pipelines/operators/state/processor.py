@@ -10,7 +10,8 @@ A bucket that has questions and no rows has no step, unless one is due: then it 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
@@ -128,14 +129,33 @@ def clock(times: Any) -> Clock:
 
 
 def to_pandas(table: pa.Table) -> pd.DataFrame:
-    """Arrow's own memory under pandas' clothes: Spark takes no other, and turns it back into Arrow at once.
-
-    Nested columns are Python's objects: Spark goes through them one by one, and knows no null but None.
-    """
+    """Arrow's own memory under pandas' clothes: Spark takes no other, and turns it back into Arrow at once."""
     import pandas as pd
     import pyarrow as pa
 
-    def kind(found: pa.DataType) -> pd.ArrowDtype | None:
-        return None if pa.types.is_nested(found) else pd.ArrowDtype(found)
+    def dressed(column: pa.ChunkedArray) -> pd.api.extensions.ExtensionArray:
+        return _as_it_is()(column) if pa.types.is_nested(column.type) else pd.arrays.ArrowExtensionArray(column)
 
-    return table.combine_chunks().to_pandas(types_mapper=kind)
+    whole = table.combine_chunks()
+    return pd.DataFrame({name: dressed(whole[name]) for name in whole.column_names}, copy=False)
+
+
+@cache
+def _as_it_is() -> Callable[[pa.ChunkedArray], pd.api.extensions.ExtensionArray]:
+    """A nested column that Spark does not look into: it is given the memory, and not a Python object for each value.
+
+    As objects they are not the same: a map is a list of pairs, an integer beside a null is a float, a time has lost
+    its zone, and a NaN is a null.
+    """
+    import pandas as pd
+
+    class AsItIs(pd.arrays.ArrowExtensionArray):  # type: ignore[misc]
+        def map(self, mapper: Any, na_action: Any = None) -> AsItIs:
+            """Spark would put each value right for Arrow, which it is."""
+            return self
+
+        def __arrow_array__(self, type: pa.DataType | None = None) -> pa.Array:
+            """Of the type that Spark asks for: with times in the zone of its session."""
+            return self._pa_array.cast(self._pa_array.type if type is None else type).combine_chunks()
+
+    return AsItIs
