@@ -18,6 +18,7 @@ from tidelog.pipelines.operators import aggregates as agg
 from tidelog.pipelines.operators.analytics import compare_with_earlier, rate
 from tidelog.pipelines.operators.changes import changes
 from tidelog.pipelines.operators.dedup import deduplicate
+from tidelog.pipelines.operators.joins.stream_join import stream_join
 from tidelog.pipelines.operators.sketches import distinct, hll_bits, kll_size, percentiles, top_k
 from tidelog.pipelines.operators.time import event_time
 from tidelog.pipelines.operators.windows.hopping import hopping
@@ -232,6 +233,36 @@ def test_each_hour_is_compared_with_the_same_hour_of_the_day_before(tidelog_pipe
     assert found["b", 11]["n_earlier"] is None
     run.finish()
     assert plain(run.output) == plain(run.batch())
+
+
+@proves("P2", "P7", "F1")
+def test_a_row_that_is_late_for_a_comparison_is_dropped_and_counted(tidelog_pipeline: PipelineDriver) -> None:
+    """It would come out behind the watermark, and Spark ends a query for that, again after every restart."""
+    pipeline = then(event_time("at", "10 seconds"), compare_with_earlier("1 hour", by="sensor", columns="degrees"))
+    given = tidelog_pipeline.input("readings", READINGS)
+    run = tidelog_pipeline.run(pipeline, given)
+    given.add([("a", "10:05:00", 1.0, "")])
+    assert [row["degrees_earlier"] for row in run.step()] == [None]
+    given.add([("a", "10:00:00", 2.0, "late"), ("a", None, 3.0, "without a time"), ("a", "11:05:00", 4.0, "")])
+    assert [(row["degrees"], row["degrees_earlier"]) for row in run.step()] == [(4.0, 1.0)]
+    (state,) = run.fold_states()
+    assert state.counts == {"in": 4, "dropped": 2}
+
+
+@proves("P2", "P7")
+def test_a_comparison_behind_a_join_of_streams_is_refused_since_its_rows_come_at_any_time(
+    tidelog_pipeline: PipelineDriver,
+) -> None:
+    given = tidelog_pipeline.input("readings", READINGS)
+
+    def pipeline(rows: DataFrame) -> DataFrame:
+        timed = rows.transform(event_time("at", "10 seconds"))
+        other = rows.selectExpr("sensor", "at as met_at").transform(event_time("met_at", "10 seconds"))
+        met = timed.transform(stream_join(other, on="sensor", within="1 hour"))
+        return met.transform(compare_with_earlier("1 hour", by="sensor", columns="degrees"))
+
+    with pytest.raises(UsageError, match="compare_with_earlier would be given rows from behind the watermark"):
+        tidelog_pipeline.run(pipeline, given)
 
 
 # --- duplicates and changes -------------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ aggregates of `sketches.py`.
 
 `compare_with_earlier` gives each row `<column>_earlier`: what the row of its key had whose event time is exactly the
 period earlier; null where there is none. A window is put out after all that ended before it, so that the earlier row is
-always there first, and nothing waits. Earlier rows are kept for the period and a little longer.
+always there first, and nothing waits. Earlier rows are kept for the period and a little longer. Rows that are not of
+windows may be late. These are dropped and counted: Spark ends a query that puts out a row from behind the watermark.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tidelog.pipelines.operators.durations import Duration, milliseconds, positi
 from tidelog.pipelines.operators.grouping import Integers, encode_keys, pairs
 from tidelog.pipelines.operators.in_order import micros
 from tidelog.pipelines.operators.keyed import check_columns, row_schema, run_by
+from tidelog.pipelines.operators.place_in_query import takes_results
 from tidelog.pipelines.operators.state.fold import DUE, HASH, Clock, Step
 from tidelog.pipelines.operators.time import event_time_column
 
@@ -70,7 +72,8 @@ def compare_with_earlier(
         time = event_time_column(rows)
         if taken := [name for name in names if f"{name}{EARLIER}" in rows.columns]:
             raise UsageError(f"there is a column {taken[0]}{EARLIER} already; rename it")
-        fold = Earlier(row_schema(rows), time, keys, names, span, longer)
+        drops = not takes_results(rows, "compare_with_earlier")
+        fold = Earlier(row_schema(rows), time, keys, names, span, longer, drops)
         return run_by(rows, keys, fold, time, questions)
 
     return compared
@@ -78,7 +81,10 @@ def compare_with_earlier(
 
 @dataclass(frozen=True)
 class Earlier:
-    """State: the key, the time and the compared columns of every row of the last period. Spans are in microseconds."""
+    """State: the key, the time and the compared columns of every row of the last period. Spans are in microseconds.
+
+    `drops_late`: rows come as they are read. Where they are results of windows, none of them is late.
+    """
 
     rows: pa.Schema
     time: str
@@ -86,6 +92,7 @@ class Earlier:
     columns: tuple[str, ...]
     span: int
     slack: int
+    drops_late: bool = False
     name: str = "compare_with_earlier"
     version: int = 1
 
@@ -104,7 +111,7 @@ class Earlier:
         return pa.schema([*self.rows, *added])
 
     def step(self, state: pa.Table, rows: pa.Table, clock: Clock) -> Step:
-        timed = rows.filter(rows[self.time].is_valid())
+        timed = self._on_time(rows, clock)
         known = state.select([HASH, *self.kept])
         every = pa.concat_tables([known, timed.select([HASH, *self.kept]).cast(known.schema)]).combine_chunks()
         times = micros(every[self.time])
@@ -115,6 +122,12 @@ class Earlier:
             output = output.append_column(f"{name}{EARLIER}", every[name].take(earlier))
         counts = {"in": len(rows), "dropped": len(rows) - len(timed)}
         return Step(self._remembered(every, times, clock), output.cast(self.output_schema).combine_chunks(), counts)
+
+    def _on_time(self, rows: pa.Table, clock: Clock) -> pa.Table:
+        timed = rows.filter(rows[self.time].is_valid())
+        if clock.late is None or not self.drops_late:
+            return timed
+        return timed.filter(pa.array(micros(timed[self.time]) > clock.late * MICROSECONDS))
 
     def _earlier(self, codes: Integers, times: Integers, old: int) -> pa.Array:
         """For each new row the place of the one before; of several at one time, the last that came. Null for none."""

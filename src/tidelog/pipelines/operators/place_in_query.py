@@ -11,6 +11,7 @@ rows back puts them out when the newer one has reached them, so to a fold behind
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tidelog.errors import UsageError
@@ -32,12 +33,40 @@ def check_place(rows: DataFrame, where: str, instead: str = "") -> None:
         )
 
 
-def _holds_back(plan: Any) -> bool:
-    kind = str(plan.nodeName())
-    if kind == WATERMARK or not plan.isStreaming():
+def takes_results(rows: DataFrame, where: str) -> bool:
+    """Whether rows are results that were held back: they are beyond the older watermark, and may be behind the newer.
+
+    Those of a join may be behind either, and Spark ends a query whose operator puts out such rows: it is refused.
+    """
+    if not rows.isStreaming:
         return False
+    plan = rows._jdf.queryExecution().analyzed()
+    if _stands_behind(plan, _is_join):
+        raise UsageError(
+            f"{where} would be given rows from behind the watermark by the join before it; write that one's results to "
+            "a topic and go on from there"
+        )
+    return _stands_behind(plan, _holds_rows)
+
+
+def _holds_back(plan: Any) -> bool:
+    return _stands_behind(plan, lambda node: _holds_rows(node) or _is_join(node))
+
+
+def _stands_behind(plan: Any, is_meant: Callable[[Any], bool]) -> bool:
+    if str(plan.nodeName()) == WATERMARK or not plan.isStreaming():
+        return False
+    return is_meant(plan) or any(_stands_behind(child, is_meant) for child in below(plan))
+
+
+def _holds_rows(plan: Any) -> bool:
+    return str(plan.nodeName()).startswith(HOLDS_BACK)
+
+
+def _is_join(plan: Any) -> bool:
+    return str(plan.nodeName()) == JOIN and all(child.isStreaming() for child in below(plan))
+
+
+def below(plan: Any) -> list[Any]:
     children = plan.children()
-    below = [children.apply(place) for place in range(children.size())]
-    if kind.startswith(HOLDS_BACK) or (kind == JOIN and all(child.isStreaming() for child in below)):
-        return True
-    return any(_holds_back(child) for child in below)
+    return [children.apply(place) for place in range(children.size())]
