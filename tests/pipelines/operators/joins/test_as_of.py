@@ -270,3 +270,17 @@ def test_what_came_was_joined_or_dropped_or_waits() -> None:
     assert step.counts == {"in": 5, "joined": 1, "dropped": 3}
     assert [row["l"] for row in step.output.to_pylist()] == [4]
     assert [row["l"] for row in step.state.to_pylist() if row[SIDE] == 0] == [3]
+
+
+@proves("P10")
+def test_versions_go_when_their_time_is_over_although_their_key_never_comes_again() -> None:
+    operator = driver(deletes_kept=5)
+    operator.step([version("a", 1, 10), version("a", 2, 11), version("a", 3.5, None), version("b", 2, 20)])
+    operator.step([], 3)
+    assert sorted((row["k"], row["r"]) for row in operator.state() if row["r"]) == [("a", 11), ("b", 20)]
+    operator.step([], 4)
+    assert sorted((row["k"], row["r"]) for row in operator.state()) == [("a", None), ("b", 20)]
+    operator.step([], 8)
+    assert len(operator.state()) == 2, "the deletion is younger than 5 ms"
+    operator.step([], 9)
+    assert [(row["k"], row["r"]) for row in operator.state()] == [("b", 20)]

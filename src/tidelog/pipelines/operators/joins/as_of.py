@@ -17,7 +17,8 @@ Rules:
   came and is none of these is waiting.
 
     state   _side 0   a row that waits: its key, time (microseconds) and left columns; due at its time
-            _side 1   a version: its key, time, _gone and right columns; never due by itself
+            _side 1   a version: its key, time, _gone and right columns; due when it is needed no more: at the time of
+                      the next one, and a deletion `deletes_kept` behind its own; the newest row of a key is never due
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ TIME = "_time"  # timestamp in rows, microseconds in state: event time of a row,
 LATE = "_late"  # boolean, in the output: a row that came too late to be joined
 MATCHED = "_matched"  # boolean, in the output: a version was found
 NO_TIME = -(2**63)
+NEVER = 2**63 - 1
 MICROSECONDS = 1000  # of a millisecond
 
 ENRICHED = pa.schema([(LATE, pa.bool_()), (MATCHED, pa.bool_())])  # and then the columns of both sides
@@ -86,7 +88,8 @@ class AsOf:
         waiting = np.flatnonzero(is_left & ~late & ~due)
         counts = {"in": int(np.count_nonzero(is_left[len(state) :])), "joined": int(np.count_nonzero(due))}
         counts["diverted" if self.divert else "dropped"] = int(np.count_nonzero(late))
-        return Step(_state(all_rows, times, waiting, kept), output, counts)
+        due_at = np.concatenate([_milliseconds(times[waiting]), self._needed_until(all_rows, codes, times, kept)])
+        return Step(_state(all_rows, np.concatenate([waiting, kept]), due_at), output, counts)
 
     def answer(self, state: pa.Table, clock: Clock) -> pa.Table:
         """The versions of the key that are still needed."""
@@ -116,6 +119,15 @@ class AsOf:
         forgotten: Mask = gone & (times[kept] <= reached - self.deletes_kept * MICROSECONDS)
         return forgotten
 
+    def _needed_until(self, rows: pa.Table, codes: Numbers, times: Numbers, kept: Numbers) -> Numbers:
+        """When each version is to be looked at again, in ms: beyond what was reached. They are by key and time."""
+        until = np.full(len(kept), NEVER)
+        followed = np.flatnonzero(codes[kept][:-1] == codes[kept][1:])
+        until[followed] = _milliseconds(times[kept][followed + 1])
+        gone = np.asarray(pc.fill_null(rows[GONE], False))[kept]
+        until[gone] = np.minimum(until[gone], _milliseconds(times[kept][gone]) + self.deletes_kept)
+        return until
+
 
 def reached_by(clock: Clock) -> int:
     """Up to which microsecond event time has come."""
@@ -135,8 +147,9 @@ def _is_late(times: Numbers, held: int, watermark: int | None) -> Mask:
     return late
 
 
-def _state(rows: pa.Table, times: Numbers, waiting: Numbers, versions: Numbers) -> pa.Table:
-    places = np.concatenate([waiting, versions])
-    due = np.where(np.arange(len(places)) < len(waiting), -(-times[places] // MICROSECONDS), 0)
-    never = pa.array(due, pa.int64(), mask=np.arange(len(places)) >= len(waiting))
-    return rows.take(pa.array(places)).append_column(DUE, never)
+def _milliseconds(times: Numbers) -> Numbers:
+    return -(-times // MICROSECONDS)
+
+
+def _state(rows: pa.Table, places: Numbers, due: Numbers) -> pa.Table:
+    return rows.take(pa.array(places)).append_column(DUE, pa.array(due, pa.int64(), mask=due == NEVER))
