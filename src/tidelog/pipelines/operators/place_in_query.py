@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 WATERMARK = "EventTimeWatermark"  # where event time is declared: nothing below it has held rows back
 HOLDS_BACK = ("Aggregate", "TransformWithState", "FlatMapGroupsWithState", "FlatMapGroupsInPandasWithState")
+MAKES_CHANGES = ("TransformWithState", "FlatMapGroupsInArrow")  # as `run_fold` does, in a stream and in a batch
 JOIN = "Join"  # of two streams: a row comes when its match does, whenever that is
 
 
@@ -31,6 +32,17 @@ def check_place(rows: DataFrame, where: str, instead: str = "") -> None:
             f"{where} would take results of an operator before it for late; {instead}write those results to a topic "
             "and go on from there"
         )
+
+
+def makes_changes(rows: DataFrame) -> bool:
+    """Whether an operator with state, or in a batch one over groups, has made the rows, wherever in the query."""
+    plans = [rows._jdf.queryExecution().analyzed()]
+    while plans:
+        plan = plans.pop()
+        if str(plan.nodeName()).startswith(MAKES_CHANGES):
+            return True
+        plans += below(plan)
+    return False
 
 
 def takes_results(rows: DataFrame, where: str) -> bool:

@@ -189,7 +189,7 @@ def test_a_condition_is_asked_of_the_version_that_was_picked_and_of_no_other(dri
 
 @proves("P9")
 def test_results_that_were_held_back_are_refused_on_either_side(driver: PipelineDriver) -> None:
-    """By then they are behind the watermark. One that is declared behind an operator is not."""
+    """By then they are behind the watermark."""
     sales, rates = driver.input("sales", SALES), driver.input("rates", RATES)
     hourly = tumbling("1 hour", by="product", aggregates={"total": count()})
 
@@ -210,14 +210,26 @@ def test_results_that_were_held_back_are_refused_on_either_side(driver: Pipeline
         with pytest.raises(UsageError, match="would take results of an operator before it for late"):
             driver.run(pipeline, sales, rates)
 
-    def changing(one: DataFrame, other: DataFrame) -> DataFrame:
-        versions = other.transform(as_changelog(by=["product"])).transform(event_time("since", "1 minute"))
-        return one.transform(event_time("sold_at", "1 minute")).transform(enrich(versions, on="product"))
 
-    run = driver.run(changing, sales, rates)
-    rates.add([("tea", 7, "09:00"), ("end", 1, "12:00")])
-    sales.add([("tea", 100, "10:00"), ("end", 1, "12:00")])
-    assert tuples(run.step(), "cents", "percent") == [(100, 7)]
+@proves("P9", "P10")
+def test_a_changelog_that_tells_what_changes_come_to_is_refused_as_of_event_time(
+    driver: PipelineDriver, spark: SparkSession
+) -> None:
+    """Versions that came and went within a micro-batch are not in it, and what is gone has the time when it came."""
+    sales, rates = driver.input("sales", SALES), driver.input("rates", RATES)
+
+    def changing(one: DataFrame, other: DataFrame, as_of: str = "event time") -> DataFrame:
+        versions = other.transform(as_changelog(by=["product"], deleted="percent is null"))
+        table = versions.transform(event_time("since", "1 minute"))
+        return one.transform(event_time("sold_at", "1 minute")).transform(enrich(table, on="product", as_of=as_of))
+
+    for run in (driver.run, driver.batch):
+        with pytest.raises(UsageError, match="give enrich the upserts themselves"):
+            run(changing, sales, rates)
+    driver.run(lambda one, other: changing(one, other, "latest"), sales, rates).stop()
+    told = spark.createDataFrame([], f"_op string, _seq bigint, {RATES}").transform(event_time("since", "1 minute"))
+    sold = spark.createDataFrame([], SALES).transform(event_time("sold_at", "1 minute"))
+    assert sold.transform(enrich(told, on="product")).columns[-1] == "since", "every change is there"
 
 
 @proves("P9")

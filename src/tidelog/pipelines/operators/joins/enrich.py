@@ -1,8 +1,9 @@
 """`enrich`: rows of a stream with what a table says of their key, as of the time of each row.
 
 It takes plain rows, and gives plain rows that are never revised. The table's rows are upserts by key, with an event
-time from which on each counts: rows of a topic, captured changes, or a changelog. In a changelog the event time of a
-row is when it changed: that of a `-D` is when the row went.
+time from which on each counts: rows of a topic, captured changes, or a changelog that tells every change with the time
+of it. One that operators make, `as_changelog` first of all, is none such: of the changes of a micro-batch it tells what
+they come to, and a `-D` is the row as it was, with the time when it came. As of event time it is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tidelog.pipelines.operators.joins.compaction import check_table
 from tidelog.pipelines.operators.joins.latest import Latest
 from tidelog.pipelines.operators.joins.sides import GONE, ORDER, Sides, as_one, columns_of, sides_of
 from tidelog.pipelines.operators.keyed import asking_of
-from tidelog.pipelines.operators.place_in_query import check_place
+from tidelog.pipelines.operators.place_in_query import check_place, makes_changes
 from tidelog.pipelines.operators.state.fold import Fold
 from tidelog.pipelines.operators.state.questions import BESIDE, QUESTION, Asking, refuse_answers
 
@@ -95,6 +96,7 @@ def enrich(
     def enriched(frame: DataFrame) -> DataFrame:
         _check_inputs(frame, table)
         if as_of == AT_EVENT_TIME:
+            _check_versions(table)
             for side in (frame, table):
                 check_place(side, "enrich as of event time")
             check_table(table, _lateness(frame, table) if far is None else far, topic, bootstrap)
@@ -184,6 +186,15 @@ def _check_inputs(frame: DataFrame, table: DataFrame) -> None:
         raise UsageError(
             f"the left is a {one} and the table a {other}; read both by readStream, or join with a table that does not "
             "change by Spark's own df.join(...)"
+        )
+
+
+def _check_versions(table: DataFrame) -> None:
+    if OP in table.columns and makes_changes(table):
+        raise UsageError(
+            "enrich as of event time needs every version of a row, and this changelog tells what the changes of a "
+            "micro-batch come to; give enrich the upserts themselves, as they are before as_changelog (deleted=... "
+            "says which of them end a key), or take as_of='latest'"
         )
 
 
