@@ -141,6 +141,18 @@ def test_a_late_row_corrects_its_window_the_old_result_is_taken_back_first(tidel
     assert told(run.step()) == []
 
 
+@proves("P7", "P8", "F1")
+def test_a_session_that_ends_a_microsecond_behind_a_watermark_is_put_out(tidelog_pipeline: PipelineDriver) -> None:
+    """Spark ends a query whose results are not beyond the watermark of the micro-batch before."""
+    given = tidelog_pipeline.input("clicks", "user string, at timestamp")
+    window = session("5 seconds", by="user", aggregates={"n": agg.count()}, late="divert")
+    run = tidelog_pipeline.run(lambda rows: rows.transform(event_time("at", "0 seconds")).transform(window), given)
+    for user, time in (("ada", "10:00:00.000001"), ("bob", "10:00:05"), ("bob", "10:00:06")):
+        given.add([(user, time)])
+        run.step()
+    assert [row["user"] for row in run.output] == ["ada"]
+
+
 @proves("P8")
 def test_early_sessions_are_a_changelog_and_a_bridge_takes_two_back(tidelog_pipeline: PipelineDriver) -> None:
     clicks = tidelog_pipeline.input("clicks", CLICKS)

@@ -101,3 +101,12 @@ def test_late_rows_between_two_sessions_that_are_over_leave_them_as_they_were() 
     told = told_of(mechanism.run([Row("a", 8 * MS, 1)], 30))
     assert spans(told) == [("+I", 0, 10, 1), ("+I", 15, 25, 1)]
     assert mechanism.counts["dropped"] == 1
+
+
+@proves("P8")
+def test_the_time_of_a_session_is_beyond_every_watermark_at_which_it_was_open() -> None:
+    """Watermarks are of whole milliseconds: it is the last microsecond of the one in which the session ends."""
+    for first, time in ((0, 10_000 - 1), (1, 11_000 - 1), (999, 11_000 - 1), (1000, 11_000 - 1)):
+        found = batch(fold(10 * MS), [Row("a", first, 1)])
+        assert found["window_time"].cast("int64").to_pylist() == [time]
+        assert found["window_end"].cast("int64").to_pylist() == [first + 10_000]

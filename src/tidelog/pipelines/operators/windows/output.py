@@ -3,9 +3,10 @@
     _op _seq   window_start window_end window_time   the keys   the aggregates   _late
 
 `_op` and `_seq` are there in a changelog only, `_late` where late rows are diverted. A row that came too late has its
-keys and `_late`, and nothing else. `window_time` is the window's last microsecond: what later operators take for the
-event time of a result, so that it falls into the larger window that its own lies in. It is beyond the watermark of the
-micro-batch before, as Spark wants it.
+keys and `_late`, and nothing else. `window_time` is the last microsecond of the window's last millisecond: what later
+operators take for the event time of a result, so that it falls into the larger window that its own lies in. Only a
+session can end within a millisecond. Watermarks are of whole ones: one may stand at the beginning of that millisecond
+while the session is open, and Spark ends a query whose results are not beyond the watermark of the micro-batch before.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def _ordered(spec: Spec, keys: pa.Table, results: list[Results], span: Span) -> 
 
 
 def _part(spec: Spec, keys: pa.Table, part: Results, span: Span) -> pa.Table:
-    times = [_timestamps(each) for each in (part.starts, part.ends + span.shown, part.ends - 1)]
+    last = -(-part.ends // MICROSECONDS) * MICROSECONDS - 1
+    times = [_timestamps(each) for each in (part.starts, part.ends + span.shown, last)]
     place = pa.array(part.key_rows)
     by = [keys[name].combine_chunks().take(place) for name in spec.by]
     late = [pa.nulls(len(part.starts), spec.late_type)] if spec.diverts else []
