@@ -207,3 +207,14 @@ def test_a_row_without_a_time_is_dropped_and_counted() -> None:
         made = fold.step(fold.state_schema.empty_table(), rows, Clock(None, 0))
         assert (len(made.output), len(made.state)) == (0, 0)
         assert (made.counts["in"], made.counts["dropped"]) == (1, 1)
+
+
+@proves("P2")
+def test_a_value_that_is_no_number_is_a_change_and_so_is_the_next_that_is_one() -> None:
+    nan = float("nan")
+    schema = pa.schema([("k", pa.string()), ("at", pa.timestamp("us", "UTC")), ("v", pa.float64()), ("n", pa.int64())])
+    values = [1.0, nan, nan, 1.2, 1.4, None, nan]
+    rows = [{"k": "a", "at": at(n), "v": value, "n": n} for n, value in enumerate(values)]
+    for at_least in (0.5, None):
+        found = in_a_batch(Changes(schema, "at", ("k",), None, ("v",), at_least), rows, schema, ["k"])
+        assert [row["n"] for row in found] == [0, 1, 3, *([] if at_least else [4]), 5, 6]

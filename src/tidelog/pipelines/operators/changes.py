@@ -10,12 +10,14 @@ Rules:
 - The first row of a key is a change, with nulls before it, unless `first=False`.
 - Null is a value: from it and to it is a change, and from null to null is none.
 - With `at_least` (one column, of numbers), a value is compared with the last that was put out, so that a slow drift is
-  a change in the end, and a value that trembles around a threshold is none. Exactly so much is a change.
+  a change in the end, and a value that trembles around a threshold is none. Exactly so much is a change. From a number
+  to NaN and back is a change, however small `at_least` is; from NaN to NaN is none.
 - A key is remembered for ever, or for `forget_after`: after so long without a change its next row is a first one again.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -130,6 +132,8 @@ class Changes:
     def _differs(self, value: Any, last: Any) -> bool:
         if self.at_least is None or value is None or last is None:
             return bool(value != last)
+        if math.isnan(value) or math.isnan(last):
+            return math.isnan(value) != math.isnan(last)
         return bool(abs(value - last) >= self.at_least)
 
     def output(self, sequenced: Sequenced, kept: Booleans) -> pa.Table:
