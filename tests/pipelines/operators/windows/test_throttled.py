@@ -165,3 +165,24 @@ def test_windows_of_declared_keys_are_held_back_too() -> None:
     assert held == at_once
     assert {key for key, _, _ in held} == {"a", "b", "z"}
     assert len(said[0]) < len(said[1])
+
+
+@proves("P8")
+def test_a_window_that_may_be_corrected_is_told_at_its_end_too_although_nothing_comes() -> None:
+    """By the watermark alone: the window itself has nothing to do before it takes no more rows."""
+    told = spec(early=True, allowed=100 * MS)
+    for fold, end in ((GridFold(told, Grid(15 * MS, 15 * MS)), 15), (SlidingFold(told, 10 * MS), 13)):
+        mechanism = Mechanism(Throttled(fold, told, 1000), 1)
+        assert told_of(mechanism.run([Row("a", 12 * MS, 1)], 2)) == []
+        assert told_of(mechanism.run([], end - 1)) == []
+        assert [each.op for each in told_of(mechanism.run([], end))] == ["+I"], fold.name
+
+
+@proves("P8")
+def test_a_session_that_grows_before_its_end_waits_for_its_interval() -> None:
+    told = spec(early=True, allowed=100 * MS)
+    mechanism = Mechanism(Throttled(SessionFold(told, 10 * MS), told, 40, together=True), 1)
+    assert told_of(mechanism.run([Row("a", 5 * MS, 1)], 1)) == []
+    assert told_of(mechanism.run([Row("a", 14 * MS, 1)], 12)) == []
+    assert told_of(mechanism.run([], 15)) == [], "the session until 15 is no more"
+    assert [(each.end, each.values[0]) for each in told_of(mechanism.run([], 24))] == [(24 * MS, 2)]

@@ -12,7 +12,7 @@ Rules:
   soon as one thing is told of a key, everything is (`together`).
 
     state   the windows' own rows, and for each change that is held back one with `_held`: `_op` and the result;
-            due when the next interval begins
+            due when the next interval begins, or at the end of its window if that is earlier
 """
 
 from __future__ import annotations
@@ -29,7 +29,17 @@ from tidelog.pipelines.operators.grouping import Booleans, Integers, encode_keys
 from tidelog.pipelines.operators.state.fold import DUE, HASH, Clock, Fold, Step
 from tidelog.pipelines.operators.windows.open_windows import open_windows
 from tidelog.pipelines.operators.windows.panes import key_table
-from tidelog.pipelines.operators.windows.spec import END, LATE, START, TIME, Spec, as_declared, bounds_of, integers
+from tidelog.pipelines.operators.windows.spec import (
+    END,
+    LATE,
+    MICROSECONDS,
+    START,
+    TIME,
+    Spec,
+    as_declared,
+    bounds_of,
+    integers,
+)
 
 HELD = "_held"
 NO_WATERMARK = 1  # ms: when a change is due that came before there was a watermark: with the first one
@@ -91,7 +101,10 @@ class Throttled:
         held = state[HELD].combine_chunks()
         fields = self._change_fields
         columns = [held.field(place) for place in range(len(fields))]
-        head = [state[HASH].combine_chunks(), state[DUE].combine_chunks()]
+        due = integers(state, DUE)
+        # Where the end of a window was earlier than the interval's: back to that one, as the window may be gone by now.
+        due = np.where(due == NO_WATERMARK, due, -(-due // self.interval) * self.interval)
+        head = [state[HASH].combine_chunks(), pa.array(due, pa.int64())]
         return pa.Table.from_arrays([*head, *columns], schema=pa.schema([*HEAD, *fields]))
 
     def _fresh(self, told: pa.Table, known: pa.Table, clock: Clock) -> pa.Table:
@@ -128,10 +141,16 @@ class Throttled:
         kept = net.rows.filter(pa.array(held)).combine_chunks()
         fields = self._change_fields
         changes = pa.StructArray.from_arrays([kept[field.name].combine_chunks() for field in fields], fields=fields)
-        known = {HASH: kept[HASH], DUE: kept[DUE], HELD: changes}
+        known = {HASH: kept[HASH], DUE: _until_its_end(kept), HELD: changes}
         columns = [known.get(field.name, pa.nulls(len(kept), field.type)) for field in schema]
         none = own.append_column(schema.field(HELD), pa.nulls(len(own), schema.field(HELD).type))
         return pa.concat_tables([none.select(schema.names), pa.Table.from_arrays(columns, schema=schema)])
+
+
+def _until_its_end(changes: pa.Table) -> pa.Array:
+    """A window that may still be corrected would not be looked at when it ends, and its result is to be told then."""
+    due, ends = integers(changes, DUE), (changes[TIME].cast(pa.int64()).to_numpy() + 1) // MICROSECONDS
+    return pa.array(np.where(due == NO_WATERMARK, due, np.minimum(due, ends)), pa.int64())
 
 
 HEAD = [pa.field(HASH, pa.int64()), pa.field(DUE, pa.int64())]
