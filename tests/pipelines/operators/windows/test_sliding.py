@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,6 +12,10 @@ from pipelines.operators.windows.driving import Batch, batches, compare
 from pipelines.operators.windows.mechanism import Mechanism, Row, Told, batch, late_of, spec, told_of
 from pipelines.operators.windows.oracle import MS, Rules, SlidingOracle
 from proving import proves
+from tidelog.pipelines.operators import aggregates as agg
+from tidelog.pipelines.operators.windows import panes
+from tidelog.pipelines.operators.windows.grid import Grid
+from tidelog.pipelines.operators.windows.grid_fold import GridFold
 from tidelog.pipelines.operators.windows.sliding_fold import SlidingFold
 
 RULES = st.builds(Rules, st.booleans(), st.none() | st.integers(1, 8).map(lambda ms: ms * MS))
@@ -120,3 +127,27 @@ def test_a_moving_average_moves_when_a_record_enters_and_when_one_leaves() -> No
         (108, 40.0),
         (110, 60.0),
     ]
+
+
+@proves("P8", "B1")
+@given(taken=batches(FIRST, LAST, untimed=False), most=st.integers(1, 5))
+def test_windows_put_out_in_slices_are_those_put_out_at_once(taken: list[Batch], most: int) -> None:
+    rows = [row for batch_of_rows, _ in taken for row in batch_of_rows]
+    for made in (fold(5 * MS, early=True), GridFold(spec(early=True), Grid(6 * MS, 2 * MS))):
+        whole = batch(made, rows)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(panes, "MOST_PAIRS", most)
+            assert batch(made, rows).equals(whole)
+
+
+@proves("P8")
+def test_many_rows_of_one_key_in_one_window_take_memory_for_a_slice_of_its_windows() -> None:
+    """Each of 4,000 windows has about 1,000 rows: all pairs at once would be 32 MB for every number kept of each."""
+    rows = [Row("a", (10_000 + time) * MS, 1) for time in range(2000)]
+    sliding = fold(2000 * MS, aggregates={"n": agg.count()})
+    tracemalloc.start()
+    try:
+        assert len(batch(sliding, rows)) == 3999
+        assert tracemalloc.get_traced_memory()[1] < 40_000_000
+    finally:
+        tracemalloc.stop()

@@ -21,7 +21,7 @@ import pyarrow as pa
 from tidelog.pipelines.operators.changelog import AFTER, BEFORE, INSERT
 from tidelog.pipelines.operators.grouping import Booleans, Integers
 from tidelog.pipelines.operators.windows.output import Results
-from tidelog.pipelines.operators.windows.panes import Panes, Within, combine
+from tidelog.pipelines.operators.windows.panes import Panes, Within, combine, slices
 from tidelog.pipelines.operators.windows.spec import Bounds, Columns, Spec
 
 
@@ -46,6 +46,15 @@ class Firing(NamedTuple):
     now: Integers
     as_it_was: Integers
     again: Integers
+
+
+def fire_in_slices(spec: Spec, panes: Panes, windows: Windows, bounds: Bounds) -> list[Results]:
+    """As `fire`, where it is not known what lies in which window, and that may be too much for memory at once."""
+    found: list[Results] = []
+    for begin, end, inside in slices(panes, windows.codes, windows.starts, windows.ends):
+        some = Windows._make(each[begin:end] for each in windows)
+        found += [part._replace(order=part.order + begin) for part in fire(spec, panes, some, inside, bounds)]
+    return found
 
 
 def fire(spec: Spec, panes: Panes, windows: Windows, inside: Within, bounds: Bounds) -> list[Results]:

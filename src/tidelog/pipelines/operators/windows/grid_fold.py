@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from tidelog.pipelines.operators.grouping import Booleans, Integers, encode_keys, expand, pairs
 from tidelog.pipelines.operators.state.fold import Clock, Step
-from tidelog.pipelines.operators.windows.firing import Windows, fire
+from tidelog.pipelines.operators.windows.firing import Windows, fire, fire_in_slices
 from tidelog.pipelines.operators.windows.grid import Grid, Lateness, candidates, late_windows, lateness, needed
 from tidelog.pipelines.operators.windows.open_windows import open_windows
 from tidelog.pipelines.operators.windows.output import HALF_OPEN, late_rows, result_rows
-from tidelog.pipelines.operators.windows.panes import Panes, Rows, Within, gather, kept, key_table, state_schema, within
+from tidelog.pipelines.operators.windows.panes import Panes, Rows, Within, gather, kept, key_table, state_schema
 from tidelog.pipelines.operators.windows.spec import Bounds, Spec, Timed, as_declared, bounds_of, counted, timed
 
 
@@ -102,9 +102,10 @@ def put_out(spec: Spec, grid: Grid, panes: Panes, hops: Hops, inside: Within | N
     if not len(hops.codes):
         return spec.output_schema.empty_table()
     starts, ends = grid.starts(hops.numbers), grid.ends(hops.numbers)
-    inside = within(panes, hops.codes, starts, ends) if inside is None else inside
     stood = np.ones(len(hops.codes), np.bool_)
     windows = Windows(hops.codes, starts, ends, stood, hops.lasted, hops.lasting)
+    if inside is None:
+        return result_rows(spec, panes.keys, fire_in_slices(spec, panes, windows, bounds))
     return result_rows(spec, panes.keys, fire(spec, panes, windows, inside, bounds))
 
 

@@ -11,6 +11,7 @@ A window's result is made of its panes when it is put out. Old panes, of the sta
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +33,7 @@ from tidelog.pipelines.operators.windows.spec import (
 )
 
 PANE = "_pane"  # int64, microseconds: where it begins
+MOST_PAIRS = 1 << 18  # of windows and panes in memory at once; one window has as many panes as it has
 SEEN = "_seen"  # int64, microseconds: the watermark when the state was written; which windows have been put out
 
 
@@ -106,15 +108,32 @@ class Within(NamedTuple):
     panes: Integers
 
 
-def within(panes: Panes, codes: Integers, starts: Integers, ends: Integers) -> Within:
-    """The panes that begin in windows [start, end) of the key `codes`."""
+class Slice(NamedTuple):
+    """Windows from `begin` to `end`, and what lies in them, with windows numbered from `begin` on."""
+
+    begin: int
+    end: int
+    inside: Within
+
+
+def slices(panes: Panes, codes: Integers, starts: Integers, ends: Integers) -> Iterator[Slice]:
+    """The panes that begin in windows [start, end) of the key `codes`, for some windows at a time.
+
+    Where a key has many rows in the time of a window, each of its windows has many panes: all pairs of them at once
+    would take memory by the square of the rows.
+    """
     here = Moments(panes.codes, panes.starts)
-    begin, first, last = in_order(here, Moments(codes, starts), Moments(codes, ends))
-    order = np.argsort(begin, kind="stable")
-    ordered = begin[order]
+    moments, first, last = in_order(here, Moments(codes, starts), Moments(codes, ends))
+    order = np.argsort(moments, kind="stable")
+    ordered = moments[order]
     low, high = np.searchsorted(ordered, first), np.searchsorted(ordered, last)
-    windows, places = expand(low, high - low)
-    return Within(windows, order[places])
+    until, begin = np.cumsum(high - low), 0
+    while begin < len(low):
+        before = int(until[begin - 1]) if begin else 0
+        end = max(begin + 1, int(np.searchsorted(until, before + MOST_PAIRS, side="right")))
+        windows, places = expand(low[begin:end], (high - low)[begin:end])
+        yield Slice(begin, end, Within(windows, order[places]))
+        begin = end
 
 
 def combine(spec: Spec, columns: Columns, found: Within, size: int) -> list[pa.Array]:

@@ -24,10 +24,10 @@ import pyarrow as pa
 
 from tidelog.pipelines.operators.grouping import Integers, encode_keys, pairs
 from tidelog.pipelines.operators.state.fold import Clock, Step
-from tidelog.pipelines.operators.windows.firing import Windows, fire
+from tidelog.pipelines.operators.windows.firing import Windows, fire_in_slices
 from tidelog.pipelines.operators.windows.open_windows import open_windows
 from tidelog.pipelines.operators.windows.output import LateRows, Span, late_rows, result_rows
-from tidelog.pipelines.operators.windows.panes import Panes, Rows, gather, kept, key_table, state_schema, within
+from tidelog.pipelines.operators.windows.panes import Panes, Rows, gather, kept, key_table, state_schema
 from tidelog.pipelines.operators.windows.spec import MICROSECONDS, Bounds, Spec, as_declared, bounds_of, counted, timed
 
 INCLUSIVE = Span(shown=-MICROSECONDS)
@@ -88,8 +88,7 @@ class SlidingFold:
         windows = self._windows(panes, bounds)
         if not len(windows.codes):
             return self.output_schema.empty_table()
-        inside = within(panes, windows.codes, windows.starts, windows.ends)
-        return result_rows(self.spec, panes.keys, fire(self.spec, panes, windows, inside, bounds), INCLUSIVE)
+        return result_rows(self.spec, panes.keys, fire_in_slices(self.spec, panes, windows, bounds), INCLUSIVE)
 
     def _windows(self, panes: Panes, bounds: Bounds) -> Windows:
         """Those that may have to be put out: they still take rows, or have ended since the state was written."""
