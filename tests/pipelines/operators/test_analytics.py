@@ -287,6 +287,15 @@ def test_a_record_that_is_sent_again_goes_on_once_and_at_once(tidelog_pipeline: 
     assert [row["sensor"] for row in run.batch()] == ["a", "b"]
 
 
+@proves("P2", "P7", "B1")
+def test_a_row_without_a_time_is_no_first_of_its_key(tidelog_pipeline: PipelineDriver) -> None:
+    given = tidelog_pipeline.input("readings", READINGS)
+    run = tidelog_pipeline.run(then(event_time("at", "10 seconds"), deduplicate("sensor")), given)
+    given.add([("a", None, 1.0, "x"), ("a", "10:00:00", 2.0, "x"), ("b", None, 3.0, "x")])
+    assert [row["degrees"] for row in run.step()] == [2.0]
+    assert [row["degrees"] for row in run.batch()] == [2.0]
+
+
 @proves("P2", "B1", "F1")
 def test_keys_that_come_back_are_told_from_duplicates_by_their_time_alone(tidelog_pipeline: PipelineDriver) -> None:
     pipeline = then(event_time("at", "10 seconds"), deduplicate("sensor", within="1 minute"))

@@ -15,7 +15,7 @@ not keep its key awake.
 
 On a batch DataFrame the first of each key by event time stays, or the first in each `within`: as in a stream where no
 row was late, up to which of the duplicates it is that stays without `within`. Rows whose key is null are each other's
-duplicates.
+duplicates. A row without a time is none: it is left out.
 """
 
 from __future__ import annotations
@@ -60,7 +60,10 @@ def deduplicate(
         if span is not None:
             check_place(rows, "deduplicate with within", "leave within out, or ")
             return run_by(rows, names, Once(row_schema(rows), time, names, span), time, questions)
-        return rows.dropDuplicatesWithinWatermark(list(names)) if rows.isStreaming else first_of_each(rows, names, time)
+        timed = rows.where(rows[time].isNotNull())
+        return (
+            timed.dropDuplicatesWithinWatermark(list(names)) if rows.isStreaming else first_of_each(timed, names, time)
+        )
 
     return without_duplicates
 

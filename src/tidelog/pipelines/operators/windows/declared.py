@@ -4,8 +4,9 @@
     fold     `run_fold`: where they are corrected or diverted, where windows are put out early, or always, where
              Spark lacks the window or the aggregate, and where questions are to be answered
 
-Both give the same rows, but for ties (see `aggregates.py`) and for sessions: there a fold lets a late row join a
-session that is still open, and Spark drops it. Windows take plain rows, and give plain rows, or a changelog where what
+Both give the same rows, but for ties (see `aggregates.py`), for rows close to the watermark, of which Spark judges by
+that of the micro-batch before and a fold by the newest, and for sessions: there a fold lets a late row join a session
+that is still open, and Spark drops it. Windows take plain rows, and give plain rows, or a changelog where what
 is put out may change: with `early`, and with `late="correct"`.
 """
 
