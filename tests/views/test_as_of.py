@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from proving import proves
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
-from tidelog.client.marks import Mark, Sources
+from tidelog.client.marks import Mark, Sources, end_of_marks, read_mark
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
 from tidelog.errors import CursorExpired, UsageError
 from tidelog.views import catalog
-from tidelog.views.as_of import History, as_of, earliest_ms, live_then, mark_at, said
+from tidelog.views.as_of import History, _history, as_of, earliest_ms, live_since, live_then, mark_at, needed, said
 from tidelog.views.catalog import Editor, Generation, View
 from tidelog.views.changes import encode
 from views.writing import REVENUE, Oracle, Pipeline, declare_view, revenues, row_of
@@ -150,3 +150,28 @@ def test_the_past_is_whole_until_something_is_older_than_the_horizon() -> None:
     assert earliest_ms(history(1, 0)._replace(has_older=True), NOW_MS) == NOW_MS - 7 * DAY_MS
     assert earliest_ms(history(1, 0, NOW_MS - 8 * DAY_MS), NOW_MS) == NOW_MS - 7 * DAY_MS
     assert earliest_ms(history(2, 2, NOW_MS - 9, NOW_MS - 5), NOW_MS) == NOW_MS - 5
+
+
+@proves("E5")
+@given(st.lists(st.integers(0, 100), max_size=8), st.integers(0, 9), st.integers(-1, 101))
+def test_three_marks_say_what_all_of_them_would(times: list[int], live: int, at: int) -> None:
+    every = history(2, live, *times)
+    few = History(every.generation, needed(every.generation, iter(every.marks), at))
+    assert len(few.marks) <= 3
+    assert (few.live_since_ms, mark_at(few, at)) == (every.live_since_ms, mark_at(every, at))
+    assert earliest_ms(few, NOW_MS) == earliest_ms(every, NOW_MS)
+
+
+@proves("E5")
+def test_marks_of_the_horizon_are_not_held_and_read_no_further_than_needed(cluster: Cluster) -> None:
+    view = declare_view(cluster, "revenue")
+    pipeline = Pipeline(cluster, view.generations[0])
+    for number in range(9):
+        last = pipeline.batch({"a": number})
+    sink, now = last.sink, int(time.time() * 1000)
+    assert read_mark(cluster, sink, end_of_marks(cluster, sink)) == last, "a commit is answered before it can be read"
+    assert [one.batch_id for one in _history(cluster, view, now, now).marks] == [0, 8]
+    assert as_of(cluster, "revenue", now).mark == last
+    rest = iter(history(2, 3, *range(9)).marks)
+    assert live_since(history(2, 3).generation, rest) == 2
+    assert next(rest).time_ms == 3

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -225,7 +225,7 @@ def read_mark(cluster: Cluster, sink: str, end: int | None = None) -> Mark | Non
     while True:
         # From the end backwards: seven days of marks may be many.
         begin = max(start, end - look)
-        values = _committed(cluster, at, begin, end)
+        values = list(_committed(cluster, at, begin, end))
         if values:
             return decode(values[-1])
         if begin == start:
@@ -235,11 +235,16 @@ def read_mark(cluster: Cluster, sink: str, end: int | None = None) -> Mark | Non
 
 def read_marks(cluster: Cluster, sink: str, end: int) -> list[Mark]:
     """All committed marks below `end` that compaction has left, the oldest first."""
+    return list(each_mark(cluster, sink, end))
+
+
+def each_mark(cluster: Cluster, sink: str, end: int) -> Iterator[Mark]:
+    """`read_marks` one by one, as they are read: those of a horizon may be more than fit into memory."""
     if end == 0:
-        return []
+        return
     at = partition_of_marks(sink)
     start = list_offsets(cluster, {at: EARLIEST})[at].offset
-    return [decode(value) for value in _committed(cluster, at, start, end)]
+    yield from map(decode, _committed(cluster, at, start, end))
 
 
 def _end(cluster: Cluster, at: TopicPartition, isolation: int) -> int:
@@ -251,18 +256,18 @@ def _end(cluster: Cluster, at: TopicPartition, isolation: int) -> int:
         raise
 
 
-def _committed(cluster: Cluster, at: TopicPartition, begin: int, end: int) -> list[bytes]:
+def _committed(cluster: Cluster, at: TopicPartition, begin: int, end: int) -> Iterator[bytes]:
     """Values from `begin` up to and without `end`, waiting until what is open there is ended."""
     consumer = Consumer(cluster, read_committed=True)
     consumer.assign({at: begin})
-    values: list[bytes] = []
     deadline = time.monotonic() + cluster.timeout_s
-    while consumer.positions[at] < end:
+    while (before := consumer.positions[at]) < end:
         for fetched in consumer.fetch():
-            values += [row.value for row in fetched.rows() if row.value is not None and row.offset < end]
+            yield from (row.value for row in fetched.rows() if row.value is not None and row.offset < end)
+        if consumer.positions[at] > before:
+            deadline = time.monotonic() + cluster.timeout_s  # many take long, and are no open transaction
         if consumer.positions[at] < end and time.monotonic() > deadline:
             raise Disconnected(
                 f"{at} has not been readable up to offset {end} for {cluster.timeout_s:g} s, only up to"
                 f" {consumer.positions[at]}: a transaction is open there; `tidelog transactions` shows which"
             )
-    return values

@@ -15,7 +15,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
 
@@ -26,7 +26,7 @@ from tidelog.client.marks import Ends
 from tidelog.errors import BrokerError, UsageError
 from tidelog.pipelines.placing import check_unused, ensure_topic, settings_of_view
 from tidelog.views import catalog
-from tidelog.views.as_of import History
+from tidelog.views.as_of import live_since
 from tidelog.views.catalog import Catalog, Editor, Generation, View
 from tidelog.views.declaration import Declaration
 
@@ -167,12 +167,12 @@ def drop(cluster: Cluster, name: str, numbers: Collection[int]) -> list[Generati
 def drop_outlived(cluster: Cluster, view: View, now_ms: int) -> list[Generation]:
     if not old_ones(view):
         return []
-    since = {one.number: History(one, _marks(cluster, one)).live_since_ms for one in view.generations}
+    since = {one.number: live_since(one, _marks(cluster, one)) for one in view.generations}
     return drop(cluster, view.name, {one.number for one in outlived(view, since, now_ms)})
 
 
-def _marks(cluster: Cluster, one: Generation) -> list[marks.Mark]:
-    return marks.read_marks(cluster, one.sink, marks.end_of_marks(cluster, one.sink)) if one.sink else []
+def _marks(cluster: Cluster, one: Generation) -> Iterable[marks.Mark]:
+    return marks.each_mark(cluster, one.sink, marks.end_of_marks(cluster, one.sink)) if one.sink else ()
 
 
 def delete_topics(cluster: Cluster, one: Generation) -> None:

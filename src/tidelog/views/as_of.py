@@ -9,20 +9,21 @@ Rules:
   if nothing has ever been older than the horizon; else it is refused, and the earliest time that can be told is named.
 - A topic without marks is told by its records' own times, and these say whether any is older than the horizon. Once its
   first records are deleted no past of it can be told: rows of keys that have not changed since are missing.
-- The rows of a view are held in memory while it is recomputed.
+- The rows of a view are held in memory while it is recomputed. Marks are not: of all that are read, those are kept that
+  the answer takes.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from tidelog.client import marks as marks_topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.consumer import Consumer
-from tidelog.client.marks import Ends, Mark, read_marks
+from tidelog.client.marks import Ends, Mark, each_mark
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST, NOT_FOUND, READ_COMMITTED, list_offsets
 from tidelog.errors import CursorExpired, UsageError
@@ -43,7 +44,7 @@ class AsOf(NamedTuple):
 
 
 class History(NamedTuple):
-    """A generation and its marks, the oldest first."""
+    """A generation and its marks, the oldest first; `needed` are enough."""
 
     generation: Generation
     marks: list[Mark]
@@ -52,13 +53,33 @@ class History(NamedTuple):
     @property
     def live_since_ms(self) -> int | None:
         """None where it was never live. The first generation is live from its beginning."""
-        live = self.generation.live
-        if live is None:
-            return None
-        return 0 if not live else next((one.time_ms for one in self.marks if reached(live, one.ends)), None)
+        return live_since(self.generation, self.marks)
 
 
 # Decisions ------------------------------------------------------------------------------------------------------------
+
+
+def live_since(generation: Generation, marks: Iterable[Mark]) -> int | None:
+    """No further than to the mark that says so."""
+    live = generation.live
+    if live is None:
+        return None
+    return 0 if not live else next((one.time_ms for one in marks if reached(live, one.ends)), None)
+
+
+def needed(generation: Generation, marks: Iterable[Mark], at_ms: int) -> list[Mark]:
+    """Of all marks, the oldest first: the first one, the one that reached `live`, and the newest by `at_ms`."""
+    first: tuple[int, Mark] | None = None
+    live: tuple[int, Mark] | None = None
+    then: tuple[int, Mark] | None = None
+    for place in enumerate(marks):
+        first = first or place
+        if live is None and generation.live and reached(generation.live, place[1].ends):
+            live = place
+        if place[1].time_ms <= at_ms:
+            then = place
+    kept = dict(one for one in (first, live, then) if one is not None)
+    return [kept[number] for number in sorted(kept)]
 
 
 def earliest_ms(history: History, now_ms: int) -> int:
@@ -106,7 +127,9 @@ def as_of(
 
 def _history(cluster: Cluster, view: View, at_ms: int, now_ms: int) -> History:
     live = [one for one in reversed(view.generations) if one.live is not None]
-    histories = [History(one, _marks(cluster, one), _has_older(cluster, view, one, now_ms)) for one in live]
+    histories = [
+        History(one, needed(one, _marks(cluster, one), at_ms), _has_older(cluster, view, one, now_ms)) for one in live
+    ]
     if not histories:
         raise UsageError(f"view {view.name} has never been live; there is no past of it")
     found = live_then(histories, at_ms)
@@ -123,15 +146,15 @@ def said(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _marks(cluster: Cluster, generation: Generation) -> list[Mark]:
+def _marks(cluster: Cluster, generation: Generation) -> Iterable[Mark]:
     if not generation.sink:
-        return []
+        return ()
     at = marks_topics.partition_of_marks(generation.sink)
     known = cluster.ask_metadata([at.topic]).topics.get(at.topic)
     if known is None or not known.led:
-        return []
+        return ()
     end = list_offsets(cluster, {at: LATEST}, isolation=READ_COMMITTED)[at].offset
-    return read_marks(cluster, generation.sink, end)
+    return each_mark(cluster, generation.sink, end)
 
 
 def _has_older(cluster: Cluster, view: View, generation: Generation, now_ms: int) -> bool:
