@@ -17,7 +17,7 @@ KAFKA_LIB := .make/kafka/lib
 
 help:
 	@echo "make run           the demo: a broker, a shop on Spark, its live page; data in ./$(DATA) (ARGS='--minutes 2 --no-browser')"
-	@echo "make test          the tests that need only pip (minutes)"
+	@echo "make test          the tests that need only pip, without the longest (minutes)"
 	@echo "make test-all      all tests: also needs Maven, and Debian's kcat and redis-server"
 	@echo "make test-spark42  the tests of Spark with PySpark 4.2, the oldest that will do"
 	@echo "make soak          seeded fault runs for MINUTES=$(MINUTES), written to docs/soak.md"

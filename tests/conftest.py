@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import hypothesis
@@ -13,11 +13,17 @@ import pytest
 from proving import fault_of, proven_by
 
 REQUIRE_EXTERNAL = os.environ.get("CI_REQUIRE_EXTERNAL") == "1"
-OPEN_FILES_MAX = 300
+MORE_OPEN_FILES_MAX = 200
 SEED = int(os.environ.get("TIDELOG_SEED", "1"))
 
 # Brokers that tests start as users do would all want the one default port for HTTP; those that test it ask for theirs.
 os.environ["TIDELOG_HTTP_LISTENER"] = "-"
+
+known_open_files = 0
+
+# Programs that tests start are on Spark for seconds: for their Java machines, too, compiling well does not pay.
+for options in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+    os.environ.setdefault(options, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData")
 
 # How long an example takes says something of the machine alone.
 ANY_PACE = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
@@ -32,13 +38,22 @@ def seed() -> int:
     return SEED
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _abandoned_files_are_closed() -> Iterator[None]:
-    """A log that a test leaves as a crash would is a cycle, and its files stay open until it is searched for."""
-    yield
-    open_files = Path("/proc/self/fd")
-    if open_files.exists() and len(list(open_files.iterdir())) > OPEN_FILES_MAX:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """A log that a test leaves as a crash would is a cycle, and its files stay open until it is searched for. So it is
+    whenever there are many more than after the last search.
+    """
+    global known_open_files
+    result = yield
+    if count_open_files() > known_open_files + MORE_OPEN_FILES_MAX:
         gc.collect()
+        known_open_files = count_open_files()
+    return result
+
+
+def count_open_files() -> int:
+    folder = Path("/proc/self/fd")
+    return len(list(folder.iterdir())) if folder.exists() else 0
 
 
 @pytest.hookimpl(tryfirst=True)

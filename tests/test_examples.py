@@ -1,18 +1,44 @@
-"""Every example runs as it stands, in a process of its own, and says what it is expected to say."""
+"""Every example runs as it stands and says what it is expected to say: in a process of its own, or, where it makes a
+Spark session by `tidelog.spark_session`, in turns with others of that kind (`programs.Host`).
+"""
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from against.apache_kafka import ApacheKafka, Missing
+from programs import Host, host, run
 from proving import proves
 
+__all__ = ["host"]
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
-SECONDS = 300
+# One of that kind, device_clocks.py, is a process of its own all the same.
+IN_TURNS = {
+    "chess.py",
+    "cpu_load.py",
+    "daily_report.py",
+    "enrich_activity.py",
+    "join_searches_and_clicks.py",
+    "moving_average.py",
+    "tax_rates.py",
+    "timeline_cache.py",
+    "visits_by_day.py",
+    "website_sessions.py",
+}
+# What they show has shorter tests.
+LONG = {
+    "ask_pipeline.py",
+    "spark_exactly_once.py",
+    "spark_topics.py",
+    "tax_rates.py",
+    "test_pipeline.py",
+    "timeline_cache.py",
+}
 
 EXPECTED = {
     "any_broker.py": ["and 1", "comes 1", "goes 1", "the 2", "tide 2"],
@@ -160,23 +186,46 @@ ROWS = {
     "waiting_consumer.py": ("T2",),
 }
 
+LEAVES = """
+import os
+import mine
+import tidelog
 
-def run(example: str, folder: Path, *arguments: str) -> str:
+os.environ["LEFT"] = "yes"
+os.chdir("other")
+tidelog.spark_session(settings={"spark.left": "yes"})
+"""
+FINDS = """
+import os
+import sys
+from pathlib import Path
+import tidelog
+
+spark = tidelog.spark_session()
+print(os.environ.get("LEFT"), "mine" in sys.modules, Path.cwd(), sys.argv[1:], spark.conf.get("spark.left", None))
+spark.stop()
+sys.exit(3)
+"""
+
+
+def words_of(example: str, folder: Path, *arguments: str) -> list[str]:
     path = str(EXAMPLES / example)
-    pytest_alone = [sys.executable, "-m", "pytest", "-c", "/dev/null", "--rootdir", str(folder), path]
-    command = pytest_alone if example.startswith("test_") else [sys.executable, path, *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS)
+    pytest_alone = ["-m", "pytest", "-c", "/dev/null", "--rootdir", str(folder), path]
+    return pytest_alone if example.startswith("test_") else [path, *arguments]
+
+
+def param_of(example: str) -> Any:
+    marks = [proves(*ROWS[example]), *([pytest.mark.full] if example in LONG else [])]
+    return pytest.param(example, marks=marks, id=example)
+
+
+@pytest.mark.parametrize("example", [param_of(name) for name in sorted(EXPECTED)])
+def test_the_example_runs(example: str, host: Host, tmp_path: Path) -> None:
+    words = words_of(example, tmp_path)
+    done = host.run(words, tmp_path) if example in IN_TURNS else run([sys.executable, *words], tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-@pytest.mark.parametrize(
-    "example", [pytest.param(name, marks=proves(*ROWS[name]), id=name) for name in sorted(EXPECTED)]
-)
-def test_the_example_runs(example: str, tmp_path: Path) -> None:
-    output = run(example, tmp_path)
     for line in EXPECTED[example]:
-        assert line in output
+        assert line in done.stdout
 
 
 @proves("T10")
@@ -187,12 +236,27 @@ def test_the_same_program_runs_on_apache_kafka(tmp_path: Path) -> None:
     except Missing as missing:
         pytest.skip(str(missing))
     try:
-        output = run("any_broker.py", tmp_path, kafka.bootstrap)
+        done = run([sys.executable, *words_of("any_broker.py", tmp_path, kafka.bootstrap)], tmp_path)
     finally:
         kafka.stop()
-    assert output.splitlines() == EXPECTED["any_broker.py"]
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines() == EXPECTED["any_broker.py"]
 
 
 @proves("examples")
 def test_no_example_is_left_out() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(EXPECTED)
+
+
+@proves("examples")
+def test_a_program_that_leaves_its_session_has_failed_and_the_next_one_finds_nothing_of_it(
+    host: Host, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "mine.py").write_text("")
+    (tmp_path / "leaves.py").write_text(LEAVES)
+    (tmp_path / "finds.py").write_text(FINDS)
+    left = host.run([str(tmp_path / "leaves.py")], tmp_path)
+    assert left.returncode == 1 and "has not stopped its Spark session" in left.stderr
+    found = host.run([str(tmp_path / "finds.py"), "one"], tmp_path / "other")
+    assert (found.returncode, found.stdout) == (3, f"None False {tmp_path / 'other'} ['one'] None\n"), found.stderr

@@ -6,29 +6,34 @@
     ```text shown       what the block before it prints; `...` stands for anything within a line
 
 Pages speak of a broker at 127.0.0.1:9092; here each page gets a broker of its own at another port, and the address is
-put in before a block runs. The blocks of a page run in the order in which they stand, in one folder.
+put in before a block runs. The blocks of a page run in the order in which they stand, in one folder; test files with
+nothing between them by one pytest. What is on a Spark session of Tidelog's runs in turns in one process (`programs`).
 """
 
 from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 import tidelog
+from programs import Done, Host, host, run
 from proving import proves
+
+__all__ = ["host"]
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+) (run|pytest|shown)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ADDRESS = "127.0.0.1:9092"
-SECONDS = 300
+ON_SPARK = ("tidelog.spark_session(", "tidelog_pipeline")
+LONG = ("testing_pipelines", "windows")  # they are on Spark, and what they show has shorter tests
 
 
 class Block(NamedTuple):
@@ -44,13 +49,29 @@ def blocks_of(page: str) -> list[Block]:
     ]
 
 
-def command_of(block: Block, folder: Path) -> list[str]:
-    if block.language == "bash":
-        return ["bash", "-euo", "pipefail", "-c", block.text]
-    path = folder / f"test_block_{block.line}.py"
-    path.write_text(block.text)
-    alone = ["-m", "pytest", "-q", "-c", "/dev/null", "--rootdir", str(folder)] if block.way == "pytest" else []
-    return [sys.executable, *alone, str(path)]
+def steps_of(page: str) -> Iterator[list[Block]]:
+    """Each block by itself, but test files with nothing between them together."""
+    for is_tests, found in groupby(blocks_of(page), lambda block: block.way == "pytest"):
+        blocks = list(found)
+        yield from [blocks] if is_tests else ([block] for block in blocks)
+
+
+def words_of(step: list[Block], folder: Path) -> list[str]:
+    """Those behind `python`."""
+    paths = [folder / f"test_block_{block.line}.py" for block in step]
+    for path, block in zip(paths, step, strict=True):
+        path.write_text(block.text)
+    alone = ["-m", "pytest", "-q", "-c", "/dev/null", "--rootdir", str(folder)] if step[0].way == "pytest" else []
+    return [*alone, *map(str, paths)]
+
+
+def run_step(step: list[Block], folder: Path, environment: Mapping[str, str], host: Host) -> Done:
+    if step[0].language == "bash":
+        return run(["bash", "-euo", "pipefail", "-c", step[0].text], folder, environment)
+    words = words_of(step, folder)
+    if any(word in block.text for block in step for word in ON_SPARK):
+        return host.run(words, folder, environment)
+    return run([sys.executable, *words], folder, environment)
 
 
 def missing_lines(shown: str, output: str) -> list[str]:
@@ -64,21 +85,20 @@ def missing_lines(shown: str, output: str) -> list[str]:
     return missing
 
 
-def run_page(page: Path, bootstrap: str, folder: Path) -> Iterator[str]:
+def run_page(page: Path, bootstrap: str, folder: Path, host: Host) -> Iterator[str]:
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "TIDELOG_BOOTSTRAP": bootstrap,
     }
     output = ""
-    for block in blocks_of(page.read_text().replace(ADDRESS, bootstrap)):
-        where = f"{page.name}:{block.line}"
-        if block.way == "shown":
-            yield from (f"{where} shows {line!r}; it printed:\n{output}" for line in missing_lines(block.text, output))
+    for step in steps_of(page.read_text().replace(ADDRESS, bootstrap)):
+        where = f"{page.name}:{step[0].line}"
+        if step[0].way == "shown":
+            missing = missing_lines(step[0].text, output)
+            yield from (f"{where} shows {line!r}; it printed:\n{output}" for line in missing)
             continue
-        done = subprocess.run(
-            command_of(block, folder), cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS
-        )
+        done = run_step(step, folder, environment, host)
         output = done.stdout
         if done.returncode != 0:
             yield f"{where} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
@@ -87,12 +107,16 @@ def run_page(page: Path, bootstrap: str, folder: Path) -> Iterator[str]:
 PAGES_WITH_CODE = [page for page in PAGES if blocks_of(page.read_text())]
 
 
+def param_of(page: Path) -> Any:
+    return pytest.param(page, id=page.stem, marks=[pytest.mark.full] if page.stem in LONG else [])
+
+
 @proves("guide")
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("page", PAGES_WITH_CODE, ids=lambda page: page.stem)
-def test_the_code_on_the_page_runs(page: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", [param_of(page) for page in PAGES_WITH_CODE])
+def test_the_code_on_the_page_runs(page: Path, host: Host, tmp_path: Path) -> None:
     with tidelog.Broker() as broker:
-        assert list(run_page(page, broker.bootstrap, tmp_path)) == []
+        assert list(run_page(page, broker.bootstrap, tmp_path, host)) == []
 
 
 @proves("guide")
@@ -105,6 +129,12 @@ def test_a_line_that_was_not_printed_is_missed() -> None:
 def test_blocks_are_found_with_their_lines() -> None:
     page = "text\n\n```python\nnot run\n```\n\n```bash run\ntrue\n```\n```text shown\nx\n```\n"
     assert blocks_of(page) == [Block("bash", "run", "true\n", 7), Block("text", "shown", "x\n", 10)]
+
+
+@proves("guide")
+def test_test_files_with_nothing_between_them_are_one_step() -> None:
+    page = "".join(f"```{kind}\n```\n" for kind in ("python pytest", "python pytest", "bash run", "python pytest"))
+    assert [[block.line for block in step] for step in steps_of(page)] == [[1, 3], [5], [7]]
 
 
 @proves("guide")

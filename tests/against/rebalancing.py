@@ -11,9 +11,11 @@ import json
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
@@ -25,6 +27,11 @@ from tidelog.client.cluster import Cluster
 
 PARTITIONS = 4
 ROUND = 40
+
+
+def ways(every: Iterable[str], *quick: str) -> list[Any]:
+    """The quick ones are in `make test`: each waits for a session to end, however partitions are shared."""
+    return [pytest.param(way, id=way, marks=() if way in quick else pytest.mark.full) for way in every]
 
 
 class Member:

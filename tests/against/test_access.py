@@ -167,7 +167,7 @@ def test_rules_and_users_are_administered_by_librdkafka(secured: Secured, topic:
 
 
 @proves("T10")
-@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "PLAIN"])
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", pytest.param("PLAIN", marks=pytest.mark.full)])
 def test_sessions_end_and_are_renewed_without_a_word(
     secured: Secured, allowed: str, group: str, mechanism: str
 ) -> None:

@@ -15,7 +15,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import MessageSizeTooLargeError, OffsetOutOfRangeError
 
 from against.brokers import HEARTBEAT_MS, SESSION_MS, Broker
-from against.rebalancing import create, members_come_go_and_crash, produce_round
+from against.rebalancing import create, members_come_go_and_crash, produce_round, ways
 from proving import proves
 
 SECONDS = 180.0
@@ -217,7 +217,7 @@ def test_a_consumer_at_the_end_is_woken_by_the_next_record(broker: Broker, topic
 
 
 @proves("T3", "T7")
-@pytest.mark.parametrize("way", WAYS_TO_SHARE)
+@pytest.mark.parametrize("way", ways(WAYS_TO_SHARE, "roundrobin"))
 def test_members_come_go_and_crash_and_each_record_is_read_once(
     broker: Broker, topic: str, group: str, way: str
 ) -> None:

@@ -20,6 +20,7 @@ from against.rebalancing import (
     members_come_go_and_crash,
     produce_round,
     shared_evenly,
+    ways,
 )
 from proving import proves
 
@@ -33,7 +34,7 @@ WAYS_TO_SHARE = {
 
 
 @proves("T3", "T7")
-@pytest.mark.parametrize("way", WAYS_TO_SHARE)
+@pytest.mark.parametrize("way", ways(WAYS_TO_SHARE, "cooperative-sticky", "consumer-uniform"))
 def test_members_come_go_and_crash_and_each_record_is_read_once(
     broker: Broker, topic: str, group: str, way: str
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from proving import proves
 
 MANY = """
@@ -20,6 +22,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.full
 @proves("P1", "T5")
 def test_a_process_with_more_than_1024_files_is_called() -> None:
     ran = subprocess.run([sys.executable, "-c", MANY], capture_output=True, text=True, timeout=200)

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.full
 
 PATIENCE_S = 900.0
 SOURCES = 2
-ROWS_A_KILL = 120
+ROWS_A_KILL = 60
 ROWS_A_MICRO_BATCH = 20
 WAIT_S = 1.0
 KILLS = ("driver", "worker", "worker", "planner", "broker")

@@ -32,6 +32,7 @@ def in_order(rows: list[dict[str, Any]]) -> list[str]:
     return sorted(json.dumps(row, sort_keys=True) for row in rows)
 
 
+@pytest.mark.full
 @proves("F2", "F4", "P1", "P3")
 @pytest.mark.parametrize("archive", ARCHIVES, ids=version_of)
 def test_what_every_tagged_version_left_behind_is_gone_on_with(

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -117,32 +118,43 @@ def shop(
         yield Shop(spark, tidelog_session_broker.bootstrap, cluster, tmp_path_factory.mktemp("shop"))
 
 
-@proves("P1", "F1")
-def test_a_micro_batch_is_run_again_with_the_state_before_it_and_its_export_passes(
-    shop: Shop, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = shop.found()
+@pytest.fixture(scope="module")
+def told(shop: Shop) -> dict[str, Any]:
+    """What is said of two micro-batches; beside the app are tests of them then, one with its records in a file."""
+    before, found = shop.found(), {}
+    with pytest.MonkeyPatch.context() as patch:
+        for view, batch, inline in (("revenue", 1, pipeline_export.INLINE_MAX), ("cities", 2, 0)):
+            patch.setattr(pipeline_export, "INLINE_MAX", inline)
+            with redirect_stdout(io.StringIO()) as said:
+                assert shop.debug(view, batch, export=str(shop.folder / f"test_{view}.py")) == 0
+            found[view] = json.loads(said.getvalue())
+    assert shop.found() == before
+    return found
 
-    assert shop.debug("revenue", 1, export=str(shop.folder / "test_revenue.py")) == 0
-    told = json.loads(capsys.readouterr().out)
-    places = [(one["topic"], one["partition"], one["offset"]) for one in told["in"]]
+
+@proves("P1", "F1")
+def test_a_micro_batch_is_run_again_with_the_state_before_it(told: dict[str, Any]) -> None:
+    revenue, cities = told["revenue"], told["cities"]
+    places = [(one["topic"], one["partition"], one["offset"]) for one in revenue["in"]]
     assert places == [("orders", 0, 1), ("orders", 1, 1)]
-    assert json.loads(told["in"][0]["value"]) == {"id": 2, "product": "tea", "amount": 2.5}
-    assert sorted(told["out"], key=lambda row: row["product"]) == [
+    assert json.loads(revenue["in"][0]["value"]) == {"id": 2, "product": "tea", "amount": 2.5}
+    assert sorted(revenue["out"], key=lambda row: row["product"]) == [
         {"product": "pot", "revenue": 9.0, "orders": 1},
         {"product": "tea", "revenue": 4.0, "orders": 2},
     ], "what came before is counted in, and what came later is not"
-    envelopes = [json.loads(one["value"]) for one in told["topic"]["records"]]
+    envelopes = [json.loads(one["value"]) for one in revenue["topic"]["records"]]
     assert {(one["after"]["product"], one["source"]["batch"]) for one in envelopes} == {("pot", 1), ("tea", 1)}
-    assert [(one["after"], one["updated"]) for one in told["state"]] == [(3, 2)]
+    assert [(one["after"], one["updated"]) for one in revenue["state"]] == [(3, 2)]
+    assert cities["out"] == [{"_op": "-D", "user": "bob", "city": "Oslo"}]
+    assert [(one["name"], one["before"]) for one in cities["state"]] == [("as_changelog", 3)]
 
-    monkeypatch.setattr(pipeline_export, "INLINE_MAX", 0)
-    assert shop.debug("cities", 2, export=str(shop.folder / "test_cities.py")) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["out"] == [{"_op": "-D", "user": "bob", "city": "Oslo"}]
-    assert [(one["name"], one["before"]) for one in told["state"]] == [("as_changelog", 3)]
+
+@pytest.mark.full
+@pytest.mark.usefixtures("told")
+@proves("P1", "F1")
+def test_what_is_exported_of_a_micro_batch_is_a_test_that_passes(shop: Shop) -> None:
+    before = shop.found()
     assert (shop.folder / "test_cities.json").exists()
-
     failing = debugged(shop, "shares", "--batch", "last", "--export", str(shop.folder / "test_shares.py"))
     assert "it fails: " in failing.stdout and "ZeroDivisionError" in failing.stdout
     assert "orders-0@0  " in failing.stdout and f"{shop.file}:{DIVIDED}: " in failing.stdout

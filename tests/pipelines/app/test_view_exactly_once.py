@@ -296,6 +296,7 @@ def local_stores(folder: Path, server: PostgresServer) -> Iterator[list[str]]:
 KILLS = ("driver", "applier", "broker", "postgres", "stopped")
 
 
+@pytest.mark.full
 @proves("F1", "F2", "F3", "P3", "eo.16", "eo.17", "eo.21")
 @pytest.mark.timeout(1800)
 def test_every_store_has_the_batch_query_over_what_was_read_whoever_is_killed(
