@@ -46,10 +46,10 @@ HEAD = [pa.field(OP, pa.string()), pa.field(SEQ, pa.int64())]
 COUNT = "_count"
 
 
-def of_changes(gone: pa.Table, come: pa.Table, gone_ops: Sequence[str], come_ops: Sequence[str]) -> pa.Table:
+def of_changes(gone: pa.Table, come: pa.Table, gone_ops: pa.Array, come_ops: pa.Array) -> pa.Table:
     """The changelog of one step: rows that go, then rows that come, numbered as the rules have it."""
     rows = pa.concat_tables([gone, come])
-    ops = pa.array([*gone_ops, *come_ops], pa.string())
+    ops = pa.concat_arrays([gone_ops, come_ops])
     seq = pa.array(np.arange(-len(gone), len(come)), pa.int64())
     return pa.table([ops, seq, *rows.columns], schema=pa.schema([*HEAD, *rows.schema]))
 

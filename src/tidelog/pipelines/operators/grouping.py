@@ -92,8 +92,8 @@ class Moments(NamedTuple):
 def in_order(*moments: Moments) -> list[Integers]:
     """Each moment as one number: the numbers have the order of keys, and within a key that of times."""
     codes, times = (np.concatenate(side) for side in zip(*moments, strict=True))
-    low = int(times.min(initial=0))
-    span = int(times.max(initial=0)) - low + 1
+    low, high = (int(times.min()), int(times.max())) if len(times) else (0, 0)
+    span = high - low + 1
     if span * (int(codes.max(initial=0)) + 1) < 2**62:
         placed = codes * span + (times - low)
     else:

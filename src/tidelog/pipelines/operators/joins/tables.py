@@ -124,7 +124,7 @@ class TableJoin:
         gone, come = change.more < 0, change.more > 0
         taken_away = self._rows(left, right, _repeated(change, gone))
         added = self._rows(left, right, _repeated(change, come))
-        ops = [DELETE] * len(taken_away), [INSERT] * len(added)
+        ops = pa.repeat(DELETE, len(taken_away)), pa.repeat(INSERT, len(added))
         return of_changes(taken_away, added, *ops)
 
     def _rows(self, left: Side, right: Side, change: Change) -> pa.Table:

@@ -69,8 +69,8 @@ class Upserts:
         return of_changes(
             rows.take(pa.array(old[gone])),
             rows.take(pa.array(new[come])),
-            np.where(stays[gone], BEFORE, DELETE).tolist(),
-            np.where(is_there[come], AFTER, INSERT).tolist(),
+            pc.if_else(pa.array(stays[gone]), BEFORE, DELETE),
+            pc.if_else(pa.array(is_there[come]), AFTER, INSERT),
         )
 
 

@@ -52,16 +52,17 @@ def result_rows(spec: Spec, keys: pa.Table, results: list[Results], span: Span =
     return of_changes(gone, come, gone_ops, come_ops) if spec.changelog else come
 
 
-def _ordered(spec: Spec, keys: pa.Table, results: list[Results], span: Span) -> tuple[pa.Table, list[str]]:
+def _ordered(spec: Spec, keys: pa.Table, results: list[Results], span: Span) -> tuple[pa.Table, pa.Array]:
     parts = [part for part in results if len(part.starts)]
     if not parts:
-        return spec.plain_schema.empty_table(), []
+        return spec.plain_schema.empty_table(), pa.array([], pa.string())
     whole = pa.concat_tables([_part(spec, keys, part, span) for part in parts])
     if not spec.changelog:
-        return whole, []
+        return whole, pa.nulls(len(whole), pa.string())
     order = np.argsort(np.concatenate([part.order for part in parts]), kind="stable")
-    ops = np.repeat([part.op for part in parts], [len(part.starts) for part in parts])
-    return whole.take(pa.array(order)), ops[order].tolist()
+    whose = np.repeat(np.arange(len(parts)), [len(part.starts) for part in parts])
+    ops = pa.array([part.op for part in parts], pa.string()).take(pa.array(whose[order]))
+    return whole.take(pa.array(order)), ops
 
 
 def _part(spec: Spec, keys: pa.Table, part: Results, span: Span) -> pa.Table:

@@ -128,7 +128,9 @@ class Throttled:
 
     def _output(self, net: Net, due: Booleans) -> pa.Table:
         gone, come = (net.rows.filter(pa.array(due & side)) for side in (~net.adds, net.adds))
-        return of_changes(self._results(gone), self._results(come), gone[OP].to_pylist(), come[OP].to_pylist())
+        return of_changes(
+            self._results(gone), self._results(come), gone[OP].combine_chunks(), come[OP].combine_chunks()
+        )
 
     def _results(self, changes: pa.Table) -> pa.Table:
         late = pa.nulls(len(changes), self.spec.late_type)
