@@ -161,7 +161,8 @@ def test_who_builds_aside_holds_little_and_is_whole_at_marks_alone(
     arrivals = data.draw(st.lists(st.tuples(st.sampled_from(sources), st.integers(1, 2)), max_size=40))
     held, reading_module.HELD_BYTES = reading_module.HELD_BYTES, 1
     try:
-        for at, count in [*arrivals, *((at, 99) for at in sources)]:
+        # What is not wanted does not come: a partition has its turn when those before it hold nothing any more.
+        for at, count in [*arrivals, *((at, 99) for at in sources * (partitions + 2))]:
             deliver(reading, log, at, count)
             for stretch in drain(reading):
                 apply(rows, stretch)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proving import proves
+from tidelog.client.marks import Ends
 from tidelog.client.marks import encode as encode_mark
 from tidelog.client.metadata import TopicPartition
 from tidelog.errors import AnotherApplier
@@ -43,12 +44,13 @@ class Shared:
     sharers: list[Sharer]
     place: Place = field(default_factory=lambda: Place(1, {}, None))
     rows: dict[str, int] = field(default_factory=dict)
+    kept: int = 0  # the first mark that compaction has left
+    free: Ends = field(default_factory=dict)
+    pace: Pace = Pace.ASIDE
 
     def assign(self, sharer: Sharer, share: list[TopicPartition]) -> None:
-        starts = dict.fromkeys(self.log.partitions, 0)
-        sharer.reading = Reading(
-            REVENUE, share, self.place, starts, marks_from=(MARKS, 0), pace=Pace.ASIDE, now_ms=lambda: NOW_MS
-        )
+        about = (REVENUE, share, self.place, dict.fromkeys(self.log.partitions, 0))
+        sharer.reading = Reading(*about, marks_from=(MARKS, 0), pace=self.pace, free=self.free, now_ms=lambda: NOW_MS)
         sharer.stretch = None
 
     def fetch(self, sharer: Sharer, count: int) -> None:
@@ -64,7 +66,7 @@ class Shared:
         told = [
             bytes(encode_batch([(*encode_mark(mark), (), 0)], base_offset=n)) for n, mark in enumerate(self.log.marks)
         ]
-        return [(number, number + 1, data) for number, data in enumerate(told)]
+        return [(number, number + 1, data) for number, data in enumerate(told)][self.kept :]
 
     def take(self, sharer: Sharer) -> None:
         if sharer.reading is not None and sharer.stretch is None:
@@ -103,7 +105,16 @@ def test_whoever_has_which_partition_and_writes_when_every_row_is_applied_once_a
     batches: list[Rows], partitions: int, count: int, data: st.DataObject
 ) -> None:
     shared = Shared(Log(batches, partitions), [Sharer() for _ in range(count)])
+    work_at_random(shared, data)
+    settle(shared)
+    last = shared.log.marks[-1]
+    assert shared.rows == shared.log.oracle.now
+    assert (dict(shared.place.ends), shared.place.mark) == (last.ends, last)
+
+
+def work_at_random(shared: Shared, data: st.DataObject) -> None:
     share = st.lists(st.sampled_from(shared.log.partitions), unique=True, min_size=1)
+    count = len(shared.sharers)
     for sharer in shared.sharers:
         shared.assign(sharer, sorted(data.draw(share)))
     steps = st.tuples(st.sampled_from(["read", "read", "write", "write", "assign"]), st.integers(0, count - 1))
@@ -116,10 +127,6 @@ def test_whoever_has_which_partition_and_writes_when_every_row_is_applied_once_a
             shared.take(sharer)
         else:
             shared.write(sharer)
-    settle(shared)
-    last = shared.log.marks[-1]
-    assert shared.rows == shared.log.oracle.now
-    assert (dict(shared.place.ends), shared.place.mark) == (last.ends, last)
 
 
 def settle(shared: Shared) -> None:

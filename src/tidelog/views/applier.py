@@ -67,7 +67,7 @@ class Applier:
         self._cluster = cluster
         self._store = store
         self._share: Share = Sharing(cluster, self.group, store) if shared else Alone(cluster, self.group)
-        self._opener = Opener(cluster, view, self.group, store, self._share, say)
+        self._opener = Opener(cluster, view, store, self._share, say)
         self._report = report
         self._say = say
         self._max_wait_ms = max_wait_ms

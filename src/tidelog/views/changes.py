@@ -6,7 +6,8 @@
 
 Rules:
 - `after` null is a row that is gone. `before` stands where the operator knew it; null says nothing.
-- A stretch is all that a topic has between two ends, both of marks: one micro-batch or several, never part of one.
+- A stretch is all that a topic has between two ends, both of marks: one micro-batch or several, never part of one, but
+  where it is built aside and nobody looks (`reading.py`).
 - A tombstone is passed over where it follows its delete. Compaction may have taken that: who keeps rows (stores, and
   who folds a topic) then takes the tombstone for it; feeds are never behind what compaction may touch.
 - Within a stretch the last change of a key counts (`latest`), for stores; feeds take them all, in the order of offsets.
@@ -55,7 +56,7 @@ class Stretch(NamedTuple):
 
     changes: Sequence[Change]  # in the order of offsets within each partition
     ends: Ends  # what it reaches, for every partition that its applier reads
-    mark: Mark | None  # the last one in it; None for a topic without marks
+    mark: Mark | None  # the last one in it; None for a topic without marks, and for part of a micro-batch
 
     def latest(self) -> dict[Key, Change]:
         return {change.key: change for change in self.changes}

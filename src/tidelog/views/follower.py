@@ -9,24 +9,24 @@ Rules:
 - A build that was interrupted goes on if it began within the horizon: that is told with its group's offsets. Of an
   older one deletes may be missing, so it begins anew.
 - Others may share the view: what they have begun is gone on with, and what they own is theirs (`sharing.py`).
+- Who shares asks what is told of the build after it has taken the end of the marks itself, and looks up what is to be
+  reached after that. In this order, nobody cuts a partition where another would show it.
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tidelog.client.admin import groups
 from tidelog.client.cluster import Cluster
-from tidelog.client.marks import Ends, read_mark, topic_of
+from tidelog.client.marks import Ends, partition_of_marks, read_mark, topic_of
 from tidelog.client.offsets import LATEST, READ_COMMITTED, list_offsets
 from tidelog.errors import AnotherApplier, TidelogError
 from tidelog.views.catalog import Generation
 from tidelog.views.following import copy_of, is_due, is_due_of, next_copy
 from tidelog.views.reading import LeftBehind, Pace, Reading, opened
-from tidelog.views.sharing import Share
+from tidelog.views.sharing import Begun, Share
 from tidelog.views.stores.store import Place, Store
 
 
@@ -37,7 +37,7 @@ class Follower:
     reading: Reading
     aim: Ends
     shown: bool
-    begun_ms: int
+    begun: Begun | None  # None: it was shown when it was opened
     stuck: str | None = None  # at a record that is no change, and this is why: it stays as it is
 
     def show(self) -> None:
@@ -48,7 +48,7 @@ class Follower:
     @property
     def metadata(self) -> str:
         """What is told with its offsets."""
-        return "" if self.shown else _begun_text(self.begun_ms)
+        return "" if self.shown or self.begun is None else self.begun.text
 
     def is_due(self, store: Store, share: Share) -> bool:
         """Whether it is to be shown where it stands. Others' partitions are as far as the store has them."""
@@ -60,16 +60,18 @@ class Follower:
         if not is_due_of(self.generation, ends, self.aim):
             return False
         place = store.place(self.number)
-        return place is not None and is_due(self.generation, place.ends, self.aim)
+        return place is not None and is_due(self.generation, place.ends, self.aim) and self._is_still_told(share)
+
+    def _is_still_told(self, share: Share) -> bool:
+        """Who slept for longer than the horizon may have what others have begun anew: cut beyond what it must reach."""
+        told = share.begun(self.generation.topic)
+        return told is None or (self.begun is not None and told.marks_end <= self.begun.marks_end)
 
 
 class Opener:
-    def __init__(
-        self, cluster: Cluster, view: str, group: str, store: Store, share: Share, say: Callable[[str], object]
-    ) -> None:
+    def __init__(self, cluster: Cluster, view: str, store: Store, share: Share, say: Callable[[str], object]) -> None:
         self._cluster = cluster
         self._view = view
-        self._group = group
         self._store = store
         self._share = share
         self._say = say
@@ -100,21 +102,15 @@ class Opener:
 
     def _at(self, generation: Generation, number: int, *, is_shown: bool) -> Follower:
         place = self._prepared(generation, number)
-        begun_ms = int(time.time() * 1000)
-        if place.ends and not is_shown:
-            found = self._begun(generation)
-            if found is None:
-                self._store.forget(number)
-                place = self._prepared(generation, number)
-            else:
-                begun_ms = found
-        if not place.ends and not is_shown:
-            self._share.begin(generation.topic, _begun_text(begun_ms))
-        aside = Pace.ANY if self._share.member_id is None else Pace.ASIDE
-        pace, mine = Pace.WHOLE if is_shown else aside, self._share.of(generation.topic)
-        reading = opened(self._cluster, generation, place, pace=pace, partitions=mine)
-        aim = {} if is_shown else self._aim(generation)
-        return Follower(generation, number, reading, aim, is_shown, begun_ms)
+        mine = self._share.of(generation.topic)
+        if is_shown:
+            reading = opened(self._cluster, generation, place, pace=Pace.WHOLE, partitions=mine)
+            return Follower(generation, number, reading, {}, True, None)
+        place, begun = self._begun(generation, number, place)
+        pace = Pace.ANY if self._share.member_id is None else Pace.ASIDE
+        free = self._free(generation, begun) if pace is Pace.ASIDE else None
+        reading = opened(self._cluster, generation, place, pace=pace, partitions=mine, free=free)
+        return Follower(generation, number, reading, self._aim(generation), False, begun)
 
     def _prepared(self, generation: Generation, number: int) -> Place:
         self._store.prepare(number, generation.declared)
@@ -122,6 +118,35 @@ class Opener:
         if place is None:
             raise AnotherApplier(f"view {self._view}: another applier forgets what this one prepares; stop one of them")
         return place
+
+    def _begun(self, generation: Generation, number: int, place: Place) -> tuple[Place, Begun]:
+        """When the build began, and its place: the one that the store has, or none if that one is too old."""
+        now = Begun(int(time.time() * 1000), self._end_of_marks(generation))
+        told = self._share.begun(generation.topic)
+        if told is not None and told.ms <= now.ms - generation.declared.horizon_ms:
+            told = None
+        if told is None and place.ends:
+            self._store.forget(number)
+            place = self._prepared(generation, number)
+        is_known = bool(place.ends) or self._share.member_id is not None  # what one who is alone had begun is gone
+        begun = told if told is not None and is_known else now
+        if not place.ends:
+            self._share.begin(generation.topic, begun)
+        return place, begun
+
+    def _end_of_marks(self, generation: Generation) -> int:
+        """Of those that are committed by now."""
+        if not generation.sink:
+            return 0
+        at = partition_of_marks(generation.sink)
+        return list_offsets(self._cluster, {at: LATEST}, isolation=READ_COMMITTED)[at].offset
+
+    def _free(self, generation: Generation, begun: Begun) -> Ends:
+        """Up to where a build that is shared may be cut anywhere: the newest mark of when it began, if it is kept."""
+        if not generation.sink or begun.marks_end > self._end_of_marks(generation):  # the topic was made anew
+            return {}
+        mark = read_mark(self._cluster, generation.sink, begun.marks_end)
+        return {} if mark is None else mark.ends
 
     def _aim(self, generation: Generation) -> Ends:
         """What is the newest by now, of all partitions."""
@@ -131,16 +156,3 @@ class Opener:
             return {at: found.offset for at, found in latest.items()}
         mark = read_mark(self._cluster, generation.sink)
         return {} if mark is None else {at: mark.ends[at] for at in every if at in mark.ends}
-
-    def _begun(self, generation: Generation) -> int | None:
-        """When the build that the store has was begun; None where that is unknown, or longer ago than the horizon."""
-        oldest = time.time() * 1000 - generation.declared.horizon_ms
-        for at, one in groups.committed(self._cluster, self._group).items():
-            if at.topic == generation.topic and one.metadata:
-                begun = int(json.loads(one.metadata)["begun_ms"])
-                return begun if begun > oldest else None
-        return None
-
-
-def _begun_text(begun_ms: int) -> str:
-    return json.dumps({"begun_ms": begun_ms})

@@ -11,10 +11,14 @@ Rules:
 - `ends` has the next offset after the rows and before the transaction's own marker, so positions come to lie beyond it.
 - `Pace.WHOLE` holds a micro-batch in memory until all of it is there, however large (rows as columns, as they came).
   `Pace.ANY` is for who builds aside, where nobody looks: a stretch may end anywhere when more than HELD_BYTES are held.
-- `Pace.ASIDE` is for who builds aside together with others: whole micro-batches, so that whoever shows what all of them
-  have built knows that no partition ends within one.
+  Of a view that is older than its horizon, all that lies before the first mark that is kept is one such micro-batch.
+- `Pace.ASIDE` is for who builds aside together with others: a stretch may end anywhere below `free`, which nobody shows
+  who has not passed it everywhere (`sharing.py`). Beyond, whole micro-batches: who shows what all of them have built
+  then knows that no partition ends within one.
 - `Pace.BATCHES` is for a topic without marks: what was read is a stretch, by record batch.
-- Rows are read ahead of their mark by READ_AHEAD_BYTES a partition at most; beyond, only as far as the next mark says.
+- Rows are read ahead of their mark by READ_AHEAD_BYTES a partition at most, and by HELD_BYTES in all; beyond, only as
+  far as the next mark says. Marks are asked for first, then what the next one needs: an answer that is full leaves out
+  what was asked for last.
 - A topic without marks has its records' own times for that, looked at when it is opened.
 - Who was away beyond the horizon cannot go on (`LeftBehind`): of what compaction has taken since, deletes are missing.
   Nor can who has a place of another log (`same_log.py`).
@@ -58,7 +62,7 @@ class LeftBehind(CursorExpired):
 class Pace(Enum):
     WHOLE = "whole micro-batches"
     ANY = "wherever it is full"
-    ASIDE = "whole micro-batches, and nobody looks"
+    ASIDE = "wherever it is full, below where others may show it"
     BATCHES = "record batches"
 
 
@@ -74,9 +78,9 @@ def there(known: Sequence[Ends], positions: Ends) -> int:
     return next((count for count, ends in enumerate(known) if not reached(ends, positions)), len(known))
 
 
-def cut(ends: Ends, positions: Ends) -> dict[TopicPartition, int]:
-    """As far as was read, and no further than a mark that is not there yet."""
-    return {at: min(end, positions.get(at, end)) for at, end in ends.items()}
+def cut(applied: Ends, positions: Ends, mark: Ends, free: Ends) -> dict[TopicPartition, int]:
+    """As far as was read, and no further than a mark that is not there yet, nor than it is free to be cut."""
+    return {at: max(end, min(positions[at], mark[at], free.get(at, 0))) for at, end in applied.items()}
 
 
 def is_news(mark: Mark, ends: Ends, applied: Ends, last: Mark | None) -> bool:
@@ -153,9 +157,12 @@ class Reading:
         *,
         marks_from: tuple[TopicPartition, int] | None,
         pace: Pace,
+        free: Ends | None = None,
         now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
     ) -> None:
-        """`marks_from`: the sink's partition of marks, and where to read on there; None for a topic without marks."""
+        """`marks_from`: the sink's partition of marks, and where to read on there; None for a topic without marks.
+        `free`: for `Pace.ASIDE`, the ends of a mark that all have passed before anybody shows it.
+        """
         self.declared = declared
         self.partitions = tuple(partitions)
         self.before: Ends = {at: place.ends[at] for at in self.partitions if at in place.ends}  # as the store has them
@@ -163,6 +170,7 @@ class Reading:
         self.last = place.mark
         self.pace = pace
         self.rows = 0  # that were handed out
+        self._free = free or {}
         self._marks_from = marks_from
         self._marks: deque[tuple[Mark, Ends]] = deque()
         self._inboxes = {at: Inbox(self.ends[at]) for at in self.partitions}
@@ -171,17 +179,23 @@ class Reading:
 
     # What to fetch ----------------------------------------------------------------------------------------------------
 
+    @property
+    def held(self) -> int:
+        """Bytes that were read and are not applied."""
+        return sum(inbox.size for inbox in self._inboxes.values())
+
     def wanted(self) -> Positions:
-        """Where to fetch from next."""
-        aim = self._marks[0][1] if self._marks else {}
-        found = {
-            at: inbox.position
-            for at, inbox in self._inboxes.items()
-            if inbox.size < READ_AHEAD_BYTES or inbox.position < aim.get(at, 0)
-        }
+        """Where to fetch from next, in the order of need."""
+        marks: Positions = {}
         if self._marks_from is not None and len(self._marks) < MARKS_AHEAD:
-            found[self._marks_from[0]] = self._marks_from[1]
-        return found
+            marks[self._marks_from[0]] = self._marks_from[1]
+        aim = self._marks[0][1] if self._marks else {}
+        needed = {at: inbox.position for at, inbox in self._inboxes.items() if inbox.position < aim.get(at, 0)}
+        has_room = self.held < HELD_BYTES
+        ahead = {
+            at: inbox.position for at, inbox in self._inboxes.items() if has_room and inbox.size < READ_AHEAD_BYTES
+        }
+        return marks | needed | ahead
 
     def note(self, fetched: Fetched) -> None:
         if self._marks_from is not None and fetched.at == self._marks_from[0]:
@@ -235,11 +249,19 @@ class Reading:
         if count:
             mark, ends = [self._marks.popleft() for _ in range(count)][-1]
             return self._stretch(ends, mark)
-        held = sum(inbox.size for inbox in self._inboxes.values())
-        if self.pace is Pace.ANY and self._marks and held > HELD_BYTES:
-            ends = cut(self._marks[0][1], positions)
-            return self._stretch(ends, None) if ends != self.ends else None
+        if self._marks and self.held > HELD_BYTES:
+            return self._part(self._marks[0][1], positions)
         return None
+
+    def _part(self, mark: Ends, positions: Ends) -> Stretch | None:
+        """Of a micro-batch that is not there yet, where nobody looks."""
+        free: Ends = {}
+        if self.pace is Pace.ANY:
+            free = mark
+        elif self.pace is Pace.ASIDE:
+            free = self._free
+        ends = cut(self.ends, positions, mark, free)
+        return self._stretch(ends, None) if ends != self.ends else None
 
     @property
     def is_whole(self) -> bool:
@@ -285,6 +307,7 @@ def opened(
     *,
     pace: Pace,
     partitions: Iterable[TopicPartition] | None = None,
+    free: Ends | None = None,
 ) -> Reading:
     """A reading of this generation's topic from `place` on; all partitions by default."""
     every = list(cluster.partitions(generation.topic) if partitions is None else partitions)
@@ -307,6 +330,7 @@ def opened(
         starts,
         marks_from=marks_from,
         pace=pace if generation.sink else Pace.BATCHES,
+        free=free,
     )
 
 

@@ -13,18 +13,27 @@ What holds when a view is shared, and a reader sees:
 - The store refuses who is no longer the owner, by the partition's end (rule 17), and not the group: partitions move by
   the broker's word, and rows by the store's. Who is refused reads its place again, and asks the broker what it owns.
 - What is built aside is shown by whoever finds that the ends which the store has of *all* partitions have reached what
-  they must: at the latest who applies last. Each of them takes whole micro-batches there, too (`Pace.ASIDE`).
+  they must: at the latest who applies last. It cannot see whether a partition ends within a micro-batch, and others may
+  hear late that it was shown. So a partition is cut within one only below the newest mark of when the build began
+  (`Begun`), and nobody shows anything that is not beyond that one: what each must reach is looked up after `Begun` was.
 - What others change is looked for in the store: which generation is shown, and which ones are there (LOOK_EVERY_S).
-- When a build began is told before its first row is applied, for all partitions: who joins must not begin it anew.
+- When a build began is told before its first row is applied, for all partitions: who joins must not begin it anew. What
+  is told stands, also where nothing was applied yet: it is asked for after one's own `Begun` was taken, so of two who
+  find nothing, neither has taken his after the other looked up what to reach.
 - Reports of appliers that are no more in the group are taken away by those that take over.
+
+What is told, as metadata of the group's offsets:
+
+    {"begun_ms":MS,"marks_end":OFFSET}      by the clock, and in the topic of marks: what lay before it was committed
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tidelog.client.admin import groups
 from tidelog.client.cluster import Cluster
@@ -46,6 +55,33 @@ def group_of(view: str, store: str) -> str:
     return f"{GROUP_PREFIX}{view}.{store}"
 
 
+class Begun(NamedTuple):
+    """When a build aside began: for all who share it or go on with it."""
+
+    ms: int
+    marks_end: int
+
+    @property
+    def text(self) -> str:
+        return json.dumps({"begun_ms": self.ms, "marks_end": self.marks_end}, separators=(",", ":"))
+
+
+def begun_from_text(text: str) -> Begun:
+    told = json.loads(text)
+    return Begun(int(told["begun_ms"]), int(told.get("marks_end", 0)))
+
+
+def told_begun(cluster: Cluster, group: str, topic: str) -> Begun | None:
+    """None where nothing is told. Of two who began at once each tells its own, with its partitions: it is as old as the
+    first one, and each end of the marks holds for all.
+    """
+    committed = groups.committed(cluster, group)
+    told = [begun_from_text(one.metadata) for at, one in committed.items() if at.topic == topic and one.metadata]
+    if not told:
+        return None
+    return Begun(min(one.ms for one in told), max(one.marks_end for one in told))
+
+
 class Share(Protocol):
     """Of one applier, in its thread."""
 
@@ -64,8 +100,11 @@ class Share(Protocol):
     def is_still(self, topic: str, partitions: Collection[TopicPartition]) -> bool:
         """Whether these are what we have of the topic."""
 
-    def begin(self, topic: str, metadata: str) -> None:
+    def begin(self, topic: str, begun: Begun) -> None:
         """Tells when a build began, before it does."""
+
+    def begun(self, topic: str) -> Begun | None:
+        """What is told of it; None where nothing is."""
 
     def commit(self, offsets: Ends, metadata: str) -> None: ...
 
@@ -91,8 +130,11 @@ class Alone:
     def is_still(self, topic: str, partitions: Collection[TopicPartition]) -> bool:
         return True
 
-    def begin(self, topic: str, metadata: str) -> None:
+    def begin(self, topic: str, begun: Begun) -> None:
         pass
+
+    def begun(self, topic: str) -> Begun | None:
+        return told_begun(self._cluster, self._group, topic)
 
     def commit(self, offsets: Ends, metadata: str) -> None:
         try:
@@ -136,11 +178,15 @@ class Sharing:
     def is_still(self, topic: str, partitions: Collection[TopicPartition]) -> bool:
         return set(self.of(topic)) == set(partitions)
 
-    def begin(self, topic: str, metadata: str) -> None:
+    def begin(self, topic: str, begun: Begun) -> None:
         known = groups.committed(self._cluster, self._member.group)
         every = self._cluster.partitions(topic)
-        if not self._member.commit({at: known[at].offset if at in known else 0 for at in every}, metadata=metadata):
+        offsets = {at: known[at].offset if at in known else 0 for at in every}
+        if not self._member.commit(offsets, metadata=begun.text):
             raise AnotherApplier(f"group {self._member.group} has moved on; this applier asks again what it owns")
+
+    def begun(self, topic: str) -> Begun | None:
+        return told_begun(self._cluster, self._member.group, topic)
 
     def commit(self, offsets: Ends, metadata: str) -> None:
         self._member.commit(offsets, metadata=metadata)
