@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -10,9 +12,12 @@ from hypothesis import strategies as st
 
 from proving import proves
 from tidelog.client.metadata import TopicPartition
+from tidelog.errors import UsageError
 from tidelog.gateway.views import ring as ring_module
 from tidelog.gateway.views.ring import Ring
 from tidelog.gateway.views.slot import Slot
+from tidelog.gateway.views.subscriber import Subscriber
+from tidelog.views.catalog import Generation
 from tidelog.views.changes import Change
 from tidelog.views.declaration import declare
 from tidelog.views.feeds import Cursor, from_text
@@ -91,3 +96,23 @@ def test_a_ring_keeps_so_much_and_no_more(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(ring._slots) == 1 and ring._bytes == ring._slots[0].size
     assert ring.place_of(NOWHERE) is None and ring.since(0) is None
     assert ring.place_of(ring.position) == 29 and ring.since(29) == []
+
+
+@proves("D7", "eo.26")
+def test_an_expression_of_a_new_column_passes_what_the_ring_has_from_before_it() -> None:
+    ring, grown = Ring(NOWHERE), declare({"id": "string", "note": "string"}, ("id",))
+    for slot in pieces([(1, 0, 0), (2, 0, 0)]):
+        ring.add(slot)
+
+    def told(where: str, number: int) -> list[str]:
+        feed, live = cast("Any", SimpleNamespace(begun=lambda: ring)), Generation(number, "v.v1", "s", "f", 3, grown)
+        one = Subscriber(feed, cast("Any", None), cast("Any", None), NOWHERE, where, live=live)
+        one._number = ring.place_of(NOWHERE)
+        lines = one._all_told(ring.since(0) or []).decode().splitlines()
+        data = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
+        return [found["row"]["id"] for found in data if "row" in found]
+
+    assert told("note = 'x'", 1) == []
+    assert told("note is null and id = '0-1'", 1) == ["0-1"]
+    with pytest.raises(UsageError, match="note"):
+        told("note = 'x'", 2)

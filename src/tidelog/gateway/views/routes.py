@@ -74,7 +74,7 @@ def changes(call: Call) -> Stream:
     feed = gateway.kept("feeds", Feeds).get(found.name, _who(call))
     now = feed.begun().position
     past = gateway.kept("past", Past)
-    subscriber = Subscriber(feed, past, catalogs, cursor or now, where, from_start=place == START)
+    subscriber = Subscriber(feed, past, catalogs, cursor or now, where, live=found.current, from_start=place == START)
     return Stream(subscriber.chunks(), headers=(("X-Accel-Buffering", "no"),))
 
 

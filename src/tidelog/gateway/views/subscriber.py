@@ -10,6 +10,7 @@ Rules:
 - The next chunk is made when the client has taken the last one: a slow one has one chunk and the socket's buffer, holds
   up nobody, and may fall into the past. One that takes nothing at all is cut off (`protocol.py`).
 - Every HEARTBEAT_S without an event a heartbeat goes, with the place.
+- A row that is older than a column of its generation has null there, also for an expression.
 - A place beyond the horizon ends the stream with `expired`, an expression that the next generation has no columns for
   with `refused`.
 """
@@ -36,6 +37,7 @@ from tidelog.gateway.views.catalogs import Catalogs
 from tidelog.gateway.views.feed import Feed
 from tidelog.gateway.views.slot import Slot, Where
 from tidelog.schema.expression.evaluation import Predicate
+from tidelog.views.catalog import Generation
 from tidelog.views.declaration import Declaration
 from tidelog.views.feed_reading import FeedReader, Piece
 from tidelog.views.feeds import Cursor
@@ -96,14 +98,24 @@ def _holds(where: str | None, declared: Declaration) -> Predicate | None:
 
 class Subscriber:
     def __init__(
-        self, feed: Feed, past: Past, catalogs: Catalogs, cursor: Cursor, where: str | None, *, from_start: bool = False
+        self,
+        feed: Feed,
+        past: Past,
+        catalogs: Catalogs,
+        cursor: Cursor,
+        where: str | None,
+        *,
+        live: Generation,
+        from_start: bool = False,
     ) -> None:
+        """`live`: the generation by which the expression was found to be right."""
         self._feed = feed
         self._ring = feed.begun()
         self._past = past
         self._catalogs = catalogs
         self._cursor = cursor
         self._where = where
+        self._live = live
         self._from_start = from_start
         self._looked_up: tuple[Declaration, Where] | None = None
         self._number: int | None = None  # of the next slot in the ring; None in the past
@@ -159,17 +171,26 @@ class Subscriber:
 
     def _told(self, slot: Slot) -> bytes:
         assert self._number is not None, "it is in the ring"
-        told, self._cursor = slot.told(self._cursor, self._rows(slot.declared) if slot.changes else None)
+        told, self._cursor = slot.told(self._cursor, self._rows(slot) if slot.changes else None)
         self._number += 1
         return told
 
-    def _rows(self, declared: Declaration) -> Where | None:
+    def _rows(self, slot: Slot) -> Where | None:
         """Which rows are followed, looked up once a generation: there may be more of them than `Where` remembers."""
         if self._where is None:
             return None
-        if self._looked_up is None or self._looked_up[0] is not declared:
-            self._looked_up = (declared, Where.of(self._where, declared))
+        if self._looked_up is None or self._looked_up[0] is not slot.declared:
+            self._looked_up = (slot.declared, self._where_in(slot))
         return self._looked_up[1]
+
+    def _where_in(self, slot: Slot) -> Where:
+        assert self._where is not None, "an expression is followed"
+        try:
+            return Where.of(self._where, slot.declared)
+        except UsageError:
+            if slot.start.generation != self._live.number:
+                raise
+            return Where.of(self._where, self._live.declared)  # a slot of before the view grew: what it lacks is null
 
     async def _from_past(self) -> bytes | None:
         if self._feed.ended:
