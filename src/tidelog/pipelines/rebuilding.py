@@ -11,6 +11,9 @@
 Rules:
 - The old one is at rest when the switch is made, and the new one has read no less: rows never go back to what they
   were, and a feed that goes on from "live" tells nothing again. What was built before is told to nobody.
+- "At rest" is what the run tells; one that does not pause in time ends the rebuild. The old sink's transactional id is
+  taken before its last mark is read, and no mark may have come when the new one has caught up: else somebody is at work
+  who tells nobody, and the rebuild ends too.
 - The query is stopped before the switch, so that whoever goes on with its checkpoint never meets another driver.
 - At every point but the switch the old generation is the view. Whoever ends this process, and however, loses nothing:
   the same command goes on with what is being built, and first clears up: a run that was left paused by a kill in the
@@ -28,9 +31,10 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.client import status
 from tidelog.client.cluster import Cluster
-from tidelog.client.marks import Ends, read_mark
+from tidelog.client.marks import Ends, end_of_marks, read_mark, transactional_id_of
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
+from tidelog.client.transactions import Transactions
 from tidelog.errors import PipelineFailed, TidelogError, UsageError
 from tidelog.pipelines import generations
 from tidelog.pipelines.app import Input, Output
@@ -183,6 +187,7 @@ class Rebuild:
         self._say = say
         self._tell = tell
         self._paused = self._switched = False
+        self._old_end: int | None = None  # of the old one's marks, once nobody writes them any more
 
     def begin(self, *, again: bool = False) -> Begun:
         frame = self._reader.result(self.node)
@@ -204,12 +209,15 @@ class Rebuild:
         background = Background(part.name, [part], self._settings, self._say)
         try:
             caught_up = self._catch_up(begun, background)
-            if caught_up and self._pause(begun):
+            if caught_up:
+                self._pause(begun)
+                self._fence(begun)
                 caught_up = self._catch_up(begun, background)
         finally:
             background.stop()
         if not caught_up:
             return None
+        self._check_fenced(begun)
         mark = read_mark(self._cluster, begun.target.sink)
         return {} if mark is None else {at: end for at, end in mark.ends.items() if at.topic == begun.target.topic}
 
@@ -264,16 +272,35 @@ class Rebuild:
 
     # The run that writes the old one
 
-    def _pause(self, begun: Begun) -> bool:
-        """Whether one had to be told; it is at rest then."""
+    def _pause(self, begun: Begun) -> None:
+        """It is at rest then, where it tells so. One that goes silent after it was told is not: it may be ending."""
         if self._state(begun) not in AT_WORK:
-            return False
+            return
         status.send_command(self._cluster, QUERY, begun.target.part, status.PAUSE, **FOR_A_SWITCH)
         self._paused = True
         deadline = time.monotonic() + PAUSED_WITHIN_S
-        while self._state(begun) in AT_WORK and not self.stopping.is_set() and time.monotonic() < deadline:
+        while self._state(begun, however_old=True) in AT_WORK and not self.stopping.is_set():
+            if time.monotonic() > deadline:
+                raise PipelineFailed(
+                    f"query {begun.target.part} was told to pause and has not for {PAUSED_WITHIN_S:g} s; view"
+                    f" {self.node.name} is as it was; the same command goes on with generation"
+                    f" {begun.target.generation} when that micro-batch is over, or its run has ended"
+                )
             self.stopping.wait(LOOK_EVERY_S)
-        return True
+
+    def _fence(self, begun: Begun) -> None:
+        """What whoever still writes the old one has open, and tells nobody of, is ended: its last mark stands then."""
+        if not self.stopping.is_set():
+            Transactions(self._cluster, transactional_id_of(begun.old)).start()
+            self._old_end = end_of_marks(self._cluster, begun.old)
+
+    def _check_fenced(self, begun: Begun) -> None:
+        """A query that finds its id taken takes it back, and writes on."""
+        if self._old_end is not None and end_of_marks(self._cluster, begun.old) != self._old_end:
+            raise PipelineFailed(
+                f"somebody writes {begun.old} who was not seen, or does not pause; view {self.node.name} is as it was;"
+                " end that run, and start this again: it goes on"
+            )
 
     def resume(self, begun: Begun) -> None:
         """Whatever has become of the rebuild. After a switch the run is given the time to see it first."""
@@ -285,8 +312,8 @@ class Rebuild:
         status.send_command(self._cluster, QUERY, begun.target.part, status.RESUME)
         self._paused = False
 
-    def _state(self, begun: Begun) -> str | None:
-        found = self._report(begun)
+    def _state(self, begun: Begun, *, however_old: bool = False) -> str | None:
+        found = self._report(begun, however_old=however_old)
         return None if found is None else found.get("state")
 
     def _is_unseen(self, begun: Begun) -> bool:
@@ -294,8 +321,8 @@ class Rebuild:
         found = self._report(begun)
         return found is not None and found.get("state") != FAILED and found.get("generation") != begun.target.generation
 
-    def _report(self, begun: Begun) -> Mapping[str, Any] | None:
-        reports, now_ms = status.read_status(self._cluster), int(time.time() * 1000)
+    def _report(self, begun: Begun, *, however_old: bool = False) -> Mapping[str, Any] | None:
+        reports, now_ms = status.read_status(self._cluster), 0 if however_old else int(time.time() * 1000)
         return report_of(reports, QUERY, begun.target.part, now_ms)
 
     # How far
@@ -320,7 +347,8 @@ class Rebuild:
 
     def _round(self, begun: Begun, ends: Ends, topics: Collection[str]) -> Round:
         new = read_mark(self._cluster, begun.target.sink)
-        return Round(aim_of(read_mark(self._cluster, begun.old), ends, topics), -1 if new is None else new.batch_id)
+        old = read_mark(self._cluster, begun.old, self._old_end)
+        return Round(aim_of(old, ends, topics), -1 if new is None else new.batch_id)
 
     def _topic(self, read: Input | Output) -> str:
         if is_view(read):

@@ -15,9 +15,10 @@ from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.marks import topic_of
 from tidelog.client.status import Commands, Reporter, read_status, send_command
-from tidelog.errors import UsageError
-from tidelog.pipelines import generations
+from tidelog.errors import PipelineFailed, ProducerFenced, UsageError
+from tidelog.pipelines import generations, rebuilding
 from tidelog.pipelines.app import App
+from tidelog.pipelines.catching_up import report_of
 from tidelog.pipelines.generations import Way, outlived, readers_of, way_of
 from tidelog.pipelines.graph import Graph, graph_of
 from tidelog.pipelines.handover import Handover, moved
@@ -31,6 +32,8 @@ from tidelog.views.catalog import Derived, View, find_view
 from tidelog.views.feed_reading import FeedReader, Piece, Switched, find, newest
 from views.applying import applying, shown, until
 from views.writing import REVENUE, Pipeline, declare_view, make_topics
+
+HOUR_MS = 3600 * 1000
 
 
 def shop(keep: str = "amount > 1") -> Graph:
@@ -213,6 +216,50 @@ def test_what_a_killed_rebuild_has_left_is_cleared_up_and_what_somebody_has_paus
     send_command(ours, "query", "shop.revenue", "pause", **FOR_A_SWITCH)
     clear_up(ours, "shop.revenue")
     assert [one.command for one in Commands(ours).first()] == ["resume"]
+
+
+def rebuilding_of(cluster: Cluster, folder: Path) -> Rebuild:
+    graph = shop()
+    reader = cast("Any", SimpleNamespace(graph=graph))
+    return Rebuild(cluster, reader, graph.node("revenue"), settings(cluster, folder), say=nothing, tell=nothing)
+
+
+@proves("E3")
+@pytest.mark.parametrize("silent", [False, True], ids=["telling", "silent"])
+def test_a_run_that_does_not_pause_in_time_ends_the_rebuild_also_if_it_tells_nothing_any_more(
+    ours: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silent: bool
+) -> None:
+    declare_view(ours, "revenue")
+    begun, made = rebuild(ours, tmp_path), rebuilding_of(ours, tmp_path)
+    Reporter(ours, "query", begun.target.part).tell({"state": "running"})
+    monkeypatch.setattr(rebuilding, "PAUSED_WITHIN_S", 0.5)
+    if silent:
+        later = iter([0])  # its last word is young when the rebuild looks first, and an hour old ever after
+        monkeypatch.setattr(
+            rebuilding,
+            "report_of",
+            lambda reports, kind, name, now: report_of(reports, kind, name, now + next(later, HOUR_MS) if now else 0),
+        )
+    with pytest.raises(PipelineFailed, match=r"query shop.revenue was told to pause and has not.*the same command"):
+        made._pause(begun)
+    assert find_view(ours, "revenue").live == 1
+
+
+@proves("E3", "F3")
+def test_who_writes_the_old_one_and_tells_nobody_is_fenced_and_found_out(ours: Cluster, tmp_path: Path) -> None:
+    old = Pipeline(ours, declare_view(ours, "revenue").generations[0])
+    old.batch({"tea": 1})
+    begun, made = rebuild(ours, tmp_path), rebuilding_of(ours, tmp_path)
+    old.owner.begin()
+    old.write({"tea": 2})
+    made._pause(begun)
+    made._fence(begun)
+    with pytest.raises(ProducerFenced):
+        old.owner.commit()
+    made._check_fenced(begun)
+    Pipeline(ours, begun.view.generations[0]).batch({"tea": 3})
+    with pytest.raises(PipelineFailed, match=r"somebody writes revenue.v1 who was not seen.*end that run"):
+        made._check_fenced(begun)
 
 
 # What readers see -----------------------------------------------------------------------------------------------------
