@@ -58,6 +58,7 @@ class AsOf:
     columns: Columns
     deletes_kept: int  # ms
     divert: bool = False
+    on: tuple[tuple[str, str], ...] = ()  # for who goes on with the state: it has the names of the left alone
     name: str = "enrich as of event time"
     version: int = 1
 

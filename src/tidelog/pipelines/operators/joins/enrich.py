@@ -121,9 +121,9 @@ def _joined(
         _times(frame, table)
     both = as_one(sides, frame, changes, more)
     columns = columns_of(sides, frame, rows)
-    fold: Fold = Latest(columns, ask.load_until)
+    fold: Fold = Latest(columns, ask.load_until, sides.pairs)
     if ask.as_of == AT_EVENT_TIME:
-        fold = AsOf(columns, ask.deletes_kept, ask.late == "divert")
+        fold = AsOf(columns, ask.deletes_kept, ask.late == "divert", sides.pairs)
     return _chosen(run_fold(both, sides.keys, fold, asking=asking), sides, ask)
 
 

@@ -58,7 +58,7 @@ def join_tables(
         _check_inputs(left, right)
         sides = sides_of(left, right, pairs)
         both = as_one(sides, left, right, {COUNT: (_count(), _count())})
-        fold = TableJoin(columns_of(sides, left, right), how)
+        fold = TableJoin(columns_of(sides, left, right), how, sides.pairs)
         asking = asking_of("join_tables", questions, [name for name, _ in pairs])
         output = run_fold(both, sides.keys, fold, asking=asking)
         names = {name: at for name, at in sides.columns.items() if how not in LEFT_ONLY or name not in sides.right}

@@ -29,6 +29,7 @@ from tidelog.pipelines.operators.state.fold import DUE, HASH, SIDE, Clock, Step
 class Latest:
     columns: Columns
     load_until: int | None  # ms of event time
+    on: tuple[tuple[str, str], ...] = ()  # for who goes on with the state: it has the names of the left alone
     name: str = "enrich with the latest"
     version: int = 1
 

@@ -62,6 +62,7 @@ class Change(NamedTuple):
 class TableJoin:
     columns: Columns
     how: str
+    on: tuple[tuple[str, str], ...] = ()  # for who goes on with the state: it has the names of the left alone
     name: str = "join_tables"
     version: int = 1
 

@@ -7,13 +7,14 @@
         buckets     how many there are in all: a key's bucket is its hash modulo this
         partitions  of Spark, when the state was made
         schema      of the state's rows: Arrow IPC, base64
+        declared    the parameters of the fold (`parameters.py`); not there in state from before they were kept
         next        the number of the next new page
         timer       the event time in ms for which Spark has been asked to wake the bucket; null where it has not
         counts      what became of rows, by name, since the state was made
 
 Rules:
-- State that another fold wrote, that is spread over another number of buckets, or that is newer than this code is
-  refused before anything is written.
+- State that another fold wrote, or one with other parameters, that is spread over another number of buckets, or that is
+  newer than this code is refused before anything is written.
 - State of an older version of the fold is read whole and written anew in the first step, if the fold can read it.
 - The bucket asks to be woken at the earliest DUE of its rows, once: one timer a bucket.
 """
@@ -45,6 +46,7 @@ from tidelog.pipelines.operators.state.pages import (
     touched,
     write_page,
 )
+from tidelog.pipelines.operators.state.parameters import Parameters, difference, parameters_of
 from tidelog.pipelines.operators.state.steps import StepFunction
 
 FORMAT = 1
@@ -74,12 +76,13 @@ class Header(NamedTuple):
     next: int
     timer: int | None
     counts: Mapping[str, int]
+    declared: Parameters
 
     def encode(self) -> str:
         schema = base64.b64encode(self.schema.serialize()).decode()
         known = {"format": FORMAT, "fold": self.fold, "version": self.version} | self.layout._asdict()
         rest = {"schema": schema, "next": self.next, "timer": self.timer, "counts": self.counts}
-        return json.dumps(known | rest)
+        return json.dumps(known | rest | {"declared": self.declared})
 
     @classmethod
     def decode(cls, text: str) -> Header:
@@ -88,7 +91,8 @@ class Header(NamedTuple):
             raise StateMismatch(f"the state has format {known['format']}; this version reads {FORMAT}: use a newer one")
         layout = Layout(known["buckets"], known["partitions"])
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(known["schema"])))
-        return cls(known["fold"], known["version"], layout, schema, known["next"], known["timer"], known["counts"])
+        rest = (known["next"], known["timer"], known["counts"], known.get("declared", {}))
+        return cls(known["fold"], known["version"], layout, schema, *rest)
 
 
 def step_bucket(
@@ -110,7 +114,7 @@ def step_bucket(
     if timer != header.timer:
         store.set_timer(header.timer, timer)
     counts = {name: header.counts.get(name, 0) + step.counts.get(name, 0) for name in {*header.counts, *step.counts}}
-    header = Header(fold.name, fold.version, layout, fold.state_schema, number, timer, counts)
+    header = Header(fold.name, fold.version, layout, fold.state_schema, number, timer, counts, parameters_of(fold))
     store.set_header(header.encode(), directory.tobytes())
     return step.output
 
@@ -132,7 +136,7 @@ def is_due(store: Store, clock: Clock) -> bool:
 
 def _open(fold: Fold, store: Store, layout: Layout) -> tuple[Header, Directory]:
     if (found := store.header()) is None:
-        return Header(fold.name, fold.version, layout, fold.state_schema, 0, None, {}), np.zeros(0, ENTRY)
+        return Header(fold.name, fold.version, layout, fold.state_schema, 0, None, {}, {}), np.zeros(0, ENTRY)
     header = Header.decode(found[0])
     check(header, fold, layout)
     return header, np.frombuffer(found[1], ENTRY)
@@ -146,6 +150,11 @@ def check(header: Header, fold: Fold, layout: Layout) -> None:
             f"the state of {fold.name!r} is spread over {header.layout.buckets} buckets in {header.layout.partitions} "
             f"partitions, the query over {layout.buckets} in {layout.partitions}; set spark.sql.shuffle.partitions to "
             f"{header.layout.partitions}, or take a new checkpoint and the state is rebuilt from the log"
+        )
+    if changed := difference(header.declared, parameters_of(fold)):
+        raise StateMismatch(
+            f"the state of {fold.name!r} {changed}; go back to what it was, or take a new checkpoint (for a view: "
+            "tidelog rebuild) and it is rebuilt from the log"
         )
     if header.version > fold.version:
         raise StateMismatch(

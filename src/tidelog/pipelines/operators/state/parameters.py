@@ -1,0 +1,104 @@
+"""What a fold was declared with, as plain values that stand beside its state: who goes on with it has to say the same.
+
+State means something only to the parameters that it was made with. A window of one minute is none of five; a row that
+an inner join never put out is none that a left join may take back.
+
+    {"size": 60000000, "by": ["user"], "aggregate n": ["Sum", {"column": "x"}], ...}
+
+Rules:
+- Names are those of the fold's own fields, also of those within a field (`Spec`, `Grid`). They, and the names of the
+  aggregates' classes, are part of the format of state: who renames one of them gives the fold a new version.
+- The same in every process and on every Python: numbers, text, truth, and lists of these; whatever else a field holds
+  is left out. Schemas are: where they matter, the columns of the state are compared.
+- A name that only one of the two has is no difference: state from before there was such a parameter takes the present.
+- What may change (`FREE`) touches no state, or is asked anew of all state in every step.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from datetime import timedelta
+from typing import Any
+
+FREE = frozenset(
+    (
+        "name",
+        "version",
+        "diverts",  # of windows, and of `enrich`: where rows go that are in no state
+        "divert",
+        "interval",  # of early results: what is held back is due by the old one, and from then on by the new
+        "deletes_kept",  # asked of every deletion that is kept, in every step
+        "slack",
+        "load_until",  # asked of every row that waits
+    )
+)
+AGGREGATES = "aggregates"
+MICROSECONDS = frozenset(("size", "every", "offset", "gap", "allowed", "remembers", "span"))
+SAID = {"remembers": "within (or forget_after)", "span": "period"}  # what users know them by
+
+Parameters = Mapping[str, Any]
+
+
+def parameters_of(fold: Any) -> dict[str, Any]:
+    return dict(_parameters(fold))
+
+
+def _parameters(declared: Any) -> Iterator[tuple[str, Any]]:
+    for name, value in _fields(declared):
+        if name == AGGREGATES:
+            yield from ((f"aggregate {one}", [type(by).__name__, dict(_parameters(by))]) for one, by in value)
+        elif _has_fields(value):
+            yield from _parameters(value)
+        elif name not in FREE and (found := _plain(value)) is not Ellipsis:
+            yield name, found
+
+
+def _has_fields(value: Any) -> bool:
+    return is_dataclass(value) or hasattr(value, "_fields")
+
+
+def _fields(declared: Any) -> list[tuple[str, Any]]:
+    if is_dataclass(declared):
+        return [(field.name, getattr(declared, field.name)) for field in fields(declared)]
+    return list(zip(declared._fields, declared, strict=True)) if hasattr(declared, "_fields") else []
+
+
+def _plain(value: Any) -> Any:
+    """As JSON gives it back; Ellipsis for what it does not know."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        return float(value)
+    if isinstance(value, tuple | list):
+        found = [_plain(one) for one in value]
+        return ... if any(one is ... for one in found) else found
+    return ...
+
+
+def difference(made_with: Parameters, now: Parameters) -> str | None:
+    """What is not as it was, in the words of an error; None where all is."""
+    changed = [name for name in sorted({*made_with} & {*now}) if made_with[name] != now[name]]
+    if not changed:
+        return None
+    was, is_ = (
+        ", ".join(f"{SAID.get(name, name)} {_said(name, those[name])}" for name in changed)
+        for those in (made_with, now)
+    )
+    return f"was made with {was}, and the query now has {is_}"
+
+
+def _said(name: str, value: Any) -> str:
+    if name in MICROSECONDS and isinstance(value, int):
+        return str(timedelta(microseconds=value))
+    if name.startswith("aggregate ") and isinstance(value, list):
+        kind, given = value
+        return f"{kind.lower()}({', '.join(f'{field}={_text(one)}' for field, one in given.items())})"
+    return _text(value)
+
+
+def _text(value: Any) -> str:
+    return repr(value) if isinstance(value, str) else str(value)

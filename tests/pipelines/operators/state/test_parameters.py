@@ -1,0 +1,151 @@
+"""State goes on with the parameters that it was made with: others are refused by name, before anything is written."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pipelines.operators.joins.driving import KEYED
+from pipelines.operators.state.test_bucket import LAYOUT, Kept
+from proving import proves
+from tidelog.errors import StateMismatch
+from tidelog.pipelines.operators import aggregates as agg
+from tidelog.pipelines.operators.changes import Changes
+from tidelog.pipelines.operators.dedup import Once
+from tidelog.pipelines.operators.joins.as_of import AsOf
+from tidelog.pipelines.operators.joins.tables import TableJoin
+from tidelog.pipelines.operators.state.bucket import step_bucket
+from tidelog.pipelines.operators.state.fold import HASH, Clock, Fold, Step
+from tidelog.pipelines.operators.windows.grid import Grid
+from tidelog.pipelines.operators.windows.grid_fold import GridFold
+from tidelog.pipelines.operators.windows.session_fold import SessionFold
+from tidelog.pipelines.operators.windows.spec import Spec
+from tidelog.pipelines.operators.windows.throttled import Throttled
+
+MINUTE = 60_000_000
+ROWS = pa.schema([("user", pa.string()), ("at", pa.timestamp("us", tz="UTC")), ("x", pa.int64()), ("y", pa.int64())])
+
+
+def spec(**more: Any) -> Spec:
+    return Spec(ROWS, "at", ("user",), (("n", more.pop("n", agg.sum("x"))),), **more)
+
+
+def windows(size: int = 1, every: int | None = None, offset: int = 0, **more: Any) -> GridFold:
+    return GridFold(spec(**more), Grid(size * MINUTE, (every or size) * MINUTE, offset * MINUTE))
+
+
+def step(fold: Fold, kept: Kept) -> None:
+    nothing = pa.schema([(HASH, pa.int64())]).empty_table()
+    step_bucket(fold, kept, LAYOUT, nothing, Clock(None, 0), lambda state, rows, _: Step(state, rows))
+
+
+def went_on(made: Fold, now: Fold) -> Kept:
+    """State of the one that the other goes on with."""
+    kept = Kept()
+    step(made, kept)
+    before = kept.known
+    try:
+        step(now, kept)
+    except StateMismatch:
+        assert kept.known == before, "nothing is written"
+        raise
+    return kept
+
+
+REFUSED: dict[str, tuple[Fold, Fold, str]] = {
+    "size": (windows(1), windows(5), "size 0:01:00, and the query now has every 0:05:00, size 0:05:00"),
+    "every": (windows(6, 2), windows(6, 3), "was made with every 0:02:00, and the query now has every 0:03:00"),
+    "offset": (windows(5), windows(5, offset=1), "offset 0:00:00, and the query now has offset 0:01:00"),
+    "allowed": (windows(allowed=MINUTE), windows(allowed=2 * MINUTE), "allowed 0:01:00"),
+    "early": (windows(allowed=MINUTE), windows(allowed=MINUTE, early=True), "early False, and the query now has early"),
+    "gap": (SessionFold(spec(), MINUTE), SessionFold(spec(), 2 * MINUTE), "was made with gap 0:01:00"),
+    "column": (windows(n=agg.sum("x")), windows(n=agg.sum("y")), "n sum(column='x'), and the query now has"),
+    "kind": (windows(n=agg.max("x")), windows(n=agg.min("x")), "aggregate n extreme(column='x', largest=True)"),
+    "how": (TableJoin(KEYED, "inner"), TableJoin(KEYED, "left"), "with how 'inner', and the query now has how 'left'"),
+    "within": (
+        Once(ROWS, "at", ("user",), 5),
+        Once(ROWS, "at", ("user",), 6),
+        "within (or forget_after) 0:00:00.000005",
+    ),
+    "at_least": (
+        Changes(ROWS, "at", ("user",), None, ("x",), 0.5),
+        Changes(ROWS, "at", ("user",), None, ("x",), 0.7),
+        "was made with at_least 0.5, and the query now has at_least 0.7",
+    ),
+    "within another": (
+        Throttled(windows(early=True), spec(early=True), 10),
+        Throttled(windows(5, early=True), spec(early=True), 10),
+        "the state of 'windows on a grid, held back' was made with every 0:01:00",
+    ),
+}
+
+
+@proves("P1", "F4")
+@pytest.mark.parametrize(("made", "now", "said"), REFUSED.values(), ids=REFUSED)
+def test_state_that_was_made_with_another_parameter_is_refused_by_its_name(made: Fold, now: Fold, said: str) -> None:
+    with pytest.raises(StateMismatch, match=re.escape(said)) as refused:
+        went_on(made, now)
+    assert "take a new checkpoint (for a view: tidelog rebuild)" in str(refused.value)
+
+
+FREE: dict[str, tuple[Fold, Fold]] = {
+    "nothing": (windows(n=agg.collect_list("x", limit=3)), windows(n=agg.collect_list("x", limit=3))),
+    "where late rows go": (windows(allowed=MINUTE), windows(allowed=MINUTE, diverts=True)),
+    "another column of the input": (
+        windows(),
+        replace(windows(), spec=replace(spec(), rows=ROWS.append(pa.field("z", pa.int8())))),
+    ),
+    "how often early results come": (
+        Throttled(windows(early=True), spec(early=True), 10),
+        Throttled(windows(early=True), spec(early=True), 20),
+    ),
+    "how long deletions are remembered": (AsOf(KEYED, 5), AsOf(KEYED, 6)),
+    "the same number": (
+        Changes(ROWS, "at", ("user",), None, ("x",), 1),
+        Changes(ROWS, "at", ("user",), None, ("x",), 1.0),
+    ),
+}
+
+
+@proves("P1", "F4")
+@pytest.mark.parametrize(("made", "now"), FREE.values(), ids=FREE)
+def test_what_no_state_rests_on_may_change(made: Fold, now: Fold) -> None:
+    went_on(made, now)
+
+
+@proves("P1", "F4")
+def test_state_from_before_parameters_were_kept_takes_the_present_ones() -> None:
+    kept = went_on(windows(), windows())
+    assert kept.known is not None
+    header = json.loads(kept.known[0])
+    del header["declared"]
+    kept.known = (json.dumps(header), kept.known[1])
+    for _ in range(2):
+        step(windows(5), kept)
+    with pytest.raises(StateMismatch, match="was made with every 0:05:00"):
+        step(windows(1), kept)
+
+
+@proves("P1", "F4")
+def test_parameters_are_the_same_text_in_every_process() -> None:
+    script = (
+        "import json\n"
+        "from pipelines.operators.state.test_parameters import FREE, REFUSED\n"
+        "from tidelog.pipelines.operators.state.parameters import parameters_of\n"
+        "folds = [fold for some in (*REFUSED.values(), *FREE.values()) for fold in some[:2]]\n"
+        "print(json.dumps([parameters_of(fold) for fold in folds]))"
+    )
+    found = set()
+    for seed in ("1", "2"):
+        env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+        found.add(subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, check=True).stdout)
+    (text,) = found
+    assert b" at 0x" not in text and b'"size": 60000000' in text
