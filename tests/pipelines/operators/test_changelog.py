@@ -97,6 +97,22 @@ def test_a_row_below_the_order_of_the_one_that_is_kept_changes_nothing() -> None
 
 
 @proves("P9")
+def test_a_row_that_is_only_equal_is_not_kept_and_what_was_put_out_can_be_taken_back() -> None:
+    """-0.0 is equal to 0.0, so nothing is told; then what goes is 0.0, or a join would not find it."""
+    columns = pa.schema([("k", pa.string()), ("v", pa.float64())])
+    row = pa.schema([*columns, pa.field(GONE, pa.bool_()), pa.field(ORDER, pa.int64())])
+    operator = Driver(lambda: Upserts(columns, ("k",)), row, ["k"])
+
+    def step(v: float, order: int) -> list[tuple[str, str]]:
+        return [(row[OP], str(row["v"])) for row in operator.step([{"k": "a", "v": v, GONE: False, ORDER: order}])]
+
+    assert step(0.0, 1) == [("+I", "0.0")]
+    assert step(-0.0, 5) == []
+    assert step(2.0, 4) == [], "the order is that of the last row, also where it told nothing"
+    assert step(1.0, 6) == [("-U", "0.0"), ("+U", "1.0")]
+
+
+@proves("P9")
 @FEWER
 @given(STEPS)
 def test_upserts_of_a_changelog_lead_where_the_changelog_leads(steps: list[list[Any]]) -> None:

@@ -2,7 +2,8 @@
 
 Rules:
 - `Upserts` keeps the row that each key has now. A key's last row of a step is what it is afterwards; a row that is
-  equal to the one that was there changes nothing.
+  equal to the one that was there changes nothing but the ORDER: what is kept is what was put out, to the bit, so that
+  it can be taken back (0.0 is equal to -0.0, and is another row to who counts rows).
 - Where rows have an ORDER, it says which is the last of a step, and a row that is below the one that is kept is
   ignored. That of a deleted row is not remembered: rows of a key have to come in order, as those of one partition do.
 - `Netting` keeps nothing: a micro-batch's changes of a key are together, and become one row.
@@ -56,15 +57,17 @@ class Upserts:
         gone = np.concatenate([np.zeros(len(state), bool), np.asarray(rows[GONE])])
         old, new = _before_and_after(codes, len(state), _last(codes, all_rows[ORDER]))
         new[(new != NO_ROW) & gone[new]] = NO_ROW
-        kept = all_rows.take(pa.array(new[new != NO_ROW]))
+        table = all_rows.select(self.columns.names)
+        changed = _changed(table, old, new)
+        stays = new != NO_ROW
+        kept = all_rows.take(pa.array(np.where(changed, new, old)[stays]))
+        order = all_rows[ORDER].take(pa.array(new[stays]))
+        kept = kept.set_column(kept.schema.get_field_index(ORDER), ORDER, order)
         kept = kept.append_column(DUE, pa.nulls(len(kept), pa.int64()))
-        return Step(kept, self._changes(all_rows.select(self.columns.names), old, new))
+        return Step(kept, self._changes(table, old, new, changed))
 
-    def _changes(self, rows: pa.Table, old: Numbers, new: Numbers) -> pa.Table:
+    def _changes(self, rows: pa.Table, old: Numbers, new: Numbers, changed: Mask) -> pa.Table:
         is_there, stays = old != NO_ROW, new != NO_ROW
-        changed = is_there | stays
-        both = np.flatnonzero(is_there & stays)
-        changed[both] = (old[both] != new[both]) & ~_equal(rows, old[both], new[both])
         gone, come = changed & is_there, changed & stays
         return of_changes(
             rows.take(pa.array(old[gone])),
@@ -89,6 +92,15 @@ def _before_and_after(codes: Numbers, held: int, last: Numbers) -> tuple[Numbers
     old = np.full(len(last), NO_ROW, np.int64)
     old[codes[:held]] = np.arange(held)
     return old, last.copy()
+
+
+def _changed(rows: pa.Table, old: Numbers, new: Numbers) -> Mask:
+    """For which codes there is something to tell."""
+    is_there, stays = old != NO_ROW, new != NO_ROW
+    changed: Mask = is_there | stays
+    both = np.flatnonzero(is_there & stays)
+    changed[both] = (old[both] != new[both]) & ~_equal(rows, old[both], new[both])
+    return changed
 
 
 def _equal(rows: pa.Table, left: Numbers, right: Numbers) -> Mask:
