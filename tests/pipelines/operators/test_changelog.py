@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from pipelines.operators.joins.driving import FEWER, Driver, Row, in_a_batch
 from proving import proves
-from tidelog.errors import UsageError
+from tidelog.errors import StateMismatch, UsageError
 from tidelog.pipelines.operators.changelog import DELETED, HEAD, OP, SEQ, Table, table_of, upserts_of
 from tidelog.pipelines.operators.joins.sides import GONE, ORDER
 from tidelog.pipelines.operators.joins.upserts import Netting, Upserts
@@ -94,6 +95,30 @@ def test_a_row_below_the_order_of_the_one_that_is_kept_changes_nothing() -> None
     operator.step([upsert("a", 5, order=5), upsert("a", 3, order=3)])
     assert operator.step([upsert("a", 4, order=4)]) == []
     assert told(operator.step([upsert("a", 6, order=6)])) == [("-U", -1, "a", 5), ("+U", 0, "a", 6)]
+
+
+@proves("P9", "F4")
+def test_orders_that_are_times_go_on_from_state_that_had_them_in_seconds() -> None:
+    operator = driver()
+    operator.step([upsert("a", 1, order=100), upsert("b", 1, order=100)])
+    for bucket in operator.buckets:
+        assert bucket.known is not None
+        bucket.known = (json.dumps(json.loads(bucket.known[0]) | {"declared": {}}), bucket.known[1])
+    operator.make = lambda: Upserts(COLUMNS, ("k",), "at", "microseconds")
+    assert operator.step([upsert("a", 2, order=99_900_000)]) == [], "of the second before"
+    assert told(operator.step([upsert("a", 3, order=100_900_000)])) == [("-U", -1, "a", 1), ("+U", 0, "a", 3)]
+    assert operator.step([upsert("a", 4, order=100_100_000)]) == []
+    assert told(operator.step([upsert("b", 2, order=100_000_001)])) == [("-U", -1, "b", 1), ("+U", 0, "b", 2)]
+
+
+@proves("P9", "F4")
+def test_state_that_was_put_in_order_by_another_column_is_refused() -> None:
+    operator = driver()
+    operator.make = lambda: Upserts(COLUMNS, ("k",), "offset", "numbers")
+    operator.step([upsert("a", 1, order=100)])
+    operator.make = lambda: Upserts(COLUMNS, ("k",), "at", "microseconds")
+    with pytest.raises(StateMismatch, match="order 'offset', order_in 'numbers', and the query now has order 'at'"):
+        operator.step([upsert("a", 2, order=101)])
 
 
 @proves("P9")

@@ -177,25 +177,27 @@ def as_changelog(
 ) -> Callable[[DataFrame], DataFrame]:
     """Takes upserts by key, as a topic has them, and gives a changelog of the table that they are.
 
-    `order` names the column that says which of two rows of a key is the later one (`"offset"`); without it, it is the
-    one that came later, which a batch does not know. `deleted` is an expression that is true for a row that ends its
-    key (`"value is null"`). The column `order` is not part of the table. `questions` are answered with a key's row.
+    `order` names the column that says which of two rows of a key is the later one (`"offset"`), a whole number, a
+    timestamp or a date; without it, it is the one that came later, which a batch does not know. `deleted` is an
+    expression that is true for a row that ends its key (`"value is null"`). The column `order` is not part of the
+    table. `questions` are answered with a key's row.
     """
 
     def changelog(frame: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
 
-        from tidelog.pipelines.operators.joins.sides import GONE, ORDER
+        from tidelog.pipelines.operators.joins.sides import GONE, ORDER, order_of
         from tidelog.pipelines.operators.joins.upserts import Upserts
         from tidelog.pipelines.operators.keyed import asking_of
         from tidelog.pipelines.operators.state.operator import run_fold
 
         columns = [name for name in frame.columns if name != order]
         gone = F.coalesce(F.expr(deleted), F.lit(False)) if deleted else F.lit(False)
-        place = F.col(order).cast("bigint") if order else F.lit(None).cast("bigint")
-        rows = frame.select(*columns, gone.alias(GONE), place.alias(ORDER))
+        place = order_of(frame, order)
+        rows = frame.select(*columns, gone.alias(GONE), place.column.alias(ORDER))
         asking = asking_of("as_changelog", questions, by)
-        return run_fold(rows, by, Upserts(arrow_schema(frame.select(*columns)), tuple(by)), asking=asking)
+        fold = Upserts(arrow_schema(frame.select(*columns)), tuple(by), order, place.unit)
+        return run_fold(rows, by, fold, asking=asking)
 
     return changelog
 

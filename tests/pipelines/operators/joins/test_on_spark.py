@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
 
 from proving import proves
 from tidelog.errors import UsageError
@@ -315,6 +318,30 @@ def test_the_latest_by_key_of_a_batch_is_the_table(driver: PipelineDriver) -> No
     rows = driver.batch(lambda frame: frame.transform(latest_by_key(["id"], order="offset", deleted="gone")), people)
     assert [tuple(row) for row in rows] == [("a", "Ann", False, 2)]
     assert tuples(driver.batch(table_of_people, people), "_op", "id", "name") == [("+I", "a", "Ann")]
+
+
+@proves("P9", "B1")
+def test_times_within_one_second_are_an_order(spark: SparkSession) -> None:
+    kinds = "id string, v int, at timestamp"
+    rows = [("a", 1, datetime(2026, 1, 1, 10, 0, 0, 900_000)), ("a", 2, datetime(2026, 1, 1, 10, 0, 0, 100_000))]
+    frame = spark.createDataFrame(rows, kinds).coalesce(1)
+    assert tuples(frame.transform(as_changelog(by=["id"], order="at")).collect(), "id", "v") == [("a", 1)]
+    left = spark.createDataFrame([("a", 7)], "id string, n int")
+    found = left.transform(enrich(frame, on="id", as_of="latest", order="at")).collect()
+    assert tuples(found, "id", "n", "v") == [("a", 7, 1)]
+    days = frame.withColumn("day", F.date_sub(F.to_date("at"), F.col("v"))).drop("at")
+    assert tuples(days.transform(as_changelog(by=["id"], order="day")).collect(), "id", "v") == [("a", 1)]
+
+
+@proves("P9")
+@pytest.mark.parametrize("kind", ["double", "string", "decimal(10,2)", "boolean", "timestamp_ntz"])
+def test_an_order_that_would_be_cut_to_a_whole_number_is_refused(spark: SparkSession, kind: str) -> None:
+    frame = spark.createDataFrame([], f"id string, at {kind}")
+    reason = rf"order is 'at', which is of type {re.escape(kind)}; .* cast it to one"
+    with pytest.raises(UsageError, match=reason):
+        frame.transform(as_changelog(by=["id"], order="at"))
+    with pytest.raises(UsageError, match=reason):
+        frame.select("id").transform(enrich(frame, on="id", as_of="latest", order="at"))
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------

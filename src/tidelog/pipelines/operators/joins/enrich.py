@@ -18,7 +18,7 @@ from tidelog.pipelines.operators.durations import Duration, milliseconds
 from tidelog.pipelines.operators.joins.as_of import LATE, MATCHED, TIME, AsOf
 from tidelog.pipelines.operators.joins.compaction import check_table
 from tidelog.pipelines.operators.joins.latest import Latest
-from tidelog.pipelines.operators.joins.sides import GONE, ORDER, Sides, as_one, columns_of, sides_of
+from tidelog.pipelines.operators.joins.sides import GONE, ORDER, Sides, as_one, columns_of, order_of, sides_of
 from tidelog.pipelines.operators.keyed import asking_of
 from tidelog.pipelines.operators.place_in_query import check_place, makes_changes
 from tidelog.pipelines.operators.state.fold import Fold
@@ -69,9 +69,9 @@ def enrich(
     `on`: the columns that both have, or `{"left": "right"}`. `how`: a row without a match has nulls ("left") or is left
     out ("inner"). `where`: a condition on both, asked after the version is picked; no older version is fallen back on.
     `deleted`: what is true for a row of the table that ends its key. `order`: the column that says which of two
-    versions with the same time is the later one; it is not part of the table. `late`: rows behind the watermark, and
-    those without a time, are dropped, or put out with `_late` true instead of null ("divert"). `deletes_kept`: how long
-    a deletion is remembered, lest a version from before it comes later.
+    versions with the same time is the later one, a whole number, timestamp or date; it is not part of the table.
+    `late`: rows behind the watermark, and those without a time, are dropped, or put out with `_late` true instead of
+    null ("divert"). `deletes_kept`: how long a deletion is remembered, lest a version from before it comes later.
 
     `as_of="latest"` waits for nothing and joins with what the table is when a row comes: with another order of arrival,
     as in a replay, the answer is another one. `load_until` holds rows back until the watermark has reached that time.
@@ -156,9 +156,8 @@ def _gone(table: DataFrame, ask: Ask) -> tuple[Column, Column]:
 def _order(table: DataFrame, ask: Ask) -> tuple[Column, Column]:
     from pyspark.sql import functions as F
 
-    nothing = F.lit(None).cast("bigint")
     name = ask.order or (SEQ if SEQ in table.columns else None)
-    return nothing, F.col(name).cast("bigint") if name else nothing
+    return F.lit(None).cast("bigint"), order_of(table, name).column
 
 
 def _times(frame: DataFrame, table: DataFrame) -> tuple[Column, Column]:

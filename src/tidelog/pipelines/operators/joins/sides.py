@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 LEFT, RIGHT = 0, 1
 GONE = "_gone"  # boolean: a row of a table that ends its key
 ORDER = "_order"  # bigint or null: which of two rows is the later one, where the order of arrival does not say it
+NUMBERS = ("byte", "short", "integer", "long")
 
 
 class Columns(NamedTuple):
@@ -96,6 +97,33 @@ def of_table(columns: Columns, state: pa.Table) -> pa.Table:
 def added(state: pa.Table, rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """State and, behind it, new rows, with these columns; a timestamp in the session's zone is in UTC there."""
     return pa.concat_tables([state.select(schema.names), rows.select(schema.names).cast(schema)]).combine_chunks()
+
+
+class Order(NamedTuple):
+    """ORDER as it is made of a column, and what its numbers are: "numbers", "microseconds" or "days"; None for none."""
+
+    column: Column
+    unit: str | None
+
+
+def order_of(frame: DataFrame, name: str | None) -> Order:
+    """Refuses what is no whole number and no time: cut to one, it would say that two rows are the same that are not."""
+    from pyspark.sql import functions as F
+
+    if name is None:
+        return Order(F.lit(None).cast("bigint"), None)
+    place = F.col(name)
+    kind = frame.select(place).schema[0].dataType
+    if kind.typeName() in NUMBERS:
+        return Order(place.cast("bigint"), "numbers")
+    if kind.typeName() == "timestamp":
+        return Order(F.unix_micros(place), "microseconds")
+    if kind.typeName() == "date":
+        return Order(F.unix_date(place).cast("bigint"), "days")
+    raise UsageError(
+        f"order is {name!r}, which is of type {kind.simpleString()}; it is a whole number, a timestamp or a date: cast "
+        "it to one"
+    )
 
 
 def as_one(sides: Sides, left: DataFrame, right: DataFrame, more: Mapping[str, tuple[Column, Column]]) -> DataFrame:

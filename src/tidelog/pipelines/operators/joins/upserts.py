@@ -6,6 +6,8 @@ Rules:
   it can be taken back (0.0 is equal to -0.0, and is another row to who counts rows).
 - Where rows have an ORDER, it says which is the last of a step, and a row that is below the one that is kept is
   ignored. That of a deleted row is not remembered: rows of a key have to come in order, as those of one partition do.
+- Version 1 kept the ORDER of timestamps in seconds, and took rows of one second for equally late. Version 2, which is
+  that of timestamps alone, keeps microseconds; of what it finds in seconds it knows no more than version 1 did.
 - `Netting` keeps nothing: a micro-batch's changes of a key are together, and become one row.
 """
 
@@ -33,13 +35,24 @@ from tidelog.pipelines.operators.joins.matching import NO_KEY, NO_ROW, Mask, Num
 from tidelog.pipelines.operators.joins.sides import GONE, ORDER, added
 from tidelog.pipelines.operators.state.fold import DUE, HASH, Clock, Step
 
+MICROSECONDS = 1_000_000  # in a second
+
 
 @dataclass(frozen=True, slots=True)
 class Upserts:
     columns: pa.Schema  # of the table
     by: tuple[str, ...]
+    order: str | None = None
+    order_in: str | None = None  # the unit of ORDER
     name: str = "as_changelog"
-    version: int = 1
+
+    @property
+    def version(self) -> int:
+        return 2 if self.order_in == "microseconds" else 1
+
+    def upgrade(self, state: pa.Table, version: int) -> pa.Table:
+        order = pc.multiply(state[ORDER], MICROSECONDS)
+        return state.set_column(state.schema.get_field_index(ORDER), ORDER, order)
 
     @property
     def state_schema(self) -> pa.Schema:
