@@ -65,6 +65,20 @@ def time_in(value: bytes | None, field: str, **how: Any) -> int | None:
     return time_reader(AlignBy(field, **how))(Row(0, 7, None, value, ()))
 
 
+@proves("P7")
+def test_numbers_that_look_like_seconds_are_warned_of_once_a_field(caplog: pytest.LogCaptureFixture) -> None:
+    """They are read as milliseconds, by which partitions are aligned a thousand times too loosely."""
+    for at in (T // 1000, T // 1000 + 1):
+        assert time_in(json.dumps({"in_seconds": at}).encode(), "in_seconds") == at
+    (said,) = caplog.messages
+    assert "alignBy is 'in_seconds', which has 1700000000: numbers are milliseconds there" in said
+    assert "align by a field in milliseconds" in said
+    caplog.clear()
+    for other in (T, 0, 5000, -1, "1971-05-05T00:00:00", None, True, 1.7e12):
+        time_in(json.dumps({"in_ms": other}).encode(), "in_ms")
+    assert caplog.messages == []
+
+
 @proves("P7", "typed")
 @pytest.mark.parametrize(
     ("kind", "value"),

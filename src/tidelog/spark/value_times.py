@@ -1,7 +1,9 @@
 """When a record happened, for partitions that catch up together: its timestamp, or a field of its value.
 
 A field is named with dots (`event.at`). It is a timestamp, a date, a number of milliseconds since 1970 or a time as
-ISO 8601 writes it; without a zone it is UTC. How the value is written (`AlignBy`):
+ISO 8601 writes it; without a zone it is UTC. A number that is a time of our days in seconds, and one before 1973 in
+milliseconds, is said once in the log: partitions would be aligned a thousand times too loosely, and nobody saw it.
+How the value is written (`AlignBy`):
 
     neither schema nor registry      JSON
     schema                           Avro, Protobuf or a JSON Schema, without frames
@@ -15,6 +17,7 @@ aligned, and rows would be dropped in silence.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 VALUE = "value"
 TIMES = ("timestamp", "timestamp_ntz", "date", "int", "long", "float", "double", "decimal", "string", "json")
 IDS = slice(1, 5)  # of a frame
+LIKE_SECONDS = range(10**8, 10**11)  # 1973 to 5138 in seconds; the first three years in milliseconds
 
 TimeOf = Callable[[Row], int | None]
 
@@ -41,7 +45,7 @@ def time_reader(by: AlignBy) -> TimeOf:
     if by.is_record_time:
         return lambda row: row.timestamp
     if by.schema is None and by.registry is None:
-        return lambda row: _time(_field(_json(row.value), by.path))
+        return lambda row: _time(_field(_json(row.value), by.path), by)
     if by.schema is not None:
         _check(reader_of_schema(by).column, by)
     if by.schema is not None and by.registry is None:
@@ -49,7 +53,7 @@ def time_reader(by: AlignBy) -> TimeOf:
     return lambda row: _decoded(_decoder_of_frame(by, row.value or b""), row.value, by)
 
 
-def _time(found: Any) -> int | None:
+def _time(found: Any, by: AlignBy) -> int | None:
     """In milliseconds."""
     from datetime import UTC, date, datetime
     from decimal import Decimal
@@ -61,7 +65,27 @@ def _time(found: Any) -> int | None:
     if isinstance(found, datetime):
         zoned = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
         return int(zoned.timestamp() * 1000)
-    return int(found) if isinstance(found, int | float | Decimal) and not isinstance(found, bool) else None
+    if not isinstance(found, int | float | Decimal) or isinstance(found, bool):
+        return None
+    if (time := int(found)) in LIKE_SECONDS:
+        _say_seconds(by.field, time)
+    return time
+
+
+_said: set[str] = set()  # fields
+
+
+def _say_seconds(field: str, time: int) -> None:
+    """Once for a field: there may be a million such records. No error: rows of those years are rows, too."""
+    if field not in _said:
+        _said.add(field)
+        logging.getLogger(__name__).warning(
+            "alignBy is %r, which has %d: numbers are milliseconds there, and this looks like seconds. Partitions are "
+            "aligned a thousand times too loosely, and a replay may drop rows as late: align by a field in milliseconds"
+            ", or by a text as ISO 8601 has it",
+            field,
+            time,
+        )
 
 
 def _iso(text: str) -> Any:
@@ -171,7 +195,7 @@ def _decoded(decoder: Decoder | None, value: bytes | None, by: AlignBy) -> int |
     if failed:
         return None
     try:
-        return _time(_field(made[0].as_py(), by.path))
+        return _time(_field(made[0].as_py(), by.path), by)
     except (ValueError, OverflowError):  # a year that Python has no date for
         return None
 

@@ -40,7 +40,8 @@ def event_time(
 
     Rows that are later than `lateness` behind the latest may be dropped. An input that is silent for `idle_after` is
     taken to be as far as the clock is, less that time; without it, a silent input holds back all that waits for it.
-    `align_by` names the field of the JSON value that `column` was made from, with dots (`event.at`).
+    `align_by` names the field of the JSON value that `column` was made from, with dots (`event.at`); if it is a number,
+    it is one of milliseconds since 1970, not of seconds.
     """
     lateness_ms = milliseconds(lateness, what="lateness")
     idle_ms = None if idle_after is None else positive(idle_after, what="idle_after")
