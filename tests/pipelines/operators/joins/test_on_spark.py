@@ -344,6 +344,34 @@ def test_an_order_that_would_be_cut_to_a_whole_number_is_refused(spark: SparkSes
         frame.select("id").transform(enrich(frame, on="id", as_of="latest", order="at"))
 
 
+@proves("P9")
+@pytest.mark.parametrize(("one", "other"), [("int", "double"), ("date", "timestamp"), ("string", "int")])
+def test_keys_of_two_types_are_refused_and_meet_nothing_that_they_are_not(
+    spark: SparkSession, one: str, other: str
+) -> None:
+    left = spark.createDataFrame([], f"_op string, _seq bigint, k {one}, a int")
+    right = spark.createDataFrame([], f"_op string, _seq bigint, k {other}, b int")
+    reason = f"'k' is of type {one} on the left, and 'k' of type {other} on the right; .* cast one"
+    for refused in (
+        lambda: left.transform(join_tables(right, on="k")),
+        lambda: left.drop("_op", "_seq").transform(enrich(right, on="k", as_of="latest")),
+    ):
+        with pytest.raises(UsageError, match=reason):
+            refused()
+
+
+@proves("P9", "B1")
+@pytest.mark.parametrize("kinds", [("int", "bigint"), ("bigint", "int")])
+def test_whole_numbers_meet_in_the_wider_type(spark: SparkSession, kinds: tuple[str, str]) -> None:
+    large = [7, 2**40 if kinds[1] == "bigint" else 8]
+    lefts, rights = [("+I", 0, 7, 1), ("+I", 1, 9, 2)], [("+I", place, key, 5) for place, key in enumerate(large)]
+    left = spark.createDataFrame(lefts, f"_op string, _seq bigint, k {kinds[0]}, a int")
+    right = spark.createDataFrame(rights, f"_op string, _seq bigint, k {kinds[1]}, b int")
+    joined = left.transform(join_tables(right, on="k", how="full"))
+    assert joined.schema["k"].dataType.simpleString() == "bigint"
+    assert tuples(joined.collect(), "k", "a", "b") == sorted([(7, 1, 5), (9, 2, None), (large[1], None, 5)], key=str)
+
+
 # --- refusals --------------------------------------------------------------------------------------------------------
 
 

@@ -1,11 +1,12 @@
 """Two DataFrames as one, as a fold over two inputs takes them, and the names of columns on the way.
 
-    keys    k_<name>   the columns that both are joined by, named as on the left
+    keys    k_<name>   the columns that both are joined by, named as on the left; of whole numbers, the wider type
     left    l_<name>   the left's own columns; null in rows of the right
     right   r_<name>   the right's own columns; null in rows of the left
 
 `SIDE` says which input a row is of. Names that both have are refused, but for those that they are joined by: which of
-the two would be meant by it later, nobody could see.
+the two would be meant by it later, nobody could see. Keys of different types are refused, too: cast to one of the two,
+1.7 would meet 1, and a day all that happened in it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 LEFT, RIGHT = 0, 1
 GONE = "_gone"  # boolean: a row of a table that ends its key
 ORDER = "_order"  # bigint or null: which of two rows is the later one, where the order of arrival does not say it
-NUMBERS = ("byte", "short", "integer", "long")
+NUMBERS = ("byte", "short", "integer", "long")  # whole ones, by their width
 
 
 class Columns(NamedTuple):
@@ -76,10 +77,26 @@ def sides_of(left: DataFrame, right: DataFrame, pairs: Sequence[tuple[str, str]]
 
 def columns_of(sides: Sides, left: DataFrame, right: DataFrame) -> Columns:
     of_left, of_right = arrow_schema(left), arrow_schema(right)
-    keys = pa.schema([(f"k_{name}", of_left.field(name).type) for name, _ in sides.pairs])
+    wider = [wider_side(left, right, pair) for pair in sides.pairs]
+    kinds = [(of_left, of_right)[side].field(pair[side]).type for side, pair in zip(wider, sides.pairs, strict=True)]
+    keys = pa.schema(list(zip(sides.keys, kinds, strict=True)))
     lefts = pa.schema([(f"l_{name}", of_left.field(name).type) for name in sides.left])
     rights = pa.schema([(f"r_{name}", of_right.field(name).type) for name in sides.right])
     return Columns(keys, lefts, rights)
+
+
+def wider_side(left: DataFrame, right: DataFrame, pair: tuple[str, str]) -> int:
+    """Whose type a key has: the left's, unless the right's numbers are wider. Refuses types of which one loses."""
+    one, other = (frame.schema[name].dataType for frame, name in zip((left, right), pair, strict=True))
+    names = [one.typeName(), other.typeName()]
+    if all(name in NUMBERS for name in names):
+        return RIGHT if NUMBERS.index(names[RIGHT]) > NUMBERS.index(names[LEFT]) else LEFT
+    if one.simpleString() != other.simpleString():
+        raise UsageError(
+            f"{pair[0]!r} is of type {one.simpleString()} on the left, and {pair[1]!r} of type {other.simpleString()} "
+            "on the right; what is not the same could meet: cast one to the type of the other"
+        )
+    return LEFT
 
 
 def as_users_know(rows: pa.Table) -> pa.Table:
@@ -136,13 +153,14 @@ def as_one(sides: Sides, left: DataFrame, right: DataFrame, more: Mapping[str, t
     def nothing(of: DataFrame, name: str) -> Column:
         return F.lit(None).cast(of.schema[name].dataType)
 
+    def key(of: DataFrame, number: int, pair: tuple[str, str]) -> Column:
+        wider = wider_side(left, right, pair)
+        return column(of, pair[number]).cast((left, right)[wider].schema[pair[wider]].dataType)
+
     def side(number: int) -> Iterable[Column]:
         yield F.lit(number).cast("tinyint").alias(SIDE)
         yield from (both[number].alias(name) for name, both in more.items())
-        yield from (
-            column((left, right)[number], pair[number]).cast(left.schema[pair[0]].dataType).alias(f"k_{pair[0]}")
-            for pair in sides.pairs
-        )
+        yield from (key((left, right)[number], number, pair).alias(f"k_{pair[0]}") for pair in sides.pairs)
         of_left, of_right = (column, nothing) if number == LEFT else (nothing, column)
         yield from (of_left(left, name).alias(f"l_{name}") for name in sides.left)
         yield from (of_right(right, name).alias(f"r_{name}") for name in sides.right)
