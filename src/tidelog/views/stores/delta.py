@@ -31,14 +31,14 @@ from urllib.parse import unquote
 from uuid import uuid4
 
 from tidelog.client.marks import Ends
-from tidelog.errors import AnotherApplier, NotShown, StorageError, UsageError, ViewChanged
+from tidelog.errors import AnotherApplier, NotShown, StorageError, UsageError
 from tidelog.views.changes import Stretch
-from tidelog.views.declaration import Declaration, Key, Row, from_fields, grows_to, to_fields
+from tidelog.views.declaration import Declaration, Key, Row, from_fields, to_fields
 from tidelog.views.stores.arrow_rows import KEY, rows_of, schema_of, table_of
 from tidelog.views.stores.key_order import encoder
 from tidelog.views.stores.places import ends_from_text, ends_to_text, is_to_show, mark_from_text, mark_to_text, moved
 from tidelog.views.stores.scanning import fill, refuse_match
-from tidelog.views.stores.store import Ask, Page, Place
+from tidelog.views.stores.store import Ask, Page, Place, is_to_grow
 
 PREFIX = "delta:///"
 SAID = "tidelog"
@@ -96,9 +96,7 @@ class DeltaStore:
                     )
                 continue
             table, entry = found
-            if not grows_to(entry.declared, declared):
-                raise ViewChanged(f"view {self.view}, generation {generation}: {self.folder} has other columns")
-            if entry.declared == declared:
+            if not is_to_grow(entry.declared, declared, f"{self.folder}: generation {generation} of view {self.view}"):
                 return
             self._grow(table, entry, declared)
         raise AnotherApplier(f"{self.folder}: another one prepares generation {generation} too")

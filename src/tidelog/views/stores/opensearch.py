@@ -29,14 +29,14 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tidelog.client.marks import Ends
-from tidelog.errors import AnotherApplier, Disconnected, NotShown, StorageError, TidelogError, UsageError, ViewChanged
+from tidelog.errors import AnotherApplier, Disconnected, NotShown, StorageError, TidelogError, UsageError
 from tidelog.views.changes import Stretch
-from tidelog.views.declaration import Declaration, Key, Row, grows_to
+from tidelog.views.declaration import Declaration, Key, Row
 from tidelog.views.stores import opensearch_rows as rows
 from tidelog.views.stores.key_order import encoder
 from tidelog.views.stores.places import ends_from_text, ends_to_text, is_to_show, mark_from_text, mark_to_text, moved
 from tidelog.views.stores.scanning import fill
-from tidelog.views.stores.store import Ask, Page, Place
+from tidelog.views.stores.store import Ask, Page, Place, is_to_grow
 
 PREFIX_DEFAULT = "tidelog"
 LEGAL = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
@@ -121,9 +121,7 @@ class OpenSearchStore:
                 if made["error"]["type"] != "resource_already_exists_exception":
                     raise StorageError(f"{self.address}: {made['error'].get('reason')}")
                 declared_there = self._declared(generation) or declared
-            if not grows_to(declared_there, declared):
-                raise ViewChanged(f"view {self.view}, generation {generation}: {self.address} has other columns")
-            if declared_there != declared:
+            if is_to_grow(declared_there, declared, f"{self.address}: generation {generation} of view {self.view}"):
                 client.indices.put_mapping(index=self._index(generation), body=rows.mapping_of(declared))
 
     def apply(self, generation: int, stretch: Stretch, *, before: Ends, show: bool = False) -> None:

@@ -25,15 +25,15 @@ from urllib.parse import parse_qs, unquote
 from uuid import uuid4
 
 from tidelog.client.marks import Ends
-from tidelog.errors import AnotherApplier, DiskFullError, NotShown, StorageError, UsageError, ViewChanged
+from tidelog.errors import AnotherApplier, DiskFullError, NotShown, StorageError, UsageError
 from tidelog.views.changes import Stretch
-from tidelog.views.declaration import DATE, TIMESTAMP, Declaration, Key, Row, grows_to
+from tidelog.views.declaration import DATE, TIMESTAMP, Declaration, Key, Row
 from tidelog.views.stores.arrow_rows import KEY, rows_of, schema_of, table_of
 from tidelog.views.stores.key_order import encoder
 from tidelog.views.stores.parquet_manifest import Entry, File, Manifest, Manifests, make_folder, sync_folder
 from tidelog.views.stores.places import is_to_show, moved
 from tidelog.views.stores.scanning import fill, refuse_match
-from tidelog.views.stores.store import Ask, Page, Place
+from tidelog.views.stores.store import Ask, Page, Place, is_to_grow
 
 if TYPE_CHECKING:
     import pyarrow
@@ -83,13 +83,9 @@ class ParquetStore:
             entry = manifest.generations.get(generation)
             if entry is None:
                 return manifest.with_entry(generation, Entry(declared, Place(generation, {}, None), ()))
-            if not grows_to(entry.declared, declared):
-                raise ViewChanged(f"view {self.view}, generation {generation}: {self.folder} has other columns")
-            return (
-                None
-                if entry.declared == declared
-                else manifest.with_entry(generation, entry._replace(declared=declared))
-            )
+            if not is_to_grow(entry.declared, declared, f"{self.folder}: generation {generation} of view {self.view}"):
+                return None
+            return manifest.with_entry(generation, entry._replace(declared=declared))
 
         with _disk(self.folder):
             self._manifests.change(prepared)

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 from tidelog.client.marks import Ends
 from tidelog.errors import AnotherApplier, NotShown, UsageError
 from tidelog.views.changes import Change, Stretch
-from tidelog.views.declaration import JSON, Declaration, Key, Row, from_fields, grows_to, to_fields
+from tidelog.views.declaration import JSON, Declaration, Key, Row, from_fields, to_fields
 from tidelog.views.stores.bounds import Bounds
 from tidelog.views.stores.places import ends_from_text, ends_to_text, is_to_show, mark_from_text, mark_to_text, moved
 from tidelog.views.stores.postgres_session import Connection, Session
@@ -43,7 +43,7 @@ from tidelog.views.stores.postgres_values import (
     quoted,
     rows_of,
 )
-from tidelog.views.stores.store import Ask, Page, Place
+from tidelog.views.stores.store import Ask, Page, Place, is_to_grow
 
 NO_SUCH_TABLE = "42P01"
 TRIES = 3
@@ -80,7 +80,9 @@ class PostgresStore:
                     f"INSERT INTO {self._name('_tidelog_generations')} VALUES (%s, %s, %s, '{{}}', NULL)",
                     (self._view, generation, json.dumps(to_fields(declared))),
                 )
-            elif not grows_to(declared, found[0]):
+            elif is_to_grow(
+                found[0], declared, f"{self._session.address}: generation {generation} of view {self._view}"
+            ):
                 self._grow(sql, generation, found[0], declared)
 
     def _check_name(self, sql: Connection) -> None:

@@ -32,7 +32,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from tidelog.client.marks import Ends
 from tidelog.client.metadata import TopicPartition
-from tidelog.errors import AnotherApplier, Disconnected, NotShown, StorageError, TidelogError, UsageError, ViewChanged
+from tidelog.errors import AnotherApplier, Disconnected, NotShown, StorageError, TidelogError, UsageError
 from tidelog.views.changes import Stretch
 from tidelog.views.declaration import (
     Declaration,
@@ -40,14 +40,13 @@ from tidelog.views.declaration import (
     Row,
     from_fields,
     from_json,
-    grows_to,
     row_to_json,
     to_fields,
 )
 from tidelog.views.stores.key_order import encoder
 from tidelog.views.stores.places import is_to_show, mark_from_text, mark_to_text, moved
 from tidelog.views.stores.scanning import Moved, fill, refuse_match
-from tidelog.views.stores.store import Ask, Page, Place
+from tidelog.views.stores.store import Ask, Page, Place, is_to_grow
 
 if TYPE_CHECKING:
     import redis
@@ -140,10 +139,8 @@ class RedisStore:
             pipe.multi()
             if said is not None:
                 known = from_fields(json.loads(said))
-                if grows_to(declared, known):
+                if not is_to_grow(known, declared, f"{self.address}: generation {generation} of view {self.view}"):
                     return
-                if not grows_to(known, declared):
-                    raise ViewChanged(f"view {self.view}, generation {generation}: {self.address} has other columns")
             else:
                 pipe.unlink(*self._keys(generation))
             pipe.hset(self._own + "generations", generation, json.dumps(to_fields(declared)))

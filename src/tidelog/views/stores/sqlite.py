@@ -28,12 +28,12 @@ from urllib.parse import unquote
 from tidelog.client.marks import Ends
 from tidelog.errors import AnotherApplier, NotShown, StorageError, UsageError
 from tidelog.views.changes import Stretch
-from tidelog.views.declaration import Declaration, Key, Row, from_fields, grows_to, to_fields
+from tidelog.views.declaration import Declaration, Key, Row, from_fields, to_fields
 from tidelog.views.stores import places, sqlite_statements, sqlite_values
 from tidelog.views.stores.bounds import Bounds
 from tidelog.views.stores.sqlite_file import BUSY_S, VERSION, error_of, has_layout, identity, set_wal
 from tidelog.views.stores.sqlite_values import quoted
-from tidelog.views.stores.store import Ask, Page, Place
+from tidelog.views.stores.store import Ask, Page, Place, is_to_grow
 
 STEPS = 10_000  # of SQLite's machine, some 0.1 ms, after which a query looks at the clock
 PREFIX = "sqlite:///"
@@ -83,7 +83,7 @@ class SqliteStore:
                     "INSERT INTO _tidelog_places (view, generation, declared) VALUES (?, ?, ?)",
                     (self.view, generation, json.dumps(to_fields(declared))),
                 )
-            elif not grows_to(declared, kept.declared):
+            elif is_to_grow(kept.declared, declared, f"{self.path}: generation {generation} of view {self.view}"):
                 self._grow(connection, kept, declared)
 
     def apply(self, generation: int, stretch: Stretch, *, before: Ends, show: bool = False) -> None:

@@ -14,7 +14,7 @@ Rules:
 - `read` gives rows and the place that they are at, both of one instant where the store can.
 - A store object belongs to one thread. Two of them, in two processes, may have one view open.
 - `prepare` of a generation that is there adds the columns that its declaration has grown by. One that has fewer is
-  older: nothing is taken away.
+  older: nothing is taken away. Where neither grows to the other, it is another view's: `ViewChanged`.
 - A generation is never shown again in the place of a later one, whoever says so.
 - A store's number of a generation is the catalog's, plus COPY for each time that it was built anew in this store: one
   that was left behind beyond the horizon is made again beside itself. Who tells readers a number tells `generation_of`.
@@ -29,9 +29,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from tidelog.client.marks import Ends, Mark
+from tidelog.errors import ViewChanged
 from tidelog.schema.expression.tree import Expression
 from tidelog.views.changes import Stretch
-from tidelog.views.declaration import Declaration, Key, Row
+from tidelog.views.declaration import Declaration, Key, Row, grows_to
 
 COPY = 1_000_000
 PAGE_ROWS = 100
@@ -41,6 +42,23 @@ PAGE_ROWS_MAX = 10_000
 def generation_of(stored: int) -> int:
     """The catalog's number of what a store has under `stored`."""
     return stored % COPY
+
+
+def is_to_grow(kept: Declaration, declared: Declaration, what: str) -> bool:
+    """Whether `declared` has columns that a generation has not, which is there by `kept`."""
+    if grows_to(declared, kept):
+        return False
+    if not grows_to(kept, declared):
+        raise ViewChanged(
+            f"{what} is there with other columns: {_said(kept)}, and not {_said(declared)}. Was it filled from another"
+            " cluster, or before the catalog was lost? Give the view another store, or delete what that one has of it"
+        )
+    return True
+
+
+def _said(declared: Declaration) -> str:
+    columns = ", ".join(f"{name} {kind}" for name, kind in declared.columns)
+    return f"{columns} by {', '.join(declared.key)}, with a horizon of {declared.horizon_ms} ms"
 
 
 class Place(NamedTuple):

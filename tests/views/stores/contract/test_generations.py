@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proving import proves
-from tidelog.errors import NotShown, TidelogError, UsageError
+from tidelog.errors import NotShown, TidelogError, UsageError, ViewChanged
 from tidelog.views.declaration import declare
 from tidelog.views.stores.store import Ask, Store
 from views.stores.applied import REVENUE, Applied, assert_same_rows, pages, row
@@ -127,6 +127,39 @@ def test_a_generation_that_is_prepared_again_is_as_it_was(store: Store, url: str
     one.is_equal()
     one.store = opened(url)
     one.store.prepare(1, REVENUE)
+    one.is_equal()
+
+
+@proves("P3", "eo.26")
+def test_who_does_not_know_of_a_column_yet_takes_nothing_away(store: Store) -> None:
+    grown = declare({**dict(REVENUE.columns), "added": "string"}, ("product",))
+    one = Applied(store, grown)
+    one.put(row("tea") | {"added": "later"})
+    store.prepare(1, REVENUE)
+    assert store.generations()[1] == grown
+    one.is_equal()
+
+
+@proves("P3", "eo.26")
+@pytest.mark.parametrize(
+    ("columns", "key"),
+    [
+        ({"product": "string", "cents": "double", "orders": "long", "sold": "long"}, ("product",)),
+        ({"product": "string", "revenue": "long", "orders": "long", "sold": "long"}, ("product",)),
+        ({"product": "string", "orders": "long"}, ("product",)),
+        (dict(REVENUE.columns), ("product", "orders")),
+    ],
+    ids=["another name", "another type", "one less in the middle", "another key"],
+)
+def test_a_generation_that_is_there_with_other_columns_is_refused_and_stays(
+    store: Store, columns: dict[str, str], key: tuple[str, ...]
+) -> None:
+    one = Applied(store)
+    one.put(row("tea"))
+    with pytest.raises(ViewChanged, match="other columns: product string, revenue double, orders long by product"):
+        store.prepare(1, declare(columns, key))
+    assert store.generations()[1] == REVENUE
+    one.put(row("rum"))
     one.is_equal()
 
 
