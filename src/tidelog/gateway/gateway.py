@@ -66,7 +66,8 @@ class Gateway:
         """Whether a store may be read by this process, with what its user and its environment can reach.
 
         The URL is in the catalog, and who writes there need not be whom this machine's files and passwords are for:
-        where users are told apart, only what was named when the gateway was started.
+        where users are told apart, only what was named when the gateway was started, and of the environment only what
+        stands in that: a variable in a path would be told by the first error about it.
         """
         if not self._stores:
             return not self.login
@@ -75,6 +76,7 @@ class Gateway:
         return any(
             url == one or (url.startswith(one if one.endswith("/") else f"{one}/") and not leads_away)
             for one in self._stores
+            if "${" not in url[len(one) :]
         )
 
     def cluster(self, credentials: Credentials | None) -> AbstractContextManager[Cluster]:

@@ -170,6 +170,11 @@ def test_a_name_is_whole_and_a_way_up_leads_nowhere() -> None:
         "redis://db.example/",
     ):
         assert not gateway.may_open(url), url
+    named = "redis://:${PASSWORD}@db.example/"
+    gateway = Gateway("127.0.0.1:1", ROUTES, LOGIN, stores=("parquet:////var/views", named))
+    assert gateway.may_open(f"{named}0") and gateway.may_open("parquet:////var/views/shop")
+    assert not gateway.may_open("parquet:////var/views/${PASSWORD}"), "errors have the path"
+    assert not gateway.may_open(f"{named}0?prefix=${{OTHER}}")
     assert Gateway("127.0.0.1:1", ROUTES).may_open("sqlite:///anything.db")
     assert not Gateway("127.0.0.1:1", ROUTES, LOGIN).may_open("sqlite:///anything.db")
 

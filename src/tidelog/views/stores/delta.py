@@ -56,9 +56,9 @@ def connect(url: str, view: str) -> DeltaStore:
     path, _, query = url.partition("?")
     folder = unquote(path.removeprefix(PREFIX))
     if not path.startswith(PREFIX) or not folder or query:
-        raise UsageError(f"{url!r}: write delta:///relative/folder or delta:////absolute/folder")
+        raise UsageError("write delta:///relative/folder or delta:////absolute/folder")
     if "%" in folder:
-        raise UsageError(f"{folder!r} has a percent sign, which the Delta library takes for an escape; rename it")
+        raise UsageError("the folder has a percent sign, which the Delta library takes for an escape; rename it")
     return DeltaStore(Path(folder), view)
 
 

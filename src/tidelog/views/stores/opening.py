@@ -1,6 +1,7 @@
 """A store by its URL: `sqlite:///shop.db`, `postgresql://${USER}:${PASSWORD}@host/shop`, ...
 
-    scheme     the module that has it, with `connect(url, view) -> Store`; loaded when a store of that kind is opened
+    scheme     the module that has it, with `connect(url, view) -> Store`; loaded when a store of that kind is opened.
+               What it refuses it says without a piece of the URL, which has secrets in it by then
     ${NAME}    taken from the environment, percent-encoded where it stands; what is kept and shown is the URL as written
 
 Rules:
@@ -63,8 +64,13 @@ def open_store(url: str, view: str) -> Store:
     library, extra = LIBRARIES.get(scheme, ("re", ""))
     if find_spec(library) is None:
         raise UsageError(f"{scheme}:// needs {library}; pip install 'tidelog[{extra}]'")
-    module = import_module(SCHEMES[scheme])
-    return cast("Store", module.connect(_filled(url), check_name(view)))
+    module, filled, name = import_module(SCHEMES[scheme]), _filled(url), check_name(view)
+    try:
+        return cast("Store", module.connect(filled, name))
+    except UsageError as error:
+        raise UsageError(f"{redacted(url)}: {error}") from None
+    except ValueError:  # its own text has a piece of what was filled in
+        raise UsageError(f"{redacted(url)} is no URL; is its port a number?") from None
 
 
 def scheme_of(url: str) -> str:

@@ -54,12 +54,12 @@ def connect(url: str, view: str) -> ParquetStore:
     folder = unquote(path.removeprefix(PREFIX))
     options = parse_qs(query)
     if not path.startswith(PREFIX) or not folder or options.keys() - {"day", "grace"}:
-        raise UsageError(f"{url!r}: write parquet:///FOLDER?day=COLUMN, and grace=SECONDS if need be")
+        raise UsageError("write parquet:///FOLDER?day=COLUMN, and grace=SECONDS if need be")
     grace = options.get("grace", [str(GRACE_S)])[0]
     try:
         return ParquetStore(Path(folder), view, day=options.get("day", [None])[0], grace_s=float(grace))
-    except ValueError as error:
-        raise UsageError(f"{url!r}: a grace period of {grace!r}; write seconds") from error
+    except ValueError:
+        raise UsageError("its grace period is no number; write seconds") from None
 
 
 class ParquetStore:

@@ -49,7 +49,7 @@ LAYOUT = (
 def connect(url: str, view: str) -> SqliteStore:
     path = unquote(url.partition("?")[0].removeprefix(PREFIX))
     if not url.startswith(PREFIX) or not path:
-        raise UsageError(f"{url!r} has no file; write sqlite:///relative.db or sqlite:////absolute.db")
+        raise UsageError("it has no file; write sqlite:///relative.db or sqlite:////absolute.db")
     return SqliteStore(Path(path), view)
 
 

@@ -37,10 +37,10 @@ def connect(url: str, view: str) -> SqliteTextStore:
     place, _, query = url.partition("?")
     path = unquote(place.removeprefix(PREFIX))
     if not url.startswith(PREFIX) or not path:
-        raise UsageError(f"{url!r} has no file; write sqlite+fts:///relative.db or sqlite+fts:////absolute.db")
+        raise UsageError("it has no file; write sqlite+fts:///relative.db or sqlite+fts:////absolute.db")
     asked = parse_qs(query, keep_blank_values=True)
-    if unknown := set(asked) - {"columns"}:
-        raise UsageError(f"{url!r} has {', '.join(sorted(unknown))}; it may have columns=NAME,NAME")
+    if set(asked) - {"columns"}:
+        raise UsageError("it may have ?columns=NAME,NAME, and nothing else")
     columns = tuple(name for said in asked.get("columns", []) for name in said.split(",") if name)
     return SqliteTextStore(Path(path), view, columns)
 
