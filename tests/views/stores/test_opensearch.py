@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from opensearchpy import OpenSearch
 
@@ -77,10 +79,29 @@ def test_the_alias_is_moved_only_from_the_generation_that_had_it(opensearch_url:
     store = opened(opensearch_url)
     for generation in (1, 2, 3):
         Applied(store, generation=generation).put(row("tea"))
-    for owner in (1, 2):
-        with pytest.raises(AnotherApplier):
-            store._point(owner, 2)
+    with pytest.raises(AnotherApplier):
+        store._point([1], 2)
     assert store.shown() == 3
+
+
+@proves("P3", "eo.17", "eo.24")
+def test_who_is_stopped_before_it_shows_the_first_generation_leaves_the_alias_with_a_later_one(
+    opensearch_url: str, opensearch_node: OpenSearchNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = opened(opensearch_url)
+    old, new = Applied(stopped, generation=1), Applied(opened(opensearch_url), generation=2)
+    point = stopped._point
+
+    def late(*told: Any) -> None:
+        new.put(row("rum"))
+        point(*told)
+
+    monkeypatch.setattr(stopped, "_point", late)
+    old.put(row("tea"))
+    assert stopped.shown() == 2
+    new.is_equal()
+    alias = f"{opensearch_url.partition('prefix=')[2]}.revenue"
+    assert list(other_program(opensearch_node).indices.get_alias(name=alias)) == [f"{alias}.v2"]
 
 
 @proves("P3")

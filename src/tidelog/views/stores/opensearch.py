@@ -13,7 +13,8 @@ Rules. OpenSearch has no transactions; order and versions stand in for them:
 - A row's version is its offset plus 1 (`external_gte`): a key is in one partition, so an older change never replaces a
   newer one, whoever writes it and however late. A row that is gone stays as a document that says so, for the feed
   horizon, since an index forgets the versions of what is deleted.
-- The alias is moved only from the index that had it when the place was read.
+- The alias is moved only from the index that had it when the place was read. Where none had it, two may come to have
+  it for a moment, if one applier was stopped before it showed an older generation; `shown` is the later one.
 - The index is of one shard and refreshed by the applier alone, so that searches see a micro-batch whole. Part of one
   can be seen after a crash, until it is applied again, and while replicas refresh one after the other. Who asks
   OpenSearch itself for a document by its id sees it at once; `get` does not.
@@ -36,7 +37,7 @@ from tidelog.views.stores import opensearch_rows as rows
 from tidelog.views.stores.key_order import encoder
 from tidelog.views.stores.places import ends_from_text, ends_to_text, is_to_show, mark_from_text, mark_to_text, moved
 from tidelog.views.stores.scanning import fill
-from tidelog.views.stores.store import Ask, Page, Place, is_to_grow
+from tidelog.views.stores.store import Ask, Page, Place, generation_of, is_to_grow
 
 PREFIX_DEFAULT = "tidelog"
 LEGAL = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
@@ -126,7 +127,7 @@ class OpenSearchStore:
 
     def apply(self, generation: int, stretch: Stretch, *, before: Ends, show: bool = False) -> None:
         with self._told() as client:
-            owner = self.shown() if show else None
+            owners = self._pointed() if show else []
             found = self._find(generation)
             if found is None:
                 raise AnotherApplier(f"generation {generation} of view {self.view} is gone from {self.address}")
@@ -134,8 +135,8 @@ class OpenSearchStore:
             if stretch.changes:
                 self._write_rows(generation, found.declared, stretch)
                 client.indices.refresh(index=self._index(generation))
-            if show and is_to_show(generation, owner):
-                self._point(owner, generation)
+            if show:
+                self._point(owners, generation)
             for _ in range(TRIES):
                 if self._write_place(place, found.on):
                     self._purge(generation, found.declared)
@@ -182,18 +183,26 @@ class OpenSearchStore:
             time.sleep(BUSY_S)
         raise StorageError(f"{self.address} has had no room for rows {TRIES} times; is it overloaded?")
 
-    def _point(self, owner: int | None, generation: int) -> None:
-        """The alias, from the generation that had it."""
+    def _point(self, owners: Sequence[int], generation: int) -> None:
+        """The alias, from the generation that had it. Where none had, nothing tells that another has got it since: then
+        it is looked at afterwards, and the later of the two keeps it.
+        """
         from opensearchpy.exceptions import NotFoundError
 
+        if owners and not is_to_show(generation, owners[-1]):
+            self._leave_latest(owners)
+            return
         add = {"index": self._index(generation), "alias": self._alias, "filter": rows.NOT_GONE}
-        actions: list[dict[str, Any]] = [{"add": add}]
-        if owner is not None:
-            actions.insert(0, {"remove": {"index": self._index(owner), "alias": self._alias, "must_exist": True}})
+        actions = [{"remove": {"index": self._index(one), "alias": self._alias, "must_exist": True}} for one in owners]
         try:
-            self._client.indices.update_aliases(body={"actions": actions})
+            self._client.indices.update_aliases(body={"actions": [*actions, {"add": add}]})
         except NotFoundError as error:
             raise AnotherApplier(f"view {self.view}: somebody else has moved {self._alias}: {error.error}") from None
+        self._leave_latest(self._pointed())
+
+    def _leave_latest(self, pointed: Sequence[int]) -> None:
+        for one in pointed[:-1]:  # never shown again, so it may be taken away at any time
+            self._client.indices.delete_alias(index=self._index(one), name=self._alias, ignore=404)
 
     def _write_place(self, place: Place, on: Mapping[str, Any]) -> bool:
         said = {
@@ -233,9 +242,14 @@ class OpenSearchStore:
         return None if found is None else found.place
 
     def shown(self) -> int | None:
+        return next(reversed(self._pointed()), None)
+
+    def _pointed(self) -> list[int]:
+        """Generations that have the alias, the latest at the end: one, but for a moment after the first is shown."""
         with self._told() as client:
             found = client.indices.get_alias(name=self._alias, ignore=404)
-        return next((self._generation(name) for name in found if name.startswith(self._alias)), None)
+        numbers = [self._generation(name) for name in found if name.startswith(self._alias)]
+        return sorted(numbers, key=lambda number: (generation_of(number), number))
 
     def generations(self) -> Mapping[int, Declaration]:
         with self._told() as client:
