@@ -15,12 +15,15 @@ from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.errors import UsageError
-from tidelog.views.catalog import Editor, View, begin, new_view
+from tidelog.sql import view as sql_view
+from tidelog.sql.view import view_table
+from tidelog.views.catalog import Editor, View, begin, new_view, switch
 from tidelog.views.changes import Change, Stretch
 from tidelog.views.declaration import TYPES, Declaration, declare
 from tidelog.views.stores.opening import open_store
 
 EVERY = declare({"id": "long", **{f"a_{kind}": kind for kind in TYPES}}, ("id",))
+SOLD = {"product": "tea", "revenue": 7}
 ROW = {
     "a_boolean": True,
     "a_long": -(2**63),
@@ -93,6 +96,35 @@ def test_a_view_and_a_topic_of_one_name_are_told_apart(ask: Ask, cluster: Cluste
     assert ask("select product from topics.revenue") == [("of the topic",)]
     with pytest.raises(UsageError, match=r'could be topics."revenue" or views."revenue"'):
         ask("select product from revenue")
+
+
+@proves("sql", "P3", "eo.24")
+def test_a_store_that_does_not_show_what_is_live_yet_is_read_by_the_columns_that_it_shows(
+    ask: Ask, cluster: Cluster, tmp_path: Path
+) -> None:
+    view = made(cluster, tmp_path, declare({"product": "string", "revenue": "long"}, ("product",)), [SOLD])
+    new = declare({"city": "string", "cents": "double"}, ("city",))
+    Editor(cluster, "revenue").write(switch(begin(view, new, "other", 1), 2, {}))
+    topics.create(cluster, "revenue.v2")
+    assert ask("select * from revenue") == [("tea", 7)]
+    assert ask("select sum(revenue) from revenue") == [(7,)]
+
+
+@proves("sql", "P3", "eo.24")
+def test_a_view_that_is_switched_between_two_pages_is_not_read_half_and_half(
+    ask: Ask, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared = declare({"product": "string", "revenue": "long"}, ("product",))
+    view = made(cluster, tmp_path, declared, [SOLD, {"product": "rum", "revenue": 1}])
+    monkeypatch.setattr(sql_view, "PAGE_ROWS_MAX", 1)
+    batches = view_table(view, None).scan()
+    next(batches)
+    store = open_store(view.stores[0], "revenue")
+    store.prepare(2, declare({"city": "string", "cents": "double"}, ("city",)))
+    store.apply(2, Stretch([], {TopicPartition("revenue.v2", 0): 1}, None), before={}, show=True)
+    store.close()
+    with pytest.raises(UsageError, match="switched to another generation while it was read; ask again"):
+        next(batches)
 
 
 @proves("sql", "P3")

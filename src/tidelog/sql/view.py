@@ -6,6 +6,8 @@
 
 Rules:
 - The first store of the view that can be opened is read, by `Store.read`, whatever its kind.
+- Columns are those of the generation that the store shows. A store that shows another one between two pages fails the
+  question: its keys, and so the place to go on from, may be others.
 - Each page is of one instant. A view that changes while it is read may give pages of several, as any paging does.
 - Who asks must be allowed to read the view's topic: a store knows no users.
 """
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.errors import TidelogError, UsageError
 from tidelog.sql.c_stream import Batch, Field, Piece, Table
 from tidelog.sql.topic import binary_of
-from tidelog.views.declaration import Column, Row, json_text
+from tidelog.views.declaration import Column, Declaration, Row, json_text
 from tidelog.views.stores.opening import open_store, redacted
 from tidelog.views.stores.store import PAGE_ROWS_MAX, Ask, Store
 
@@ -46,21 +48,34 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def view_table(view: View, columns: frozenset[str] | None) -> Table:
-    assert view.current is not None
-    declared = view.current.declared.columns
-    wanted = [column for column in declared if columns is None or column.name.lower() in columns] or [declared[0]]
-    fields = [Field(column.name, FORMATS[column.type]) for column in wanted]
-    return Table(fields, lambda: _batches(view, wanted))
-
-
-def _batches(view: View, columns: Sequence[Column]) -> Iterator[Batch]:
     store = open_one(view)
-    assert view.current is not None
-    declared = view.current.declared
+    try:
+        generation, declared = shown_by(store, view.name)
+    finally:
+        store.close()
+    every = declared.columns
+    wanted = [column for column in every if columns is None or column.name.lower() in columns] or [every[0]]
+    fields = [Field(column.name, FORMATS[column.type]) for column in wanted]
+    return Table(fields, lambda: _batches(view, generation, declared, wanted))
+
+
+def shown_by(store: Store, view: str) -> tuple[int, Declaration]:
+    """Not the catalog's: a rebuild is live there before every store shows it, and what it shows has its own columns."""
+    generation = store.shown()
+    declared = None if generation is None else store.generations().get(generation)
+    if generation is None or declared is None:
+        raise _rebuilt(view)
+    return generation, declared
+
+
+def _batches(view: View, generation: int, declared: Declaration, columns: Sequence[Column]) -> Iterator[Batch]:
+    store = open_one(view)
     try:
         after = None
         while True:
             page = store.read(Ask(after=after, limit=PAGE_ROWS_MAX))
+            if page.place.generation != generation:
+                raise _rebuilt(view.name)
             if page.rows:
                 yield Batch(len(page.rows), tuple(piece_of(column, page.rows) for column in columns))
                 after = declared.key_of(page.rows[-1])
@@ -68,6 +83,10 @@ def _batches(view: View, columns: Sequence[Column]) -> Iterator[Batch]:
                 return
     finally:
         store.close()
+
+
+def _rebuilt(view: str) -> UsageError:
+    return UsageError(f"view {view} was switched to another generation while it was read; ask again")
 
 
 def open_one(view: View) -> Store:
