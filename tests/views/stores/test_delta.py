@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from proving import proves
 from tidelog.errors import AnotherApplier, UsageError
-from tidelog.views.stores import delta
+from tidelog.views.stores import delta, delta_compaction
 from tidelog.views.stores.delta import DeltaStore, connect
 from views.stores.applied import AT, Applied, put, row, stretch
 
@@ -112,6 +112,39 @@ def test_who_is_stopped_before_it_tidies_sets_nothing_back_when_it_wakes(
     last.is_equal()
     last.put(row("tea", 2.0))
     last.is_equal()
+
+
+@proves("P3", "eo.17")
+def test_who_is_stopped_while_it_compacts_changes_nothing_when_it_wakes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library's own compaction doubles every row here."""
+    one = Applied(DeltaStore(tmp_path, "revenue"))
+    for number in range(4):
+        one.put(row(f"product {number}"))
+    path = tmp_path / "revenue" / "v1"
+    bring_over = delta_compaction.bring_over
+    done = []
+
+    def overtaken(*told: Any) -> bool:
+        monkeypatch.setattr(delta_compaction, "bring_over", bring_over)
+        done.append(delta_compaction.compact(DeltaTable(str(path)), path))
+        return bring_over(*told)
+
+    monkeypatch.setattr(delta_compaction, "bring_over", overtaken)
+    assert not delta_compaction.compact(DeltaTable(str(path)), path)
+    assert done == [True]
+    table = DeltaTable(str(path))
+    assert (table.version(), len(table.file_uris()), table.to_pyarrow_table().num_rows) == (5, 1, 4)
+    assert sorted(path.glob("*.parquet")) == sorted(files_of_all_versions(path))
+    assert [one.name for one in path.parent.iterdir() if one.name.startswith(".")] == []
+    one.is_equal()
+    one.put(row("tea"))
+    one.is_equal()
+
+
+def files_of_all_versions(path: Path) -> set[Path]:
+    return {Path(uri) for version in range(6) for uri in DeltaTable(str(path), version=version).file_uris()}
 
 
 @proves("P3")

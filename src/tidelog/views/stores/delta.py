@@ -15,13 +15,13 @@ Rules:
   checkpoint of theirs a day after ours, would hide it: then the store says so, and is to be rebuilt.
 - The library does not sync files. They are synced here after the commit, before `apply` returns: after a power cut in
   between, a table may have a damaged last commit and is to be rebuilt; a killed process leaves nothing damaged.
-- Every TIDY_COMMITS commits small files are made one, and those that no version of the last day needs are deleted.
+- Every TIDY_COMMITS commits small files are made one (`delta_compaction.py`), and those that no version of the last
+  day needs are deleted.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -35,6 +35,7 @@ from tidelog.errors import AnotherApplier, NotShown, StorageError, UsageError
 from tidelog.views.changes import Stretch
 from tidelog.views.declaration import Declaration, Key, Row, from_fields, to_fields
 from tidelog.views.stores.arrow_rows import KEY, rows_of, schema_of, table_of
+from tidelog.views.stores.delta_compaction import added_by, commit_of, compact, log_of, sync
 from tidelog.views.stores.key_order import encoder
 from tidelog.views.stores.places import ends_from_text, ends_to_text, is_to_show, mark_from_text, mark_to_text, moved
 from tidelog.views.stores.scanning import fill, refuse_match
@@ -149,11 +150,10 @@ class DeltaStore:
             self._tidy(table, after.place.generation)
 
     def _tidy(self, table: Table, generation: int) -> None:
-        """As anybody may: the library puts this commit behind what came meanwhile. So it says nothing of ours, which
-        would set back the place and what is shown. Where somebody has changed the files since, it is refused.
-        """
+        """Its commit says nothing of ours: it is nobody's place."""
         with suppress(AnotherApplier, StorageError), self._told(generation):
-            table.optimize.compact()
+            if not compact(table, Path(self._path(generation))):
+                return
             table.update_incremental()  # what is not in the table as it is known here would be deleted
             table.vacuum(retention_hours=KEPT_HOURS, dry_run=False, enforce_retention_duration=False)
 
@@ -168,9 +168,9 @@ class DeltaStore:
         shutil.rmtree(aside)
 
     def _follow(self) -> None:
-        """The link for other programs, after what the commits say."""
-        shown, link = self.shown(), self.folder / "current"
-        if shown is not None and (not link.is_symlink() or link.readlink() != Path(f"v{shown}")):
+        """The link for other programs, after what the commits say. Looked at again: who slept has set it back."""
+        link = self.folder / "current"
+        while (shown := self.shown()) is not None and (not link.is_symlink() or link.readlink() != Path(f"v{shown}")):
             aside = self.folder / f".{uuid4().hex}"
             aside.symlink_to(f"v{shown}")
             aside.replace(link)
@@ -230,7 +230,7 @@ class DeltaStore:
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
 
-        if not (Path(self._path(generation)) / "_delta_log").exists():
+        if not log_of(Path(self._path(generation))).exists():
             return None
         with self._told(generation):
             try:
@@ -259,15 +259,11 @@ def _said(table: Path, version: int) -> str | None:
     that this version has not, under its number.
     """
     for number in range(version, max(version - LOOK_BACK, -1), -1):
-        for line in _commit(table, number).read_bytes().splitlines():
+        for line in commit_of(table, number).read_bytes().splitlines():
             info = json.loads(line).get("commitInfo") if b'"commitInfo"' in line else None
             if info is not None and SAID in info:
                 return str(info[SAID])
     return None
-
-
-def _commit(table: Path, version: int) -> Path:
-    return table / "_delta_log" / f"{version:020}.json"
 
 
 def _properties(entry: Entry) -> Any:
@@ -321,13 +317,5 @@ def _quoted(name: str) -> str:
 
 
 def _sync(table: Path, version: int) -> None:
-    log = table / "_delta_log"
-    commit = _commit(table, version)
-    added = [json.loads(line).get("add") for line in commit.read_bytes().splitlines()]
-    paths = [table / unquote(one["path"]) for one in added if one]
-    for path in (*paths, table, commit, log):
-        opened = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(opened)
-        finally:
-            os.close(opened)
+    commit = commit_of(table, version)
+    sync(*(table / name for name in added_by(commit)), table, commit, log_of(table))
