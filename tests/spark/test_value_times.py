@@ -79,6 +79,12 @@ def test_numbers_that_look_like_seconds_are_warned_of_once_a_field(caplog: pytes
     assert caplog.messages == []
 
 
+@proves("P7", "hostile")
+@pytest.mark.parametrize("at", ["NaN", "-Infinity", "1e400", "1" * 40, "[" * 100_000, "{", '"yesterday"', "[1]"])
+def test_what_is_no_time_is_none_and_ends_nothing(at: str) -> None:
+    assert time_in(b'{"at": %s}' % at.encode(), "at") is None
+
+
 @proves("P7", "typed")
 @pytest.mark.parametrize(
     ("kind", "value"),

@@ -36,6 +36,7 @@ VALUE = "value"
 TIMES = ("timestamp", "timestamp_ntz", "date", "int", "long", "float", "double", "decimal", "string", "json")
 IDS = slice(1, 5)  # of a frame
 LIKE_SECONDS = range(10**8, 10**11)  # 1973 to 5138 in seconds; the first three years in milliseconds
+LARGEST = (1 << 63) - 1
 
 TimeOf = Callable[[Row], int | None]
 
@@ -67,9 +68,13 @@ def _time(found: Any, by: AlignBy) -> int | None:
         return int(zoned.timestamp() * 1000)
     if not isinstance(found, int | float | Decimal) or isinstance(found, bool):
         return None
-    if (time := int(found)) in LIKE_SECONDS:
+    try:
+        time = int(found)
+    except (ValueError, OverflowError):  # Python's JSON has NaN and infinities
+        return None
+    if time in LIKE_SECONDS:
         _say_seconds(by.field, time)
-    return time
+    return time if -LARGEST <= time <= LARGEST else None
 
 
 _said: set[str] = set()  # fields
@@ -108,7 +113,7 @@ def _json(value: bytes | None) -> Any:
 
     try:
         return json.loads(value or b"null")
-    except ValueError:
+    except (ValueError, RecursionError):  # nested deeper than Python goes
         return None
 
 
