@@ -21,8 +21,8 @@ REASONS: dict[tuple[str, str], str] = {
     ),
     **{(f"q{number}", "PySpark by hand"): SAME for number in (0, 3, 7, 8, 9, 18, 20)},
     ("q4", "Bytewax"): (
-        "the average is a fold, and Spark keeps all state of a query with one in RocksDB, the join's too: 55 CPU s/M"
-        " rows beside 34 of q9, which is the same join without it"
+        "the average is a fold, and Spark keeps all state of a query with one in RocksDB, the join's too; q9 is the"
+        " same join without it"
     ),
     ("q8", "Bytewax"): JOIN.format("Bytewax"),
     ("q8", "PyFlink"): JOIN.format("Flink"),
