@@ -55,6 +55,7 @@ def pin() -> None:
 
 def watched(command: Sequence[str], *, seconds: float, environment: Mapping[str, str] | None = None) -> Seen:
     """Runs a side to its end; `Cannot` with the reason where it said so, broke, or took longer than `seconds`."""
+    launched = time.monotonic()  # before the alarm is set: what it ends is late
     with tempfile.TemporaryFile("w+") as complaints:
         side = subprocess.Popen(
             list(command),
@@ -71,7 +72,7 @@ def watched(command: Sequence[str], *, seconds: float, environment: Mapping[str,
         alarm.start()
         watcher.start()
         try:
-            return _followed(side, watcher, complaints, seconds)
+            return _followed(side, watcher, complaints, launched, seconds)
         finally:
             alarm.cancel()
             watcher.done.set()
@@ -79,8 +80,9 @@ def watched(command: Sequence[str], *, seconds: float, environment: Mapping[str,
             _end(side)
 
 
-def _followed(side: subprocess.Popen[str], watcher: _Watcher, complaints: IO[str], seconds: float) -> Seen:
-    launched = time.monotonic()
+def _followed(
+    side: subprocess.Popen[str], watcher: _Watcher, complaints: IO[str], launched: float, seconds: float
+) -> Seen:
     began: tuple[float, float] | None = None
     assert side.stdout is not None
     for line in side.stdout:
