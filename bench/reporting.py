@@ -1,7 +1,8 @@
 """What pages of figures have in common: cells, tables, facts of the machine, and the figures of earlier runs.
 
 A bench's page has its medians; a JSON file in bench/results has every single value, and the facts of the run that took
-each row. A run replaces the rows that it takes, and keeps the others.
+each row. A run replaces the rows that it takes, and keeps the others; so that it can in any clone, the file is in the
+repository.
 """
 
 from __future__ import annotations
