@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 SAME = (
-    "Spark's own plan on both sides; q0, q3, q18 and q20 are the very same program on both, and single runs of those"
+    "Spark's own plan on both sides; q0, q3, q18 and q20 are the very same program on both, and runs of those"
     " differ by as much"
 )
 JOIN = (
