@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 MINUTES ?= 60
-JOBS ?= 2
+JOBS ?= $(shell $(PYTHON) -c 'import os; print(min((os.cpu_count() or 1) + 1, 4))')
 DATA ?= tidelog-data-demo
 
 BIN := .venv/bin

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Generator
 from pathlib import Path
 
@@ -20,6 +21,9 @@ SEED = int(os.environ.get("TIDELOG_SEED", "1"))
 os.environ["TIDELOG_HTTP_LISTENER"] = "-"
 
 known_open_files = 0
+
+# A shell's background job has it ignored, and so would have all programs that tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Programs that tests start are on Spark for seconds: for their Java machines, too, compiling well does not pay.
 for options in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):

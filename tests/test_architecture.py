@@ -10,6 +10,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -110,6 +111,7 @@ class Import(NamedTuple):
     late: bool
 
 
+@cache
 def allowed_rooms() -> dict[str, set[str]]:
     """For each room, the rooms it may import: everything that has a way to it along the arrows."""
     direct: dict[str, set[str]] = {}
@@ -148,8 +150,9 @@ def imports_of(path: Path) -> Iterator[Import]:
             yield Import(file, node.lineno, name, node in inside_functions)
 
 
-def all_imports() -> list[Import]:
-    return [found for path in sorted(PACKAGE.rglob("*.py")) for found in imports_of(path)]
+@cache
+def all_imports() -> tuple[Import, ...]:
+    return tuple(found for path in sorted(PACKAGE.rglob("*.py")) for found in imports_of(path))
 
 
 def _is_type_checking(node: ast.AST) -> bool:

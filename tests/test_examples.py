@@ -33,11 +33,19 @@ IN_TURNS = {
 # What they show has shorter tests.
 LONG = {
     "ask_pipeline.py",
+    "chess.py",
+    "cpu_load.py",
+    "daily_report.py",
+    "device_clocks.py",
+    "enrich_activity.py",
+    "join_searches_and_clicks.py",
+    "shop_app.py",
     "spark_exactly_once.py",
     "spark_topics.py",
     "tax_rates.py",
     "test_pipeline.py",
     "timeline_cache.py",
+    "website_sessions.py",
 }
 
 EXPECTED = {

@@ -33,7 +33,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+) (run|pytest|shown)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ADDRESS = "127.0.0.1:9092"
 ON_SPARK = ("tidelog.spark_session(", "tidelog_pipeline")
-LONG = ("testing_pipelines", "windows")  # they are on Spark, and what they show has shorter tests
+# They are on Spark, and what they show has shorter tests.
+LONG = ("joins", "spark", "testing_pipelines", "typed_values", "windows")
 
 
 class Block(NamedTuple):

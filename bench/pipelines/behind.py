@@ -11,8 +11,9 @@ JOIN = (
     " cleaned; {} keeps rows in a map of its process"
 )
 IN_ROCKSDB = (
-    "the average is a fold, and Spark keeps all state of a query with one in RocksDB, the join's too; q9 is the same join"
-    " without it, and as slow once its state is put into RocksDB; Spark's newer formats of a join's state change nothing"
+    "the average is a fold, and Spark keeps all state of a query with one in RocksDB, the join's too; q9 is the same"
+    " join without it, and as slow once its state is put into RocksDB; Spark's newer formats of a join's state change"
+    " nothing"
 )
 
 REASONS: dict[tuple[str, str], str] = {

@@ -216,6 +216,7 @@ def test_a_consumer_at_the_end_is_woken_by_the_next_record(broker: Broker, topic
     assert asyncio.run(run()) == b"wake up"
 
 
+@pytest.mark.full
 @proves("T3", "T7")
 @pytest.mark.parametrize("way", ways(WAYS_TO_SHARE, "roundrobin"))
 def test_members_come_go_and_crash_and_each_record_is_read_once(

@@ -34,7 +34,7 @@ WAYS_TO_SHARE = {
 
 
 @proves("T3", "T7")
-@pytest.mark.parametrize("way", ways(WAYS_TO_SHARE, "cooperative-sticky", "consumer-uniform"))
+@pytest.mark.parametrize("way", ways(WAYS_TO_SHARE, "consumer-uniform"))
 def test_members_come_go_and_crash_and_each_record_is_read_once(
     broker: Broker, topic: str, group: str, way: str
 ) -> None:

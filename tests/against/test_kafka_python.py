@@ -203,6 +203,7 @@ def test_a_consumer_at_the_end_is_woken_by_the_next_record(broker: Broker, topic
         assert read(consumer, 1, seconds=WOKEN_SECONDS)[0].value == b"wake up"
 
 
+@pytest.mark.full
 @proves("T3", "T7")
 @pytest.mark.parametrize("way", ways(WAYS_TO_SHARE, "cooperative-sticky"))
 def test_members_come_go_and_crash_and_each_record_is_read_once(

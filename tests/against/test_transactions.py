@@ -129,6 +129,7 @@ def test_a_transaction_survives_the_brokers_restart(tidelog_process: Broker, top
     assert committed_values(tidelog_process, topic, 2) == [b"before", b"after"]
 
 
+@pytest.mark.full
 @proves("F2", "T6")
 def test_a_commit_that_was_acked_stands_when_the_broker_is_killed_at_once(tidelog_process: Broker, topic: str) -> None:
     create(tidelog_process.bootstrap, topic, 2)

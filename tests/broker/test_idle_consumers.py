@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+import pytest
 from raw import RawConnection, batch_of, produce
 
 from against.patience import eventually
@@ -85,6 +86,7 @@ def test_one_append_wakes_all_that_wait_for_it(tidelog_broker: TestBroker) -> No
             assert bytes(response.responses[0].partitions[0].records or b"")
 
 
+@pytest.mark.full
 @proves("T2")
 def test_the_broker_sleeps_while_its_consumers_wait(tidelog_broker: TestBroker) -> None:
     bootstrap = tidelog_broker.bootstrap

@@ -66,6 +66,7 @@ def test_what_is_announced_takes_no_memory_before_it_comes(tidelog_broker: TestB
         assert memory_of(tidelog_broker.pid) - before < 64 * MIB
 
 
+@pytest.mark.full
 @proves("T5")
 @pytest.mark.tidelog(settings={"queued.max.request.bytes": 2 * MIB})
 def test_who_holds_memory_for_a_request_that_does_not_come_on_loses_it_to_who_waits(tidelog_broker: TestBroker):

@@ -76,6 +76,7 @@ def test_who_speaks_another_protocol_is_told_apart(tmp_path, capfd, said: bytes,
     assert named in capfd.readouterr().err
 
 
+@pytest.mark.full
 @proves("T5")
 def test_without_file_descriptors_accepting_pauses_and_the_connected_go_on(tmp_path):
     def few_files() -> None:

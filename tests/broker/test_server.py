@@ -255,6 +255,7 @@ def test_the_send_buffer_of_connections_is_as_set_or_left_to_the_system(tmp_path
     assert (size in (51200, 2 * 51200)) is is_set, f"SO_SNDBUF is {size}; Linux doubles what it is told"
 
 
+@pytest.mark.full
 @proves("T5")
 def test_large_requests_that_wait_for_records_hold_back_what_comes_behind_them(tmp_path):
     """Of a few bytes of a request many objects become: a client may have some of them waiting, not hundreds."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import tidelog
 from cli.command import Command
 from proving import proves
@@ -17,6 +19,7 @@ def properties(path: Path, user: str) -> str:
     return str(path)
 
 
+@pytest.mark.full
 @proves("sql", "security")
 def test_who_may_not_read_a_topic_cannot_ask_about_it(tmp_path: Path) -> None:
     data = tmp_path / "data"

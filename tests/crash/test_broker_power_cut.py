@@ -35,7 +35,7 @@ from tidelog.client.consumer import Consumer
 from tidelog.client.metadata import Topic, TopicPartition
 from tidelog.client.offsets import LATEST, list_offsets
 
-SEEDS = (1, 2, 3)
+SEEDS = (1, *(pytest.param(seed, marks=pytest.mark.full) for seed in (2, 3)))
 SOAK_RUNS = 10
 LIVES = 4
 SOAK_LIVES = 10

@@ -38,6 +38,7 @@ RECOVERY_CUTS = range(1, 40)
 SETTINGS: dict[str, object] = {"tidelog.log.level": "ERROR"}
 
 
+@pytest.mark.full
 @proves("F2", "F3", "T6")
 def test_every_input_is_transformed_once_whoever_dies_and_whenever() -> None:
     with quick_folder() as folder:

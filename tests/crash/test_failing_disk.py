@@ -36,7 +36,7 @@ from tidelog.wire.messages.produce import (
     TopicProduceData,
 )
 
-SEEDS = (1, 2)
+SEEDS = (1, pytest.param(2, marks=pytest.mark.full))
 SOAK_RUNS = 10
 ROUNDS, SOAK_ROUNDS = 6, 20
 BY_NAME, FETCH_BY_NAME = 9, 12  # versions of Produce and Fetch

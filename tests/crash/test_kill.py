@@ -23,7 +23,7 @@ from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.errors import TidelogError
 
-SEEDS = (1, 2)
+SEEDS = (1, pytest.param(2, marks=pytest.mark.full))
 SOAK_RUNS = 5
 KILLS = 3
 SOAK_KILLS = 10

@@ -200,6 +200,7 @@ def test_a_secret_in_an_option_is_refused_when_the_frame_is_made(spark: SparkSes
     assert SECRET not in str(raised.value)
 
 
+@pytest.mark.full
 @proves("P1", "secrets")
 def test_a_password_stands_in_no_plan_page_event_log_or_checkpoint(
     spark: SparkSession, guarded: tuple[str, Path], tmp_path: Path

@@ -256,6 +256,7 @@ def test_of_tasks_that_failed_or_ran_twice_one_counts(cluster: Cluster, topic: s
     assert committed(cluster, topic) == up_to(1)
 
 
+@pytest.mark.full
 @proves("eo.5", "F2", "F3", "T10")
 @pytest.mark.parametrize("seed", range(3))
 def test_connections_that_break_at_random_repeat_and_lose_nothing(

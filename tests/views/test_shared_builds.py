@@ -140,6 +140,7 @@ def stored(url: str) -> tuple[dict[str, int], Ends]:
     return dict(rows), place.ends
 
 
+@pytest.mark.full
 @proves("eo.19", "eo.20", "eo.17", "F2", "F3")
 def test_a_shared_build_that_is_killed_at_each_of_its_cuts_goes_on_from_there_and_is_that_of_one_who_is_alone(
     tidelog_broker: TestBroker, cluster: Cluster, url: str, measured: Path, bound: int, tmp_path: Path

@@ -101,6 +101,7 @@ def until_shared(cluster: Cluster, url: str, expected: list[int], view: str = "r
 # Coming and going -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @proves("eo.20", "F3")
 @pytest.mark.parametrize("count", [2, 3])
 def test_appliers_that_come_go_die_and_sleep_at_random_apply_every_row_once_and_in_order(

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from broker.backup.test_under_load import SETTINGS, load, quiet
 from proving import proves
 from tidelog.broker.backup.restoring import restore
@@ -46,6 +48,7 @@ def churns(bootstrap: str, name: str) -> Callable[[threading.Event], None]:
     return work
 
 
+@pytest.mark.full
 @proves("T6")
 def test_no_group_knows_of_what_a_topic_does_not_have(tmp_path: Path) -> None:
     data = tmp_path / "data"

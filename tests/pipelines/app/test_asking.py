@@ -73,6 +73,7 @@ def replies(cluster: Cluster, pipeline: Pipeline) -> dict[str, list[dict[str, An
     return found
 
 
+@pytest.mark.full
 @proves("P6")
 def test_questions_are_answered_beside_a_view_which_is_the_one_that_nobody_asks(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
@@ -111,6 +112,7 @@ def test_questions_are_answered_beside_a_view_which_is_the_one_that_nobody_asks(
     assert len(kept) == 2 and all(len(one) == 1 for one in replies(ours, pipeline).values())
 
 
+@pytest.mark.full
 @proves("P6")
 def test_a_micro_batch_that_is_done_again_answers_nobody_twice_and_what_is_being_built_nobody(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
@@ -137,6 +139,7 @@ def test_a_micro_batch_that_is_done_again_answers_nobody_twice_and_what_is_being
     assert [json.loads(row.value or b"") for _, row in driven.records("again-prices")] == [{"item": "tea", "price": 2}]
 
 
+@pytest.mark.full
 @proves("P6")
 def test_many_ask_a_running_pipeline_at_once_and_a_stopped_one_says_so(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path

@@ -132,6 +132,7 @@ def told(shop: Shop) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.full
 @proves("P1", "F1")
 def test_a_micro_batch_is_run_again_with_the_state_before_it(told: dict[str, Any]) -> None:
     revenue, cities = told["revenue"], told["cities"]

@@ -38,6 +38,7 @@ def ours(tidelog_broker: TestBroker) -> Iterator[Cluster]:
         yield cluster
 
 
+@pytest.mark.full
 @proves("P1", "B1")
 def test_rows_meet_the_version_of_a_table_that_held_at_their_time(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
@@ -96,6 +97,7 @@ def test_event_time_is_declared_and_columns_of_the_record_are_kept_where_asked_f
     )
 
 
+@pytest.mark.full
 @proves("P1")
 def test_values_in_avro_and_views_are_read_by_others(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path

@@ -77,6 +77,7 @@ def expected(count: int, sign: int) -> dict[str, tuple[float, int]]:
 # Within this process ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @proves("F4", "E3", "eo.6")
 def test_a_deleted_checkpoint_is_refused_by_a_run_and_a_rebuild_gives_the_same_view_from_the_log(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
@@ -217,6 +218,7 @@ def load(text: str, file: Path) -> App:
     return load_app(str(file))
 
 
+@pytest.mark.full
 @proves("E3", "F4", "eo.24", "eo.25", "eo.26")
 def test_a_view_is_rebuilt_under_load_and_readers_see_whole_micro_batches_that_never_go_back(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path

@@ -80,6 +80,7 @@ def test_a_table_from_a_store_equals_one_from_zero_and_needs_nothing_of_before(
     assert seeded.view("seeded-copy") == zero.view("zero-copy") == rows(tea=5, pot=3, mug=9)
 
 
+@pytest.mark.full
 @proves("F4")
 def test_a_query_that_is_started_again_has_the_same_seed(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path

@@ -82,6 +82,7 @@ def test_a_native_aggregate_folds_to_the_batch_query_after_every_step(
     )
 
 
+@pytest.mark.full
 @proves("P1", "P3")
 def test_a_restart_that_forgot_its_commit_writes_nothing_twice_and_a_lost_checkpoint_is_refused(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
@@ -99,6 +100,7 @@ def test_a_restart_that_forgot_its_commit_writes_nothing_twice_and_a_lost_checkp
         other.step()
 
 
+@pytest.mark.full
 @proves("eo.12", "eo.13", "P1")
 def test_a_changelog_tells_before_and_after_once_a_key_and_ends_keys_by_tombstones(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
@@ -227,6 +229,7 @@ def test_every_type_is_told_as_appliers_read_it(
     assert record.key == b'{"id":0,"day":"2026-01-31"}'
 
 
+@pytest.mark.full
 @proves("P1", "eo.13")
 def test_derived_topics_have_rows_upserts_and_tombstones_and_are_read_by_others(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path

@@ -184,6 +184,7 @@ def seconds(most: int) -> st.SearchStrategy[datetime]:
     return st.integers(0, most).map(lambda number: at("10:00") + timedelta(seconds=number))
 
 
+@pytest.mark.full
 @proves("P1")
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())

@@ -209,6 +209,7 @@ def test_rates_and_rolling_averages_are_those_of_the_batch(tidelog_pipeline: Pip
 # --- the same time earlier --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @proves("P2", "B1", "F1")
 def test_each_hour_is_compared_with_the_same_hour_of_the_day_before(tidelog_pipeline: PipelineDriver) -> None:
     hours = tumbling("1 hour", by="page", aggregates={"n": agg.count(), "ms": agg.sum("ms")})
@@ -296,6 +297,7 @@ def test_a_row_without_a_time_is_no_first_of_its_key(tidelog_pipeline: PipelineD
     assert [row["degrees"] for row in run.batch()] == [2.0]
 
 
+@pytest.mark.full
 @proves("P2", "B1", "F1")
 def test_keys_that_come_back_are_told_from_duplicates_by_their_time_alone(tidelog_pipeline: PipelineDriver) -> None:
     pipeline = then(event_time("at", "10 seconds"), deduplicate("sensor", within="1 minute"))

@@ -284,6 +284,7 @@ def test_ticks_carry_the_time_where_event_time_is_a_field(
     assert [row["count"] for row in spark.table("fields").collect()] == [1]
 
 
+@pytest.mark.full
 @proves("P7")
 def test_a_join_of_streams_goes_on_while_one_of_them_is_silent_or_has_never_had_a_row(
     spark: SparkSession, broker: Broker, cluster: Cluster, topic: str, running: Running
@@ -305,6 +306,7 @@ def test_a_join_of_streams_goes_on_while_one_of_them_is_silent_or_has_never_had_
     assert [(bytes(row.l_key), row.r_key) for row in spark.table("joined").collect()] == [(b"k", None)]
 
 
+@pytest.mark.full
 @proves("P7", "P9")
 def test_a_silent_table_does_not_hold_up_the_rows_that_are_joined_with_it(
     spark: SparkSession, broker: Broker, cluster: Cluster, topic: str, running: Running
@@ -326,6 +328,7 @@ def test_a_silent_table_does_not_hold_up_the_rows_that_are_joined_with_it(
     assert [(row.sold, row.rate) for row in spark.table("enriched").collect()] == [("tea", "7 percent")]
 
 
+@pytest.mark.full
 @proves("P7", "P8")
 def test_a_report_goes_on_by_the_clock_when_its_input_is_silent(
     spark: SparkSession, broker: Broker, cluster: Cluster, topic: str, running: Running

@@ -134,6 +134,7 @@ def taxed(**more: Any) -> Any:
     return pipeline
 
 
+@pytest.mark.full
 @proves("P9", "P10")
 def test_a_sale_is_taxed_by_the_rate_of_its_time_over_restarts_and_in_a_batch(driver: PipelineDriver) -> None:
     sales, rates = driver.input("sales", SALES, partitions=2), driver.input("rates", RATES)
@@ -266,7 +267,7 @@ def orders_with_names(how: str) -> Any:
 
 
 @proves("P9")
-@pytest.mark.parametrize("how", ["inner", "full"])
+@pytest.mark.parametrize("how", ["inner", pytest.param("full", marks=pytest.mark.full)])
 def test_a_join_of_tables_is_right_after_every_step_over_restarts_and_in_a_batch(
     driver: PipelineDriver, how: str
 ) -> None:

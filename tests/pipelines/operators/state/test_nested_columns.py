@@ -78,6 +78,7 @@ def test_a_nested_column_is_in_a_stream_what_it_is_in_a_batch(driver: PipelineDr
     assert found["full"]["v3"] == [LONG, None]
 
 
+@pytest.mark.full
 @proves("P7", "B1")
 def test_a_late_row_and_the_last_value_of_a_window_have_their_nested_columns_whole(driver: PipelineDriver) -> None:
     given = driver.input("given", SCHEMA)

@@ -122,6 +122,7 @@ def test_what_became_of_rows_is_told_while_the_query_runs(driver: PipelineDriver
     assert [state.counts for state in run.fold_states()] == [{"in": 3}, {"in": 4}]
 
 
+@pytest.mark.full
 @proves("P1", "F1")
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.text("abcde", max_size=12), st.sampled_from(["step", "restart"])), min_size=1, max_size=5))
@@ -137,6 +138,7 @@ def test_restarts_change_nothing(driver: PipelineDriver, script: list[tuple[str,
     assert latest == Counter("".join(keys for keys, _ in script))
 
 
+@pytest.mark.full
 @proves("P1", "F4")
 def test_a_checkpoint_keeps_its_partitions_and_a_new_one_rebuilds_the_state_over_more(driver: PipelineDriver) -> None:
     partitions = "spark.sql.shuffle.partitions"

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -23,6 +24,7 @@ MINUTE_MS = 60_000
 FIRST = START - START % MINUTE_MS
 
 
+@pytest.mark.full
 @proves("P7", "P8")
 def test_results_and_late_rows_go_each_to_their_topic_by_one_query(
     spark: SparkSession, broker: Broker, cluster: Cluster, topic: str, tmp_path: Path

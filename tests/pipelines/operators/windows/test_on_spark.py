@@ -69,6 +69,7 @@ def test_a_minute_that_tumbles_is_sparks_own_where_nothing_more_is_asked_for(tid
     assert len(run.batch()) == 4
 
 
+@pytest.mark.full
 @proves("P8", "P7")
 @pytest.mark.parametrize("window", ["tumbling", "hopping", "session"])
 def test_both_roads_give_the_same_results_and_the_fold_has_the_late_rows_too(
@@ -193,6 +194,7 @@ def test_early_results_come_once_in_an_interval_of_event_time(tidelog_pipeline: 
     assert told(run.batch()) == [("+I", "10:00:00", "10:10:00", "ada", 5, 15)]
 
 
+@pytest.mark.full
 @proves("P8")
 def test_a_report_comes_for_every_hop_and_every_declared_key_also_without_a_row(
     tidelog_pipeline: PipelineDriver,
