@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import tidelog
 from gateway.serving import Client, GatewayProcess
 from proving import proves
+from tidelog.cli import gateway as command
+from tidelog.cli import options
+from tidelog.errors import UsageError
 
 
 @proves("http")
@@ -43,3 +48,14 @@ def test_a_broker_that_comes_back_is_found_again(tmp_path: Path) -> None:
     finally:
         broker.stop()
     assert beside.stop() == 0
+
+
+@proves("http", "cli")
+def test_the_wait_for_an_answer_of_the_broker_is_the_one_that_the_command_was_told(broker: tidelog.Broker) -> None:
+    words = ["--bootstrap", broker.bootstrap, "--timeout", "7.5"]
+    made = command.gateway_of(options.parse(command.parser(), words))
+    with made.cluster(None) as cluster, made.anonymous() as connection:
+        assert (cluster.timeout_s, connection.timeout_s) == (7.5, 7.5)
+    made.close()
+    with pytest.raises(UsageError, match="--timeout is 31; a request is answered within 30 s"):
+        command.run(["--timeout", "31"])

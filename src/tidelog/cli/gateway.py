@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from tidelog.client.security import Security
+    from tidelog.gateway.gateway import Gateway
 
 DEFAULT_LISTEN = "127.0.0.1:8642"
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
@@ -78,6 +79,7 @@ def run(arguments: list[str]) -> int:
         raise UsageError("gateway: --fd is a socket that listens already; leave out --listen")
     if options.key and not options.certificate:
         raise UsageError("gateway: --key is of no use without --certificate FILE; give both")
+    _check_timeout(options.timeout)
     missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
     if missing:
         raise UsageError(f"{' and '.join(missing)} are not installed; {INSTALL}")
@@ -88,19 +90,37 @@ def run(arguments: list[str]) -> int:
     os._exit(OK)
 
 
+def _check_timeout(timeout_s: float) -> None:
+    """A request is answered by then whatever the broker does, and its thread would be held for nobody."""
+    from tidelog.gateway.limits import CALL_WITHIN_S
+
+    if timeout_s > CALL_WITHIN_S:
+        raise UsageError(f"gateway: --timeout is {timeout_s:g}; a request is answered within {CALL_WITHIN_S:g} s")
+
+
+def gateway_of(options: Namespace, delegation: str | None = None) -> Gateway:
+    from tidelog.gateway.gateway import Gateway
+    from tidelog.gateway.routes import ROUTES
+
+    return Gateway(
+        options.bootstrap or os.environ.get("TIDELOG_BOOTSTRAP") or command.DEFAULT_BOOTSTRAP,
+        ROUTES,
+        _security(options),
+        delegation=delegation,
+        stores=tuple(options.store),
+        timeout_s=options.timeout,
+    )
+
+
 def _serve(options: Namespace) -> None:
     from json import loads
 
     from tidelog.config import http_listener
-    from tidelog.gateway.gateway import Gateway
-    from tidelog.gateway.routes import ROUTES
     from tidelog.gateway.server import Settings, inherited, listen, serve
     from tidelog.logger import Logger
 
-    bootstrap = options.bootstrap or os.environ.get("TIDELOG_BOOTSTRAP") or command.DEFAULT_BOOTSTRAP
-    security = _security(options)
     told = loads(sys.stdin.readline() or "{}") if options.with_parent else {}
-    gateway = Gateway(bootstrap, ROUTES, security, delegation=told.get("delegation"), stores=tuple(options.store))
+    gateway = gateway_of(options, told.get("delegation"))
     where = http_listener(options.listen or DEFAULT_LISTEN)
     if where.tls and not options.certificate:
         raise UsageError(f"gateway: {options.listen} needs a certificate; give --certificate FILE")

@@ -42,15 +42,17 @@ class Gateway:
         delegation: str | None = None,
         stores: tuple[str, ...] = (),
     ) -> None:
+        timeout_s: float = BROKER_TIMEOUT_S,
         """`security` is how to reach the broker; with a login in it, whose user each request brings. `delegation` is
         the secret for which the broker believes whose certificate was shown. `stores` is how URLs of stores begin that
-        may be opened.
+        may be opened. `timeout_s` is for an answer of the broker.
         """
         self.bootstrap = bootstrap
         self.routes = routes
         self.delegation = delegation
         self._stores = stores
         self._security = Security() if security is None else security
+        self._timeout_s = timeout_s
         self._dial = self._security.dial()
         self._clusters = Clusters(self._connect)
         self._kept: dict[str, Closable] = {}
@@ -97,7 +99,7 @@ class Gateway:
         tried = []
         for address in parse_addresses(self.bootstrap):
             try:
-                connection = Connection.open(address, client_id=CLIENT_ID, timeout_s=BROKER_TIMEOUT_S, dial=self._dial)
+                connection = Connection.open(address, client_id=CLIENT_ID, timeout_s=self._timeout_s, dial=self._dial)
             except Disconnected as error:
                 tried.append(str(error))
                 continue
@@ -125,4 +127,4 @@ class Gateway:
         if credentials is not None:
             mechanism = credentials.mechanism or security.mechanism
             security = security._replace(user=credentials.user, password=credentials.secret, mechanism=mechanism)
-        return Cluster(self.bootstrap, client_id=CLIENT_ID, timeout_s=BROKER_TIMEOUT_S, security=security)
+        return Cluster(self.bootstrap, client_id=CLIENT_ID, timeout_s=self._timeout_s, security=security)

@@ -30,7 +30,7 @@ STOP_WITHIN_S = 5
 CLUSTERS_MAX = 64  # idle ones, of all users
 CLUSTER_IDLE_S = 30.0
 CLUSTER_AGE_MAX_S = 300.0  # then it logs in anew: a deleted user is out after that long at the latest
-BROKER_TIMEOUT_S = 10.0
+BROKER_TIMEOUT_S = 10.0  # unless the gateway is told another; CALL_WITHIN_S at most
 
 # Views.
 CATALOGS_MAX = 256  # users whose reading of the catalog is kept

@@ -1,7 +1,7 @@
 """Threads for handlers: so many in all, so many for one user, and so many requests that wait for one.
 
 A thread that is busy cannot be stopped. So when a request's time is up it is answered, and its thread counts as busy
-until the broker has answered or its own time limit (`BROKER_TIMEOUT_S`) has passed.
+until the broker has answered or its own time limit (BROKER_TIMEOUT_S, unless --timeout says otherwise) has passed.
 """
 
 from __future__ import annotations
