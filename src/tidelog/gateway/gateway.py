@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from threading import Event, Lock
 from typing import Protocol, TypeVar, cast
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 from tidelog.client.address import parse_addresses
 from tidelog.client.cluster import Cluster
@@ -18,8 +18,9 @@ from tidelog.gateway.limits import BROKER_TIMEOUT_S
 from tidelog.gateway.route import Refusal, Route
 
 CLIENT_ID = "tidelog-gateway"
-# PostgreSQL takes these from the query of a URL, where they overrule its address.
+# PostgreSQL, and in part Redis, takes these from the query of a URL, where they overrule its address.
 ELSEWHERE = ("host", "service", "passfile", "file")
+PORT = "port"  # a whole name: others may end so
 NOBODY, STRANGERS = "", "\0"  # neither is the name of a user
 
 
@@ -41,8 +42,8 @@ class Gateway:
         *,
         delegation: str | None = None,
         stores: tuple[str, ...] = (),
-    ) -> None:
         timeout_s: float = BROKER_TIMEOUT_S,
+    ) -> None:
         """`security` is how to reach the broker; with a login in it, whose user each request brings. `delegation` is
         the secret for which the broker believes whose certificate was shown. `stores` is how URLs of stores begin that
         may be opened. `timeout_s` is for an answer of the broker.
@@ -51,8 +52,8 @@ class Gateway:
         self.routes = routes
         self.delegation = delegation
         self._stores = stores
-        self._security = Security() if security is None else security
         self._timeout_s = timeout_s
+        self._security = Security() if security is None else security
         self._dial = self._security.dial()
         self._clusters = Clusters(self._connect)
         self._kept: dict[str, Closable] = {}
@@ -69,12 +70,13 @@ class Gateway:
 
         The URL is in the catalog, and who writes there need not be whom this machine's files and passwords are for:
         where users are told apart, only what was named when the gateway was started, and of the environment only what
-        stands in that: a variable in a path would be told by the first error about it.
+        stands in that: a variable in a path or an address would be told to whoever sees where it leads.
         """
         if not self._stores:
             return not self.login
         path, _, query = url.partition("?")
         leads_away = ".." in unquote(path).split("/") or any(name in unquote(query).lower() for name in ELSEWHERE)
+        leads_away |= PORT in {name.lower() for name, _ in parse_qsl(query, keep_blank_values=True)}
         return any(
             url == one or (url.startswith(one if one.endswith("/") else f"{one}/") and not leads_away)
             for one in self._stores

@@ -158,7 +158,9 @@ def test_where_users_log_in_only_stores_that_were_named_are_opened(guarded: Guar
 def test_a_name_is_whole_and_a_way_up_leads_nowhere() -> None:
     gateway = Gateway("127.0.0.1:1", ROUTES, LOGIN, stores=("sqlite:////var/views", "postgresql://db.example/"))
     assert gateway.may_open("sqlite:////var/views/shop.db")
-    assert gateway.may_open("postgresql://db.example/shop")
+    assert gateway.may_open("postgresql://db.example/shop") and gateway.may_open(
+        "postgresql://db.example/a?schema=report"
+    )
     for url in (
         "sqlite:////var/views-of-others/shop.db",
         "sqlite:////var/views/../../etc/passwd",
@@ -167,13 +169,14 @@ def test_a_name_is_whole_and_a_way_up_leads_nowhere() -> None:
         "postgresql://db.example@evil.example/shop",
         "postgresql://db.example/shop?HOST=evil.example",
         "postgresql://db.example/shop?%68ost=evil.example",
+        "postgresql://db.example/shop?schema=a&Port=6543",
         "redis://db.example/",
     ):
         assert not gateway.may_open(url), url
     named = "redis://:${PASSWORD}@db.example/"
     gateway = Gateway("127.0.0.1:1", ROUTES, LOGIN, stores=("parquet:////var/views", named))
     assert gateway.may_open(f"{named}0") and gateway.may_open("parquet:////var/views/shop")
-    assert not gateway.may_open("parquet:////var/views/${PASSWORD}"), "errors have the path"
+    assert not gateway.may_open("parquet:////var/views/${PASSWORD}"), "who sees the path sees it"
     assert not gateway.may_open(f"{named}0?prefix=${{OTHER}}")
     assert Gateway("127.0.0.1:1", ROUTES).may_open("sqlite:///anything.db")
     assert not Gateway("127.0.0.1:1", ROUTES, LOGIN).may_open("sqlite:///anything.db")
