@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from proving import proves
 from tidelog.client.metadata import TopicPartition
 from tidelog.errors import UsageError
+from tidelog.gateway.views import rendering
 from tidelog.gateway.views import ring as ring_module
 from tidelog.gateway.views.ring import Ring
 from tidelog.gateway.views.slot import Slot
 from tidelog.gateway.views.subscriber import Subscriber
 from tidelog.views.catalog import Generation
 from tidelog.views.changes import Change
-from tidelog.views.declaration import declare
+from tidelog.views.declaration import Row, declare, row_to_json
 from tidelog.views.feeds import Cursor, from_text
 
 DECLARED = declare({"id": "string"}, ("id",))
@@ -116,3 +117,13 @@ def test_an_expression_of_a_new_column_passes_what_the_ring_has_from_before_it()
     assert told("note is null and id = '0-1'", 1) == ["0-1"]
     with pytest.raises(UsageError, match="note"):
         told("note = 'x'", 2)
+
+
+@proves("D7", "eo.15")
+def test_an_event_has_the_row_as_a_query_gives_it_also_half_a_surrogate_pair() -> None:
+    declared = declare({"id": "string", "said": "json"}, ("id",))
+    row: Row = {"id": "ü", "said": {"half \ud800": ["\u2028", "日本"]}}
+    change = Change(("ü",), row, None, TopicPartition("v.v1", 0), 0, 0, "c")
+    told = rendering.changes(declared, NOWHERE, [change], None).decode()
+    (data,) = [line.removeprefix("data: ") for line in told.split("\n") if line.startswith("data: ")]
+    assert json.loads(data) == {"key": {"id": "ü"}, "row": row_to_json(declared, row)}

@@ -73,5 +73,11 @@ def _data(declared: Declaration, event: str, change: Change) -> dict[str, Any]:
 
 def _event(event: str, cursor: str | None, data: Any) -> bytes:
     place = "" if cursor is None else f"id: {cursor}\n"
-    said = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
-    return f"{place}event: {event}\ndata: {said}\n\n".encode("utf-8", "replace")
+    try:
+        return f"{place}event: {event}\ndata: {_text(data, ascii_only=False)}\n\n".encode()
+    except UnicodeEncodeError:  # half a surrogate pair in a value of type json: as a query gives it
+        return f"{place}event: {event}\ndata: {_text(data, ascii_only=True)}\n\n".encode()
+
+
+def _text(data: Any, *, ascii_only: bool) -> str:
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=ascii_only)
