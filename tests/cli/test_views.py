@@ -133,6 +133,7 @@ def test_mistakes_are_told_in_one_line(tidelog: Command, filled: str) -> None:
         (["get", "revenue", "nothing"], "has no row nothing"),
         (["rows", "revenue", "--where", "price > 1"], "no column 'price'"),
         (["rows", "revenue", "--store", "sqlite:///nowhere/else.db"], "is not shown by sqlite:///nowhere/else.db yet"),
+        (["as-of", "revenue", "--at", "@9223372036854775807"], "@9223372036854775807 is yet to come"),
         (["rows", "revenue", "--store", "mysql://me:secret@db/shop"], "'mysql://me:***@db/shop' is no store"),
     ):
         ran = tidelog("views", *words)

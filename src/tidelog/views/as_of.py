@@ -143,7 +143,11 @@ def _history(cluster: Cluster, view: View, at_ms: int, now_ms: int) -> History:
 
 
 def said(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    try:
+        at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):  # beyond the year 9999
+        return f"@{at_ms}"
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _marks(cluster: Cluster, generation: Generation) -> Iterable[Mark]:
