@@ -80,6 +80,7 @@ def test_a_column_that_a_row_does_not_say_is_null() -> None:
         (b'{"k":1}', b"{}"),
         (b'{"k":1}', b"[]"),
         (b'{"k":1}', b'{"after":{"k":"one"}}'),
+        (b'{"k":1}', b'{"after":{"k":2,"v":"a"}}'),
         (b'{"k":1}', b'{"after":{"k":1,"v":"\\ud800"}}'),
         (b'{"k":1}', b'1,{"after":null}'),
         (b'{"k":null}', b'{"after":null}'),

@@ -11,6 +11,7 @@ Rules:
 - A tombstone is passed over where it follows its delete. Compaction may have taken that: who keeps rows (stores, and
   who folds a topic) then takes the tombstone for it; feeds are never behind what compaction may touch.
 - Within a stretch the last change of a key counts (`latest`), for stores; feeds take them all, in the order of offsets.
+- The columns of the key are the same in the key and in `after`; a record that says otherwise is none.
 - `op` is Debezium's: c, u, d, and r for a row of a snapshot. Who applies looks at `after` alone. For feeds, c says that
   there was no row before, where a `before` that is null does not.
 """
@@ -103,6 +104,7 @@ def _decoded(
     try:
         named = _keys(declared, keys)
         after = _rows(declared, [one["after"] for one in said])
+        _check_same(declared, named, after)
         before = _rows(declared, [one.get("before") for one in said])
         return [
             Change(key, new, old, at, record.offset, record.timestamp, str(one.get("op", UPDATE)))
@@ -123,6 +125,14 @@ def _keys(declared: Declaration, said: Sequence[Mapping[str, Any] | None]) -> li
     if any(None in key for key in keys):
         raise UsageError("a key that is null")
     return keys
+
+
+def _check_same(declared: Declaration, keys: Sequence[Key], rows: Sequence[Row | None]) -> None:
+    """One store goes by the record's key and another by the row's: they are the same, or the stores would not be."""
+    for place, name in enumerate(declared.key):
+        for key, row in zip(keys, rows, strict=True):
+            if row is not None and row[name] != key[place]:
+                raise UsageError(f"its key has {name} {key[place]!r:.80}, and its row has {row[name]!r:.80}")
 
 
 def _rows(declared: Declaration, said: Sequence[Mapping[str, Any] | None]) -> list[Row | None]:
