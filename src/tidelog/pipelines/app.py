@@ -243,7 +243,8 @@ class App:
         mode: str | None = None,
     ) -> Callable[[Declared], Declared]:
         """A view: its rows by key, always up to date. `store` or `stores` are URLs, by default the app's own SQLite
-        file. `order` names the column that says which of two rows of one key and micro-batch is the later one.
+        file. `order` names the column that says which of two rows of one key and micro-batch is the later one; of equal
+        ones it is the one at the later offset.
         """
         here = _here()
         if isinstance(stores, str):

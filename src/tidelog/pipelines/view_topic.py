@@ -4,7 +4,8 @@ topic. All of it is Spark's own expressions, in the JVM: no row passes through P
     a result is      told by                         a view's topic gets, per key and micro-batch
     changelog        columns _op and _seq            first before, last after; nothing where they are equal
     update           a native aggregate in the plan  before null, op u: Spark does not tell what was before
-    rows             anything else                   the same; of two rows of one key the last by `order`, else refused
+    rows             anything else                   the same; of two rows of one key the last by `order`, and of equal
+                                                     ones the last by offset; refused where there is no `order`
 
 Rules:
 - One envelope a key and micro-batch, key = JSON of the key's columns; after a delete a tombstone, in this order.
@@ -227,7 +228,8 @@ def _net(rows: DataFrame, kind: str, key: Sequence[str], names: Sequence[str], o
     gone = F.coalesce(F.col(DELETED).cast("boolean"), F.lit(False)) if DELETED in rows.columns else F.lit(False)
     row = F.when(~gone, F.struct(*(_said(rows, name) for name in names)))
     # In a struct: `max_by` passes over rows whose order is null, and a key without any other would seem to be deleted.
-    later = F.struct(F.lit(0) if order is None else F.col(f"`{order}`"))
+    # Of equal ones the last that was read is the later: rows come by partition and offset, unless they were shuffled.
+    later = F.struct(F.lit(0)) if order is None else F.struct(F.col(f"`{order}`"), F.monotonically_increasing_id())
     said = keyed.select(*(_said(rows, name) for name in key), row.alias(LAST), later.alias(SEQ))
     # A struct around it: a row that is null itself, a deletion, would be passed over.
     net = said.groupBy(*_columns(key)).agg(F.max_by(F.struct(LAST), SEQ).alias(LAST), F.count("*").alias(COUNT))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -147,7 +149,7 @@ def test_plain_rows_are_upserts_and_deleted_ones_end_their_key(
 
     make_topic(ours, "carts", partitions=1)
     run = driven(app, spark, ours, tidelog_broker, tmp_path)
-    rows = [("a", 1, 1), ("b", 2, 2), ("a", 3, 4), ("a", 2, 3)]
+    rows = [("a", 1, 1), ("b", 1, 2), ("a", 3, 4), ("a", 2, 3), ("b", 2, 2)]
     produce(ours, "carts", [{"cart": cart, "items": n, "gone": False, "at": at} for cart, n, at in rows])
     run.step()
     assert {key: row["items"] for key, row in run.view("carts-now").items()} == {("a",): 3, ("b",): 2}
@@ -157,6 +159,27 @@ def test_plain_rows_are_upserts_and_deleted_ones_end_their_key(
     produce(ours, "carts", [{"cart": None, "items": 1, "gone": False, "at": 10}])
     run.step()
     assert len(run.view("carts-now")) == 1, "a row without a key is no row of a view"
+
+
+TIES = """
+import json
+import tidelog
+from tidelog.pipelines.view_topic import ROWS, Source, envelopes
+from tidelog.views.declaration import declare
+
+spark = tidelog.spark_session(settings={"spark.shuffle.spill.numElementsForceSpillThreshold": "50"})
+declared = declare({"cart": "string", "items": "long", "at": "long"}, ("cart",))
+rows = spark.range(0, 4000, 1, 4).selectExpr("cast(id % 5 as string) as cart", "id as items", "id div 2000 as at")
+found = envelopes(rows, ROWS, declared, "at", Source("carts-now", 1, 0)).collect()
+print(json.dumps({json.loads(one.key)["cart"]: json.loads(one.value)["after"]["items"] for one in found}))
+"""
+
+
+@proves("eo.12")
+def test_of_rows_with_the_same_order_the_one_that_was_read_later_wins(tmp_path: Path) -> None:
+    """Also where a sort of Spark's spills, which then gives rows of one key in any order."""
+    ran = subprocess.run([sys.executable, "-c", TIES], cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True)
+    assert json.loads(ran.stdout) == {f"{n}": 3995 + n for n in range(5)}
 
 
 @proves("eo.12")
