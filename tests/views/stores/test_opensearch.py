@@ -104,6 +104,47 @@ def test_who_is_stopped_before_it_shows_the_first_generation_leaves_the_alias_wi
     assert list(other_program(opensearch_node).indices.get_alias(name=alias)) == [f"{alias}.v2"]
 
 
+@proves("P3", "eo.24", "F2")
+def test_an_alias_on_two_generations_is_left_to_the_later_one_by_who_opens_next(
+    opensearch_url: str, opensearch_node: OpenSearchNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who was stopped before it showed the first generation, woke up, and was killed before it looked again."""
+    killed = opened(opensearch_url)
+    old, new = Applied(killed, generation=1), Applied(opened(opensearch_url), generation=2)
+    point = killed._point
+
+    def late(*told: Any) -> None:
+        new.put(row("rum"))
+        point(*told)
+
+    def die(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(killed, "_point", late)
+    monkeypatch.setattr(killed, "_leave_latest", die)
+    with pytest.raises(KeyboardInterrupt):
+        old.put(row("tea"))
+    alias = f"{opensearch_url.partition('prefix=')[2]}.revenue"
+    assert len(other_program(opensearch_node).indices.get_alias(name=alias)) == 2
+    opened(opensearch_url).prepare(2, REVENUE)
+    assert list(other_program(opensearch_node).indices.get_alias(name=alias)) == [f"{alias}.v2"]
+    new.is_equal()
+
+
+@proves("P3", "hostile")
+def test_indexes_of_somebody_else_that_are_called_alike_or_have_the_alias_are_not_ours(
+    opensearch_url: str, opensearch_node: OpenSearchNode
+) -> None:
+    one = Applied(opened(opensearch_url))
+    one.put(row("tea"))
+    alias, other = f"{opensearch_url.partition('prefix=')[2]}.revenue", other_program(opensearch_node)
+    for name in (f"{alias}.vold", f"{alias}-copy"):
+        other.indices.create(index=name, body={"aliases": {alias: {}}})
+    assert (one.store.shown(), list(one.store.generations())) == (1, [1])
+    one.put(row("rum"))
+    one.is_equal()
+
+
 @proves("P3")
 def test_other_programs_search_the_alias_and_find_no_row_that_is_gone(
     opensearch_url: str, opensearch_node: OpenSearchNode

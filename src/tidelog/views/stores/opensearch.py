@@ -14,7 +14,8 @@ Rules. OpenSearch has no transactions; order and versions stand in for them:
   newer one, whoever writes it and however late. A row that is gone stays as a document that says so, for the feed
   horizon, since an index forgets the versions of what is deleted.
 - The alias is moved only from the index that had it when the place was read. Where none had it, two may come to have
-  it for a moment, if one applier was stopped before it showed an older generation; `shown` is the later one.
+  it for a moment, if one applier was stopped before it showed an older generation; `shown` is the later one. If that
+  one is killed in that moment, who opens or purges next takes the older one away.
 - The index is of one shard and refreshed by the applier alone, so that searches see a micro-batch whole. Part of one
   can be seen after a crash, until it is applied again, and while replicas refresh one after the other. Who asks
   OpenSearch itself for a document by its id sees it at once; `get` does not.
@@ -24,7 +25,7 @@ Rules. OpenSearch has no transactions; order and versions stand in for them:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -112,6 +113,7 @@ class OpenSearchStore:
 
     def prepare(self, generation: int, declared: Declaration) -> None:
         with self._told() as client:
+            self._leave_latest(self._pointed())  # who was to do so may have been killed before
             declared_there = self._declared(generation)
             if declared_there is None:
                 client.indices.create(index=self._places, body=rows.PLACES, ignore=400)
@@ -201,8 +203,10 @@ class OpenSearchStore:
         self._leave_latest(self._pointed())
 
     def _leave_latest(self, pointed: Sequence[int]) -> None:
-        for one in pointed[:-1]:  # never shown again, so it may be taken away at any time
-            self._client.indices.delete_alias(index=self._index(one), name=self._alias, ignore=404)
+        """In one request, so that nobody searches two generations after it, nor none."""
+        if older := pointed[:-1]:  # never shown again, so they may be taken away at any time
+            here = [{"index": self._index(one), "alias": self._alias, "must_exist": False} for one in older]
+            self._client.indices.update_aliases(body={"actions": [{"remove": one} for one in here]}, ignore=404)
 
     def _write_place(self, place: Place, on: Mapping[str, Any]) -> bool:
         said = {
@@ -217,10 +221,11 @@ class OpenSearchStore:
         return "error" not in answer
 
     def _purge(self, generation: int, declared: Declaration) -> None:
-        """Documents of rows that are gone for longer than the feed horizon."""
+        """Documents of rows that are gone for longer than the feed horizon, and what points at older generations."""
         if time.monotonic() - self._purged_at < PURGE_S:
             return
         self._purged_at = time.monotonic()
+        self._leave_latest(self._pointed())
         self._client.delete_by_query(
             index=self._index(generation),
             body={"query": rows.gone_before(int(time.time() * 1000) - declared.horizon_ms)},
@@ -248,18 +253,12 @@ class OpenSearchStore:
         """Generations that have the alias, the latest at the end: one, but for a moment after the first is shown."""
         with self._told() as client:
             found = client.indices.get_alias(name=self._alias, ignore=404)
-        numbers = [self._generation(name) for name in found if name.startswith(self._alias)]
-        return sorted(numbers, key=lambda number: (generation_of(number), number))
+        return sorted(self._numbers(found), key=lambda number: (generation_of(number), number))
 
     def generations(self) -> Mapping[int, Declaration]:
         with self._told() as client:
             found = client.indices.get(index=f"{self._alias}.v*", ignore=404, params={"allow_no_indices": "true"})
-        declared = {
-            self._generation(name): rows.declared_in(index["mappings"])
-            for name, index in found.items()
-            if name.startswith(self._alias)
-        }
-        return dict(sorted(declared.items()))
+        return {number: rows.declared_in(found[self._index(number)]["mappings"]) for number in self._numbers(found)}
 
     def get(self, key: Key) -> tuple[Row | None, Place]:
         with self._told() as client:
@@ -302,8 +301,10 @@ class OpenSearchStore:
     def _index(self, generation: int) -> str:
         return f"{self._alias}.v{generation}"
 
-    def _generation(self, index: str) -> int:
-        return int(index.removeprefix(f"{self._alias}.v"))
+    def _numbers(self, indexes: Iterable[str]) -> list[int]:
+        """Of those that are this view's. Somebody else's may have its alias, or begin as they do."""
+        ends = [one.removeprefix(f"{self._alias}.v") for one in indexes if one.startswith(f"{self._alias}.v")]
+        return sorted(int(end) for end in ends if end.isascii() and end.isdigit())
 
     def _id(self, generation: int) -> str:
         return f"{self.view}.v{generation}"
