@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import psycopg
 import pytest
@@ -292,3 +292,14 @@ def test_a_view_of_somebody_elses_is_not_replaced(postgres: PostgresServer, post
     with pytest.raises(UsageError, match=r"has a table or view .*revenue. already"):
         opened(postgres_url, "revenue").prepare(1, REVENUE)
     assert rows_of(postgres, postgres_url, "SELECT * FROM revenue") == [("mine",)]
+
+
+@proves("P3")
+@pytest.mark.parametrize("schema", ["50% off", "a" * 70, 'quo"ted', "Größe"])
+def test_a_schema_of_any_name_is_made_once_and_found_again(postgres: PostgresServer, opened: Open, schema: str) -> None:
+    url = postgres.url(quote(schema))
+    one = Applied(opened(url))
+    one.put(row("tea"))
+    again = Applied(opened(url))
+    again.rows, again.end = one.rows, one.end
+    again.is_equal()

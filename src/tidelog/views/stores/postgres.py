@@ -37,6 +37,7 @@ from tidelog.views.stores.postgres_values import (
     asked,
     bound,
     columns_of,
+    cut,
     from_postgres,
     key_columns,
     key_values,
@@ -87,19 +88,16 @@ class PostgresStore:
 
     def _check_name(self, sql: Connection) -> None:
         """What is there by the view's name, and is not what is shown, is somebody else's: it would be replaced."""
-        if self._shown(sql) is None:
-            name = self._name(self._view)
-            row = sql.execute("SELECT to_regclass(%s)", (name.replace("%%", "%"),)).fetchone()
-            if row is not None and row[0] is not None:
-                raise UsageError(
-                    f"{self._session.address} has a table or view {name} already; name another schema in the URL, or"
-                    " call it otherwise"
-                )
+        if self._shown(sql) is None and self._is_there(sql, self._view):
+            raise UsageError(
+                f"{self._session.address} has a table or view {self._name(self._view)} already; name another schema in"
+                " the URL, or call it otherwise"
+            )
 
     def _make_ready(self, sql: Connection) -> None:
         """Two that come first at once would both make the tables: one of them waits here."""
         self._take_turn(sql)
-        found = sql.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (self._session.schema,)).fetchone()
+        found = sql.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (cut(self._session.schema),)).fetchone()
         if found is None:
             sql.execute(f"CREATE SCHEMA {quoted(self._session.schema)}", ())
         sql.execute(
@@ -311,9 +309,13 @@ class PostgresStore:
 
     def _has_tables(self, sql: Connection) -> bool:
         if not self._ready:
-            row = sql.execute("SELECT to_regclass(%s)", (self._name("_tidelog_shown"),)).fetchone()
-            self._ready = row is not None and row[0] is not None
+            self._ready = self._is_there(sql, "_tidelog_shown")
         return self._ready
+
+    def _is_there(self, sql: Connection, name: str) -> bool:
+        named = self._name(name).replace("%%", "%")  # here it is a value, and no part of a statement
+        row = sql.execute("SELECT to_regclass(%s)", (named,)).fetchone()
+        return row is not None and row[0] is not None
 
     def _shown(self, sql: Connection) -> int | None:
         row = sql.execute(

@@ -44,11 +44,11 @@ ZERO, ONE = "\x00", "\x01"
 
 def quoted(name: str) -> str:
     """For a statement that has parameters: a percent sign is doubled for psycopg."""
-    text = _cut(name).replace('"', '""').replace("%", "%%")
+    text = cut(name).replace('"', '""').replace("%", "%%")
     return f'"{text}"'
 
 
-def _cut(name: str) -> str:
+def cut(name: str) -> str:
     text = name.encode()
     if len(text) <= NAME_BYTES_MAX and name not in SYSTEM_COLUMNS:
         return name
