@@ -303,8 +303,8 @@ def test_a_store_of_a_topic_without_marks_that_was_left_behind_is_built_anew(
         with applying(tidelog_broker.bootstrap, url) as running:
             until(lambda: (now := shown(url)) is not None and set(now.rows) == {"a", *copies})  # noqa: B023
         assert [one for one in running.said if "built anew" in one] == [
-            f"any[0] is applied up to offset 1, and what comes next is older than the horizon of {7 * DAY_MS} ms; it is"
-            " built anew"
+            "view revenue: any[0] is applied up to offset 1, and what comes next is older than the horizon of"
+            f" {7 * DAY_MS} ms; it is built anew"
             for _ in copies
         ]
     assert shown(url).generation == COPY + 1  # type: ignore[union-attr]

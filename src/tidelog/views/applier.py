@@ -67,7 +67,7 @@ class Applier:
         self._cluster = cluster
         self._store = store
         self._share: Share = Sharing(cluster, self.group, store) if shared else Alone(cluster, self.group)
-        self._opener = Opener(cluster, view, store, self._share, say)
+        self._opener = Opener(cluster, view, store, self._share, self._tell_of)
         self._report = report
         self._say = say
         self._max_wait_ms = max_wait_ms
@@ -264,7 +264,7 @@ class Applier:
         """Rows that are none stop one generation, and not the one that is built to take its place."""
         follower.stuck = str(error)
         self._check_stuck()
-        self._say(f"{error}; generation {generation_of(follower.number)} stays as it is")
+        self._tell_of(f"{error}; generation {generation_of(follower.number)} stays as it is")
 
     def _check_stuck(self) -> None:
         if self._followers and all(one.stuck for one in self._followers):
@@ -316,11 +316,15 @@ class Applier:
                 self._share.commit(follower.reading.before, follower.metadata)
                 self._reported[follower.number] = follower.reading.before
 
+    def _tell_of(self, line: str) -> None:
+        """Appliers of several views may write to one terminal, and one store's faults are all of theirs."""
+        self._say(f"view {self.name}: {line}")
+
     def _away(self, error: TidelogError) -> None:
         self._followers, self._view = [], None
         if str(error) != self._error:
             self._error = str(error)
-            self._say(self._error)
+            self._tell_of(self._error)
         self._report({**self.figures(), "error": self._error})
 
     def _read_anew(self) -> None:
