@@ -50,6 +50,12 @@ def test_the_plan_needs_neither_spark_nor_a_broker(nowhere: Command) -> None:
         (["run", SHOP, "--only", "revenues"], "did you mean 'revenue'"),
         (["run", SHOP, "--from", "2026-01-01"], "add --batch"),
         (["run", SHOP, "--trigger", "often"], "which is no duration"),
+        (["run", SHOP, "--store", "foo://x"], "--store: 'foo://x' is no store; a URL begins with sqlite://"),
+        (["run", SHOP, "--store", "redis://db:port/0"], "--store: redis://db:port/0 is no URL"),
+        (
+            ["run", SHOP, "--store", "redis://:${NOT_SET}@db/0"],
+            "view 'revenue': redis://:${NOT_SET}@db/0 has ${NOT_SET}, and the environment does not",
+        ),
         (["status", "--tell", "dance"], "invalid choice"),
     ],
 )
@@ -127,6 +133,20 @@ def test_a_store_that_is_where_it_is_by_the_folder_alone_is_told_apart_from_one_
     assert settings(folder=tmp_path, store="sqlite:///views.db").store_by_folder
     assert not settings(folder=tmp_path, store="sqlite:////srv/views.db").store_by_folder
     assert not settings("--store", "sqlite:///views.db", folder=tmp_path).store_by_folder
+
+
+@proves("P1")
+def test_a_store_that_is_none_is_refused_with_who_has_said_it(tmp_path: Path) -> None:
+    said = "'foo://x' is no store; a URL begins with sqlite://, .*postgresql://"
+    with pytest.raises(UsageError, match=f"^--store: {said}"):
+        settings("--store", "foo://x", folder=tmp_path)
+    with pytest.raises(UsageError, match=f"^the environment variable TIDELOG_STORE: {said}"):
+        settings(environment={"TIDELOG_STORE": "foo://x"}, folder=tmp_path)
+    with pytest.raises(UsageError, match=rf"^{Path(__file__).name}:\d+: {said}"):
+        settings(folder=tmp_path, store="foo://x")
+    (tmp_path / "tidelog.toml").write_text('[app]\nstore = "foo://x"\n')
+    with pytest.raises(UsageError, match=rf"^{tmp_path}/tidelog.toml \[app\]: {said}"):
+        settings(folder=tmp_path)
 
 
 @proves("P1")

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.cli import options as command
-from tidelog.config import APP_KEYS, find_file, gather, variable
+from tidelog.config import APP_KEYS, Given, find_file, gather, variable
+from tidelog.errors import UsageError
 
 if TYPE_CHECKING:
     from tidelog.pipelines.app import App
@@ -50,7 +51,6 @@ def settings_of(
     options: Namespace, app: App, *, environment: Mapping[str, str] | None = None, folder: Path | None = None
 ) -> Settings:
     from tidelog.pipelines.operators.durations import milliseconds
-    from tidelog.pipelines.placing import DEFAULT_STORE
     from tidelog.pipelines.running import Settings
     from tidelog.views.stores.opening import absolute
 
@@ -65,12 +65,12 @@ def settings_of(
     )
     found = {key: one.text for key, one in given.items()}
     security = found.get("command.config")
-    by_app = app.store or DEFAULT_STORE.format(app=app.name)
+    store = _store(given.get("store"), app)
     return Settings(
         bootstrap=found.get("bootstrap") or app.bootstrap or command.DEFAULT_BOOTSTRAP,
         checkpoints=str(_folder(found.get("checkpoints") or app.checkpoints or CHECKPOINTS)),
-        store=absolute(found.get("store") or by_app),
-        store_by_folder="store" not in found and absolute(by_app) != by_app,
+        store=absolute(store),
+        store_by_folder="store" not in found and absolute(store) != store,
         master=found.get("master"),
         memory=found.get("memory"),
         trigger_ms=milliseconds(found.get("trigger") or TRIGGER, what="trigger"),
@@ -84,3 +84,16 @@ def settings_of(
 def _folder(text: str) -> str | Path:
     """A place that is no local path stays as it is written."""
     return text if "://" in text else Path(text).resolve()
+
+
+def _store(given: Given | None, app: App) -> str:
+    """Where views are kept that do not say so themselves. A URL that is none is told with who has said it."""
+    from tidelog.pipelines.placing import DEFAULT_STORE
+    from tidelog.views.stores.opening import checked
+
+    try:
+        return checked(given.text if given is not None else app.store or DEFAULT_STORE.format(app=app.name))
+    except UsageError as error:
+        origin = app.place if given is None else given.origin
+        where = "--store" if str(origin).startswith("--") else origin  # without the URL itself
+        raise UsageError(f"{where}: {error}") from None

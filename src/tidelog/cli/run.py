@@ -77,8 +77,10 @@ def run(arguments: list[str]) -> int:
 def _run(graph: Graph, settings: Settings, options: Namespace) -> int:
     from tidelog.pipelines.changed_views import prepare_run
     from tidelog.pipelines.handover import Handover
+    from tidelog.pipelines.placing import check_stores
     from tidelog.pipelines.running import Run, parts_of, reader_of, session_of
 
+    check_stores(graph, settings.store)
     log = Logger(json=options.log_format == "json")
     stopping = stop_on_signals()
     if options.with_parent:

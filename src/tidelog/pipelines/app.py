@@ -32,7 +32,7 @@ from tidelog.client.marks import LEGAL
 from tidelog.errors import UsageError
 from tidelog.pipelines.operators.durations import Duration, milliseconds
 from tidelog.views.declaration import FEED_HORIZON_MS, check_name
-from tidelog.views.stores.opening import without_secret
+from tidelog.views.stores.opening import checked, without_secret
 
 STREAM, TABLE, TOPIC, VIEW = "stream", "table", "topic", "view"
 APPEND, UPDATE = MODES = ("append", "update")
@@ -343,14 +343,17 @@ def _start(given: str | None, here: Place, *, plain: bool) -> str | None:
         raise UsageError(
             f"{here}: start_from says that the table is a view; topic=, versions=True and another format are not for it"
         )
-    return None if given is None else _url(given, here)
+    return None if given is None else _url(given, here, store=given.partition("#")[0])
 
 
-def _url(given: str, here: Place) -> str:
+def _url(given: str, here: Place, store: str | None = None) -> str:
+    """`store`: the part of it by which a store is opened."""
     try:
-        return without_secret(given)
+        without_secret(given)
+        checked(given if store is None else store)
     except UsageError as error:
         raise UsageError(f"{here}: {error}") from None
+    return given
 
 
 def _record(given: Names, here: Place) -> tuple[str, ...]:

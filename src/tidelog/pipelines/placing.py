@@ -30,7 +30,7 @@ from tidelog.views import catalog
 from tidelog.views.asking import NAME_MAX, QUESTIONS, REPLIES, SETTINGS, Pipeline
 from tidelog.views.catalog import Catalog, Derived, Editor, Generation, View
 from tidelog.views.declaration import Declaration
-from tidelog.views.stores.opening import without_secret
+from tidelog.views.stores.opening import checked, open_store
 from tidelog.wire.error_code import ErrorCode
 
 INTERNAL = "__tidelog."
@@ -64,7 +64,19 @@ class Target:
 
 
 def stores_of(graph: Graph, output: Output, default: str | None) -> tuple[str, ...]:
-    return output.stores or (without_secret(default or DEFAULT_STORE.format(app=graph.app.name)),)
+    return output.stores or (checked(default or DEFAULT_STORE.format(app=graph.app.name)),)
+
+
+def check_stores(graph: Graph, default: str | None) -> None:
+    """That an applier started here could open them: what is not installed, or not in the environment, is told before
+    the queries run.
+    """
+    for output in (node.output for node in graph.nodes if node.output.kind == VIEW):
+        for url in stores_of(graph, output, default):
+            try:
+                open_store(url, output.name).close()
+            except UsageError as error:
+                raise UsageError(f"{output.place}: view {output.name!r}: {error}") from None
 
 
 def view_target(graph: Graph, node: Node, view: View, generation: Generation, checkpoints: str) -> Target:

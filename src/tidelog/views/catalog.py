@@ -46,7 +46,7 @@ from tidelog.client.offsets import EARLIEST, LATEST, list_offsets
 from tidelog.client.transactions import Transactions
 from tidelog.errors import BrokerError, Disconnected, UsageError, ViewChanged
 from tidelog.views.declaration import Declaration, check_name, from_fields, grows_to, to_fields
-from tidelog.views.stores.opening import without_secret
+from tidelog.views.stores.opening import checked
 from tidelog.wire.error_code import ErrorCode
 
 CATALOG = TopicPartition("__tidelog.views", 0)
@@ -110,13 +110,13 @@ class Derived:
 
 
 def new_view(name: str, *, app: str, inputs: Sequence[str], stores: Sequence[str]) -> View:
-    return View(check_name(name), app, tuple(inputs), tuple(map(without_secret, stores)), (), None)
+    return View(check_name(name), app, tuple(inputs), tuple(map(checked, stores)), (), None)
 
 
 def of_topic(name: str, topic: str, declared: Declaration, partitions: int, stores: Sequence[str] = ()) -> View:
     """A view of a topic that any producer fills with changes. It has no marks: its own offsets are its place."""
     made = Generation(1, topic, "", "", partitions, declared, {})
-    return View(check_name(name), "", (), tuple(map(without_secret, stores)), (made,), 1, newest=1)
+    return View(check_name(name), "", (), tuple(map(checked, stores)), (made,), 1, newest=1)
 
 
 def begin(view: View, declared: Declaration, fingerprint: str, partitions: int) -> View:

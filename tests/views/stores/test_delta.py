@@ -13,7 +13,8 @@ from deltalake import DeltaTable
 from proving import proves
 from tidelog.errors import AnotherApplier, UsageError
 from tidelog.views.stores import delta, delta_compaction
-from tidelog.views.stores.delta import DeltaStore, connect
+from tidelog.views.stores.delta import DeltaStore
+from tidelog.views.stores.opening import open_store
 from views.stores.applied import AT, Applied, put, row, stretch
 
 
@@ -150,4 +151,143 @@ def files_of_all_versions(path: Path) -> set[Path]:
 @proves("P3")
 def test_a_folder_that_the_library_would_misread_is_refused() -> None:
     with pytest.raises(UsageError, match="percent"):
-        connect("delta:///100%25/x", "revenue")
+        open_store("delta:///100%25/x", "revenue")
+
+
+# Killed ---------------------------------------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """Stands for a process that ends: nothing that was to be done then is."""
+
+
+@proves("P3", "eo.24", "F2")
+def test_who_slept_before_it_set_the_link_leaves_it_at_what_is_shown_by_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept = DeltaStore(tmp_path, "revenue")
+    old, new = Applied(slept), Applied(DeltaStore(tmp_path, "revenue"), generation=2)
+    shown, current = slept.shown, tmp_path / "revenue" / "current"
+    seen: list[tuple[int | None, str]] = []
+
+    def late() -> int | None:
+        found = shown()
+        if found == 1 and new.end is None:
+            new.put(row("gin"))
+        seen.append((found, current.resolve().name))
+        return found
+
+    monkeypatch.setattr(slept, "shown", late)
+    old.put(row("tea"))
+    assert seen[-3:] == [(1, "v2"), (2, "v1"), (2, "v2")], "it was set back, and that was seen"
+    assert current.readlink() == Path("v2")
+
+
+@proves("P3", "eo.24", "F2")
+def test_a_link_that_its_applier_was_killed_before_is_set_by_who_opens_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed, current = DeltaStore(tmp_path, "revenue"), tmp_path / "revenue" / "current"
+    Applied(killed).put(row("tea"))
+    new = Applied(killed, generation=2)
+    monkeypatch.setattr(killed, "_follow", dying())
+    with pytest.raises(Killed):
+        new.put(row("gin"))
+    assert (killed.shown(), current.readlink()) == (2, Path("v1"))
+    DeltaStore(tmp_path, "revenue").prepare(2, new.declared)
+    assert current.readlink() == Path("v2")
+
+
+def dying() -> Callable[..., Any]:
+    def die(*_: object, **__: object) -> None:
+        raise Killed
+
+    return die
+
+
+@proves("P3", "F2", "eo.16")
+def test_a_compaction_that_is_killed_at_any_step_changes_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Applied(DeltaStore(tmp_path / "made", "revenue"))
+    for number in range(3):
+        made.put(row(f"product {number}"))
+    for step in count(1):
+        shutil.copytree(tmp_path / "made", tmp_path / str(step), symlinks=True)
+        one, path = Applied(DeltaStore(tmp_path / str(step), "revenue")), tmp_path / str(step) / "revenue" / "v1"
+        one.rows, one.end = dict(made.rows), made.end
+        with monkeypatch.context() as patched, suppress(Killed):
+            killed_at(step, patched)
+            assert delta_compaction.compact(DeltaTable(str(path)), path)
+            break
+        one.is_equal()
+        one.put(row("tea"))
+        one.is_equal()
+        assert delta_compaction.compact(DeltaTable(str(path)), path)
+        one.is_equal()
+    one.is_equal()
+    assert step > 8
+
+
+def killed_at(step: int, patched: pytest.MonkeyPatch) -> None:
+    """Of what changes the disk. What a process does not come to when it is killed is not done here either."""
+    left = [step]
+
+    def counted(do: Callable[..., Any]) -> Callable[..., Any]:
+        def counting(*given: Any, **named: Any) -> Any:
+            left[0] -= 1
+            if left[0] == 0:
+                raise Killed
+            return None if left[0] < 0 else do(*given, **named)
+
+        return counting
+
+    patched.setattr(os, "link", counted(os.link))
+    patched.setattr(os, "fsync", counted(os.fsync))
+    patched.setattr(shutil, "rmtree", counted(shutil.rmtree))
+
+
+@proves("P3", "F2")
+def test_what_killed_appliers_have_left_is_deleted_a_day_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy that was compacted, a generation that was being forgotten, a link that was not renamed."""
+    folder, path, store = tmp_path / "revenue", tmp_path / "revenue" / "v2", DeltaStore(tmp_path, "revenue")
+    one, old = Applied(store, generation=2), Applied(store, generation=1)
+    one.put(row("tea"))
+    one.put(row("rum"))
+    old.put(row("tea"), show=False)
+    (folder / "current").unlink()
+    for where, what, attempt in (
+        (shutil, "rmtree", lambda: delta_compaction.compact(DeltaTable(str(path)), path)),
+        (shutil, "rmtree", lambda: store.forget(1)),
+        (Path, "replace", store._follow),
+    ):
+        with monkeypatch.context() as patched, pytest.raises(Killed):
+            patched.setattr(where, what, dying())
+            attempt()
+    left = sorted(folder.glob(".*"))
+    assert len(left) == 3 and list(store.generations()) == [2]
+    delta_compaction.delete_left(folder)
+    assert sorted(folder.glob(".*")) == left, "somebody may be at it"
+    for old_one in left:
+        os.utime(old_one, (0, 0), follow_symlinks=False)
+    delta_compaction.delete_left(folder)
+    assert sorted(folder.glob(".*")) == []
+    one.is_equal()
+
+
+@pytest.mark.full
+@proves("P3", "F2", "eo.16")
+def test_an_applier_that_is_killed_while_it_tidies_leaves_all_of_a_stretch_or_nothing(
+    tmp_path: Path, seed: int
+) -> None:
+    chance = random.Random(seed)
+    url = f"delta:///{tmp_path}/warehouse"
+    reader = open_store(url, "numbers")
+    for _ in range(KILLS):
+        with applier(url, "", "2") as child:
+            told = told_by(child, chance.randint(1, 4))
+            time.sleep(chance.random() * 0.1)
+            child.send_signal(signal.SIGKILL)
+            child.wait()
+        assert is_whole(reader) >= told
+    assert DeltaTable(f"{tmp_path}/warehouse/numbers/v1").history(1000)[-1]["operation"] == "CREATE TABLE"

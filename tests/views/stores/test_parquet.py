@@ -21,7 +21,7 @@ from tidelog.views.stores import parquet
 from tidelog.views.stores.parquet import ParquetStore
 from tidelog.views.stores.parquet_manifest import Manifest
 from tidelog.views.stores.store import Ask
-from views.stores.applied import AT, REVENUE, Applied, row, stretch
+from views.stores.applied import AT, REVENUE, Applied, put, row, stretch
 
 ORDERS = declare({"id": "long", "day": "date", "amount": "double"}, ("id",))
 
@@ -219,3 +219,16 @@ def test_a_file_that_somebody_deleted_is_named(tmp_path: Path) -> None:
     store.files()[0].unlink()
     with pytest.raises(StorageError, match="grace"):
         ParquetStore(tmp_path, "revenue").read(Ask())
+
+
+@proves("P3", "F2")
+@pytest.mark.parametrize(("which", "said"), [("v1/*.parquet", "is damaged"), ("manifests/*.json", "is no manifest")])
+def test_a_file_that_is_damaged_is_named_with_what_to_do(tmp_path: Path, which: str, said: str) -> None:
+    one = Applied(ParquetStore(tmp_path, "revenue"))
+    one.put(row("tea"))
+    damaged = max((tmp_path / "revenue").glob(which))
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    more = stretch([put(REVENUE, row("rum"), 3)], 4)
+    for fail in (lambda store: store.read(Ask()), lambda store: store.apply(1, more, before=one.before)):
+        with pytest.raises(StorageError, match=rf"^{damaged} {said}.*; delete {tmp_path}/revenue: it is built anew"):
+            fail(ParquetStore(tmp_path, "revenue"))

@@ -27,7 +27,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 from uuid import uuid4
 
 from tidelog.client.marks import Ends
@@ -35,11 +34,12 @@ from tidelog.errors import AnotherApplier, NotShown, StorageError, UsageError
 from tidelog.views.changes import Stretch
 from tidelog.views.declaration import Declaration, Key, Row, from_fields, to_fields
 from tidelog.views.stores.arrow_rows import KEY, rows_of, schema_of, table_of
-from tidelog.views.stores.delta_compaction import added_by, commit_of, compact, log_of, sync
+from tidelog.views.stores.delta_compaction import ASIDE, added_by, commit_of, compact, log_of, sync
 from tidelog.views.stores.key_order import encoder
 from tidelog.views.stores.places import ends_from_text, ends_to_text, is_to_show, mark_from_text, mark_to_text, moved
 from tidelog.views.stores.scanning import fill, refuse_match
 from tidelog.views.stores.store import Ask, Page, Place, is_to_grow
+from tidelog.views.stores.written import path_in, written
 
 PREFIX = "delta:///"
 SAID = "tidelog"
@@ -53,14 +53,13 @@ LOG_KEPT = "interval 1 days"  # of commits before the last checkpoint, as long a
 Table = Any  # deltalake.DeltaTable
 
 
-def connect(url: str, view: str) -> DeltaStore:
-    path, _, query = url.partition("?")
-    folder = unquote(path.removeprefix(PREFIX))
-    if not path.startswith(PREFIX) or not folder or query:
+def connect(filled: str, view: str, url: str) -> DeltaStore:
+    folder = path_in(filled, PREFIX)
+    if not folder or "?" in filled:
         raise UsageError("write delta:///relative/folder or delta:////absolute/folder")
     if "%" in folder:
         raise UsageError("the folder has a percent sign, which the Delta library takes for an escape; rename it")
-    return DeltaStore(Path(folder), view)
+    return DeltaStore(Path(folder), view, said=path_in(url, PREFIX))
 
 
 class Entry(NamedTuple):
@@ -75,32 +74,40 @@ class DeltaStore:
     sees = "whole micro-batches: each is one commit of Delta"
     alone = "a transaction is one commit to the table's one log, so of two at once one would write its files again"
 
-    def __init__(self, folder: Path, view: str) -> None:
+    def __init__(self, folder: Path, view: str, *, said: str | None = None) -> None:
+        """`said`: the folder as the URL was written."""
         self.view = view
         self.folder = folder.absolute() / view
+        as_it_is = said is None or Path(said) == folder
+        self.said = written(folder.absolute(), None if as_it_is else said).below(view)
 
     # What an applier does ---------------------------------------------------------------------------------------------
 
     def prepare(self, generation: int, declared: Declaration) -> None:
-        from deltalake import DeltaTable
-
         for _ in range(TRIES):
             found = self._find(generation)
             if found is None:
-                entry = Entry(declared, Place(generation, {}, None), 0)
-                with suppress(AnotherApplier), self._told(generation):
-                    DeltaTable.create(
-                        self._path(generation),
-                        schema_of(declared),
-                        configuration={"delta.logRetentionDuration": LOG_KEPT},
-                        commit_properties=_properties(entry),
-                    )
+                self._create(generation, declared)
                 continue
             table, entry = found
-            if not is_to_grow(entry.declared, declared, f"{self.folder}: generation {generation} of view {self.view}"):
+            if not is_to_grow(entry.declared, declared, f"{self.said}: generation {generation} of view {self.view}"):
+                with self._told(generation):
+                    self._follow()  # who was to set the link may have been killed before
                 return
             self._grow(table, entry, declared)
-        raise AnotherApplier(f"{self.folder}: another one prepares generation {generation} too")
+        raise AnotherApplier(f"{self.said}: another one prepares generation {generation} too")
+
+    def _create(self, generation: int, declared: Declaration) -> None:
+        from deltalake import DeltaTable
+
+        entry = Entry(declared, Place(generation, {}, None), 0)
+        with suppress(AnotherApplier), self._told(generation):
+            DeltaTable.create(
+                self._path(generation),
+                schema_of(declared),
+                configuration={"delta.logRetentionDuration": LOG_KEPT},
+                commit_properties=_properties(entry),
+            )
 
     def _grow(self, table: Table, entry: Entry, declared: Declaration) -> None:
         from deltalake import write_deltalake
@@ -116,7 +123,7 @@ class DeltaStore:
         for _ in range(TRIES):
             found = self._find(generation)
             if found is None:
-                raise AnotherApplier(f"generation {generation} of view {self.view} is gone from {self.folder}")
+                raise AnotherApplier(f"generation {generation} of view {self.view} is gone from {self.said}")
             table, entry = found
             after = entry._replace(place=moved(entry.place, stretch, before, view=self.view))
             if show and is_to_show(generation, self.shown()):
@@ -127,7 +134,7 @@ class DeltaStore:
                 self._commit(table, after, source)
                 self._follow()
                 return
-        raise AnotherApplier(f"{self.folder}: {TRIES} commits of others came between; stop what makes them")
+        raise AnotherApplier(f"{self.said}: {TRIES} commits of others came between; stop what makes them")
 
     def _commit(self, table: Table, after: Entry, source: Any) -> None:
         from deltalake import write_deltalake
@@ -161,19 +168,23 @@ class DeltaStore:
         if self._find(generation) is None:
             return
         if self.shown() == generation:
-            raise UsageError(f"generation {generation} of view {self.view} is shown by {self.folder}")
-        # Renamed first: a table is there whole or not at all.
-        aside = self.folder / f".{uuid4().hex}"
-        Path(self._path(generation)).rename(aside)
-        shutil.rmtree(aside)
+            raise UsageError(f"generation {generation} of view {self.view} is shown by {self.said}")
+        # Renamed first: a table is there whole or not at all. What cannot be deleted is, when it is tidied.
+        aside = self._aside()
+        with self._told(generation):
+            Path(self._path(generation)).rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
 
     def _follow(self) -> None:
         """The link for other programs, after what the commits say. Looked at again: who slept has set it back."""
         link = self.folder / "current"
         while (shown := self.shown()) is not None and (not link.is_symlink() or link.readlink() != Path(f"v{shown}")):
-            aside = self.folder / f".{uuid4().hex}"
+            aside = self._aside()
             aside.symlink_to(f"v{shown}")
             aside.replace(link)
+
+    def _aside(self) -> Path:
+        return self.folder / f"{ASIDE}{uuid4().hex}"
 
     # What readers do --------------------------------------------------------------------------------------------------
 
@@ -213,7 +224,7 @@ class DeltaStore:
         number = self.shown()
         found = None if number is None else self._find(number)
         if found is None:
-            raise NotShown(f"view {self.view} is not shown by {self.folder} yet; its applier is building it")
+            raise NotShown(f"view {self.view} is not shown by {self.said} yet; its applier is building it")
         return found
 
     # Tables -----------------------------------------------------------------------------------------------------------
@@ -230,9 +241,9 @@ class DeltaStore:
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
 
-        if not log_of(Path(self._path(generation))).exists():
-            return None
         with self._told(generation):
+            if not log_of(Path(self._path(generation))).exists():
+                return None
             try:
                 table = DeltaTable(self._path(generation))
             except TableNotFoundError:
@@ -240,18 +251,19 @@ class DeltaStore:
             said = _said(Path(self._path(generation)), table.version())
         if said is not None:
             return table, _entry(generation, said)
-        raise StorageError(f"{self._path(generation)}: none of the last {LOOK_BACK} commits is Tidelog's")
+        raise StorageError(f"{self.said}/v{generation}: none of the last {LOOK_BACK} commits is Tidelog's")
 
     @contextmanager
     def _told(self, generation: int) -> Iterator[None]:
         from deltalake.exceptions import CommitFailedError, DeltaError
 
+        where = f"{self.said}/v{generation}"
         try:
             yield
         except CommitFailedError as error:
-            raise AnotherApplier(f"{self._path(generation)}: somebody else has committed: {error}") from error
+            raise AnotherApplier(f"{where}: somebody else has committed: {self.said.told(error)}") from None
         except (DeltaError, OSError) as error:
-            raise StorageError(f"{self._path(generation)}: {error}") from error
+            raise StorageError(f"{where}: {self.said.told(error)}") from None
 
 
 def _said(table: Path, version: int) -> str | None:

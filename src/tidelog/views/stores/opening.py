@@ -1,7 +1,8 @@
 """A store by its URL: `sqlite:///shop.db`, `postgresql://${USER}:${PASSWORD}@host/shop`, ...
 
-    scheme     the module that has it, with `connect(url, view) -> Store`; loaded when a store of that kind is opened.
-               What it refuses it says without a piece of the URL, which has secrets in it by then
+    scheme     the module that has it, with `connect(url, view) -> Store`; loaded when a store of that kind is opened,
+               or its URL is checked. What it refuses it says without a piece of the URL, which has secrets in it by
+               then. One in files takes the URL as it was written, too: its errors name the path so (`written.py`)
     ${NAME}    taken from the environment, percent-encoded where it stands; what is kept and shown is the URL as written
 
 Rules:
@@ -56,6 +57,7 @@ PASSWORD = re.compile(r"(?<=://)([^/@:]*):(?!\d+(?:[/?#]|$))([^/?#]*|[^@]*)@")
 SECRET = re.compile(r"(?i)(?<=[?&])([^=&#]*(?:passw|pwd|secret|token|api_?key)[^=&#]*)=([^&#]*)")
 NAME_PART = re.compile(r"[^A-Za-z0-9_.-]+")
 DIGEST_CHARACTERS = 6
+ANYTHING = "1"  # a name, a host, a port and a number
 
 
 def open_store(url: str, view: str) -> Store:
@@ -64,9 +66,22 @@ def open_store(url: str, view: str) -> Store:
     library, extra = LIBRARIES.get(scheme, ("re", ""))
     if find_spec(library) is None:
         raise UsageError(f"{scheme}:// needs {library}; pip install 'tidelog[{extra}]'")
-    module, filled, name = import_module(SCHEMES[scheme]), _filled(url), check_name(view)
+    return _connected(url, _filled(url), check_name(view))
+
+
+def checked(url: str) -> str:
+    """The URL as it may be kept: all may see it, and a store can be opened by it, as far as its form tells. Its library
+    and what `${NAME}` stands for need not be here.
+    """
+    _connected(without_secret(url), VARIABLE.sub(ANYTHING, url), "any")
+    return url
+
+
+def _connected(url: str, filled: str, view: str) -> Store:
+    scheme = scheme_of(url)
+    module = import_module(SCHEMES[scheme])
     try:
-        return cast("Store", module.connect(filled, name))
+        return cast("Store", module.connect(filled, view, *([url] if scheme in IN_FILES else [])))
     except UsageError as error:
         raise UsageError(f"{redacted(url)}: {error}") from None
     except ValueError:  # its own text has a piece of what was filled in

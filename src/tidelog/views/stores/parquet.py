@@ -13,15 +13,17 @@ Rules:
 
 from __future__ import annotations
 
+import math
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
+from errno import EDQUOT, ENOSPC
 from heapq import merge
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs
 from uuid import uuid4
 
 from tidelog.client.marks import Ends
@@ -34,6 +36,7 @@ from tidelog.views.stores.parquet_manifest import Entry, File, Manifest, Manifes
 from tidelog.views.stores.places import is_to_show, moved
 from tidelog.views.stores.scanning import fill, refuse_match
 from tidelog.views.stores.store import Ask, Page, Place, is_to_grow
+from tidelog.views.stores.written import Written, path_in, written
 
 if TYPE_CHECKING:
     import pyarrow
@@ -49,28 +52,33 @@ NO_DAY = "none"
 Rows = dict[bytes, Row]
 
 
-def connect(url: str, view: str) -> ParquetStore:
-    path, _, query = url.partition("?")
-    folder = unquote(path.removeprefix(PREFIX))
-    options = parse_qs(query)
-    if not path.startswith(PREFIX) or not folder or options.keys() - {"day", "grace"}:
+def connect(filled: str, view: str, url: str) -> ParquetStore:
+    folder, options = path_in(filled, PREFIX), parse_qs(filled.partition("?")[2])
+    if not folder or options.keys() - {"day", "grace"}:
         raise UsageError("write parquet:///FOLDER?day=COLUMN, and grace=SECONDS if need be")
-    grace = options.get("grace", [str(GRACE_S)])[0]
     try:
-        return ParquetStore(Path(folder), view, day=options.get("day", [None])[0], grace_s=float(grace))
+        grace_s = float(options.get("grace", [str(GRACE_S)])[0])
     except ValueError:
-        raise UsageError("its grace period is no number; write seconds") from None
+        grace_s = -1.0
+    if not 0 <= grace_s < math.inf:
+        raise UsageError("its grace period is no number from 0 on; write seconds")
+    day = options.get("day", [None])[0]
+    return ParquetStore(Path(folder), view, day=day, grace_s=grace_s, said=path_in(url, PREFIX))
 
 
 class ParquetStore:
     sees = "whole micro-batches: each is one manifest, renamed into place last"
     alone = "a transaction is one manifest of the whole folder, so of two at once one would write its files again"
 
-    def __init__(self, folder: Path, view: str, *, day: str | None = None, grace_s: float = GRACE_S) -> None:
+    def __init__(
+        self, folder: Path, view: str, *, day: str | None = None, grace_s: float = GRACE_S, said: str | None = None
+    ) -> None:
+        """`said`: the folder as the URL was written."""
         self.view = view
         self.folder = folder / view
         self._day = day
-        self._manifests = Manifests(self.folder, grace_s)
+        self.said = written(folder, said).below(view)
+        self._manifests = Manifests(self.said, grace_s)
         self._keys: dict[str, Any] = {}  # by file: its keys, as an Arrow array; files do not change
 
     # What an applier does ---------------------------------------------------------------------------------------------
@@ -83,11 +91,11 @@ class ParquetStore:
             entry = manifest.generations.get(generation)
             if entry is None:
                 return manifest.with_entry(generation, Entry(declared, Place(generation, {}, None), ()))
-            if not is_to_grow(entry.declared, declared, f"{self.folder}: generation {generation} of view {self.view}"):
+            if not is_to_grow(entry.declared, declared, f"{self.said}: generation {generation} of view {self.view}"):
                 return None
             return manifest.with_entry(generation, entry._replace(declared=declared))
 
-        with _disk(self.folder):
+        with _disk(self.said):
             self._manifests.change(prepared)
 
     def apply(self, generation: int, stretch: Stretch, *, before: Ends, show: bool = False) -> None:
@@ -97,7 +105,7 @@ class ParquetStore:
             nonlocal rewritten
             entry = manifest.generations.get(generation)
             if entry is None:
-                raise AnotherApplier(f"generation {generation} of view {self.view} is gone from {self.folder}")
+                raise AnotherApplier(f"generation {generation} of view {self.view} is gone from {self.said}")
             place = moved(entry.place, stretch, before, view=self.view)
             if rewritten is None or rewritten[0] != entry.files or not self._are_kept(rewritten[1]):
                 rewritten = entry.files, self._rewrite(entry, stretch)
@@ -105,7 +113,7 @@ class ParquetStore:
             shows = show and is_to_show(generation, changed.shown)
             return Manifest(changed.number, generation if shows else changed.shown, changed.generations)
 
-        with _disk(self.folder):
+        with _disk(self.said):
             self._manifests.change(applied)
         named = self._manifests.known.files()
         self._keys = {path: keys for path, keys in self._keys.items() if path in named}
@@ -113,31 +121,31 @@ class ParquetStore:
     def forget(self, generation: int) -> None:
         def forgotten(manifest: Manifest) -> Manifest | None:
             if manifest.shown == generation:
-                raise UsageError(f"generation {generation} of view {self.view} is shown by {self.folder}")
+                raise UsageError(f"generation {generation} of view {self.view} is shown by {self.said}")
             if generation not in manifest.generations:
                 return None
             rest = {number: entry for number, entry in manifest.generations.items() if number != generation}
             return Manifest(manifest.number, manifest.shown, rest)
 
-        with _disk(self.folder):
+        with _disk(self.said):
             self._manifests.change(forgotten)
 
     # What readers do --------------------------------------------------------------------------------------------------
 
     def place(self, generation: int) -> Place | None:
-        entry = self._manifests.newest().generations.get(generation)
+        entry = self._newest().generations.get(generation)
         return None if entry is None else entry.place
 
     def shown(self) -> int | None:
-        return self._manifests.newest().shown
+        return self._newest().shown
 
     def generations(self) -> Mapping[int, Declaration]:
-        return {number: entry.declared for number, entry in sorted(self._manifests.newest().generations.items())}
+        return {number: entry.declared for number, entry in sorted(self._newest().generations.items())}
 
     def get(self, key: Key) -> tuple[Row | None, Place]:
         entry = self._shown_entry()
         wanted = encoder(entry.declared)(key)
-        with _disk(self.folder):
+        with _disk(self.said):
             for file in entry.files:
                 if file.first <= wanted <= file.last:
                     keys = self._keys_of(file)
@@ -149,7 +157,7 @@ class ParquetStore:
     def read(self, ask: Ask) -> Page:
         refuse_match(ask, "a Parquet store")
         entry = self._shown_entry()
-        with _disk(self.folder):
+        with _disk(self.said):
             return fill(entry.declared, ask, entry.place, lambda after, count: self._next(entry, after, count))
 
     def files(self) -> list[Path]:
@@ -159,10 +167,14 @@ class ParquetStore:
     def close(self) -> None:
         self._keys.clear()
 
+    def _newest(self) -> Manifest:
+        with _disk(self.said):
+            return self._manifests.newest()
+
     def _shown_entry(self) -> Entry:
-        manifest = self._manifests.newest()
+        manifest = self._newest()
         if manifest.shown is None:
-            raise NotShown(f"view {self.view} is not shown by {self.folder} yet; its applier is building it")
+            raise NotShown(f"view {self.view} is not shown by {self.said} yet; its applier is building it")
         return manifest.generations[manifest.shown]
 
     def _are_kept(self, files: Iterable[File]) -> bool:
@@ -208,7 +220,7 @@ class ParquetStore:
         from pyarrow import parquet
 
         groups = range(start // GROUP_ROWS, (end - 1) // GROUP_ROWS + 1)
-        with parquet.ParquetFile(self.folder / file.path) as opened:
+        with _whole(self.said, file), parquet.ParquetFile(self.folder / file.path) as opened:
             table = opened.read_row_groups(list(groups), use_threads=False)
         return rows_of(declared, table.slice(start - groups[0] * GROUP_ROWS, end - start))
 
@@ -217,7 +229,8 @@ class ParquetStore:
         if found is None:
             from pyarrow import parquet
 
-            found = parquet.read_table(self.folder / file.path, columns=[KEY], partitioning=None).column(KEY)
+            with _whole(self.said, file):
+                found = parquet.read_table(self.folder / file.path, columns=[KEY], partitioning=None).column(KEY)
             found = found.combine_chunks()
             self._know(file.path, found)
         return found
@@ -295,7 +308,8 @@ class ParquetStore:
 
         table = table_of(entry.declared, new)
         if old is not None:
-            was = parquet.read_table(self.folder / old.path, partitioning=None)
+            with _whole(self.said, old):
+                was = parquet.read_table(self.folder / old.path, partitioning=None)
             was = _grown(was if left is None else was.filter(left), schema_of(entry.declared))
             table = pyarrow.concat_tables([was, table]).sort_by(KEY)
         parts = -(-table.num_rows // FILE_ROWS)
@@ -343,14 +357,26 @@ def _grown(table: pyarrow.Table, schema: pyarrow.Schema) -> pyarrow.Table:
 
 
 @contextmanager
-def _disk(folder: Path) -> Iterator[None]:
+def _disk(said: Written) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
         raise StorageError(
-            f"{folder}: {error.filename or error} is gone: this took longer than the grace period, or somebody deleted"
-            " it; give a longer one (grace=SECONDS)"
-        ) from error
+            f"{said}: {said.told(error.filename or error)} is gone: this took longer than the grace period, or somebody"
+            " deleted it; give a longer one (grace=SECONDS)"
+        ) from None
     except OSError as error:
-        full = error.errno in (28, 122)
-        raise (DiskFullError if full else StorageError)(f"{folder}: {error}") from error
+        full = error.errno in (ENOSPC, EDQUOT)
+        raise (DiskFullError if full else StorageError)(f"{said}: {said.told(error)}") from None
+
+
+@contextmanager
+def _whole(said: Written, file: File) -> Iterator[None]:
+    from pyarrow import ArrowInvalid
+
+    try:
+        yield
+    except ArrowInvalid as error:
+        raise StorageError(
+            f"{said}/{file.path} is damaged: {said.told(error)}; delete {said}: it is built anew"
+        ) from None

@@ -29,6 +29,7 @@ from tidelog.errors import AnotherApplier, StorageError, UsageError
 from tidelog.views.declaration import Declaration, from_fields, to_fields
 from tidelog.views.stores.places import ends_from_text, ends_to_text, mark_from_text, mark_to_text
 from tidelog.views.stores.store import Place
+from tidelog.views.stores.written import Written
 
 VERSION = 1
 DIGITS = 20
@@ -98,10 +99,11 @@ def _entry(generation: int, fields: Mapping[str, Any]) -> Entry:
 class Manifests:
     """Of one view, in its folder."""
 
-    def __init__(self, folder: Path, grace_s: float) -> None:
-        self.folder = folder
+    def __init__(self, said: Written, grace_s: float) -> None:
+        self.folder = said.path
+        self.said = said
         self.grace_s = grace_s
-        self._manifests = folder / "manifests"
+        self._manifests = self.folder / "manifests"
         self.known = Manifest()  # the last that was read or published
         self._cleaned_at = 0.0
 
@@ -113,11 +115,20 @@ class Manifests:
             if numbers[-1] == self.known.number:
                 return self.known
             try:
-                self.known = from_text(numbers[-1], self._path(numbers[-1]).read_text())
+                self.known = self._read(numbers[-1])
             except FileNotFoundError:  # deleted since: it was the newest a grace period ago
                 continue
             return self.known
-        raise StorageError(f"{self._manifests}: every manifest is deleted before it is read; is the grace period 0?")
+        raise StorageError(f"{self.said}: every manifest is deleted before it is read; is the grace period 0?")
+
+    def _read(self, number: int) -> Manifest:
+        path = self._path(number)
+        try:
+            return from_text(number, path.read_text())
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StorageError(
+                f"{self.said.told(path)} is no manifest ({error!r:.80}); delete {self.said}: it is built anew"
+            ) from None
 
     def change(self, edit: Callable[[Manifest], Manifest | None]) -> None:
         """`edit` is asked again if somebody else was quicker; None, or an error of it, leaves all as it is."""
@@ -128,7 +139,7 @@ class Manifests:
                 return
             if self._publish(replace(new, number=old.number + 1)):
                 return
-        raise AnotherApplier(f"{self.folder}: others have published {TRIES} manifests meanwhile; stop all but one")
+        raise AnotherApplier(f"{self.said}: others have published {TRIES} manifests meanwhile; stop all but one")
 
     def _publish(self, manifest: Manifest) -> bool:
         if manifest.number == 1:
@@ -154,7 +165,7 @@ class Manifests:
         follows = number - 1 in numbers if number > 1 else numbers[-1] == 1 or 2 in numbers
         if not follows:
             self._path(number).unlink(missing_ok=True)
-            raise AnotherApplier(f"{self.folder}: manifest {number} was published long ago by another applier")
+            raise AnotherApplier(f"{self.said}: manifest {number} was published long ago by another applier")
 
     def _tell(self) -> None:
         """Of the newest, and once more if another has come: who was stopped before it wrote would write an old one."""
@@ -197,10 +208,9 @@ class Manifests:
 
     def _named_by(self, number: int) -> set[str]:
         try:
-            manifest = from_text(number, self._path(number).read_text())
+            return self._read(number).files()
         except FileNotFoundError:
             return set()
-        return manifest.files()
 
     def _old_files(self, limit: float) -> Iterator[Path]:
         for path in (*self.folder.glob("v*/*"), *self.folder.glob(".*"), *self._manifests.glob(".*")):

@@ -23,7 +23,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
 from tidelog.client.marks import Ends
 from tidelog.errors import AnotherApplier, NotShown, StorageError, UsageError
@@ -34,9 +33,11 @@ from tidelog.views.stores.bounds import Bounds
 from tidelog.views.stores.sqlite_file import BUSY_S, VERSION, error_of, has_layout, identity, set_wal
 from tidelog.views.stores.sqlite_values import quoted
 from tidelog.views.stores.store import Ask, Page, Place, is_to_grow
+from tidelog.views.stores.written import path_in, written
 
 STEPS = 10_000  # of SQLite's machine, some 0.1 ms, after which a query looks at the clock
 PREFIX = "sqlite:///"
+RESERVED = "sqlite_"
 LAYOUT = (
     "CREATE TABLE IF NOT EXISTS _tidelog_format (version INTEGER NOT NULL)",
     "INSERT INTO _tidelog_format SELECT {version} WHERE NOT EXISTS (SELECT 1 FROM _tidelog_format)",
@@ -46,11 +47,12 @@ LAYOUT = (
 )
 
 
-def connect(url: str, view: str) -> SqliteStore:
-    path = unquote(url.partition("?")[0].removeprefix(PREFIX))
-    if not url.startswith(PREFIX) or not path:
+def connect(filled: str, view: str, url: str) -> SqliteStore:
+    if not path_in(filled, PREFIX):
         raise UsageError("it has no file; write sqlite:///relative.db or sqlite:////absolute.db")
-    return SqliteStore(Path(path), view)
+    if "?" in filled:
+        raise UsageError("it has a question mark, and nothing may be asked here; write %3F for one in a file's name")
+    return SqliteStore(Path(path_in(filled, PREFIX)), view, said=path_in(url, PREFIX))
 
 
 class Kept(NamedTuple):
@@ -65,8 +67,10 @@ class SqliteStore:
     sees = "whole micro-batches: each is one transaction of SQLite"
     alone = ""
 
-    def __init__(self, path: Path, view: str) -> None:
+    def __init__(self, path: Path, view: str, *, said: str | None = None) -> None:
+        """`said`: the path as the URL was written."""
         self.path = path
+        self.said = written(path, said)
         self.view = view
         self._opened: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
@@ -83,7 +87,7 @@ class SqliteStore:
                     "INSERT INTO _tidelog_places (view, generation, declared) VALUES (?, ?, ?)",
                     (self.view, generation, json.dumps(to_fields(declared))),
                 )
-            elif is_to_grow(kept.declared, declared, f"{self.path}: generation {generation} of view {self.view}"):
+            elif is_to_grow(kept.declared, declared, f"{self.said}: generation {generation} of view {self.view}"):
                 self._grow(connection, kept, declared)
 
     def apply(self, generation: int, stretch: Stretch, *, before: Ends, show: bool = False) -> None:
@@ -95,7 +99,7 @@ class SqliteStore:
         with self._writing() as connection:
             kept = self._kept(connection, generation)
             if kept is None:
-                raise AnotherApplier(f"generation {generation} of view {self.view} is gone from {self.path}")
+                raise AnotherApplier(f"generation {generation} of view {self.view} is gone from {self.said}")
             place = places.moved(kept.place, stretch, before, view=self.view)
             if rows:
                 connection.executemany(sqlite_statements.upsert(self.table(generation), declared), rows)
@@ -116,7 +120,7 @@ class SqliteStore:
             if kept is None:
                 return
             if kept.shown:
-                raise UsageError(f"generation {generation} of view {self.view} is shown by {self.path}; not forgotten")
+                raise UsageError(f"generation {generation} of view {self.view} is shown by {self.said}; not forgotten")
             self.drop(connection, generation)
             connection.execute("DELETE FROM _tidelog_places WHERE view = ? AND generation = ?", (self.view, generation))
 
@@ -188,7 +192,7 @@ class SqliteStore:
 
     def conditions(self, kept: Kept, ask: Ask) -> tuple[list[str], list[Any]]:
         if ask.match is not None:
-            raise UsageError(f"view {self.view} has no full text in {self.path}; use a sqlite+fts:// store")
+            raise UsageError(f"view {self.view} has no full text in {self.said}; use a sqlite+fts:// store")
         conditions, parameters = [], []
         if ask.where is not None:
             text, bound = sqlite_statements.condition(kept.declared, ask.where)
@@ -228,18 +232,20 @@ class SqliteStore:
             self._show(connection, kept.place.generation, declared)
 
     def _check_names(self, connection: sqlite3.Connection) -> None:
+        if self.view.lower().startswith(RESERVED):
+            raise UsageError(f"SQLite keeps names that begin with {RESERVED} for itself; rename {self.view}")
         other = connection.execute(
             "SELECT view FROM _tidelog_places WHERE lower(view) = lower(?) AND view <> ?", (self.view, self.view)
         ).fetchone()
         if other is not None:
             raise UsageError(
-                f"{self.path} has a view {other[0]}, and {self.view} is the same name here; use another file"
+                f"{self.said} has a view {other[0]}, and {self.view} is the same name here; use another file"
             )
         taken = connection.execute(
             "SELECT type FROM sqlite_master WHERE lower(name) = lower(?)", (self.view,)
         ).fetchone()
         if taken is not None and (taken[0] != "view" or self._shown(connection) is None):
-            raise UsageError(f"{self.path} has a {taken[0]} that is called {self.view}; use another file, or rename it")
+            raise UsageError(f"{self.said} has a {taken[0]} that is called {self.view}; use another file, or rename it")
 
     def _kept(self, connection: sqlite3.Connection, generation: int) -> Kept | None:
         return next((one for one in self._all(connection) if one.place.generation == generation), None)
@@ -254,7 +260,7 @@ class SqliteStore:
     def _demand_shown(self, connection: sqlite3.Connection | None) -> Kept:
         kept = self._shown(connection) if connection is not None else None
         if kept is None:
-            raise NotShown(f"view {self.view} is not shown by {self.path} yet; its applier is still building it")
+            raise NotShown(f"view {self.view} is not shown by {self.said} yet; its applier is still building it")
         return kept
 
     def _all(self, connection: sqlite3.Connection) -> list[Kept]:
@@ -273,9 +279,9 @@ class SqliteStore:
     def _declared(self, generation: int) -> Declaration:
         declared = self.generations().get(generation)
         if declared is None and not self.path.exists():
-            raise StorageError(f"{self.path} is gone; it is made again from the topic")
+            raise StorageError(f"{self.said} is gone; it is made again from the topic")
         if declared is None:
-            raise AnotherApplier(f"generation {generation} of view {self.view} is gone from {self.path}")
+            raise AnotherApplier(f"generation {generation} of view {self.view} is gone from {self.said}")
         return declared
 
     # The file ---------------------------------------------------------------------------------------------------------
@@ -287,7 +293,7 @@ class SqliteStore:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
             connection = self._connection(make=make)
             if connection is None:
-                raise StorageError(f"{self.path} is gone, or another file stands in its place")
+                raise StorageError(f"{self.said} is gone, or another file stands in its place")
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -334,7 +340,7 @@ class SqliteStore:
                     connection.execute(statement.format(version=VERSION))
                 connection.execute("COMMIT")
             connection.execute("PRAGMA synchronous = NORMAL")
-            if not has_layout(connection, self.path):
+            if not has_layout(connection, self.said):
                 connection.close()
                 return None
         except BaseException:
@@ -344,9 +350,9 @@ class SqliteStore:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Errors of SQLite as ours. The connection goes with them: the next call opens the file anew."""
+        """Errors of SQLite and the system as ours. The connection goes with them: the next call opens the file anew."""
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             self.close()
-            raise error_of(self.path, error) from error
+            raise error_of(self.said, error) from None  # its own text has the path as it is

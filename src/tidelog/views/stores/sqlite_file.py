@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
-from contextlib import closing
+from contextlib import closing, suppress
+from errno import EDQUOT, ENOSPC
 from pathlib import Path
 
 from tidelog.errors import DiskFullError, QueryTimedOut, StorageError, TidelogError, UsageError
+from tidelog.views.stores.written import Written
 
 VERSION = 1
 BUSY_S = 30.0
 BUSY_LOOK_S = 0.01
+ROOM_BYTES = 1 << 16  # below which SQLite cannot make the files that it needs beside ours
 
 
 def identity(path: Path) -> tuple[int, int] | None:
@@ -35,22 +39,35 @@ def set_wal(connection: sqlite3.Connection) -> None:
         time.sleep(BUSY_LOOK_S)
 
 
-def has_layout(connection: sqlite3.Connection, path: Path) -> bool:
+def has_layout(connection: sqlite3.Connection, said: Written) -> bool:
     with closing(connection.execute("SELECT 1 FROM sqlite_master WHERE name = '_tidelog_places'")) as found:
         if found.fetchone() is None:
             return False
     (version,) = connection.execute("SELECT max(version) FROM _tidelog_format").fetchone()
     if version > VERSION:
-        raise UsageError(f"{path} is written in format {version}, and this Tidelog knows {VERSION}; use the newer one")
+        raise UsageError(f"{said} is written in format {version}, and this Tidelog knows {VERSION}; use the newer one")
     return True
 
 
-def error_of(path: Path, error: sqlite3.Error) -> TidelogError:
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code == sqlite3.SQLITE_FULL:
-        return DiskFullError(f"no room for {path}: {error}")
+def error_of(said: Written, error: sqlite3.Error | OSError) -> TidelogError:
+    if isinstance(error, OSError):
+        full = error.errno in (ENOSPC, EDQUOT)
+        return (DiskFullError if full else StorageError)(f"{said}: {said.told(error)}")
+    extended = getattr(error, "sqlite_errorcode", 0)
+    code = extended & 0xFF
+    if code == sqlite3.SQLITE_FULL or (code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and _is_full(said)):
+        return DiskFullError(f"no room for {said}: {error}; it goes on when there is")
+    if extended in (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE):  # SQLite does not say why
+        return StorageError(f"{said}: {error}; is a quota used up, or the file as large as one may be here?")
     if code == sqlite3.SQLITE_INTERRUPT:
-        return QueryTimedOut(f"{path} did not answer the query in its time; ask for a key, or for rows that are fewer")
+        return QueryTimedOut(f"{said} did not answer the query in its time; ask for a key, or for rows that are fewer")
     if code == sqlite3.SQLITE_NOTADB:
-        return UsageError(f"{path} is no SQLite file; use another name")
-    return StorageError(f"{path}: {error}")
+        return UsageError(f"{said} is no SQLite file; use another name")
+    return StorageError(f"{said}: {error}")
+
+
+def _is_full(said: Written) -> bool:
+    with suppress(OSError):
+        found = os.statvfs(said.path.parent)
+        return found.f_bavail * found.f_frsize < ROOM_BYTES
+    return False

@@ -18,7 +18,7 @@ import re
 import sqlite3
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs
 
 from tidelog.errors import UsageError
 from tidelog.views.declaration import STRING, Declaration
@@ -26,6 +26,7 @@ from tidelog.views.stores import sqlite_values
 from tidelog.views.stores.sqlite import Kept, SqliteStore
 from tidelog.views.stores.sqlite_values import quoted
 from tidelog.views.stores.store import Ask
+from tidelog.views.stores.written import path_in
 
 PREFIX = "sqlite+fts:///"
 ID = "_tidelog_id"
@@ -33,21 +34,20 @@ MATCH_LENGTH_MAX = 1000
 TERM = re.compile(r'"([^"]*)"(\*?)|([^\s"]+)')
 
 
-def connect(url: str, view: str) -> SqliteTextStore:
-    place, _, query = url.partition("?")
-    path = unquote(place.removeprefix(PREFIX))
-    if not url.startswith(PREFIX) or not path:
+def connect(filled: str, view: str, url: str) -> SqliteTextStore:
+    path, query = path_in(filled, PREFIX), filled.partition("?")[2]
+    if not path:
         raise UsageError("it has no file; write sqlite+fts:///relative.db or sqlite+fts:////absolute.db")
     asked = parse_qs(query, keep_blank_values=True)
     if set(asked) - {"columns"}:
         raise UsageError("it may have ?columns=NAME,NAME, and nothing else")
     columns = tuple(name for said in asked.get("columns", []) for name in said.split(",") if name)
-    return SqliteTextStore(Path(path), view, columns)
+    return SqliteTextStore(Path(path), view, columns, said=path_in(url, PREFIX))
 
 
 class SqliteTextStore(SqliteStore):
-    def __init__(self, path: Path, view: str, columns: tuple[str, ...]) -> None:
-        super().__init__(path, view)
+    def __init__(self, path: Path, view: str, columns: tuple[str, ...], *, said: str | None = None) -> None:
+        super().__init__(path, view, said=said)
         self._columns = columns
 
     def prepare(self, generation: int, declared: Declaration) -> None:
@@ -57,7 +57,7 @@ class SqliteTextStore(SqliteStore):
         if self._columns and kept != list(self._columns):
             raise UsageError(
                 f"generation {generation} of view {self.view} has its full text of {', '.join(kept) or 'nothing'} in"
-                f" {self.path}, and the URL asks for {', '.join(self._columns)}; `tidelog rebuild {self.view} --app"
+                f" {self.said}, and the URL asks for {', '.join(self._columns)}; `tidelog rebuild {self.view} --app"
                 " FILE` makes it"
             )
 
@@ -102,7 +102,7 @@ class SqliteTextStore(SqliteStore):
         conditions, parameters = super().conditions(kept, ask._replace(match=None))
         if ask.match is not None:
             if not self._kept_columns(self._opened, kept.place.generation):
-                raise UsageError(f"view {self.view} has no column of text to be searched in {self.path}")
+                raise UsageError(f"view {self.view} has no column of text to be searched in {self.said}")
             words = self._words(kept.place.generation)
             conditions.append(f"{ID} IN (SELECT rowid FROM {words} WHERE {words} MATCH ?)")
             parameters.append(query_of(ask.match))
@@ -127,7 +127,7 @@ class SqliteTextStore(SqliteStore):
         texts = [name for name, kind in declared.columns if kind == STRING]
         if missing := [name for name in self._columns if name not in texts]:
             raise UsageError(
-                f"view {self.view} has no string {', '.join(missing)} to be indexed in {self.path}; its strings are"
+                f"view {self.view} has no string {', '.join(missing)} to be indexed in {self.said}; its strings are"
                 f" {', '.join(texts) or 'none'}"
             )
         return list(self._columns) or texts
