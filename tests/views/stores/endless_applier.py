@@ -2,7 +2,7 @@
 
 Stretch n makes every row's number n, and leaves out one row that the one before had; so a store that has part of one is
 found by looking at it. It looks at its place once, as appliers do, and tells each end once it is applied. With a third
-argument it waits for a line before each stretch.
+argument that is not empty it waits for a line before each stretch; a fourth is after how many commits Delta is tidied.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from tidelog.client.marks import Mark, Sources
 from tidelog.client.metadata import TopicPartition
 from tidelog.views.changes import Change, Stretch
 from tidelog.views.declaration import Row, declare
+from tidelog.views.stores import delta
 from tidelog.views.stores.opening import open_store
 
 AT = TopicPartition("numbers.v1", 0)
@@ -31,7 +32,8 @@ def stretch_of(number: int) -> Stretch:
     return Stretch(changes, {AT: number}, Mark("numbers.v1", "q", number, Sources(), {AT: number}, 0))
 
 
-def main(url: str, view: str, asked: str = "") -> None:
+def main(url: str, view: str, asked: str = "", tidy: str = "") -> None:
+    delta.TIDY_COMMITS = int(tidy or delta.TIDY_COMMITS)
     store = open_store(url, view)
     store.prepare(1, NUMBERS)
     place = store.place(1)

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import random
+import shutil
+import signal
 import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +24,7 @@ from tidelog.views.stores import delta, delta_compaction
 from tidelog.views.stores.delta import DeltaStore
 from tidelog.views.stores.opening import open_store
 from views.stores.applied import AT, Applied, put, row, stretch
+from views.stores.contract.test_crash import KILLS, applier, is_whole, told_by
 
 
 @proves("P3", "eo.21", "F4")

@@ -9,7 +9,7 @@ commits; and its commit is brought over by a hard link, which is refused where t
 Rules:
 - Files are brought over and synced before the commit that names them. Those of a commit that was refused are deleted;
   of a process that was killed in between they stay until a vacuum.
-- A copy that a killed process left is deleted by who compacts a day later.
+- A copy that a killed process left is deleted by who compacts a day later, and so is what else stands aside.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import json
 import os
 import shutil
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -74,9 +75,15 @@ def bring_over(aside: Path, path: Path, version: int) -> bool:
 
 
 def delete_left(folder: Path) -> None:
+    """Also what a killed process was forgetting, and links that it had not renamed."""
     for one in folder.glob(f"{ASIDE}*"):
-        if one.stat().st_mtime < time.time() - LEFT_S:
-            shutil.rmtree(one, ignore_errors=True)
+        with suppress(FileNotFoundError):  # another one has
+            if one.lstat().st_mtime >= time.time() - LEFT_S:
+                continue
+            if one.is_symlink():
+                one.unlink()
+            else:
+                shutil.rmtree(one, ignore_errors=True)
 
 
 # The log of a table ---------------------------------------------------------------------------------------------------
