@@ -79,6 +79,8 @@ def test_names_that_sqlite_would_confuse_are_refused(file: Path) -> None:
     with pytest.raises(UsageError, match="has a view that is called mine"):
         SqliteStore(file, "mine").prepare(1, DECLARED)
     assert sqlite3.connect(file).execute("SELECT one FROM mine").fetchall() == [(1,)]
+    with pytest.raises(UsageError, match="names that begin with sqlite_"):
+        SqliteStore(file, "SQLite_sums").prepare(1, DECLARED)
 
 
 @proves("eo.24")
