@@ -185,8 +185,10 @@ def _record(at: TopicPartition, row: Any) -> Record:
 
 def run_again(frame: DataFrame, target: Target, checkpoint: Path, number: int) -> Replayed:
     """`checkpoint` is the copy, whose next micro-batch this is."""
+    from tidelog.spark.native_operators import keep_to
     from tidelog.spark.providers import state_store
 
+    keep_to(frame, str(checkpoint))
     made = Replayed()
     caught: list[BaseException] = []
     began = time.monotonic()

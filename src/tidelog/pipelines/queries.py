@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tidelog.errors import LostCheckpoint
+from tidelog.errors import LostCheckpoint, StateMismatch
 from tidelog.pipelines.app import VIEW
 from tidelog.pipelines.placing import Target
 from tidelog.pipelines.view_topic import (
@@ -48,12 +48,23 @@ def start_query(
     """`options` say how the brokers are reached, as the source and the sink take them."""
     from tidelog.spark.providers import state_store
 
+    _keep_to(frame, target)
     mode = mode_of(target.node.output, frame)
     with state_store(frame):
         stream: Any = frame.writeStream.foreachBatch(writer_of(frame, target, options, written))
         stream = stream.outputMode(mode).queryName(target.name).option("checkpointLocation", target.checkpoint)
         started: StreamingQuery = stream.trigger(**trigger).start()
     return started
+
+
+def _keep_to(frame: DataFrame, target: Target) -> None:
+    from tidelog.spark.native_operators import keep_to
+
+    output = target.node.output
+    try:
+        keep_to(frame, target.checkpoint)
+    except StateMismatch as error:
+        raise StateMismatch(f"{output.place}: {output.kind} {output.name!r}: {error}") from None
 
 
 def writer_of(frame: DataFrame, target: Target, options: Mapping[str, str], written: Written) -> Any:

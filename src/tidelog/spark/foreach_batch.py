@@ -5,6 +5,8 @@ It runs in the driver's own process: tasks stage their rows by mapInArrow, and t
 
 Rules:
 - Query id, checkpoint and name are Spark's to tell: local properties, and the running query itself.
+- The first micro-batch of a run is written only if the query goes on with the operators that its checkpoint was made
+  with (`native_operators.py`).
 - A sink is written once a micro-batch: a second writer of one name would find the first one's mark and write nothing.
   So it is refused, by run of the query, since a new run may well write a micro-batch again. Spark Connect does not tell
   the run; there a run has its own process and session, and without that, it is another writer that is refused.
@@ -18,6 +20,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.errors import UsageError
+from tidelog.spark.native_operators import keep_plan_to
 from tidelog.spark.query_log import query_id_of, sources_of
 from tidelog.spark.routing import COLUMNS, check_columns
 from tidelog.spark.sink_options import SinkOptions, read_sink_options
@@ -86,8 +89,10 @@ def write_micro_batch(options: SinkOptions, rows: DataFrame, batch_id: int, writ
     if options.checkpoint is None:
         raise UsageError("Spark does not tell where the query's checkpoint is; give topic_writer its `checkpoint`")
     sink = sink_of(options)
-    writes = Written(query.run_id, batch_id, writer)
-    _refuse_twice(sink, _written.get(sink), writes)
+    writes, before = Written(query.run_id, batch_id, writer), _written.get(sink)
+    _refuse_twice(sink, before, writes)
+    if query.plan is not None and (before is None or before.run_id != query.run_id):
+        keep_plan_to(rows.sparkSession, query.plan, query.checkpoint or options.checkpoint)
     stages = _staged(options, sink, rows)
     if options.exactly_once:
         query_id = query_id_of(options.checkpoint)
@@ -136,10 +141,11 @@ def _task(
 class Running:
     """What Spark says of the query whose micro-batch this is."""
 
-    def __init__(self, run_id: str | None, checkpoint: str | None, name: str | None) -> None:
+    def __init__(self, run_id: str | None, checkpoint: str | None, name: str | None, plan: Any = None) -> None:
         self.run_id = run_id
         self.checkpoint = checkpoint
         self.name = name
+        self.plan = plan
 
     @classmethod
     def of(cls, spark: SparkSession) -> Running:
@@ -153,4 +159,5 @@ class Running:
         if query_id is None or jvm is None:
             raise UsageError("this is no micro-batch of a streaming query; give topic_writer to foreachBatch")
         found = shared.activeStreamingQueries().get(jvm.java.util.UUID.fromString(query_id))
-        return cls(context.getLocalProperty(RUN_ID), found.resolvedCheckpointRoot(), found.name())
+        run_id, checkpoint = context.getLocalProperty(RUN_ID), found.resolvedCheckpointRoot()
+        return cls(run_id, checkpoint, found.name(), found.analyzedPlan())

@@ -24,6 +24,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tidelog.spark.native_operators import keep_to
 from tidelog.spark.providers import state_store
 from tidelog.testing.pipeline_failures import failure_of
 
@@ -53,6 +54,7 @@ class Query:
     def __init__(self, frame: DataFrame, sink: Any, place: Place) -> None:
         jvm: Any = frame.sparkSession._jvm
         self._clock = place.clock
+        keep_to(frame, str(place.checkpoint))
         with _settings(frame, SETTINGS), state_store(frame):
             self._query = _started(jvm, frame, sink, place)
         self._execution = self._query.streamingQuery()

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,7 +35,8 @@ from tidelog.pipelines.operators.in_order import BEGINNING, Sequenced, plain, st
 from tidelog.pipelines.operators.keyed import check_columns, row_schema, run_by
 from tidelog.pipelines.operators.place_in_query import check_place
 from tidelog.pipelines.operators.state.fold import Clock, Step
-from tidelog.pipelines.operators.time import event_time_column
+from tidelog.pipelines.operators.time import WATERMARK, event_time_column
+from tidelog.spark.native_operators import declared_with
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -61,11 +63,16 @@ def deduplicate(
             check_place(rows, "deduplicate with within", "leave within out, or ")
             return run_by(rows, names, Once(row_schema(rows), time, names, span), time, questions)
         timed = rows.where(rows[time].isNotNull())
-        return (
-            timed.dropDuplicatesWithinWatermark(list(names)) if rows.isStreaming else first_of_each(timed, names, time)
-        )
+        return within_watermark(timed, names, time) if rows.isStreaming else first_of_each(timed, names, time)
 
     return without_duplicates
+
+
+def within_watermark(rows: DataFrame, names: Sequence[str], time: str) -> DataFrame:
+    """Each key in the state has the time until which it is remembered: by the lateness that was declared then."""
+    lateness = timedelta(milliseconds=rows.schema[time].metadata[WATERMARK])
+    said = {"by": str(list(names)), "time": repr(time), "lateness": str(lateness)}
+    return declared_with(rows, "deduplicate", said).dropDuplicatesWithinWatermark(list(names))
 
 
 def first_of_each(rows: DataFrame, names: Sequence[str], time: str) -> DataFrame:

@@ -9,12 +9,14 @@ such a join in update mode when the query starts. Rows behind the watermark are 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from tidelog.errors import UsageError
 from tidelog.pipelines.operators.changelog import OP
 from tidelog.pipelines.operators.durations import Duration, milliseconds
 from tidelog.pipelines.operators.joins.sides import sides_of
+from tidelog.spark.native_operators import declared_with
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -41,13 +43,23 @@ def stream_join(
     def joined(left: DataFrame) -> DataFrame:
         _check_inputs(left, right)
         sides = sides_of(left, right, [(name, name) for name in names])
-        return _joined(left, right, names, (before, after), how).select(*_columns(left, right, names, how, sides.right))
+        met = _joined(left, right, names, (before, after), how)
+        met = declared_with(met, "stream_join", _said(left, right, names, (before, after), how))
+        return met.select(*_columns(left, right, names, how, sides.right))
 
     return joined
 
 
-def _joined(left: DataFrame, right: DataFrame, names: list[str], span: tuple[int, int], how: str) -> DataFrame:
+def _said(left: DataFrame, right: DataFrame, names: list[str], span: tuple[int, int], how: str) -> dict[str, str]:
+    """For who goes on with the state."""
+    from tidelog.pipelines.operators.time import event_time_column
 
+    before, after = (str(timedelta(milliseconds=each)) for each in span)
+    times = [event_time_column(left), event_time_column(right)]
+    return {"on": str(names), "how": repr(how), "within before": before, "within after": after, "times": str(times)}
+
+
+def _joined(left: DataFrame, right: DataFrame, names: list[str], span: tuple[int, int], how: str) -> DataFrame:
     from tidelog.pipelines.operators.time import event_time_column
 
     time, other = left[event_time_column(left)], right[event_time_column(right)]

@@ -12,6 +12,7 @@ Rules:
   is left out. Schemas are: where they matter, the columns of the state are compared.
 - A name that only one of the two has is no difference: state from before there was such a parameter takes the present.
 - What may change (`FREE`) touches no state, or is asked anew of all state in every step.
+- Where the state is Spark's own, they are kept as text (`said_of`, `spark/native_operators.py`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numbers
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import timedelta
+from itertools import count
 from typing import Any
 
 FREE = frozenset(
@@ -32,9 +34,13 @@ FREE = frozenset(
         "deletes_kept",  # asked of every deletion that is kept, in every step
         "slack",
         "load_until",  # asked of every row that waits
+        "k",  # of sketches: what is told of them, and how
+        "ranks",
+        "single",
+        "sketch",
     )
 )
-AGGREGATES = "aggregates"
+AGGREGATES, AGGREGATE = "aggregates", "aggregate "
 MICROSECONDS = frozenset(("size", "every", "offset", "gap", "allowed", "remembers", "span"))
 SAID = {"remembers": "within (or forget_after)", "span": "period"}  # what users know them by
 
@@ -48,7 +54,7 @@ def parameters_of(fold: Any) -> dict[str, Any]:
 def _parameters(declared: Any) -> Iterator[tuple[str, Any]]:
     for name, value in _fields(declared):
         if name == AGGREGATES:
-            yield from ((f"aggregate {one}", [type(by).__name__, dict(_parameters(by))]) for one, by in value)
+            yield from ((f"{AGGREGATE}{one}", [type(by).__name__, dict(_parameters(by))]) for one, by in value)
         elif _has_fields(value):
             yield from _parameters(value)
         elif name not in FREE and (found := _plain(value)) is not Ellipsis:
@@ -79,6 +85,16 @@ def _plain(value: Any) -> Any:
     return ...
 
 
+def said_of(fold: Any) -> dict[str, str]:
+    """As text, of a fold in whose place Spark's own operator stands: its state has aggregates by place, not by name."""
+    places = count(1)
+    return {
+        f"{AGGREGATE}{next(places)}" if name.startswith(AGGREGATE) else SAID.get(name, name): _said(name, value)
+        for name, value in parameters_of(fold).items()
+        if value is not None and value is not False  # what Spark's own is never asked for
+    }
+
+
 def difference(made_with: Parameters, now: Parameters) -> str | None:
     """What is not as it was, in the words of an error; None where all is."""
     changed = [name for name in sorted({*made_with} & {*now}) if made_with[name] != now[name]]
@@ -94,7 +110,7 @@ def difference(made_with: Parameters, now: Parameters) -> str | None:
 def _said(name: str, value: Any) -> str:
     if name in MICROSECONDS and isinstance(value, int):
         return str(timedelta(microseconds=value))
-    if name.startswith("aggregate ") and isinstance(value, list):
+    if name.startswith(AGGREGATE) and isinstance(value, list):
         kind, given = value
         return f"{kind.lower()}({', '.join(f'{field}={_text(one)}' for field, one in given.items())})"
     return _text(value)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from tidelog.pipelines.operators.state.fold import Fold
+    from tidelog.pipelines.operators.windows.grid_fold import GridFold
+    from tidelog.pipelines.operators.windows.session_fold import SessionFold
     from tidelog.pipelines.operators.windows.spec import Spec
 
 Late = Literal["drop", "correct", "divert"]
@@ -127,7 +129,7 @@ def on_grid(
             return by_fold(seeded, AlwaysFold(spec, grid), spec, questions=questions)
         if native := declared.native(spec.time, asked=questions is not None):
             durations = [f"{each} microseconds" for each in (grid.size, grid.every, grid.offset)]
-            return by_spark(frame, F.window(spec.time, *durations), spec, native)
+            return by_spark(frame, F.window(spec.time, *durations), GridFold(spec, grid), native)
         return by_fold(frame, GridFold(spec, grid), spec, questions=questions)
 
     return windows
@@ -175,13 +177,20 @@ def by_fold(
     return with_time(frame, run_fold(keyed, spec.by or [EVERYTHING], fold, event_time=time, asking=asking), spec)
 
 
-def by_spark(frame: DataFrame, window: Column, spec: Spec, results: Mapping[str, Column]) -> DataFrame:
+def by_spark(
+    frame: DataFrame, window: Column, fold: GridFold | SessionFold, results: Mapping[str, Column]
+) -> DataFrame:
+    """`fold` is the one in whose place this stands."""
     from pyspark.sql import functions as F
 
+    from tidelog.pipelines.operators.state.parameters import said_of
     from tidelog.pipelines.operators.windows.spec import END, START, TIME
+    from tidelog.spark.native_operators import declared_with
 
+    spec = fold.spec
     grouped = frame.groupBy(window.alias("window"), *(F.col(name).alias(f"by_{name}") for name in spec.by))
     found = grouped.agg(*(column.alias(f"of_{name}") for name, column in results.items()))
+    found = declared_with(found, fold.name, said_of(fold))
     bounds = [F.col("window.start").alias(START), F.col("window.end").alias(END), F.window_time("window").alias(TIME)]
     by = [F.col(f"by_{name}").alias(name) for name in spec.by]
     return with_time(frame, found.select(*bounds, *by, *(F.col(f"of_{name}").alias(name) for name in results)), spec)

@@ -38,9 +38,10 @@ def session(
         from tidelog.pipelines.operators.windows.session_fold import SessionFold
 
         spec = checked(declared, frame)
+        fold = SessionFold(spec, span)
         native = declared.native(spec.time, asked=questions is not None)
         if native and spec.by:  # Spark has no sessions that are by nothing
-            return by_spark(frame, F.session_window(spec.time, f"{span} microseconds"), spec, native)
-        return by_fold(frame, SessionFold(spec, span), spec, together=True, questions=questions)
+            return by_spark(frame, F.session_window(spec.time, f"{span} microseconds"), fold, native)
+        return by_fold(frame, fold, spec, together=True, questions=questions)
 
     return sessions

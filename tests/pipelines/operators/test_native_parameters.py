@@ -1,0 +1,200 @@
+"""Operators whose state is Spark's own: a query with other parameters does not go on with it, and is told which."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+
+from proving import proves
+from tidelog.errors import StateMismatch
+from tidelog.pipelines.operators import aggregates as agg
+from tidelog.pipelines.operators.dedup import deduplicate
+from tidelog.pipelines.operators.joins.stream_join import stream_join
+from tidelog.pipelines.operators.sketches import top_k
+from tidelog.pipelines.operators.time import event_time
+from tidelog.pipelines.operators.windows.hopping import hopping
+from tidelog.pipelines.operators.windows.session import session
+from tidelog.pipelines.operators.windows.tumbling import tumbling
+from tidelog.spark.native_operators import FILE, MARK, Declared, check
+from tidelog.testing.pipeline import PipelineDriver
+
+CLICKS = "user string, other string, at timestamp, x bigint, y bigint"
+Operator = Callable[[DataFrame], DataFrame]
+
+
+def timed(operator: Operator, lateness: str = "10 seconds") -> Operator:
+    return lambda rows: rows.transform(event_time("at", lateness)).transform(operator)
+
+
+def counted(size: str = "1 minute", *, by: str = "user", lateness: str = "10 seconds", **aggregates: Any) -> Operator:
+    return timed(tumbling(size, by=by, aggregates=aggregates or {"n": agg.count()}), lateness)
+
+
+def met(within: Any, how: str = "inner") -> Operator:
+    def pipeline(rows: DataFrame) -> DataFrame:
+        other = rows.selectExpr("user", "at as met_at").transform(event_time("met_at", "10 seconds"))
+        return timed(stream_join(other, on="user", within=within, how=how))(rows.select("user", "at", "x"))
+
+    return pipeline
+
+
+def clicks(*times: str) -> list[tuple[Any, ...]]:
+    return [("ada", "bob", time, 1, 2) for time in times]
+
+
+REFUSED: dict[str, tuple[Operator, Operator, str]] = {
+    "size": (counted(), counted("5 minutes"), "'windows on a grid' in CHECKPOINT was made with size 0:01:00, every"),
+    "hop": (
+        timed(hopping("6 minutes", every="2 minutes", by="user", aggregates={"n": agg.count()})),
+        timed(hopping("6 minutes", every="3 minutes", by="user", aggregates={"n": agg.count()})),
+        "was made with every 0:02:00, and the query now has every 0:03:00; go back to what it was, or begin anew",
+    ),
+    "gap": (
+        timed(session("1 minute", by="user", aggregates={"n": agg.count()})),
+        timed(session("2 minutes", by="user", aggregates={"n": agg.count()})),
+        "'session windows' in CHECKPOINT was made with gap 0:01:00, and the query now has gap 0:02:00",
+    ),
+    "by": (counted(), counted(by="other"), "by ['user'], and the query now has by ['other']"),
+    "column": (
+        counted(n=agg.sum("x")),
+        counted(n=agg.sum("y")),
+        "aggregate 1 sum(column='x'), and the query now has aggregate 1 sum(column='y')",
+    ),
+    "order of aggregates": (
+        counted(a=agg.sum("x"), b=agg.sum("y")),
+        counted(b=agg.sum("y"), a=agg.sum("x")),
+        "aggregate 1 sum(column='x'), aggregate 2 sum(column='y'), and the query now has aggregate 1 sum(column='y')",
+    ),
+    "lateness of keys": (
+        timed(deduplicate("user")),
+        timed(deduplicate("user"), "1 hour"),
+        "'deduplicate' in CHECKPOINT was made with lateness 0:00:10, and the query now has lateness 1:00:00",
+    ),
+    "keys": (
+        timed(deduplicate("user")),
+        timed(deduplicate("other")),
+        "by ['user'], and the query now has by ['other']",
+    ),
+    "within": (
+        met("1 minute"),
+        met(("1 minute", "1 hour")),
+        "'stream_join' in CHECKPOINT was made with within after 0:01:00, and the query now has within after 1:00:00",
+    ),
+    "how": (met("1 minute"), met("1 minute", "left"), "how 'inner', and the query now has how 'left'"),
+    "another operator": (
+        counted(),
+        timed(deduplicate("user")),
+        "the state in CHECKPOINT is that of windows on a grid, and the query now has deduplicate",
+    ),
+}
+
+
+@proves("P1", "F4")
+@pytest.mark.parametrize(("made", "now", "said"), REFUSED.values(), ids=REFUSED)
+def test_another_parameter_of_an_operator_of_sparks_own_is_refused_by_its_name_before_anything_runs(
+    tidelog_pipeline: PipelineDriver, made: Operator, now: Operator, said: str
+) -> None:
+    given = tidelog_pipeline.input("clicks", CLICKS)
+    run = tidelog_pipeline.run(made, given)
+    given.add(clicks("10:00:00"))
+    run.step()
+    begun = sorted(path.name for path in (run.checkpoint / "offsets").iterdir())
+    given.add(clicks("10:03:30"))
+    with pytest.raises(StateMismatch, match=re.escape(said.replace("CHECKPOINT", str(run.checkpoint)))):
+        run.restart(now)
+    assert sorted(path.name for path in (run.checkpoint / "offsets").iterdir()) == begun
+    run.restart(made)
+    run.step()
+    run.finish()
+    assert sorted(map(repr, run.output)) == sorted(map(repr, run.batch()))
+
+
+FREE: dict[str, tuple[Operator, Operator]] = {
+    "a longer lateness of windows": (counted(), counted(lateness="1 hour")),
+    "a shorter lateness of windows": (counted(lateness="1 minute"), counted(lateness="1 second")),
+    "a name": (counted(n=agg.sum("x")), counted(m=agg.sum("x"))),
+    "how many are told": (
+        counted(pages=top_k("user", 1)),
+        counted(pages=top_k("user", 3)),
+    ),
+    "the same, said otherwise": (
+        counted(),
+        timed(hopping("60 seconds", every="1 minute", by="user", aggregates={"n": agg.count()})),
+    ),
+}
+
+
+@proves("P1", "F4")
+@pytest.mark.parametrize(("made", "now"), FREE.values(), ids=FREE)
+def test_what_no_state_of_sparks_own_rests_on_may_change(
+    tidelog_pipeline: PipelineDriver, made: Operator, now: Operator
+) -> None:
+    """Each window once, and with all of its rows."""
+    given = tidelog_pipeline.input("clicks", CLICKS)
+    run = tidelog_pipeline.run(made, given)
+    given.add(clicks("10:00:00", "10:01:30"))
+    run.step()
+    run.restart(now)
+    given.add(clicks("10:01:40", "10:01:50", "10:20:00"))
+    run.step()
+    run.finish()
+    assert sorted(map(tuple, run.output), key=repr) == sorted(map(tuple, run.batch()), key=repr)
+
+
+@proves("P1", "F4")
+def test_a_checkpoint_from_before_parameters_were_kept_takes_the_present_ones(tidelog_pipeline: PipelineDriver) -> None:
+    given = tidelog_pipeline.input("clicks", CLICKS)
+    run = tidelog_pipeline.run(counted(), given)
+    given.add(clicks("10:00:00"))
+    run.step()
+    (run.checkpoint / FILE).unlink()
+    run.restart(counted())
+    with pytest.raises(StateMismatch, match=r"was made with size 0:01:00"):
+        run.restart(counted("5 minutes"))
+
+
+@proves("P1", "F4")
+def test_while_no_micro_batch_has_begun_there_is_no_state_and_all_may_change(tidelog_pipeline: PipelineDriver) -> None:
+    given = tidelog_pipeline.input("clicks", CLICKS)
+    run = tidelog_pipeline.run(counted(), given)
+    run.restart(counted("5 minutes"))
+    kept = json.loads((run.checkpoint / FILE).read_text())
+    [operator] = kept["operators"]
+    declared = {"size": "0:05:00", "every": "0:05:00", "offset": "0:00:00", "by": "['user']", "time": "'at'"}
+    assert kept["format"] == 1
+    assert operator["operator"] == "windows on a grid"
+    assert operator["declared"] == {**declared, "aggregate 1": "count(column=None)"}, "it is a format"
+    run.restart(lambda rows: rows)
+    assert json.loads((run.checkpoint / FILE).read_text())["operators"] == []
+
+
+@proves("P1")
+def test_what_the_plan_says_of_an_operator_changes_neither_what_runs_nor_its_columns(
+    tidelog_pipeline: PipelineDriver,
+) -> None:
+    def pipeline(rows: DataFrame) -> DataFrame:
+        named = rows.transform(event_time("at", "10 seconds")).alias("clicks")
+        kept = named.transform(deduplicate("user")).select("clicks.user", named["at"], named["x"])
+        return kept.transform(tumbling("1 minute", by="user", aggregates={"n": agg.count()}))
+
+    given = tidelog_pipeline.input("clicks", CLICKS)
+    run = tidelog_pipeline.run(pipeline, given)
+    given.add(clicks("10:00:00"))
+    run.step()
+    query: Any = run._query
+    plans = query._execution.lastExecution()
+    assert plans.analyzed().toString().count(MARK) == 2
+    assert MARK not in plans.optimizedPlan().toString()
+
+
+@proves("P1", "F4")
+def test_a_parameter_that_only_one_version_knows_is_no_difference() -> None:
+    check([Declared("a", {"size": "1"})], [Declared("a", {"size": "1", "new": "2"})], "/c")
+    check([Declared("a", {"size": "1", "old": "2"})], [Declared("a", {"size": "1"})], "/c")
+    with pytest.raises(StateMismatch, match="is that of none, and the query now has a, b; go back"):
+        check([], [Declared("a", {}), Declared("b", {})], "/c")
