@@ -251,6 +251,27 @@ def test_a_row_that_is_late_for_a_comparison_is_dropped_and_counted(tidelog_pipe
 
 
 @proves("P2", "P7")
+def test_a_period_that_is_shorter_than_the_lateness_is_refused_for_rows_that_may_come_out_of_order(
+    tidelog_pipeline: PipelineDriver,
+) -> None:
+    """What was a minute before may come after, and be no late row: a batch would find it."""
+    given = tidelog_pipeline.input("readings", READINGS)
+    compare = compare_with_earlier("1 minute", by="sensor", columns="degrees")
+    with pytest.raises(
+        UsageError, match="rows may come 0:01:01 late, and compare_with_earlier looks for what was 0:01:00"
+    ):
+        tidelog_pipeline.run(then(event_time("at", "61 seconds"), compare), given)
+    run = tidelog_pipeline.run(then(event_time("at", "1 minute"), compare), given)
+    given.add([("a", "10:01:00", 2.0, "")])
+    run.step()
+    given.add([("a", "10:00:00", 1.0, "late by then"), ("a", "10:02:00", 3.0, "")])
+    run.step()
+    assert [(row["degrees"], row["degrees_earlier"]) for row in run.output] == [(2.0, None), (3.0, 2.0)]
+    minutes = tumbling("1 minute", by="sensor", aggregates={"degrees": agg.max("degrees")})
+    tidelog_pipeline.run(then(event_time("at", "1 hour"), minutes, compare), given)
+
+
+@proves("P2", "P7")
 def test_a_comparison_behind_a_join_of_streams_is_refused_since_its_rows_come_at_any_time(
     tidelog_pipeline: PipelineDriver,
 ) -> None:
@@ -264,6 +285,33 @@ def test_a_comparison_behind_a_join_of_streams_is_refused_since_its_rows_come_at
 
     with pytest.raises(UsageError, match="compare_with_earlier would be given rows from behind the watermark"):
         tidelog_pipeline.run(pipeline, given)
+
+
+@proves("P2", "P7")
+def test_a_comparison_of_results_and_other_rows_together_is_refused_since_either_may_be_late(
+    tidelog_pipeline: PipelineDriver,
+) -> None:
+    """A late reading among the minutes would come out behind the watermark, and Spark ends a query for that."""
+    minutes = tumbling("1 minute", by="sensor", aggregates={"degrees": agg.max("degrees")})
+    compare = compare_with_earlier("1 hour", by="sensor", columns="degrees")
+
+    def both(rows: DataFrame, timed: DataFrame) -> DataFrame:
+        found = timed.transform(minutes).select("sensor", F.col("window_time").alias("at"), "degrees")
+        return found.union(rows.select("sensor", "at", "degrees"))
+
+    def pipeline(rows: DataFrame) -> DataFrame:
+        timed = rows.transform(event_time("at", "10 seconds"))
+        return both(timed, timed).transform(compare)
+
+    given = tidelog_pipeline.input("readings", READINGS)
+    with pytest.raises(UsageError, match="given results that were held back, and other rows among them"):
+        tidelog_pipeline.run(pipeline, given)
+
+    def of_results(rows: DataFrame) -> DataFrame:
+        found = rows.transform(event_time("at", "10 seconds")).transform(minutes)
+        return found.union(found).transform(compare)
+
+    tidelog_pipeline.run(of_results, given)
 
 
 # --- duplicates and changes -------------------------------------------------------------------------------------------

@@ -11,12 +11,14 @@ aggregates of `sketches.py`.
 period earlier; null where there is none. A window is put out after all that ended before it, so that the earlier row is
 always there first, and nothing waits. Earlier rows are kept for the period and a little longer. Rows that are not of
 windows may be late. These are dropped and counted: Spark ends a query that puts out a row from behind the watermark.
+They may come out of order, too, by the lateness: a shorter period is refused, since its earlier row may come later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,7 +31,7 @@ from tidelog.pipelines.operators.in_order import micros
 from tidelog.pipelines.operators.keyed import check_columns, row_schema, run_by
 from tidelog.pipelines.operators.place_in_query import takes_results
 from tidelog.pipelines.operators.state.fold import DUE, HASH, Clock, Step
-from tidelog.pipelines.operators.time import event_time_column
+from tidelog.pipelines.operators.time import WATERMARK, event_time_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -73,10 +75,23 @@ def compare_with_earlier(
         if taken := [name for name in names if f"{name}{EARLIER}" in rows.columns]:
             raise UsageError(f"there is a column {taken[0]}{EARLIER} already; rename it")
         drops = not takes_results(rows, "compare_with_earlier")
+        if drops and rows.isStreaming:
+            check_lateness(rows, time, span)
         fold = Earlier(row_schema(rows), time, keys, names, span, longer, drops)
         return run_by(rows, keys, fold, time, questions)
 
     return compared
+
+
+def check_lateness(rows: DataFrame, time: str, span: int) -> None:
+    """Of rows as they are read: the one before may come after, unless it would be late by then."""
+    lateness = int(rows.schema[time].metadata[WATERMARK]) * MICROSECONDS
+    if lateness > span:
+        late, earlier = (timedelta(microseconds=each) for each in (lateness, span))
+        raise UsageError(
+            f"rows may come {late} late, and compare_with_earlier looks for what was {earlier} before each: that may "
+            "come after it; compare results of windows, or declare a lateness that is no longer than the period"
+        )
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,8 @@ def makes_changes(rows: DataFrame) -> bool:
 def takes_results(rows: DataFrame, where: str) -> bool:
     """Whether rows are results that were held back: they are beyond the older watermark, and may be behind the newer.
 
-    Those of a join may be behind either, and Spark ends a query whose operator puts out such rows: it is refused.
+    Those of a join may be behind either, and Spark ends a query whose operator puts out such rows: it is refused. So
+    are results among rows as they were read: of one behind the newer watermark nobody could say which of both it is.
     """
     if not rows.isStreaming:
         return False
@@ -58,7 +59,24 @@ def takes_results(rows: DataFrame, where: str) -> bool:
             f"{where} would be given rows from behind the watermark by the join before it; write that one's results to "
             "a topic and go on from there"
         )
-    return _stands_behind(plan, _holds_rows)
+    ways = _held_back(plan)
+    if len(ways) > 1:
+        raise UsageError(
+            f"{where} is given results that were held back, and other rows among them, and could not tell which are"
+            " late; take it for each of both, before they are united"
+        )
+    return True in ways
+
+
+def _held_back(plan: Any) -> set[bool]:
+    """Whether rows were, for each way that they come by."""
+    if not plan.isStreaming():
+        return set()
+    if str(plan.nodeName()) == WATERMARK:
+        return {False}
+    if _holds_rows(plan):
+        return {True}
+    return {way for child in below(plan) for way in _held_back(child)} or {False}
 
 
 def _holds_back(plan: Any) -> bool:
