@@ -161,7 +161,8 @@ def latest_by_key(by: Sequence[str], *, order: str, deleted: str | None = None) 
         keyed = frame.where(" and ".join(f"`{name}` is not null" for name in by))
         rest = [F.col(name) for name in frame.columns if name not in by]
         gone = F.expr(deleted) if deleted else F.lit(False)
-        last = F.max_by(F.struct(*rest, gone.alias(DELETED)), order).alias("last")
+        # Within a struct: a row whose order is null would not be looked at, and is the first of its key.
+        last = F.max_by(F.struct(*rest, gone.alias(DELETED)), F.struct(order)).alias("last")
         found = keyed.groupBy(*by).agg(last).where(f"not coalesce(last.{DELETED}, false)")
         return found.select(*(name if name in by else F.col(f"last.{name}") for name in frame.columns))
 

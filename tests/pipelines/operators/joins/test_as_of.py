@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -184,6 +185,21 @@ def test_of_versions_with_the_same_time_the_last_that_came_counts_also_over_step
 def test_where_the_order_of_arrival_says_nothing_a_column_does() -> None:
     rows = [version("a", 10, 2, order=2), version("a", 10, 1, order=1), event("a", 10, 5)]
     assert plain(in_a_batch(AsOf(KEYED, LONG), rows, ROW, ["k"])) == [(5, 2)]
+
+
+@proves("P10", "F4")
+def test_versions_that_were_kept_without_an_order_are_before_all_that_have_one() -> None:
+    operator = driver()
+    operator.step([version("a", 10, 1, order=9), version("b", 10, 3, order=9)])
+    for bucket in operator.buckets:
+        if bucket.known is not None:
+            header = json.loads(bucket.known[0])
+            header["declared"] = {}  # of state from before there was such a parameter
+            bucket.known = (json.dumps(header), bucket.known[1])
+    operator.make = lambda: AsOf(KEYED, LONG, divert=True, order="revision", order_in="numbers")
+    operator.step([version("a", 10, 2, order=1), event("a", 10, 5), event("b", 11, 6)])
+    operator.step([version("a", 10, 4, order=0)])
+    assert sorted(plain(operator.step([], 20))) == [(5, 2), (6, 3)]
 
 
 @proves("P10")

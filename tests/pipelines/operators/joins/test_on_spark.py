@@ -157,6 +157,25 @@ def test_a_sale_is_taxed_by_the_rate_of_its_time_over_restarts_and_in_a_batch(dr
     assert tuples(run.batch(), "cents", "percent") == sorted([*said, (1, 1), (99, 7)], key=str)
 
 
+@proves("P9", "P10", "B1")
+def test_of_versions_of_one_time_the_order_says_which_counts_whichever_micro_batch_they_come_in(
+    driver: PipelineDriver,
+) -> None:
+    sales, rates = driver.input("sales", SALES), driver.input("rates", f"{RATES}, revision int", partitions=2)
+    run = driver.run(taxed(order="revision"), sales, rates)
+    rates.add([("tea", 19, "09:00", 2), ("rum", 30, "09:00", 1)])
+    run.step()
+    run.restart()
+    rates.add([("tea", 7, "09:00", 1), ("rum", 31, "09:00", 2)], partition=1)
+    sales.add([("tea", 100, "10:00"), ("rum", 200, "10:00")])
+    run.step()
+    rates.add([("end", 1, LAST, 1)])
+    sales.add([("end", 1, LAST)])
+    run.step()
+    assert tuples(run.output, "cents", "percent") == [(100, 19), (200, 31)]
+    assert tuples(run.batch(), "cents", "percent") == [(1, 1), (100, 19), (200, 31)]
+
+
 @proves("P7", "P9")
 def test_late_rows_are_diverted_where_that_is_asked_for(driver: PipelineDriver) -> None:
     sales, rates = driver.input("sales", SALES), driver.input("rates", RATES)
@@ -319,6 +338,14 @@ def test_the_latest_by_key_of_a_batch_is_the_table(driver: PipelineDriver) -> No
     rows = driver.batch(lambda frame: frame.transform(latest_by_key(["id"], order="offset", deleted="gone")), people)
     assert [tuple(row) for row in rows] == [("a", "Ann", False, 2)]
     assert tuples(driver.batch(table_of_people, people), "_op", "id", "name") == [("+I", "a", "Ann")]
+
+
+@proves("P9", "B1")
+def test_a_row_without_an_order_is_the_first_of_its_key(spark: SparkSession) -> None:
+    rows = [("a", 1, None), ("b", 2, None), ("b", 3, 7)]
+    frame = spark.createDataFrame(rows, "id string, v int, n int").coalesce(1)
+    assert tuples(frame.transform(latest_by_key(["id"], order="n")).collect(), "id", "v") == [("a", 1), ("b", 3)]
+    assert tuples(frame.transform(as_changelog(by=["id"], order="n")).collect(), "id", "v") == [("a", 1), ("b", 3)]
 
 
 @proves("P9", "B1")

@@ -2,7 +2,8 @@
 
 Rules:
 - A row of the table is a *version* of its key, from its time on until that of the next. One that is marked as gone is a
-  version too: from then on the key has no row. Of versions with the same time the one that came last counts.
+  version too: from then on the key has no row. Of versions with the same time the one with the largest ORDER counts,
+  and without one, or of equal ones, the one that came last.
 - A row of the stream waits until the watermark has reached its time. Then it meets the newest version at or before it,
   or none; that is put out and never revised. A key's rows come out by time, those of the same time as they came.
 - A row of the stream at or below the watermark is late: the versions of its time may be gone. It is dropped, or put out
@@ -19,6 +20,7 @@ Rules:
     state   _side 0   a row that waits: its key, time (microseconds) and left columns; due at its time
             _side 1   a version: its key, time, _gone and right columns; due when it is needed no more: at the time of
                       the next one, and a deletion `deletes_kept` behind its own; the newest row of a key is never due
+            _order    of a version, where an order is declared. Version 1 had none: it went by arrival alone
 """
 
 from __future__ import annotations
@@ -59,13 +61,22 @@ class AsOf:
     deletes_kept: int  # ms
     divert: bool = False
     on: tuple[tuple[str, str], ...] = ()  # for who goes on with the state: it has the names of the left alone
+    order: str | None = None  # the column that ORDER is made of; one that counts within a micro-batch alone is none
+    order_in: str | None = None  # the unit of ORDER
     name: str = "enrich as of event time"
-    version: int = 1
+
+    @property
+    def version(self) -> int:
+        return 1 if self.order is None else 2
+
+    def upgrade(self, state: pa.Table, version: int) -> pa.Table:
+        return state.append_column(ORDER, pa.nulls(len(state), pa.int64()))
 
     @property
     def state_schema(self) -> pa.Schema:
         head = pa.schema([(HASH, pa.int64()), (SIDE, pa.int8()), (TIME, pa.int64()), (GONE, pa.bool_())])
-        return pa.schema([*head, *self.columns.all, pa.field(DUE, pa.int64())])
+        order = [] if self.order is None else [pa.field(ORDER, pa.int64())]
+        return pa.schema([*head, *order, *self.columns.all, pa.field(DUE, pa.int64())])
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -81,7 +92,7 @@ class AsOf:
         untimed, keyless = times == NO_TIME, codes == NO_KEY
         late = is_left & (untimed | (~keyless & _is_late(times, len(state), clock.late)))
         due = is_left & ~late & (keyless | (times <= reached))
-        versions = np.flatnonzero(~is_left & ~untimed & ~keyless)
+        versions = self._by_order(all_rows, np.flatnonzero(~is_left & ~untimed & ~keyless))
         too_late = np.flatnonzero(late & self.divert)
         output = self._joined(all_rows, codes, times, np.flatnonzero(due), versions, too_late)
         kept = versions[needed_versions(codes[versions], times[versions], reached)]
@@ -95,6 +106,13 @@ class AsOf:
     def answer(self, state: pa.Table, clock: Clock) -> pa.Table:
         """The versions of the key that are still needed."""
         return of_table(self.columns, state)
+
+    def _by_order(self, rows: pa.Table, versions: Numbers) -> Numbers:
+        """Those of the state and of this step together; where no order is declared, as they came."""
+        if self.order is None:
+            return versions
+        order = pc.fill_null(rows[ORDER], NO_TIME).to_numpy()[versions]
+        return versions[np.argsort(order, kind="stable")]
 
     def _joined(
         self, rows: pa.Table, codes: Numbers, times: Numbers, due: Numbers, versions: Numbers, too_late: Numbers

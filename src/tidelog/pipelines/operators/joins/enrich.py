@@ -123,7 +123,8 @@ def _joined(
     columns = columns_of(sides, frame, rows)
     fold: Fold = Latest(columns, ask.load_until, sides.pairs)
     if ask.as_of == AT_EVENT_TIME:
-        fold = AsOf(columns, ask.deletes_kept, ask.late == "divert", sides.pairs)
+        unit = order_of(table, ask.order).unit
+        fold = AsOf(columns, ask.deletes_kept, ask.late == "divert", sides.pairs, ask.order, unit)
     return _chosen(run_fold(both, sides.keys, fold, asking=asking), sides, ask)
 
 
