@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -141,3 +142,15 @@ def test_a_view_without_a_store_here_says_so(ask: Ask, cluster: Cluster, tmp_pat
 def test_json_with_half_a_character_is_text_all_the_same(ask: Ask, cluster: Cluster, tmp_path: Path) -> None:
     made(cluster, tmp_path, declare({"id": "long", "said": "json"}, ("id",)), [{"id": 1, "said": ["\ud800", "é"]}])
     assert ask("select said from revenue") == [('["\\ud800","\\u00e9"]',)]
+
+
+@proves("sql", "P3", "F3")
+def test_a_store_that_is_not_reached_leaves_the_question_to_the_next_one(
+    ask: Ask, cluster: Cluster, tmp_path: Path
+) -> None:
+    view = made(cluster, tmp_path, declare({"product": "string"}, ("product",)), [{"product": "tea"}])
+    Editor(cluster, "revenue").write(replace(view, stores=("redis://127.0.0.1:1/0", *view.stores)))
+    assert ask("select product from revenue") == [("tea",)]
+    Editor(cluster, "revenue").write(replace(view, stores=("redis://127.0.0.1:1/0",)))
+    with pytest.raises(Exception, match=r"no store that can be read here \(redis://127.0.0.1:1/0: redis://"):
+        ask("select product from revenue")

@@ -93,16 +93,26 @@ def open_one(view: View) -> Store:
     faults = []
     for url in view.stores:
         try:
-            store = open_store(url, view.name)
+            if (store := _showing(url, view.name)) is not None:
+                return store
+            faults.append(f"{redacted(url)} shows nothing of it yet")
         except (TidelogError, OSError, ImportError) as error:
             faults.append(f"{redacted(url)}: {error}")
-            continue
-        if store.shown() is not None:
-            return store
-        store.close()
-        faults.append(f"{redacted(url)} shows nothing of it yet")
     said = ", ".join(faults) or "it has none"
     raise UsageError(f"view {view.name} has no store that can be read here ({said}); is its applier running?")
+
+
+def _showing(url: str, view: str) -> Store | None:
+    """A store is reached when it is asked first, and not before."""
+    store = open_store(url, view)
+    try:
+        if store.shown() is not None:
+            return store
+    except BaseException:
+        store.close()
+        raise
+    store.close()
+    return None
 
 
 def piece_of(column: Column, rows: Sequence[Row]) -> Piece:
