@@ -22,6 +22,7 @@ from tidelog.gateway.gateway import Gateway
 from tidelog.gateway.routes import ROUTES
 from tidelog.views import catalog
 from tidelog.views.catalog import CATALOG, View
+from tidelog.views.feeds import Cursor, from_text, to_text
 from tidelog.wire.error_code import ErrorCode
 from views.writing import REVENUE
 
@@ -138,6 +139,11 @@ def test_who_writes_a_topic_of_his_own_into_the_catalog_gets_no_rows_of_anothers
     try:
         for path in ("", "?key=tea", "?key=nothing", "?where=nothing+=+1", "?after=fred-x:0:0&timeout=0"):
             assert guarded.status("fred", f"/views/revenue{path}") == 403, path
+        with Producer(sold.cluster) as producer:
+            producer.send("fred-x", None, key=b"{}", partition=0, timestamp=1)
+        old = to_text(Cursor("revenue", 1, (0,)))
+        got = guarded.client("GET", f"/views/revenue/changes?cursor={old}", Authorization=basic("fred"))
+        assert (got.status, from_text(got.headers["tidelog-cursor"], "revenue").offsets) == (410, (1,))
     finally:
         write(sold.view, "admin")
 

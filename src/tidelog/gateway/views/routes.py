@@ -183,16 +183,18 @@ def _checked_place(call: Call, cluster: Cluster, found: View, place: str | None)
     try:
         FeedReader(cluster, found, cursor, wait_ms=1).step()
     except CursorExpired as expired:
-        raise CursorExpired(str(expired), _place_of_store(call, found) or expired.start) from expired
+        raise CursorExpired(str(expired), _place_of_store(call, cluster, found) or expired.start) from expired
     return cursor
 
 
-def _place_of_store(call: Call, found: View) -> str | None:
+def _place_of_store(call: Call, cluster: Cluster, found: View) -> str | None:
     """Where the rows are that a reader gets now: from there on nothing is missed."""
     try:
         with call.gateway.kept("stores", lambda _: Opened()).lease(_store_of(call, found), found.name) as store:
             shown = store.shown()
             place = None if shown is None else store.place(shown)
+        if place is not None:
+            Rights(cluster, found, alone=_who(call) is None).check(place)
     except TidelogError:
         return None
     cursor = None if place is None else _cursor_of(found, place)
