@@ -120,6 +120,7 @@ class App:
         self.bootstrap, self.checkpoints, self.store = bootstrap, checkpoints, store
         self.inputs: dict[str, Input] = {}  # by the name of a parameter
         self.outputs: dict[str, Output] = {}
+        self.fingerprints: dict[str, str] = {}  # of outputs, by name, as the graph has found them (`graph.py`)
 
     def stream(
         self,

@@ -24,14 +24,11 @@ class Node:
     output: Output
     reads: tuple[Input | Output, ...]  # in the order of the function's parameters, questions left out
     asked: bool = False  # it takes questions
+    fingerprint: str = ""  # of the code that this process runs
 
     @property
     def name(self) -> str:
         return self.output.name
-
-    @property
-    def fingerprint(self) -> str:
-        return fingerprint(self.output, list(self.reads))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +66,18 @@ def graph_of(app: App) -> Graph:
         raise UsageError(f"{app.place}: app {app.name} has neither views nor topics; declare one by @app.view(...)")
     for one in app.inputs.values():
         check_input(one)
-    nodes = {name: Node(output, _reads(app, output), _is_asked(app, output)) for name, output in app.outputs.items()}
+    nodes = {name: _node(app, output) for name, output in app.outputs.items()}
     return Graph(app, tuple(_ordered(nodes)))
+
+
+def _node(app: App, output: Output) -> Node:
+    """The fingerprint is taken once, when the file has just been loaded: it is of the file's text, and one that is
+    edited while its app runs would be taken for the code that runs.
+    """
+    reads = _reads(app, output)
+    if output.name not in app.fingerprints:
+        app.fingerprints[output.name] = fingerprint(output, list(reads))
+    return Node(output, reads, _is_asked(app, output), app.fingerprints[output.name])
 
 
 def _is_asked(app: App, output: Output) -> bool:

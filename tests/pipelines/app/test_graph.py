@@ -144,6 +144,22 @@ def test_other_code_constants_or_inputs_are_another_fingerprint(tmp_path: Path, 
     assert of(tmp_path, **change) != fingerprint
 
 
+@proves("eo.26", "E3")
+def test_a_file_that_is_edited_while_its_app_runs_is_not_taken_for_the_code_that_runs(
+    tmp_path: Path, fingerprint: str
+) -> None:
+    """Else a run would go on, by its old code, with what a rebuild has built by the new one."""
+    file = tmp_path / "shop.py"
+    running = graph_of(load_app(str(file)))
+    assert running.node("top").fingerprint == fingerprint
+    edited = of(tmp_path, more=".where('id > 0')")
+    assert edited != fingerprint
+    assert running.node("top").fingerprint == fingerprint
+    assert graph_of(running.app).node("top").fingerprint == fingerprint, "also where its graph is made again"
+    file.write_text("# all of it is gone\n")
+    assert graph_of(running.app).node("top").fingerprint == fingerprint
+
+
 @proves("eo.26")
 def test_a_function_without_a_source_has_a_fingerprint_by_its_code() -> None:
     found = []
