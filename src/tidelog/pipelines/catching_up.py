@@ -3,6 +3,9 @@
 aim       what the old one's last mark had read, of what the new one reads too, and where inputs ended at the start
 reached   the new one's last mark has read that
 close     it took a few micro-batches at most since the aim was looked at: the two will not come closer to each other
+
+An aim never lies beyond where an input ends: what the old one has read there was of a topic that was deleted since, and
+made anew, and nobody will ever read it again.
 """
 
 from __future__ import annotations
@@ -34,11 +37,14 @@ class Round(NamedTuple):
     batch: int
 
 
-def aim_of(old: Mark | None, ends: Ends, topics: Collection[str]) -> After:
-    """All that the old one has read, of what the new one reads, and where that ended when the rebuild began."""
+def aim_of(old: Mark | None, ends: Ends, topics: Collection[str], now: Ends) -> After:
+    """All that the old one has read, of what the new one reads, and where that ended when the rebuild began.
+
+    `now` is where the partitions that there are end, looked at after the old one's mark was.
+    """
     read = After() if old is None else After(old.sources.offsets, old.sources.positions).of(topics)
-    offsets = {at: max(end, read.offsets.get(at, 0)) for at, end in ends.items()}
-    return After({**read.offsets, **offsets}, read.positions)
+    wanted = {at: max(ends.get(at, 0), read.offsets.get(at, 0)) for at in now}
+    return After({at: min(offset, now[at]) for at, offset in wanted.items()}, read.positions)
 
 
 def is_reached(aim: After, new: Mark | None) -> bool:

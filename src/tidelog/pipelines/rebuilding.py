@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING, Any
 from tidelog.client import status
 from tidelog.client.cluster import Cluster
 from tidelog.client.marks import Ends, end_of_marks, read_mark, transactional_id_of
-from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
 from tidelog.client.transactions import Transactions
 from tidelog.errors import PipelineFailed, TidelogError, UsageError
@@ -329,9 +328,8 @@ class Rebuild:
 
     def _catch_up(self, begun: Begun, background: Background) -> bool:
         topics = [self._topic(one) for one in self.node.reads]
-        places = [at for topic in topics for at in self._cluster.partitions(topic)]
-        pace = Pace(_offsets(self._cluster, places, EARLIEST))
-        ends = _offsets(self._cluster, places, LATEST)
+        pace = Pace(_offsets(self._cluster, topics, EARLIEST))
+        ends = _offsets(self._cluster, topics, LATEST)
         now = self._round(begun, ends, topics)
         while not self.stopping.is_set():
             new = read_mark(self._cluster, begun.target.sink)
@@ -348,7 +346,8 @@ class Rebuild:
     def _round(self, begun: Begun, ends: Ends, topics: Collection[str]) -> Round:
         new = read_mark(self._cluster, begun.target.sink)
         old = read_mark(self._cluster, begun.old, self._old_end)
-        return Round(aim_of(old, ends, topics), -1 if new is None else new.batch_id)
+        aim = aim_of(old, ends, topics, _offsets(self._cluster, topics, LATEST))
+        return Round(aim, -1 if new is None else new.batch_id)
 
     def _topic(self, read: Input | Output) -> str:
         if is_view(read):
@@ -362,7 +361,9 @@ class Rebuild:
         return Background(f"{target.app}.{target.sink}", parts, self._settings, self._say) if parts else None
 
 
-def _offsets(cluster: Cluster, places: Iterable[TopicPartition], when: int) -> Ends:
+def _offsets(cluster: Cluster, topics: Collection[str], when: int) -> Ends:
+    cluster.retry(lambda: cluster.ask_metadata(topics))  # one may have more partitions than before, or others
+    places = [at for topic in topics for at in cluster.partitions(topic)]
     found = list_offsets(cluster, dict.fromkeys(places, when), isolation=READ_COMMITTED)
     return {at: one.offset for at, one in found.items()}
 

@@ -36,7 +36,7 @@ def mark(offsets: dict[TopicPartition, int], batch: int = 0, **positions: str) -
 
 @proves("eo.14", "E3")
 def test_the_new_one_has_caught_up_when_it_has_read_what_the_old_one_had() -> None:
-    aim = aim_of(mark({A: 10, B: 5}), {A: 8, B: 7}, ["orders"])
+    aim = aim_of(mark({A: 10, B: 5}), {A: 8, B: 7}, ["orders"], {A: 12, B: 9})
     assert aim == After({A: 10, B: 7}), "what the old one had read, and where inputs ended"
     assert not is_reached(aim, None)
     assert not is_reached(aim, mark({A: 10, B: 6}))
@@ -46,16 +46,27 @@ def test_the_new_one_has_caught_up_when_it_has_read_what_the_old_one_had() -> No
 @proves("eo.14")
 def test_what_the_new_code_does_not_read_is_not_waited_for() -> None:
     old = mark({A: 10, OTHER: 99}, shop="0/1A2B")
-    assert aim_of(old, {A: 0}, ["orders"]) == After({A: 10})
-    with_position = aim_of(old, {A: 0}, ["orders", "shop"])
+    assert aim_of(old, {A: 0}, ["orders"], {A: 10}) == After({A: 10})
+    with_position = aim_of(old, {A: 0}, ["orders", "shop"], {A: 10})
     assert not is_reached(with_position, mark({A: 10}, shop="0/1A00"))
     assert is_reached(with_position, mark({A: 10}, shop="0/2000"))
 
 
+@proves("eo.14", "E3")
+def test_what_the_old_one_had_read_of_a_topic_that_was_made_anew_is_not_waited_for() -> None:
+    """Nobody will ever read it: a rebuild would wait for good."""
+    aim = aim_of(mark({A: 1000, B: 1000}), {A: 3}, ["orders"], {A: 5})
+    assert aim == After({A: 5}), "the new topic is shorter, and has one partition"
+    assert is_reached(aim, mark({A: 5}))
+    added = aim_of(mark({A: 10, B: 4}), {A: 10}, ["orders"], {A: 10, B: 6})
+    assert added == After({A: 10, B: 4}), "a partition that was added since is"
+
+
 @proves("eo.14")
 def test_inputs_without_a_record_are_read_at_once_and_an_old_one_without_a_mark_is_nothing_to_wait_for() -> None:
-    assert is_reached(aim_of(None, {A: 0, B: 0}, ["orders"]), None)
-    assert not is_reached(aim_of(None, {A: 1}, ["orders"]), None)
+    nothing = {A: 0, B: 0}
+    assert is_reached(aim_of(None, nothing, ["orders"], nothing), None)
+    assert not is_reached(aim_of(None, {A: 1}, ["orders"], {A: 1}), None)
 
 
 @proves("eo.14")
