@@ -153,7 +153,7 @@ def _batch(graph: Graph, settings: Settings, options: Namespace) -> int:
     from dataclasses import replace
 
     from tidelog.pipelines import history
-    from tidelog.pipelines.running import prepare, reader_of, session_of
+    from tidelog.pipelines.running import reader_of, session_of
 
     warn("starting Spark, which takes some seconds")
     with settings.connect() as cluster:
@@ -165,8 +165,7 @@ def _batch(graph: Graph, settings: Settings, options: Namespace) -> int:
                     rows = history.shown(history.rows_of(reader, node), node.output.key, options.limit)
                     _show(node.name, rows, options)
                 return OK
-            for target in prepare(cluster, reader, settings):
-                name = history.write(cluster, reader, target, settings.options)
+            for target, name in history.write_all(cluster, reader, settings):
                 print(f"{target.node.name} is written to {target.topic} as {name}")
         finally:
             spark.stop()

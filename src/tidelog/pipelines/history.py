@@ -4,26 +4,30 @@ What comes out is shown, or written to the output's topic in one transaction, un
 fingerprint and the stretch: the same command a second time writes nothing.
 
 Rules:
-- A view whose topic a stream writes is not written by a batch: the two would undo each other's rows. `--show` shows it,
-  `tidelog rebuild` builds it anew. One that no stream has written is begun, and is the batch's from then on.
+- What a stream keeps up to date is not written by a batch: the two would undo each other's rows, or double them, and
+  the stream would find another's mark, and end. `--show` shows it, `tidelog rebuild` builds a view anew. What no stream
+  has written is begun, and is the batch's from then on.
+- All of that is looked at before anything is placed: a command that is refused has changed nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidelog.client import marks
 from tidelog.client.cluster import Cluster
 from tidelog.errors import UsageError
 from tidelog.pipelines.app import VIEW
-from tidelog.pipelines.graph import Node
+from tidelog.pipelines.graph import Graph, Node
 from tidelog.pipelines.inputs import Reader, Span
 from tidelog.pipelines.operators.changelog import DELETED, OP, SEQ
-from tidelog.pipelines.placing import Target
+from tidelog.pipelines.placing import Target, topic_target
 from tidelog.pipelines.queries import generation_option, records
+from tidelog.pipelines.running import Settings, prepare
 from tidelog.pipelines.view_topic import is_keyed, kind_of
+from tidelog.views.catalog import Catalog, View, read_catalog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,10 +50,20 @@ def write_id(node: Node, span: Span) -> str:
     return WRITE_PREFIX + hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LENGTH]
 
 
+def write_all(cluster: Cluster, reader: Reader, settings: Settings) -> Iterator[tuple[Target, str]]:
+    """Every output, and each write's id once it is done."""
+    known = read_catalog(cluster)
+    for node in reader.graph.nodes:
+        if (sink := _sink_of(known, reader.graph, node)) is not None:
+            _check_owner(cluster, node, sink)
+    for target in prepare(cluster, reader, settings):
+        yield target, write(cluster, reader, target, settings.options)
+
+
 def write(cluster: Cluster, reader: Reader, target: Target, options: dict[str, str]) -> str:
     """Returns the write's id."""
     assert reader.span is not None
-    _check_owner(cluster, target)
+    _check_owner(cluster, target.node, target.sink)
     frame = reader.result(target.node)
     keyed = is_keyed(target.node.output, frame)
     made = records(frame, kind_of(frame), target, 0, keyed=keyed)
@@ -61,15 +75,23 @@ def write(cluster: Cluster, reader: Reader, target: Target, options: dict[str, s
     return name
 
 
-def _check_owner(cluster: Cluster, target: Target) -> None:
-    if target.node.output.kind != VIEW:
+def _sink_of(known: Catalog, graph: Graph, node: Node) -> str | None:
+    """Where it was written until now; None for a view that was not."""
+    if node.output.kind != VIEW:
+        return topic_target(graph, node, "").sink
+    found = known.get((VIEW, node.name))
+    return found.current.sink if isinstance(found, View) and found.current is not None else None
+
+
+def _check_owner(cluster: Cluster, node: Node, sink: str) -> None:
+    mark = marks.read_mark(cluster, sink)
+    if mark is None or mark.query_id.startswith(WRITE_PREFIX):
         return
-    mark = marks.read_mark(cluster, target.sink)
-    if mark is not None and not mark.query_id.startswith(WRITE_PREFIX):
-        raise UsageError(
-            f"view {target.node.name} is kept up to date by a query; --show shows what the batch gives, and `tidelog"
-            f" rebuild {target.node.name}` builds it anew"
-        )
+    is_view = node.output.kind == VIEW
+    anew = f"`tidelog rebuild {node.name}` builds it anew" if is_view else "a topic of another name takes it"
+    raise UsageError(
+        f"{node.output.kind} {node.name} is kept up to date by a query; --show shows what the batch gives, and {anew}"
+    )
 
 
 def shown(frame: DataFrame, key: Sequence[str], limit: int) -> list[dict[str, Any]]:

@@ -31,6 +31,7 @@ from tidelog.pipelines.app import App
 from tidelog.pipelines.inputs import Span
 from tidelog.pipelines.running import Run, parts_of
 from tidelog.testing.broker import TestBroker
+from tidelog.views.catalog import read_catalog
 
 pytestmark = pytest.mark.full
 
@@ -135,9 +136,18 @@ def test_the_same_functions_over_history_give_what_the_stream_gives(
     big = [json.loads(row.value or b"") for _, row in past.records("past-big")]
     assert sorted(row["id"] for row in big) == [4, 5, 6, 7, 8, 9]
     assert stream.batch("live-revenue", Span(end_ms=1)) == {}
-    with pytest.raises(UsageError, match="is kept up to date by a query; --show"):
-        live = replace(stream.reader, span=Span())
-        history.write(ours, live, stream.targets["live-revenue"], stream.settings.options)
+    live, known = replace(stream.reader, span=Span()), read_catalog(ours)
+    for name in ("view live-revenue", "topic live-big"):
+        with pytest.raises(UsageError, match=f"{name} is kept up to date by a query; --show"):
+            history.write(ours, live, stream.targets[name.partition(" ")[2]], stream.settings.options)
+    elsewhere = replace(stream.settings, store=f"sqlite:///{tmp_path}/elsewhere.db")
+    for name in ("live-revenue", "live-big"):
+        with pytest.raises(UsageError, match="is kept up to date by a query"):
+            list(history.write_all(ours, replace(live, graph=stream.graph.only([name])), elsewhere))
+    assert read_catalog(ours) == known, "what is refused has changed nothing: readers find the view's store"
+    produce(ours, "orders", orders(10, 2))
+    stream.step()
+    assert stream.view("live-revenue") == stream.batch("live-revenue"), "and the queries go on"
 
 
 class Process:
