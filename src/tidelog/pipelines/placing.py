@@ -11,6 +11,8 @@ Rules:
   there, or empty, and nothing that the app reads. A derived topic is not called as a view's generation is.
 - A topic is made with as many partitions as its largest input has, unless it is declared; it keeps what it has.
 - A topic that is only read is never made here: its name may be misspelt.
+- One that is written and has less than its sink's last mark says was deleted, or lost records, and is not made again or
+  gone on with: who reads it from its beginning would take what is left for all.
 - An output that takes questions has two topics beside its own (`views/asking.py`).
 """
 
@@ -120,6 +122,8 @@ def place_view(
     if before is None or current.number not in {one.number for one in before.generations}:
         _check_not_read(graph, node, current)
         check_unused(cluster, current)
+    else:
+        _check_whole(cluster, node, current)
     ensure_topic(cluster, current.topic, current.partitions, settings_of_view(declared))
     _check_partitions(cluster, node, current)
     marks.ensure_topic(cluster, current.sink, horizon_ms=declared.horizon_ms)
@@ -182,6 +186,14 @@ def check_unused(cluster: Cluster, new: Generation) -> None:
         )
 
 
+def _check_whole(cluster: Cluster, node: Node, built: Generation) -> None:
+    if (lost := lost_of(cluster, built.topic, built.sink)) is not None:
+        raise ViewChanged(
+            f"{node.output.place}: view {node.name}: {lost}; `tidelog rebuild {node.name} --app FILE` builds a new one"
+            " beside it"
+        )
+
+
 def _check_partitions(cluster: Cluster, node: Node, built: Generation) -> None:
     """Keys would be in other partitions than before, and readers of one partition would miss what became of them."""
     found = len(cluster.partitions(built.topic))
@@ -201,6 +213,11 @@ def place_topic(cluster: Cluster, graph: Graph, node: Node, checkpoints: str, *,
     target = topic_target(graph, node, checkpoints)
     catalogued = catalog.read_catalog(cluster)
     check_topic(graph, node, target, catalogued, is_there=_is_there(cluster, target.topic))
+    if (lost := lost_of(cluster, target.topic, target.sink)) is not None:
+        raise UsageError(
+            f"{node.output.place}: {lost}; call it otherwise, or, to have it written anew, delete the topic,"
+            f" {marks.topic_of(target.sink)} and the folder {target.checkpoint}"
+        )
     configs = {**({"cleanup.policy": "compact"} if compact else {}), **node.output.configs}
     ensure_topic(cluster, target.topic, partitions_of(cluster, graph, node), configs)
     inputs = tuple(topic_name(read) for read in node.reads)
@@ -243,6 +260,23 @@ def place_questions(cluster: Cluster, graph: Graph, node: Node) -> None:
 def settings_of_view(declared: Declaration) -> dict[str, str]:
     horizon = str(declared.horizon_ms)
     return {"cleanup.policy": "compact", "min.compaction.lag.ms": horizon, "delete.retention.ms": horizon}
+
+
+def lost_of(cluster: Cluster, topic: str, sink: str) -> str | None:
+    """What the sink's last mark says of its topic, and the topic does not have."""
+    mark = marks.read_mark(cluster, sink)
+    said = {} if mark is None else {at: end for at, end in mark.ends.items() if at.topic == topic and end}
+    if not said:
+        return None
+    cluster.forget()  # it may be another topic of the same name
+    there = set(cluster.partitions(topic)) if _is_there(cluster, topic) else set()
+    now = list_offsets(cluster, dict.fromkeys(said.keys() & there, LATEST))
+    short = sorted(at for at, end in said.items() if at not in now or now[at].offset < end)
+    if not short:
+        return None
+    at = short[0]
+    ends = f"ends at {now[at].offset}" if at in now else "is not there"
+    return f"{at} {ends}, and its last mark says {said[at]}: the topic was deleted, or has lost records"
 
 
 def _is_there(cluster: Cluster, topic: str) -> bool:

@@ -76,7 +76,9 @@ def writer_of(frame: DataFrame, target: Target, options: Mapping[str, str], writ
     given["kafka.client.id"] = f"tidelog-{target.sink}"
     given |= generation_option(target)
     topic, targets = (None, (target.topic,)) if target.node.asked else (target.topic, ())
-    write = topic_writer(topic, bootstrap=bootstrap, sink_name=target.sink, options=given, targets=targets)
+    write = topic_writer(
+        topic, bootstrap=bootstrap, sink_name=target.sink, options=given, targets=targets, marked=True
+    )
     kind, keyed = kind_of(frame), is_keyed(target.node.output, frame)
 
     def each(rows: DataFrame, batch_id: int) -> None:
@@ -117,9 +119,9 @@ def _write_both(rows: DataFrame, batch_id: int, write: Any, kind: str, target: T
 def _way_back(target: Target) -> str:
     name = target.node.name
     return (
-        f"`tidelog rebuild {name} --app FILE` builds it from the log"
+        f"or `tidelog rebuild {name} --app FILE` builds it from the log (the checkpoint is {target.checkpoint})"
         if target.generation
-        else "or give the topic another name"
+        else f"or give the topic another name (the checkpoint is {target.checkpoint})"
     )
 
 

@@ -18,6 +18,8 @@ Rules:
 - A micro-batch without rows that moves no source writes nothing.
 - A driver that is fenced after it had taken the id for this commit stops: somebody else runs this query.
 - A commit that the broker aborted because it took too long (`timeouts.py`) is not tried again: it would take as long.
+- No mark, and not the first micro-batch: the checkpoint is of another sink, and goes on here; or it is older than this
+  one, whose topics were lost, and that is refused where it is known that there was no other (`marked`).
 - A batch write is the same under its write id, without sources. Its marks have the write's id in their key, so that
   each is kept, and they are all looked through. Two that commit at once fence each other, and the loser tries again:
   its mark is not there, so nothing of it counts.
@@ -61,6 +63,7 @@ class Writing(NamedTuple):
     take_over: str | None = None
     timeout_ms: int = TIMEOUT_MS
     generation: int = 0  # of a view
+    marked: bool = False  # from its first micro-batch on the query has had this sink and no other
 
 
 class Owned(NamedTuple):
@@ -128,7 +131,14 @@ def _look(cluster: Cluster, writing: Writing) -> Mark | None:
 def _take(cluster: Cluster, writing: Writing) -> Owned:
     owner = Transactions(cluster, marks.transactional_id_of(writing.sink), timeout_ms=writing.timeout_ms)
     owner.start()
-    return Owned(owner, marks.read_mark(cluster, writing.sink, _end_of_marks(cluster, writing.sink)))
+    mark = marks.read_mark(cluster, writing.sink, _end_of_marks(cluster, writing.sink))
+    if mark is None and writing.marked and writing.batch_id:
+        raise LostCheckpoint(
+            f"sink {writing.sink!r} has no mark, and this is micro-batch {writing.batch_id}: the checkpoint is older than"
+            " the sink, whose topics were deleted, or are of another broker, and to go on with it would leave out what"
+            " it has read before; take the checkpoint away, and it begins with the log"
+        )
+    return Owned(owner, mark)
 
 
 def _end_of_marks(cluster: Cluster, sink: str) -> int:

@@ -58,19 +58,21 @@ def topic_writer(
     at_least_once: bool = False,
     options: Mapping[str, str] | None = None,
     targets: Sequence[str] = (),
+    marked: bool = False,
 ) -> Writer:
     """A function for `foreachBatch`. `topic` is where all rows go; without it each row says so in its column `topic`.
 
     `sink_name` is needed where one micro-batch is written by several writers. `options` are those of the sink, such as
     `securityFile`. `checkpoint` is the query's, where Spark does not tell it (Spark Connect). `targets`, without a
-    `topic`, are topics whose ends each mark tells, whether a row went there or not.
+    `topic`, are topics whose ends each mark tells, whether a row went there or not. `marked` says that the query has
+    had this sink from its first micro-batch on: if there is no mark later, the sink was lost, and that is refused.
     """
     given = {"kafka.bootstrap.servers": bootstrap, **(options or {})}
     given |= {"topic": topic} if topic is not None else {}
     given |= {"sinkName": sink_name} if sink_name is not None else {}
     given |= {"deliveryGuarantee": "at-least-once"} if at_least_once else {}
     read = read_sink_options({**given, "checkpointLocation": checkpoint or UNKNOWN_YET}, streaming=True)
-    read = replace(read, checkpoint=checkpoint, targets=tuple(targets))
+    read = replace(read, checkpoint=checkpoint, targets=tuple(targets), marked=marked)
     itself = object()  # two writers are two, also once Spark has pickled them
 
     def write(rows: DataFrame, batch_id: int) -> int:

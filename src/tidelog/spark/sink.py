@@ -183,6 +183,7 @@ def writing_of(options: SinkOptions, sink: str, query_id: str, batch_id: int, so
         take_over=options.take_over,
         timeout_ms=options.timeout_ms,
         generation=options.generation,
+        marked=options.marked,
     )
 
 

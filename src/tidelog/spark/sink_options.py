@@ -93,6 +93,7 @@ class SinkOptions:
     staging: str
     generation: int
     targets: tuple[str, ...] = ()  # topics that are the sink's although rows say where they go; marks tell their ends
+    marked: bool = False  # a micro-batch after the first one finds a mark, or is refused
 
     @property
     def exactly_once(self) -> bool:

@@ -17,8 +17,9 @@ from tidelog.pipelines.graph import Graph, graph_of
 from tidelog.pipelines.placing import check_topic, place_view, settings_of_view, topic_target, view_now, view_target
 from tidelog.spark.ddl import is_ddl
 from tidelog.testing.broker import TestBroker
-from tidelog.views.catalog import Catalog, Derived, new_view, read_catalog
+from tidelog.views.catalog import Catalog, Derived, View, new_view, read_catalog
 from tidelog.views.declaration import Declaration, declare
+from views.writing import REVENUE, Pipeline
 
 COLUMNS = {"product": "string", "revenue": "double"}
 
@@ -165,3 +166,30 @@ def test_a_derived_topic_has_no_name_that_is_anothers() -> None:
     is_refused("orders.eu", {}, topic("orders.eu"), "is read by its own function")
     taken: Catalog = {("topic", "big"): Derived("big", "office", "big", "office.big", ())}
     is_refused("big", taken, topic("big"), "topic 'big' belongs to app office")
+
+
+@proves("P1", "eo.14")
+def test_a_view_whose_topic_has_less_than_its_last_mark_says_is_not_gone_on_with(tidelog_broker: TestBroker) -> None:
+    graph = shop()
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        topics.create(cluster, "orders.eu", partitions=1)
+
+        def place() -> str:
+            return place_view(cluster, graph, graph.node("revenue"), REVENUE, "/checkpoints", None).topic
+
+        place()
+        view = read_catalog(cluster)["view", "revenue"]
+        assert isinstance(view, View)
+        pipeline = Pipeline(cluster, view.generations[0])
+        assert place() == "revenue.v1", "nothing is written yet"
+        pipeline.batch({"tea": 1, "cup": 2})
+        assert place() == "revenue.v1"
+        topics.delete(cluster, "revenue.v1")
+        with pytest.raises(
+            ViewChanged, match=r"revenue.v1\[0\] is not there, and its last mark says 2.*tidelog rebuild"
+        ):
+            place()
+        assert "revenue.v1" not in topics.names(cluster)
+        topics.create(cluster, "revenue.v1", partitions=1)
+        with pytest.raises(ViewChanged, match=r"revenue.v1\[0\] ends at 0, and its last mark says 2"):
+            place()
