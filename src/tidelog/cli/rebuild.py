@@ -17,6 +17,7 @@ from tidelog.errors import UsageError
 from tidelog.logger import Logger
 
 if TYPE_CHECKING:
+    from tidelog.client.cluster import Cluster
     from tidelog.pipelines.catching_up import Done
     from tidelog.pipelines.graph import Graph, Node
     from tidelog.pipelines.rebuilding import Begun, Rebuild
@@ -28,6 +29,7 @@ BATCH_RECORDS = 250_000
 EXAMPLES = """\
   tidelog rebuild revenue --app shop.py                        while `tidelog run shop.py` goes on, or nothing runs
   tidelog rebuild revenue --app shop_v2.py --parallelism 8     new code beside the old; then run that
+  tidelog rebuild revenue --app shop.py --with-readers         and then views that read it, one after the other
   tidelog rebuild revenue --app shop.py --drop-old             the old generation goes at once, not after the horizon
   tidelog rebuild revenue --app shop.py --again                what an earlier rebuild left is given up
 """
@@ -42,6 +44,7 @@ def parser() -> command.Parser:
     made.add_argument("--parallelism", metavar="N", type=command.positive, help="tasks at a time (default: all cores)")
     made.add_argument("--batch-records", metavar="N", type=command.positive, default=BATCH_RECORDS, help=_BATCH)
     made.add_argument("--again", action="store_true", help="begin anew, where an earlier rebuild was not finished")
+    made.add_argument("--with-readers", action="store_true", help="and then the app's views that read it, in order")
     made.add_argument("--drop-old", action="store_true", help="the old generation and its topics go at once")
     made.add_argument("--wait", metavar="SECONDS", type=command.seconds, default=SHOWN_WITHIN_S, help=_WAIT)
     add_running(made, only=False)
@@ -83,6 +86,7 @@ def _rebuild(graph: Graph, node: Node, settings: Settings, options: Namespace) -
     stopping = stop_on_signals()
     with settings.connect() as cluster:
         cluster.any_node()  # before Spark, which takes seconds
+        chain = _chain(cluster, graph, node, options)
         spark = session_of(graph, settings)
         stop_on_signals(stopping)
         try:
@@ -91,23 +95,43 @@ def _rebuild(graph: Graph, node: Node, settings: Settings, options: Namespace) -
             limits |= {"minPartitions": str(options.parallelism)} if options.parallelism else {}
             reader = replace(reader, options={**reader.options, **limits})
             telling = Telling(log.info)
-            made = Rebuild(cluster, reader, node, settings, say=telling.say, tell=telling, stopping=stopping)
-            begun = made.begin(again=options.again)
-            try:
-                ends = made.build(begun)
-                view = None if ends is None else made.switch(begun, ends)
-            finally:
-                telling.clear()
-                made.resume(begun)
-            if view is None:
-                warn(f"stopped; the same command goes on with generation {begun.target.generation} of {node.name}")
-                return INTERRUPTED
-            return _finish(made, begun, view, options)
+            made = [
+                Rebuild(cluster, reader, one, settings, say=telling.say, tell=telling, stopping=stopping)
+                for one in chain
+            ]
+            for one in made:
+                if (code := _rebuild_one(one, telling, options)) != OK:
+                    return code
+            return _finish(made, options)
         finally:
             spark.stop()
 
 
-def _finish(made: Rebuild, begun: Begun, view: View, options: Namespace) -> int:
+def _chain(cluster: Cluster, graph: Graph, node: Node, options: Namespace) -> list[Node]:
+    from tidelog.pipelines.view_readers import chain_of
+    from tidelog.views.catalog import read_catalog
+
+    return chain_of(read_catalog(cluster), graph, node) if options.with_readers else [node]
+
+
+def _rebuild_one(made: Rebuild, telling: Telling, options: Namespace) -> int:
+    begun = made.begin(again=options.again, with_readers=options.with_readers)
+    try:
+        ends = made.build(begun)
+        view = None if ends is None else made.switch(begun, ends)
+    finally:
+        telling.clear()
+        made.resume(begun)
+    if view is None:
+        number, name = begun.target.generation, made.node.name
+        again = f"`tidelog rebuild {name} --app {options.app} --with-readers`"
+        on = again if options.with_readers else "the same command"
+        warn(f"stopped; {on} goes on with generation {number} of {name}")
+        return INTERRUPTED
+    return _show(made, begun, view, options)
+
+
+def _show(made: Rebuild, begun: Begun, view: View, options: Namespace) -> int:
     from tidelog.pipelines.rebuilding import said
 
     name, number = made.node.name, begun.target.generation
@@ -118,9 +142,17 @@ def _finish(made: Rebuild, begun: Begun, view: View, options: Namespace) -> int:
         )
         return FAILED
     print(f"{name} is generation {number} now, in {said(view.stores)}")
-    for gone in made.drop_old(at_once=options.drop_old):
-        print(f"generation {gone} and its topics are gone")
-    if not made.is_run():
+    return OK
+
+
+def _finish(made: list[Rebuild], options: Namespace) -> int:
+    """Old generations go last: who read them has been rebuilt by now."""
+    for one in made:
+        for gone in one.drop_old(at_once=options.drop_old):
+            print(f"generation {gone} of {one.node.name} and its topics are gone")
+        for reader in one.left():
+            print(f"{reader} has read the old {one.node.name}, and is stopped; rebuild it, too, with that app's file")
+    if not made[0].is_run():
         print(f"`tidelog run {options.app}` keeps it up to date from here on")
     return OK
 

@@ -5,21 +5,24 @@
   goes on with it (`handover.py`).
 - What reads such a view is not run either: its function is of the new columns, and what it would read has the old ones.
   Nothing of it is placed: one that is new would stand in the catalog as a reader, and so in the way of the rebuild.
+- What has read another generation of a view than the one that is live is not run: it is rebuilt after that
+  (`view_readers.py`).
 - Where nothing is left to run, the first reason ends the run, as any other mistake does at the start.
 """
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import replace
-from pathlib import Path
 
 from tidelog.client.cluster import Cluster
+from tidelog.client.marks import read_mark
 from tidelog.errors import ViewChanged
+from tidelog.pipelines.app import VIEW
 from tidelog.pipelines.graph import Graph, Node
 from tidelog.pipelines.inputs import Reader
 from tidelog.pipelines.placing import Target, topic_target, view_target
 from tidelog.pipelines.running import Settings, placed
+from tidelog.pipelines.view_readers import WITH_READERS, command_of, left_behind, reads_rebuilt
 from tidelog.views.catalog import Catalog, Derived, View, find_view, read_catalog
 
 FILE = "--app FILE"  # as errors have it that do not know the file
@@ -42,9 +45,15 @@ def _target(cluster: Cluster, reader: Reader, node: Node, settings: Settings, be
         told = _reason(node, read, found, has_changed=_waits_for(read, before) is None)
         return replace(_as_catalogued(graph, node, found, checkpoints), changed=told)
     try:
-        return placed(cluster, reader, node, settings)
+        made = placed(cluster, reader, node, settings)
     except ViewChanged as error:
         return _as_it_is(cluster, graph, node, checkpoints, error)
+    return replace(made, changed=_why_left_behind(cluster, made))
+
+
+def _why_left_behind(cluster: Cluster, made: Target) -> str | None:
+    known = read_catalog(cluster)
+    return left_behind(made, read_mark(cluster, made.sink), known) if reads_rebuilt(made, known) else None
 
 
 # Who waits for a changed view -----------------------------------------------------------------------------------------
@@ -74,9 +83,11 @@ def _reason(node: Node, read: Node, found: View | Derived | None, *, has_changed
         return f"{said}; mend that first, then start this run again"
     if found is None or one.name not in found.inputs:
         return f"{said}; rebuild {one.name}, then start this run again"
+    if node.output.kind == VIEW:
+        return f"{said}; `{command_of(read)} {WITH_READERS}` rebuilds both"
     return (
-        f"{said}; a view is not rebuilt while another reads it: take {node.name} out of the app, rebuild {one.name},"
-        " and put it back"
+        f"{said}; a view is not rebuilt while a derived topic reads it, which is never built anew: take {node.name} out"
+        f" of the app, rebuild {one.name}, and put it back by another name"
     )
 
 
@@ -87,11 +98,5 @@ def _as_it_is(cluster: Cluster, graph: Graph, node: Node, checkpoints: str, erro
     view = find_view(cluster, node.name)
     if view.current is None:
         raise error
-    told = str(error).replace(f"tidelog rebuild {node.name} {FILE}", _command(node))
+    told = str(error).replace(f"tidelog rebuild {node.name} {FILE}", command_of(node))
     return replace(view_target(graph, node, view, view.current, checkpoints), changed=told)
-
-
-def _command(node: Node) -> str:
-    file = Path(node.output.place.file)
-    near = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
-    return f"tidelog rebuild {node.name} --app {shlex.quote(str(near))}"

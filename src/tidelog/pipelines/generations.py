@@ -9,7 +9,6 @@
 Rules:
 - Each step takes the view's editor for itself and reads the record after that. So what a run writes meanwhile (columns
   that were added, stores) is kept, and of two rebuilds one finds that the other was there.
-- A pipeline that reads the view reads one generation's topic. It cannot follow, so the rebuild is refused by its name.
 - An old generation goes when the next one has been live for the feed horizon: until then cursors of it are known.
 """
 
@@ -27,7 +26,7 @@ from tidelog.errors import BrokerError, UsageError
 from tidelog.pipelines.placing import check_unused, ensure_topic, settings_of_view
 from tidelog.views import catalog
 from tidelog.views.as_of import live_since
-from tidelog.views.catalog import Catalog, Editor, Generation, View
+from tidelog.views.catalog import Editor, Generation, View
 from tidelog.views.declaration import Declaration
 
 
@@ -69,24 +68,6 @@ def begun(view: View, way: Way, declared: Declaration, fingerprint: str, partiti
 def switched(view: View, number: int, ends: Ends) -> View:
     """The record after the switch; the same where it is done. Refused where the generation was given up meanwhile."""
     return view if view.live == number else catalog.switch(view, number, ends)
-
-
-def readers_of(known: Catalog, view: View, *, app: str, outputs: Collection[str]) -> list[str]:
-    """Who reads a view's topics, by name. `outputs` are those that the app has now; what it has no more does not."""
-    read = {view.name, *(one.topic for one in view.generations)}
-    return sorted(
-        f"{kind} {name}"
-        for (kind, name), one in known.items()
-        if read & set(one.inputs) and name != view.name and (one.app != app or name in outputs)
-    )
-
-
-def check_readers(known: Catalog, view: View, *, app: str, outputs: Collection[str]) -> None:
-    if found := readers_of(known, view, app=app, outputs=outputs):
-        raise UsageError(
-            f"{', '.join(found)} reads view {view.name}, generation {view.live}, and could not follow to another;"
-            " let it read what the view reads, or take it away, and rebuild then"
-        )
 
 
 def old_ones(view: View) -> list[Generation]:

@@ -3,6 +3,7 @@
     same code      its query of the old generation is stopped, and goes on as the new one's, from the checkpoint that
                    the rebuild left: `<checkpoints>/<app>/V.v<n>`, so both have been given one folder
     other code     its query is stopped for good: what this run computes is not what the view is any more
+    who reads it   is stopped for good, until it is rebuilt itself: what it reads is written no more (`view_readers.py`)
 
 A query of a generation that is not live writes what nobody reads. The rebuild has stopped its own query before the
 switch, so the new generation has one driver at any time; if it had two, the sink's transactional id would fence one.
@@ -14,11 +15,14 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from tidelog.client.cluster import Cluster
+from tidelog.client.marks import read_mark
 from tidelog.client.offsets import LATEST, READ_COMMITTED, list_offsets
+from tidelog.errors import ViewChanged
 from tidelog.pipelines.app import VIEW
 from tidelog.pipelines.graph import Graph
 from tidelog.pipelines.placing import Target, view_target
-from tidelog.pipelines.supervision import Fault
+from tidelog.pipelines.supervision import Fault, fault_of
+from tidelog.pipelines.view_readers import left_behind, reads_rebuilt
 from tidelog.views.catalog import CATALOG, Catalog, View, read_catalog
 
 
@@ -60,5 +64,13 @@ class Handover:
         for target in targets:
             view = self._known.get((VIEW, target.node.name)) if target.node.output.kind == VIEW else None
             found = moved(self._graph, target, view, self._checkpoints) if isinstance(view, View) else None
+            found = found or self._left_behind(target)
             if found is not None:
                 yield Moved(target.part, found)
+
+    def _left_behind(self, target: Target) -> Fault | None:
+        if not reads_rebuilt(target, self._known):
+            return None
+        told = left_behind(target, read_mark(self._cluster, target.sink), self._known)
+        # As a start would tell it that finds the same: it is told once.
+        return None if told is None else fault_of(ViewChanged(told), told, target.node.output.place.file)

@@ -36,7 +36,7 @@ from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offset
 from tidelog.client.transactions import Transactions
 from tidelog.errors import PipelineFailed, TidelogError, UsageError
 from tidelog.pipelines import generations
-from tidelog.pipelines.app import Input, Output
+from tidelog.pipelines.app import VIEW, Input, Output
 from tidelog.pipelines.catching_up import (
     Done,
     Pace,
@@ -64,6 +64,7 @@ from tidelog.pipelines.placing import (
 )
 from tidelog.pipelines.running import APP, Run, Say, Settings, appliers_of
 from tidelog.pipelines.supervision import FAILED, RUNNING, WAITING
+from tidelog.pipelines.view_readers import check_readers, of_others
 from tidelog.pipelines.view_topic import check_result, declaration_of
 from tidelog.views.catalog import Editor, View, find_view, read_catalog
 from tidelog.views.stores.opening import name_of, redacted
@@ -91,7 +92,14 @@ class Begun:
 
 
 def begin(
-    cluster: Cluster, graph: Graph, node: Node, declared: Declaration, settings: Settings, *, again: bool
+    cluster: Cluster,
+    graph: Graph,
+    node: Node,
+    declared: Declaration,
+    settings: Settings,
+    *,
+    again: bool,
+    with_readers: bool = False,
 ) -> Begun:
     """The catalog says that a generation is being built; its topics are there."""
     editor = Editor(cluster, node.name)
@@ -101,7 +109,7 @@ def begin(
     if before.app != graph.app.name:
         raise UsageError(f"{node.output.place}: view {node.name!r} belongs to app {before.app}; call it otherwise")
     outputs = [one.name for one in graph.nodes]
-    generations.check_readers(read_catalog(cluster), before, app=graph.app.name, outputs=outputs)
+    check_readers(read_catalog(cluster), before, app=graph.app.name, outputs=outputs, rebuilt=with_readers)
     way = generations.way_of(
         before, declared, node.fingerprint, again=again, kept=_is_kept(cluster, graph, node, before, settings)
     )
@@ -188,13 +196,14 @@ class Rebuild:
         self._paused = self._switched = False
         self._old_end: int | None = None  # of the old one's marks, once nobody writes them any more
 
-    def begin(self, *, again: bool = False) -> Begun:
+    def begin(self, *, again: bool = False, with_readers: bool = False) -> Begun:
         frame = self._reader.result(self.node)
         check_result(self.node.output, frame)
         declared = declaration_of(self.node.output, frame.schema)
         if self.node.asked:
             place_questions(self._cluster, self._reader.graph, self.node)
-        begun = begin(self._cluster, self._reader.graph, self.node, declared, self._settings, again=again)
+        how = {"again": again, "with_readers": with_readers}
+        begun = begin(self._cluster, self._reader.graph, self.node, declared, self._settings, **how)
         clear_up(self._cluster, begun.target.part)
         self._say(begun.way.value, view=self.node.name, generation=begun.target.generation, topic=begun.target.topic)
         return begun
@@ -268,6 +277,12 @@ class Rebuild:
         """Whether somebody runs the app, as far as status tells."""
         now_ms = int(time.time() * 1000)
         return is_run(status.read_status(self._cluster), self._reader.graph.app.name, now_ms)
+
+    def left(self) -> list[str]:
+        """Who reads the view in another app: they are stopped there, until that rebuilds them."""
+        known = read_catalog(self._cluster)
+        view = known.get((VIEW, self.node.name))
+        return of_others(known, view, self._reader.graph.app.name) if isinstance(view, View) else []
 
     # The run that writes the old one
 

@@ -44,12 +44,12 @@ class Running:
         return self.code
 
 
-def rebuilt(driven: Driven, view: str, *, shown_within_s: float | None = None) -> Rebuild:
+def rebuilt(driven: Driven, view: str, *, shown_within_s: float | None = None, with_readers: bool = False) -> Rebuild:
     """A view built anew and switched to; with `shown_within_s`, its stores show it, too."""
     rebuild = Rebuild(
         driven.cluster, driven.reader, driven.graph.node(view), driven.settings, say=quietly, tell=lambda _: None
     )
-    begun = rebuild.begin()
+    begun = rebuild.begin(with_readers=with_readers)
     try:
         ends = rebuild.build(begun)
         assert ends is not None

@@ -19,13 +19,14 @@ from tidelog.errors import PipelineFailed, ProducerFenced, UsageError
 from tidelog.pipelines import generations, rebuilding
 from tidelog.pipelines.app import App
 from tidelog.pipelines.catching_up import report_of
-from tidelog.pipelines.generations import Way, outlived, readers_of, way_of
+from tidelog.pipelines.generations import Way, outlived, way_of
 from tidelog.pipelines.graph import Graph, graph_of
 from tidelog.pipelines.handover import Handover, moved
 from tidelog.pipelines.placing import Target, view_target
 from tidelog.pipelines.rebuilding import FOR_A_SWITCH, Begun, Rebuild, begin, clear_up
 from tidelog.pipelines.running import Run, Settings
 from tidelog.pipelines.supervision import Fault
+from tidelog.pipelines.view_readers import readers_of
 from tidelog.testing.broker import TestBroker
 from tidelog.views import catalog
 from tidelog.views.catalog import Derived, View, find_view
@@ -180,7 +181,7 @@ def test_readers_are_known_by_the_views_name_and_by_its_topics_and_what_the_app_
         ("topic", "c"): Derived("c", "other", "c", "other.c", ("revenue.v1",)),
         ("view", "revenue"): view,
     }
-    assert readers_of(known, view, app="shop", outputs=["a", "revenue"]) == ["topic a", "topic c"]
+    assert [one.name for one in readers_of(known, view, app="shop", outputs=["a", "revenue"])] == ["a", "c"]
 
 
 @proves("eo.25", "eo.15")
