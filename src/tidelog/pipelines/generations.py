@@ -14,7 +14,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
 
@@ -112,8 +112,9 @@ def switch(
     *,
     inputs: Collection[str] | None = None,
     stores: Collection[str] | None = None,
+    check: Callable[[], None] | None = None,
 ) -> View:
-    """With the inputs and the stores that the new code has."""
+    """With the inputs and the stores that the new code has. `check` has the last word before the record is written."""
     editor = Editor(cluster, name)
     view = editor.view()
     if view is None:
@@ -125,6 +126,8 @@ def switch(
         stores=after.stores if stores is None else tuple(stores),
     )
     if after != view:
+        if check is not None:
+            check()
         editor.write(after)
     return after
 

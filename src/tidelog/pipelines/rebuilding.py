@@ -12,8 +12,9 @@ Rules:
 - The old one is at rest when the switch is made, and the new one has read no less: rows never go back to what they
   were, and a feed that goes on from "live" tells nothing again. What was built before is told to nobody.
 - "At rest" is what the run tells; one that does not pause in time ends the rebuild. The old sink's transactional id is
-  taken before its last mark is read, and no mark may have come when the new one has caught up: else somebody is at work
-  who tells nobody, and the rebuild ends too.
+  taken before its last mark is read, and no mark may have come when the new one has caught up, and again right before
+  the catalog's record is written: else somebody is at work who tells nobody, a run that has just been started say, and
+  the rebuild ends too. Of what comes within that one write, rows may go back for as long as the next one takes.
 - The query is stopped before the switch, so that whoever goes on with its checkpoint never meets another driver.
 - At every point but the switch the old generation is the view. Whoever ends this process, and however, loses nothing:
   the same command goes on with what is being built, and first clears up: a run that was left paused by a kill in the
@@ -27,6 +28,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidelog.client import status
@@ -231,7 +233,10 @@ class Rebuild:
 
     def switch(self, begun: Begun, ends: Ends) -> View:
         number, inputs = begun.target.generation, [topic_name(one) for one in self.node.reads]
-        view = generations.switch(self._cluster, self.node.name, number, ends, inputs=inputs, stores=self._stores())
+        check = partial(self._check_fenced, begun)
+        view = generations.switch(
+            self._cluster, self.node.name, number, ends, inputs=inputs, stores=self._stores(), check=check
+        )
         self._switched = True
         self._say("switched", view=view.name, generation=begun.target.generation)
         return view

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from pipelines.app.test_rebuild_protocol import ours, rebuild, rebuilding_of
 from proving import proves
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.marks import Sources
 from tidelog.client.producer import Producer
+from tidelog.errors import PipelineFailed
+from tidelog.pipelines import generations
+from tidelog.views import catalog
+from tidelog.views.catalog import find_view
 from views.writing import ORDERS, Pipeline, declare_view
 
 __all__ = ["ours"]
@@ -29,3 +35,25 @@ def test_a_rebuild_over_an_input_that_was_made_anew_has_an_aim_that_can_be_reach
             producer.send("orders", b"{}", key=None)
     begun, made = rebuild(ours, tmp_path), rebuilding_of(ours, tmp_path)
     assert made._round(begun, {ORDERS: 3}, ["orders"]).aim.offsets == {ORDERS: 3}
+
+
+@proves("E3", "F3")
+def test_who_writes_the_old_one_after_the_last_look_is_found_out_when_the_record_is_written(
+    ours: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Pipeline(ours, declare_view(ours, "revenue").generations[0]).batch({"tea": 1})
+    begun, made = rebuild(ours, tmp_path), rebuilding_of(ours, tmp_path)
+    made._fence(begun)
+    made._check_fenced(begun)
+
+    class Slow(catalog.Editor):
+        """A run is started, and its query commits, while the switch takes the view's record for itself."""
+
+        def view(self) -> catalog.View | None:
+            Pipeline(ours, begun.view.generations[0]).batch({"tea": 2})
+            return super().view()
+
+    monkeypatch.setattr(generations, "Editor", Slow)
+    with pytest.raises(PipelineFailed, match=r"somebody writes revenue.v1 who was not seen.*start this again: it goes on"):
+        made.switch(begun, {})
+    assert find_view(ours, "revenue").live == 1, "the old one is the view"
