@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.client.marks import Ends, Mark
 from tidelog.client.status import AGAIN_S
-from tidelog.pipelines.parts import APPLIER
-from tidelog.pipelines.supervision import RUNNING
+from tidelog.pipelines.parts import APPLIER, QUERY
+from tidelog.pipelines.supervision import RUNNING, STOPPED
 from tidelog.views.sharing import group_of
 from tidelog.views.waiting import After, has_read
 
@@ -89,6 +89,14 @@ def _is_applier_of(report: Report, view: str, store: str) -> bool:
 def is_run(reports: Iterable[Report], app: str, now_ms: int) -> bool:
     found = report_of(reports, APP, app, now_ms)
     return found is not None and found.get("state") == RUNNING
+
+
+def other_folder(reports: Iterable[Report], part: str, code: str, folder: str, now_ms: int) -> str | None:
+    """Where a run that would go on with the new generation looks for its checkpoint, if that is not in `folder`."""
+    told = report_of(reports, QUERY, part, now_ms) or {}
+    theirs = str(told.get("checkpoint") or "").rpartition("/")[0]
+    goes_on = told.get("state") != STOPPED and told.get("fingerprint") == code
+    return theirs if goes_on and theirs and theirs != folder else None
 
 
 class Done(NamedTuple):

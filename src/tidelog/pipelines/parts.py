@@ -118,6 +118,8 @@ class QueryPart:
             "output": {"kind": node.output.kind, "name": node.name, "topic": self.target.topic},
             "inputs": [one.topic if hasattr(one, "topic") else one.name for one in node.reads],
             "generation": self.target.generation or None,
+            "fingerprint": node.fingerprint,
+            "checkpoint": self.target.checkpoint,
             "answers": node.asked,
             "lateness_ms": None if time_of is None else time_of.lateness_ms,
             **told,

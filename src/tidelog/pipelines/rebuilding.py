@@ -26,7 +26,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -36,9 +35,10 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.marks import Ends, end_of_marks, read_mark, transactional_id_of
 from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
 from tidelog.client.transactions import Transactions
-from tidelog.errors import PipelineFailed, TidelogError, UsageError
+from tidelog.errors import PipelineFailed, UsageError
 from tidelog.pipelines import generations
 from tidelog.pipelines.app import VIEW, Input, Output
+from tidelog.pipelines.background import Background
 from tidelog.pipelines.catching_up import (
     Done,
     Pace,
@@ -49,11 +49,12 @@ from tidelog.pipelines.catching_up import (
     is_reached,
     is_run,
     is_shown,
+    other_folder,
     report_of,
 )
 from tidelog.pipelines.graph import Graph, Node
 from tidelog.pipelines.inputs import Reader
-from tidelog.pipelines.parts import QUERY, Part, QueryPart
+from tidelog.pipelines.parts import QUERY, QueryPart
 from tidelog.pipelines.placing import (
     Target,
     is_view,
@@ -64,7 +65,7 @@ from tidelog.pipelines.placing import (
     topic_of_view,
     view_target,
 )
-from tidelog.pipelines.running import APP, Run, Say, Settings, appliers_of
+from tidelog.pipelines.running import APP, Say, Settings, appliers_of
 from tidelog.pipelines.supervision import FAILED, RUNNING, WAITING
 from tidelog.pipelines.view_readers import check_readers, of_others
 from tidelog.pipelines.view_topic import check_result, declaration_of
@@ -147,33 +148,6 @@ def clear_up(cluster: Cluster, part: str) -> None:
 # Running --------------------------------------------------------------------------------------------------------------
 
 
-class Background:
-    """Parts under supervision in a thread, with a cluster of its own. `name` is what its status is told as."""
-
-    def __init__(self, name: str, parts: list[Part], settings: Settings, say: Say) -> None:
-        self.name = name
-        self._cluster = settings.connect()
-        self.run = Run(name, parts, self._cluster, say)
-        self._thread = threading.Thread(target=self.run.loop, name=name, daemon=True)
-        self._thread.start()
-
-    def check(self) -> None:
-        for (kind, name), watch in list(self.run.watches.items()):
-            if watch.state == FAILED and watch.fault is not None:
-                raise PipelineFailed(f"{kind} {name}: {watch.fault.message}")
-
-    def stop(self) -> None:
-        """After the micro-batch that runs."""
-        self.run.stopping.set()
-        self._thread.join()
-        with suppress(TidelogError):  # status is a note
-            status.take_away(self._cluster, APP, self.name)
-            for kind, name in self.run.parts:
-                if kind == QUERY:
-                    status.take_away(self._cluster, kind, name)
-        self._cluster.close()
-
-
 class Rebuild:
     """`tell` gets how far it is. `stopping` ends it where it is, to be gone on with."""
 
@@ -202,6 +176,7 @@ class Rebuild:
         frame = self._reader.result(self.node)
         check_result(self.node.output, frame)
         declared = declaration_of(self.node.output, frame.schema)
+        self._check_folder()
         if self.node.asked:
             place_questions(self._cluster, self._reader.graph, self.node)
         how = {"again": again, "with_readers": with_readers}
@@ -209,6 +184,18 @@ class Rebuild:
         clear_up(self._cluster, begun.target.part)
         self._say(begun.way.value, view=self.node.name, generation=begun.target.generation, topic=begun.target.topic)
         return begun
+
+    def _check_folder(self) -> None:
+        """A run that goes on with the new generation looks for its checkpoint beside those that it has itself."""
+        app, code = self._reader.graph.app.name, self.node.fingerprint
+        ours, now_ms = f"{self._settings.checkpoints}/{app}", int(time.time() * 1000)
+        reports = status.read_status(self._cluster)
+        theirs = other_folder(reports, f"{app}.{self.node.name}", code, ours, now_ms)
+        if theirs is not None:
+            raise UsageError(
+                f"the run of app {app} has its checkpoints in {theirs}, and this would leave one in {ours}, where the"
+                f" run would not find it; say --checkpoints {theirs.removesuffix(f'/{app}')}"
+            )
 
     def build(self, begun: Begun) -> Ends | None:
         """Runs the query until it has caught up, and stops it. Ends to switch at; None where it was told to stop."""

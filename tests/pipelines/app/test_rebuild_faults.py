@@ -12,7 +12,8 @@ from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.marks import Sources
 from tidelog.client.producer import Producer
-from tidelog.errors import PipelineFailed
+from tidelog.client.status import Reporter
+from tidelog.errors import PipelineFailed, UsageError
 from tidelog.pipelines import generations
 from tidelog.views import catalog
 from tidelog.views.catalog import find_view
@@ -57,3 +58,26 @@ def test_who_writes_the_old_one_after_the_last_look_is_found_out_when_the_record
     with pytest.raises(PipelineFailed, match=r"somebody writes revenue.v1 who was not seen.*start this again: it goes on"):
         made.switch(begun, {})
     assert find_view(ours, "revenue").live == 1, "the old one is the view"
+
+
+@proves("E3", "F4")
+def test_a_rebuild_whose_checkpoint_the_run_would_not_find_is_refused_and_says_which_folder_is_meant(
+    ours: Cluster, tmp_path: Path
+) -> None:
+    """The run's query would be failed for good at the switch, and the view stand still."""
+    made, reporter = rebuilding_of(ours, tmp_path), Reporter(ours, "query", "shop.revenue")
+    code_of = made.node.fingerprint
+    for state, code, folder, is_refused in (
+        ("running", code_of, "/opt/checkpoints", True),
+        ("failed", code_of, "/opt/checkpoints", True),  # it waits for this rebuild
+        ("stopped", code_of, "/opt/checkpoints", False),
+        ("running", "other", "/opt/checkpoints", False),  # and will not go on with it
+        ("running", code_of, f"{tmp_path}/checkpoints", False),
+    ):
+        figures = {"state": state, "fingerprint": code, "checkpoint": f"{folder}/shop/revenue.v1"}
+        reporter.tell(figures, at_once=True)
+        if not is_refused:
+            made._check_folder()
+            continue
+        with pytest.raises(UsageError, match=r"has its checkpoints in /opt/.*; say --checkpoints /opt/checkpoints$"):
+            made._check_folder()

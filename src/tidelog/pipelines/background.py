@@ -1,0 +1,39 @@
+"""Parts of a rebuild under supervision, in a thread beside it, with a cluster of its own."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+
+from tidelog.client import status
+from tidelog.errors import PipelineFailed, TidelogError
+from tidelog.pipelines.parts import QUERY, Part
+from tidelog.pipelines.running import APP, Run, Say, Settings
+from tidelog.pipelines.supervision import FAILED
+
+
+class Background:
+    """`name` is what its status is told as."""
+
+    def __init__(self, name: str, parts: list[Part], settings: Settings, say: Say) -> None:
+        self.name = name
+        self._cluster = settings.connect()
+        self.run = Run(name, parts, self._cluster, say)
+        self._thread = threading.Thread(target=self.run.loop, name=name, daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        for (kind, name), watch in list(self.run.watches.items()):
+            if watch.state == FAILED and watch.fault is not None:
+                raise PipelineFailed(f"{kind} {name}: {watch.fault.message}")
+
+    def stop(self) -> None:
+        """After the micro-batch that runs."""
+        self.run.stopping.set()
+        self._thread.join()
+        with suppress(TidelogError):  # status is a note
+            status.take_away(self._cluster, APP, self.name)
+            for kind, name in self.run.parts:
+                if kind == QUERY:
+                    status.take_away(self._cluster, kind, name)
+        self._cluster.close()
