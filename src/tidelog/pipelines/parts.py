@@ -25,6 +25,8 @@ from tidelog.pipelines.placing import Target
 from tidelog.pipelines.progress import Progress
 from tidelog.pipelines.queries import Written, start_query
 from tidelog.pipelines.supervision import Fault, fault_of
+from tidelog.pipelines.view_readers import command_of
+from tidelog.spark.options import GO_ON
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -95,7 +97,8 @@ class QueryPart:
         error = self._query.exception()
         if error is None and self._written.error is None:
             return Fault("the query was stopped", final=False)
-        return fault_of(self._written.error, str(error), self.file)
+        fault = fault_of(self._written.error, str(error), self.file)
+        return fault._replace(message=fault.message.replace(GO_ON, _way_on(self.target)))
 
     def stop(self) -> None:
         query = self._query
@@ -128,6 +131,13 @@ class QueryPart:
     def _take_progress(self) -> None:
         if self._query is not None:
             self.progress.take(self._query.recentProgress)
+
+
+def _way_on(target: Target) -> str:
+    """After data loss: an app has no options of the source, and what is gone would be missing without a word."""
+    if target.generation:
+        return f"`{command_of(target.node)}` builds the view from what the log has now"
+    return "a topic of another name is written from what the log has now"
 
 
 def _ended_batches(query: StreamingQuery) -> Any:

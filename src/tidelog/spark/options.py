@@ -49,6 +49,7 @@ MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
 POLL_TIMEOUT_MS = 120_000
 IDLE_AFTER_MS = 10_000
 RECORD_TIME = "timestamp"
+GO_ON = "set failOnDataLoss to false to go on without it"  # what a query can do about data loss
 
 SUBSCRIBE, PATTERN, ASSIGN = CHOICES = ("subscribe", "subscribePattern", "assign")
 KNOWN = (

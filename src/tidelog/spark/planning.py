@@ -20,7 +20,7 @@ from tidelog.spark.admission import share_out, waits_for_more
 from tidelog.spark.alignment import Alignment
 from tidelog.spark.discovery import Discovery
 from tidelog.spark.offsets import Offsets
-from tidelog.spark.options import SourceOptions
+from tidelog.spark.options import GO_ON, SourceOptions
 from tidelog.spark.reading import warn_of_loss
 from tidelog.spark.reporting import Reporter
 from tidelog.spark.ticks import Idleness, Tick
@@ -152,5 +152,5 @@ class Planner:
 
     def _lose(self, gone: str) -> None:
         if self.options.fail_on_data_loss:
-            raise DataLoss(f"{gone}; data may be lost: set failOnDataLoss to false to go on without it")
+            raise DataLoss(f"{gone}; data may be lost: {GO_ON}")
         warn_of_loss(gone)

@@ -19,6 +19,7 @@ from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMM
 from tidelog.errors import BrokerError, DataLoss, Disconnected, MalformedBatch
 from tidelog.record.codec import scan
 from tidelog.spark.arrow_rows import ArrowRows
+from tidelog.spark.options import GO_ON
 from tidelog.spark.ranges import OffsetRange
 from tidelog.spark.reach import Reach, borrow, give_back
 from tidelog.spark.worker_memory import keep_buffers
@@ -158,7 +159,7 @@ def _bounds(cluster: Cluster, reading: Reading, wanted: OffsetRange) -> tuple[in
 
 def lose(reading: Reading, gone: str, go_on_at: int) -> int:
     if reading.fail_on_data_loss:
-        raise DataLoss(f"{gone}; data may be lost: set failOnDataLoss to false to go on without it")
+        raise DataLoss(f"{gone}; data may be lost: {GO_ON}")
     warn_of_loss(gone)
     return go_on_at
 

@@ -7,6 +7,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -15,7 +17,11 @@ from pyspark.errors import AnalysisException
 
 from proving import proves
 from tidelog.errors import Disconnected, LostCheckpoint, UndecodableValue, UsageError
+from tidelog.pipelines.app import App
+from tidelog.pipelines.graph import graph_of
 from tidelog.pipelines.notifying import READY, notify
+from tidelog.pipelines.parts import QueryPart
+from tidelog.pipelines.placing import Target
 from tidelog.pipelines.progress import Progress
 from tidelog.pipelines.supervision import (
     BACK_OFF_MAX_S,
@@ -35,6 +41,7 @@ from tidelog.pipelines.supervision import (
     should_start,
     started,
 )
+from tidelog.spark.options import GO_ON
 
 MAY_PASS = Fault("broker is away", final=False)
 FINAL = Fault("no such column", final=True)
@@ -133,6 +140,25 @@ def test_what_is_final(error: Exception | None, text: str, final: bool) -> None:
 @proves("P3")
 def test_a_query_that_ended_without_a_word_is_told_so() -> None:
     assert fault_of(None, "", "shop.py").message == "it ended"
+
+
+@proves("P3", "E3")
+@pytest.mark.parametrize(
+    ("output", "way"), [("revenue", "`tidelog rebuild revenue --app "), ("big", "a topic of another name")]
+)
+def test_an_app_whose_input_was_cut_is_told_what_it_can_do_and_no_option_that_it_has_not(output: str, way: str) -> None:
+    app = App("shop")
+    app.stream("orders", value="id long")
+    app.view("revenue", key="id")(lambda orders: orders)
+    app.topic("big")(lambda orders: orders)
+    node = graph_of(app).node(output)
+    target = Target(node, "shop", "t", "t", "/c", generation=int(output == "revenue"))
+    part = QueryPart(target, cast("Any", None), {}, {})
+    text = "tidelog.errors.DataLoss: orders[0] from 0 up to 20 and now has 12 up to 20; data may be lost: " + GO_ON
+    part._query = cast("Any", SimpleNamespace(isActive=False, exception=lambda: text, recentProgress=[]))
+    fault = part.look()
+    assert fault is not None and fault.final
+    assert way in fault.message and "now has 12 up to 20" in fault.message and "failOnDataLoss" not in fault.message
 
 
 # Supervisors of ours --------------------------------------------------------------------------------------------------
