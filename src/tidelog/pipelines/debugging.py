@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tidelog.client.cluster import Cluster
 from tidelog.client.consumer import Consumer
 from tidelog.client.metadata import TopicPartition
-from tidelog.client.offsets import EARLIEST, list_offsets
+from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
 from tidelog.errors import UsageError
 from tidelog.pipelines.app import VIEW, Output
 from tidelog.pipelines.graph import Graph
@@ -141,11 +141,17 @@ def with_code_of_now(target: Target, frame: DataFrame) -> Target:
 def check_there(cluster: Cluster, number: int, ranges: Mapping[TopicPartition, tuple[int, int]]) -> None:
     """Refuses what topics no longer have."""
     earliest = list_offsets(cluster, dict.fromkeys(ranges, EARLIEST)) if ranges else {}
+    latest = list_offsets(cluster, dict.fromkeys(ranges, LATEST), isolation=READ_COMMITTED) if ranges else {}
     for at, (begin, end) in ranges.items():
         if begin < (first := earliest[at].offset):
             raise UsageError(
                 f"micro-batch {number} reads {at} from {begin} to {end}, and the topic begins at {first} now: its"
                 " records are gone; take a later micro-batch"
+            )
+        if end > (last := latest[at].offset):
+            raise UsageError(
+                f"micro-batch {number} reads {at} from {begin} to {end}, and the topic ends at {last} now: it was"
+                " deleted and made anew, and its records are gone"
             )
 
 

@@ -7,10 +7,15 @@ from pathlib import Path
 import pytest
 
 from proving import proves
+from tidelog.client.admin import topics
+from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
+from tidelog.client.producer import Producer
 from tidelog.errors import UsageError
+from tidelog.pipelines.debugging import check_there
 from tidelog.pipelines.micro_batches import History, Read
 from tidelog.spark.ticks import Tick
+from tidelog.testing.broker import TestBroker
 
 TOLD = '{"batchWatermarkMs":5,"batchTimestampMs":1000,"conf":{}}'
 
@@ -91,3 +96,16 @@ def test_what_is_gone_is_refused_by_name(
 def test_a_checkpoint_elsewhere_is_to_be_copied_first() -> None:
     with pytest.raises(UsageError, match="copy it to a local folder"):
         History("s3a://bucket/checkpoints/shop/revenue.v1")
+
+
+@proves("P1", "F1")
+def test_a_micro_batch_of_a_topic_that_was_made_anew_is_refused_and_not_waited_for(tidelog_broker: TestBroker) -> None:
+    at = TopicPartition("orders", 0)
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        topics.create(cluster, "orders", partitions=1)
+        with Producer(cluster) as producer:
+            for _ in range(3):
+                producer.send("orders", b"{}", key=None)
+        check_there(cluster, 7, {at: (1, 3)})
+        with pytest.raises(UsageError, match=r"reads orders\[0\] from 2 to 5, and the topic ends at 3 now"):
+            check_there(cluster, 7, {at: (2, 5)})
