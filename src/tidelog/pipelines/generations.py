@@ -24,6 +24,8 @@ from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.marks import Ends
 from tidelog.errors import BrokerError, UsageError
 from tidelog.pipelines.placing import check_unused, ensure_topic, settings_of_view
+from tidelog.pipelines.seeding import OWNER_PREFIX as SEED_SINK
+from tidelog.pipelines.seeding import PREFIX as SEED_PREFIX
 from tidelog.views import catalog
 from tidelog.views.as_of import live_since
 from tidelog.views.catalog import Editor, Generation, View
@@ -162,9 +164,18 @@ def _marks(cluster: Cluster, one: Generation) -> Iterable[marks.Mark]:
 def delete_topics(cluster: Cluster, one: Generation) -> None:
     if not one.sink:
         return  # somebody else's topic
-    for topic in (one.topic, marks.topic_of(one.sink), marks.staging_topic_of(one.sink)):
+    own = (one.topic, marks.topic_of(one.sink), marks.staging_topic_of(one.sink))
+    for topic in (*own, *_seeds(cluster, one.sink)):
         try:
             topics.delete(cluster, topic)
         except BrokerError as error:
             if error.code not in UNKNOWN_TOPIC:
                 raise
+
+
+def _seeds(cluster: Cluster, sink: str) -> list[str]:
+    """Of tables that it has started from stores (`seeding.py`): all rows of those stores, and their marks."""
+    mark = marks.read_mark(cluster, sink)
+    read = set() if mark is None else {at.topic for at in mark.sources.offsets}
+    found = sorted(topic for topic in read if topic.startswith(f"{SEED_PREFIX}{sink}."))
+    return [*found, *(marks.topic_of(SEED_SINK + topic.removeprefix(SEED_PREFIX)) for topic in found)]

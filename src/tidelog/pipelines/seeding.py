@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 PREFIX = "__tidelog.seed."
+OWNER_PREFIX = "seed."  # of the sink whose mark it is
 TRIES = 100  # of reading a store that goes on meanwhile
 WAIT_S = 0.1
 BEFORE_ALL = 1 << 62  # taken from the offsets of a seed's rows
@@ -92,7 +93,7 @@ def older(frame: DataFrame, seed: Seed) -> DataFrame:
 def seed_of(cluster: Cluster, sink: str, table: str, start_from: str) -> Seed:
     """Of this sink; written where there is none yet."""
     url, name = parse_start(start_from, table)
-    owner = f"seed.{sink}.{table}"
+    owner = f"{OWNER_PREFIX}{sink}.{table}"
     topic = f"{PREFIX}{sink}.{table}"
     _ensure(cluster, topic)
     marks.ensure_topic(cluster, owner)

@@ -81,3 +81,17 @@ def test_a_rebuild_whose_checkpoint_the_run_would_not_find_is_refused_and_says_w
             continue
         with pytest.raises(UsageError, match=r"has its checkpoints in /opt/.*; say --checkpoints /opt/checkpoints$"):
             made._check_folder()
+
+
+@proves("eo.25", "F4")
+def test_an_old_generation_takes_the_rows_with_it_that_it_had_from_a_store(ours: Cluster, tmp_path: Path) -> None:
+    declare_view(ours, "revenue")
+    begun = rebuild(ours, tmp_path)
+    seeds = ["__tidelog.seed.revenue.v1.rows", "__tidelog.marks.seed.revenue.v1.rows"]
+    others = ["__tidelog.seed.revenue.v2.rows", "__tidelog.seed.revenue.v11.rows", "__tidelog.marks.seed.revenue.v2.rows"]
+    for name in (*seeds, *others):
+        topics.create(ours, name, partitions=1)
+    generations.switch(ours, "revenue", begun.target.generation, {})
+    assert [one.number for one in generations.drop(ours, "revenue", {1})] == [1]
+    left = set(topics.names(ours))
+    assert left.isdisjoint(seeds) and left >= {*others, begun.target.topic}
