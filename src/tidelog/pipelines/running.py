@@ -194,11 +194,12 @@ class Run:
         self._lags: dict[tuple[str, str], Lag | None] = {}
         self._started_ms = int(time.time() * 1000)
         self._due = dict.fromkeys(("commands", "catalog", "lag"), 0.0)
+        self._heard = False  # what counts for who starts: until then, commands of long ago are not for this run
         self._away_until: float | None = None  # None: the broker answers
 
     def loop(self) -> int:
         """Until it is told to stop, or nothing is left to run. 0, or 1 where a part has failed for good."""
-        self._obey(self._guarded(self._commands.first) or [])
+        self._listen(time.monotonic())
         notifying.notify(notifying.READY)
         while not self.stopping.is_set():
             now = time.monotonic()
@@ -250,7 +251,9 @@ class Run:
     def _listen(self, now: float) -> None:
         if now >= self._due["commands"]:
             self._due["commands"] = now + COMMANDS_EVERY_S
-            self._obey(self._guarded(self._commands.next) or [])
+            found = self._guarded(self._commands.next if self._heard else self._commands.first)
+            self._heard = self._heard or found is not None
+            self._obey(found or [])
 
     def _obey(self, commands: list[Command]) -> None:
         for one in commands:

@@ -92,6 +92,21 @@ def test_a_part_that_was_paused_before_stays_paused_and_a_stopped_run_ends(ours:
     assert "pause shop.b" in told and states(ours) == {"shop.a": "stopped", "shop.b": "stopped"}
 
 
+@proves("P3")
+def test_a_run_that_begins_while_the_broker_is_away_obeys_no_command_of_long_ago(ours: Cluster) -> None:
+    send_command(ours, "query", "shop.a", "stop")  # to a run that has ended since
+    send_command(ours, "query", "shop.b", "pause")
+    run = Run("shop", [Doomed("shop.a"), Doomed("shop.b")], ours, quietly)
+    run._away_until = time.monotonic() + TIMEOUT_S
+    run._listen(1.0)
+    run._away_until = None
+    run._listen(9.0)
+    assert [run.watches["query", name].state for name in ("shop.a", "shop.b")] == ["waiting", "paused"]
+    send_command(ours, "query", "shop.a", "stop")
+    run._listen(17.0)
+    assert run.watches["query", "shop.a"].state == "stopped", "one that comes now is obeyed"
+
+
 class Slow(Doomed):
     """Comes to its end only beside the others."""
 
