@@ -75,6 +75,9 @@ def run(arguments: list[str]) -> int:
 
 
 def _run(graph: Graph, settings: Settings, options: Namespace) -> int:
+    from functools import partial
+
+    from tidelog.pipelines.appliers import appliers_of
     from tidelog.pipelines.changed_views import prepare_run
     from tidelog.pipelines.handover import Handover
     from tidelog.pipelines.placing import check_stores
@@ -95,7 +98,8 @@ def _run(graph: Graph, settings: Settings, options: Namespace) -> int:
             reader = reader_of(spark, graph, settings, cluster)
             targets = prepare_run(cluster, reader, settings)
             handover = Handover(cluster, graph, settings.checkpoints)
-            made = Run(graph.app.name, parts_of(targets, reader, settings), cluster, log.info, stopping, handover)
+            parts, appliers = parts_of(targets, reader, settings), partial(appliers_of, settings=settings)
+            made = Run(graph.app.name, parts, cluster, log.info, stopping, handover, appliers)
             log.info("ready", app=graph.app.name, queries=len(targets), bootstrap=settings.bootstrap)
             served = http_of(cluster)
             for view in (target.node.name for target in targets if target.stores):

@@ -38,6 +38,7 @@ from tidelog.client.transactions import Transactions
 from tidelog.errors import PipelineFailed, UsageError
 from tidelog.pipelines import generations
 from tidelog.pipelines.app import VIEW, Input, Output
+from tidelog.pipelines.appliers import appliers_of
 from tidelog.pipelines.background import Background
 from tidelog.pipelines.catching_up import (
     Done,
@@ -65,7 +66,7 @@ from tidelog.pipelines.placing import (
     topic_of_view,
     view_target,
 )
-from tidelog.pipelines.running import APP, Say, Settings, appliers_of
+from tidelog.pipelines.running import APP, Say, Settings
 from tidelog.pipelines.supervision import FAILED, RUNNING, WAITING
 from tidelog.pipelines.view_readers import check_readers, of_others
 from tidelog.pipelines.view_topic import check_result, declaration_of

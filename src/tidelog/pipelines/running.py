@@ -15,7 +15,6 @@ shortly, nothing is asked and nothing reported, and parts are supervised as ever
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -31,11 +30,12 @@ from tidelog.errors import Disconnected, TidelogError, UsageError
 from tidelog.pipelines import notifying
 from tidelog.pipelines import supervision as watching
 from tidelog.pipelines.app import VIEW, Input
+from tidelog.pipelines.appliers import appliers_of, changed_appliers
 from tidelog.pipelines.graph import Graph, Node
 from tidelog.pipelines.handover import Handover, Moved
 from tidelog.pipelines.inputs import Reader
 from tidelog.pipelines.loading import travelling_whole
-from tidelog.pipelines.parts import APPLIER, QUERY, ApplierPart, Part, QueryPart
+from tidelog.pipelines.parts import APPLIER, QUERY, Part, QueryPart
 from tidelog.pipelines.placing import Target, live_topic, place_questions, place_topic, place_view, topic_of_view
 from tidelog.pipelines.progress import Lag, lag_of
 from tidelog.pipelines.seeding import Seed, seed_of
@@ -154,17 +154,6 @@ def _frame(reader: Reader, target: Target) -> DataFrame:
     return replace(reader, sink=target.sink).result(target.node)
 
 
-def appliers_of(target: Target, settings: Settings) -> list[Part]:
-    found: list[Part] = []
-    for number, url in enumerate(target.stores):
-        words = [sys.executable, "-m", "tidelog", "apply", target.node.name, "--store", url]
-        words += ["--bootstrap", settings.bootstrap, "--timeout", f"{settings.answer_s:g}", "--with-parent"]
-        words += [] if settings.security_file is None else ["--command-config", settings.security_file]
-        name = target.node.name if len(target.stores) == 1 else f"{target.node.name}.{number}"
-        found.append(ApplierPart(f"{target.app}.{name}", words, {"app": target.app, "view": target.node.name}))
-    return found
-
-
 # Running --------------------------------------------------------------------------------------------------------------
 
 
@@ -179,8 +168,9 @@ class Run:
         say: Say,
         stopping: threading.Event | None = None,
         handover: Handover | None = None,
+        appliers: Callable[[Target], list[Part]] | None = None,
     ) -> None:
-        """`handover` looks for views that were rebuilt elsewhere."""
+        """`handover` looks for views that were rebuilt elsewhere; `appliers` gives those of the stores they have then."""
         self.name = name
         self.parts = {(one.kind, one.name): one for one in parts}
         self.watches: dict[tuple[str, str], Watch] = dict.fromkeys(self.parts, Watch())
@@ -189,6 +179,7 @@ class Run:
         self._say = say
         self._commands = Commands(cluster)
         self._handover = handover
+        self._appliers = appliers
         self._reporters = {key: Reporter(cluster, *key) for key in self.parts if key[0] == QUERY}
         self._itself = Reporter(cluster, APP, name)
         self._lags: dict[tuple[str, str], Lag | None] = {}
@@ -303,6 +294,18 @@ class Run:
         part.target = one.to
         self._say("handed over", kind=part.kind, name=part.name, generation=one.to.generation)
         self.watches[key] = Watch(restarts=watch.restarts) if watch.state in (RUNNING, FAILED) else watch
+        if self._appliers is not None:
+            self._apply_to(one.to.node.name, self._appliers(one.to))
+
+    def _apply_to(self, view: str, wanted: list[Part]) -> None:
+        """A rebuild may have moved the view to other stores: nobody else would apply to them from now on."""
+        gone, new = changed_appliers(self.parts, view, wanted)
+        for key in gone:
+            self.parts[key].stop()
+            del self.parts[key], self.watches[key]
+        for one in new:
+            key = (one.kind, one.name)
+            self.parts[key], self.watches[key] = one, Watch()
 
     # Status
 

@@ -6,17 +6,25 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.app.test_rebuild_protocol import ours, rebuild, rebuilding_of
+from pipelines.app.test_rebuild_protocol import nothing, ours, rebuild, rebuilding_of, shop
+from pipelines.app.test_view_readers import Query
 from proving import proves
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.marks import Sources
+from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
 from tidelog.client.status import Reporter
 from tidelog.errors import PipelineFailed, UsageError
 from tidelog.pipelines import generations
+from tidelog.pipelines.handover import Handover
+from tidelog.pipelines.parts import ApplierPart
+from tidelog.pipelines.placing import view_target
+from tidelog.pipelines.running import Run
+from tidelog.pipelines.supervision import Fault
 from tidelog.views import catalog
 from tidelog.views.catalog import find_view
+from views.applying import until
 from views.writing import ORDERS, Pipeline, declare_view
 
 __all__ = ["ours"]
@@ -85,13 +93,62 @@ def test_a_rebuild_whose_checkpoint_the_run_would_not_find_is_refused_and_says_w
 
 @proves("eo.25", "F4")
 def test_an_old_generation_takes_the_rows_with_it_that_it_had_from_a_store(ours: Cluster, tmp_path: Path) -> None:
-    declare_view(ours, "revenue")
-    begun = rebuild(ours, tmp_path)
+    old = Pipeline(ours, declare_view(ours, "revenue").generations[0])
     seeds = ["__tidelog.seed.revenue.v1.rows", "__tidelog.marks.seed.revenue.v1.rows"]
-    others = ["__tidelog.seed.revenue.v2.rows", "__tidelog.seed.revenue.v11.rows", "__tidelog.marks.seed.revenue.v2.rows"]
+    others = ["__tidelog.seed.revenue.v2.rows", "__tidelog.marks.seed.revenue.v2.rows"]
     for name in (*seeds, *others):
         topics.create(ours, name, partitions=1)
+    old.batch({"tea": 1}, sources=Sources({TopicPartition(name, 0): 1 for name in (seeds[0], others[0])}))
+    begun = rebuild(ours, tmp_path)
     generations.switch(ours, "revenue", begun.target.generation, {})
     assert [one.number for one in generations.drop(ours, "revenue", {1})] == [1]
-    left = set(topics.names(ours))
-    assert left.isdisjoint(seeds) and left >= {*others, begun.target.topic}
+    found = ours.ask_metadata([*seeds, *others]).topics
+    assert [found[name].led for name in (*seeds, *others)] == [False, False, True, True]
+
+
+class Applier(ApplierPart):
+    """That applies nothing, and notes what it is told."""
+
+    def __init__(self, url: str, calls: list[str]) -> None:
+        super().__init__("shop.revenue", [url], {"view": "revenue"})
+        self.calls = calls
+
+    def start(self) -> None:
+        self.calls.append(f"start {self.command[0]}")
+
+    def look(self) -> Fault | None:
+        return None
+
+    def stop(self) -> None:
+        self.calls.append(f"stop {self.command[0]}")
+
+
+@proves("E3", "eo.20", "P3")
+def test_a_run_applies_to_the_stores_that_a_rebuild_has_given_the_view(ours: Cluster, tmp_path: Path) -> None:
+    """Else nobody would, once the rebuild has ended, and the view stand still where readers are led to."""
+    graph, calls, old = shop(), list[str](), "sqlite:///old.db"
+    view = declare_view(ours, "revenue", stores=[old])
+    target = view_target(graph, graph.node("revenue"), view, view.generations[0], str(tmp_path))
+    run = Run(
+        "shop",
+        [Query(target), Applier(old, calls)],
+        ours,
+        nothing,
+        handover=Handover(ours, graph, str(tmp_path)),
+        appliers=lambda moved: [Applier(url, calls) for url in moved.stores],
+    )
+
+    def turn() -> list[str]:
+        run._due = dict.fromkeys(run._due, 0.0)
+        run._follow(1.0)
+        for key in run.parts:
+            run._step(key, 1.0)
+        return calls
+
+    assert turn() == [f"start {old}"]
+    for number, stores in ((2, [old]), (3, ["sqlite:///new.db"])):
+        assert rebuild(ours, tmp_path, graph).target.generation == number
+        generations.switch(ours, "revenue", number, {}, stores=stores)
+        until(lambda number=number: turn() and run.figures(("query", "shop.revenue"))["generation"] == number)
+    assert turn() == [f"start {old}", f"stop {old}", "start sqlite:///new.db"]
+    assert run.watches["applier", "shop.revenue"].state == "running"

@@ -1,0 +1,34 @@
+"""The appliers of a view's stores, as parts of a run: one `tidelog apply` for each."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from tidelog.pipelines.parts import ApplierPart, Part
+from tidelog.pipelines.placing import Target
+
+if TYPE_CHECKING:
+    from tidelog.pipelines.running import Settings
+
+Key = tuple[str, str]  # kind and name
+
+
+def appliers_of(target: Target, settings: Settings) -> list[Part]:
+    found: list[Part] = []
+    for number, url in enumerate(target.stores):
+        words = [sys.executable, "-m", "tidelog", "apply", target.node.name, "--store", url]
+        words += ["--bootstrap", settings.bootstrap, "--timeout", f"{settings.answer_s:g}", "--with-parent"]
+        words += [] if settings.security_file is None else ["--command-config", settings.security_file]
+        name = target.node.name if len(target.stores) == 1 else f"{target.node.name}.{number}"
+        found.append(ApplierPart(f"{target.app}.{name}", words, {"app": target.app, "view": target.node.name}))
+    return found
+
+
+def changed_appliers(parts: Mapping[Key, Part], view: str, wanted: list[Part]) -> tuple[list[Key], list[Part]]:
+    """Appliers of a view that are not wanted any more, and those that are new. One that stays has the same command."""
+    mine = {key: one for key, one in parts.items() if isinstance(one, ApplierPart) and one.about["view"] == view}
+    by_key = {(one.kind, one.name): one for one in wanted if isinstance(one, ApplierPart)}
+    stays = {key for key, one in by_key.items() if key in mine and mine[key].command == one.command}
+    return [key for key in mine if key not in stays], [one for key, one in by_key.items() if key not in stays]
