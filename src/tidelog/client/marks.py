@@ -3,7 +3,8 @@
     topic    __tidelog.marks.<sink>, one partition, compacted, kept for the feed horizon
     key      the sink's name
     value    {"v":1,"sink":S,"generation":G,"query":Q,"batch":N,
-              "sources":{"offsets":{TOPIC:{"0":N}},"positions":{SOURCE:TEXT}},"ends":{TOPIC:{"0":N}},"time_ms":MS}
+              "sources":{"offsets":{TOPIC:{"0":N}},"positions":{SOURCE:TEXT}},"ends":{TOPIC:{"0":N}},"time_ms":MS,
+              "ids":{TOPIC:ID}}
 
 Rules (docs/formats/mark.md has every field):
 - A sink has a topic of its own, so that nobody else's open transaction holds back the last stable offset.
@@ -61,6 +62,7 @@ class Mark:
     ends: Ends
     time_ms: int
     generation: int = 0
+    ids: Mapping[str, str] = field(default_factory=dict)  # of source topics, as hexadecimal digits, where brokers tell
 
 
 # Names ----------------------------------------------------------------------------------------------------------------
@@ -108,6 +110,7 @@ def encode(mark: Mark) -> tuple[bytes, bytes]:
         "ends": _by_topic(mark.ends),
         "time_ms": mark.time_ms,
     }
+    content |= {"ids": dict(sorted(mark.ids.items()))} if mark.ids else {}
     return mark.sink.encode(), json.dumps(content, separators=(",", ":")).encode()
 
 
@@ -138,6 +141,7 @@ def _mark(content: Mapping[str, Any]) -> Mark:
         ends=_flat(content["ends"]),
         time_ms=int(content["time_ms"]),
         generation=int(content["generation"]),
+        ids={str(topic): str(one) for topic, one in content.get("ids", {}).items()},
     )
 
 

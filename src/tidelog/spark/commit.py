@@ -20,6 +20,8 @@ Rules:
 - A commit that the broker aborted because it took too long (`timeouts.py`) is not tried again: it would take as long.
 - No mark, and not the first micro-batch: the checkpoint is of another sink, and goes on here; or it is older than this
   one, whose topics were lost, and that is refused where it is known that there was no other (`marked`).
+- There marks also have the ids of source topics: one that was deleted and made anew while nobody ran the query has
+  offsets as the old one had, and is refused.
 - A batch write is the same under its write id, without sources. Its marks have the write's id in their key, so that
   each is kept, and they are all looked through. Two that commit at once fence each other, and the loser tries again:
   its mark is not there, so nothing of it counts.
@@ -41,8 +43,18 @@ from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.client.producer import Delivery
 from tidelog.client.transactions import TIMEOUT_MS, Transactions
-from tidelog.errors import BrokerError, LostCheckpoint, OutcomeUnknown, ProducerFenced, TidelogError, UsageError
+from tidelog.errors import (
+    BrokerError,
+    DataLoss,
+    LostCheckpoint,
+    OutcomeUnknown,
+    ProducerFenced,
+    TidelogError,
+    UsageError,
+)
+from tidelog.spark.discovery import INTERNAL
 from tidelog.spark.offsets import to_json
+from tidelog.spark.options import GO_ON
 from tidelog.spark.staging import DURABILITY, OpenCluster, Stage, cut, staged, targets_of
 from tidelog.spark.timeouts import in_time
 
@@ -228,6 +240,7 @@ def _write(
     owner, before = owned
     cluster = owner.cluster
     reported = _reported(cluster, writing)
+    ids = _ids(cluster, writing, before)
     _warn_of_memory(cluster, targets_of(stages))
     with in_time(owner, writing.sink), owner.transaction() as producer:
         written = produce(owner, stages, open_cluster)
@@ -241,6 +254,7 @@ def _write(
             ends=_ends(cluster, writing.topics, before, written),
             time_ms=int(time.time() * 1000),
             generation=writing.generation,
+            ids=ids,
         )
         name, value = marks.encode(mark)
         producer.send(marks.topic_of(writing.sink), value, key=key or name, partition=0)
@@ -302,6 +316,25 @@ def _reported(cluster: Cluster, writing: Writing) -> dict[TopicPartition, int]:
         except BrokerError:
             continue
     return {at: n for at, n in writing.sources.offsets.items() if at.partition in known.get(at.topic, ())}
+
+
+def _ids(cluster: Cluster, writing: Writing, before: Mark | None) -> dict[str, str]:
+    """Of the topics that were read, as far as they are on this cluster. One that is not what the last mark says was
+    deleted, and made anew: from where the query was it would read on in another topic.
+    """
+    named = sorted({at.topic for at in writing.sources.offsets if not at.topic.startswith(INTERNAL)})
+    if not named or not writing.marked:
+        return {}
+    known = cluster.retry(lambda: cluster.ask_metadata(named)).topics  # not what was known before: it may be another
+    found = {topic: known[topic].topic_id.hex() for topic in named if topic in known and known[topic].has_id}
+    told = {} if before is None else before.ids
+    if anew := [topic for topic, one in found.items() if told.get(topic, one) != one]:
+        assert before is not None
+        raise DataLoss(
+            f"topic {anew[0]} was deleted and made anew after micro-batch {before.batch_id} had read the other one of"
+            f" this name; data may be lost: {GO_ON}"
+        )
+    return found
 
 
 # Warnings -------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from pipelines.app.test_running import ORDERS, orders
 from proving import proves
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
-from tidelog.errors import LostCheckpoint, UsageError, ViewChanged
+from tidelog.errors import DataLoss, LostCheckpoint, UsageError, ViewChanged
 from tidelog.pipelines.app import App
 from tidelog.testing.broker import TestBroker
 
@@ -60,6 +60,27 @@ def test_a_checkpoint_that_is_older_than_the_brokers_data_is_refused_and_leaves_
             shutil.rmtree(target.checkpoint)
         driven.step()
         assert driven.view("counts") == driven.batch("counts") and len(driven.records("big")) == 20
+
+
+@proves("F4", "eo.3")
+def test_an_input_that_was_made_anew_while_nobody_ran_is_told_from_the_one_that_was_read(
+    spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
+) -> None:
+    """Its offsets are as good as the old one's, and the query would begin in the middle."""
+    produce(ours, "orders", orders(0, 6))
+    Driven(shop(), spark, ours, tidelog_broker.bootstrap, tmp_path).step()
+    topics.delete(ours, "orders")
+    make_topic(ours, "orders", partitions=1)
+    produce(ours, "orders", orders(100, 20))
+    driven = Driven(shop(), spark, ours, tidelog_broker.bootstrap, tmp_path)
+    before = driven.view("counts")
+    for name in driven.targets:
+        with pytest.raises(DataLoss, match="topic orders was deleted and made anew after micro-batch 0 had read"):
+            driven.step(name)
+    assert driven.view("counts") == before
+    rebuilt(driven, "counts")
+    last = Driven(shop(), spark, ours, tidelog_broker.bootstrap, tmp_path)
+    assert last.view("counts") == last.batch("counts"), "what the log has is the view"
 
 
 @proves("eo.14", "P1")
