@@ -22,11 +22,11 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.status import Commands, Report, Reporter
 from tidelog.errors import ConfigError, UsageError
 from tidelog.pipelines.app import App
+from tidelog.pipelines.appliers import appliers_of
 from tidelog.pipelines.graph import graph_of
 from tidelog.pipelines.loading import load_app
 from tidelog.pipelines.parts import ApplierPart
 from tidelog.pipelines.placing import Target
-from tidelog.pipelines.appliers import appliers_of
 
 SHOP = str(Path(__file__).parent.parent.parent / "examples" / "shop_app.py")
 NOW_MS = 1_000_000

@@ -48,6 +48,7 @@ any_mark = st.builds(
     ends=offsets,
     time_ms=st.integers(0, 2**53),
     generation=st.integers(0, 2**31),
+    ids=st.dictionaries(names, st.text("0123456789abcdef", min_size=32, max_size=32)),
 )
 
 
@@ -104,6 +105,7 @@ def test_equal_marks_are_equal_bytes_in_whatever_order_they_were_made(mark: Mark
         dict(reversed(mark.ends.items())),
         mark.time_ms,
         mark.generation,
+        dict(reversed(mark.ids.items())),
     )
     assert marks.encode(turned) == marks.encode(mark)
 

@@ -23,9 +23,14 @@ class Background:
         self._thread.start()
 
     def check(self) -> None:
+        """Raises what has ended it: a fault, somebody who has told its parts to stop, or a fault of ours."""
+        is_there = self._thread.is_alive() or self.run.stopping.is_set()
         for (kind, name), watch in list(self.run.watches.items()):
             if watch.state == FAILED and watch.fault is not None:
                 raise PipelineFailed(f"{kind} {name}: {watch.fault.message}")
+        if not is_there:
+            told = ", ".join(f"{kind} {name} is {one.state}" for (kind, name), one in self.run.watches.items())
+            raise PipelineFailed(f"{self.name} has ended too early ({told}); the same command goes on with it")
 
     def stop(self) -> None:
         """After the micro-batch that runs."""

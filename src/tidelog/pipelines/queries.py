@@ -76,9 +76,7 @@ def writer_of(frame: DataFrame, target: Target, options: Mapping[str, str], writ
     given["kafka.client.id"] = f"tidelog-{target.sink}"
     given |= generation_option(target)
     topic, targets = (None, (target.topic,)) if target.node.asked else (target.topic, ())
-    write = topic_writer(
-        topic, bootstrap=bootstrap, sink_name=target.sink, options=given, targets=targets, marked=True
-    )
+    write = topic_writer(topic, bootstrap=bootstrap, sink_name=target.sink, options=given, targets=targets, marked=True)
     kind, keyed = kind_of(frame), is_keyed(target.node.output, frame)
 
     def each(rows: DataFrame, batch_id: int) -> None:

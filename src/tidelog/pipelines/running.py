@@ -170,7 +170,7 @@ class Run:
         handover: Handover | None = None,
         appliers: Callable[[Target], list[Part]] | None = None,
     ) -> None:
-        """`handover` looks for views that were rebuilt elsewhere; `appliers` gives those of the stores they have then."""
+        """`handover` looks for views that were rebuilt elsewhere, `appliers` gives those of their stores then."""
         self.name = name
         self.parts = {(one.kind, one.name): one for one in parts}
         self.watches: dict[tuple[str, str], Watch] = dict.fromkeys(self.parts, Watch())

@@ -146,8 +146,8 @@ def _take(cluster: Cluster, writing: Writing) -> Owned:
     mark = marks.read_mark(cluster, writing.sink, _end_of_marks(cluster, writing.sink))
     if mark is None and writing.marked and writing.batch_id:
         raise LostCheckpoint(
-            f"sink {writing.sink!r} has no mark, and this is micro-batch {writing.batch_id}: the checkpoint is older than"
-            " the sink, whose topics were deleted, or are of another broker, and to go on with it would leave out what"
+            f"sink {writing.sink!r} has no mark, and this is micro-batch {writing.batch_id}: the checkpoint is older"
+            " than the sink, whose topics were deleted, or are of another broker, and to go on would leave out what"
             " it has read before; take the checkpoint away, and it begins with the log"
         )
     return Owned(owner, mark)

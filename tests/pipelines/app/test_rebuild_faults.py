@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from contract import TIMEOUT_S
+from pipelines.app.test_ending import Doomed
 from pipelines.app.test_rebuild_protocol import nothing, ours, rebuild, rebuilding_of, shop
 from pipelines.app.test_view_readers import Query
 from proving import proves
@@ -14,14 +16,16 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.marks import Sources
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
-from tidelog.client.status import Reporter
+from tidelog.client.status import Reporter, send_command
 from tidelog.errors import PipelineFailed, UsageError
 from tidelog.pipelines import generations
+from tidelog.pipelines.background import Background
 from tidelog.pipelines.handover import Handover
 from tidelog.pipelines.parts import ApplierPart
 from tidelog.pipelines.placing import view_target
-from tidelog.pipelines.running import Run
+from tidelog.pipelines.running import Run, Settings
 from tidelog.pipelines.supervision import Fault
+from tidelog.testing.broker import TestBroker
 from tidelog.views import catalog
 from tidelog.views.catalog import find_view
 from views.applying import until
@@ -63,7 +67,7 @@ def test_who_writes_the_old_one_after_the_last_look_is_found_out_when_the_record
             return super().view()
 
     monkeypatch.setattr(generations, "Editor", Slow)
-    with pytest.raises(PipelineFailed, match=r"somebody writes revenue.v1 who was not seen.*start this again: it goes on"):
+    with pytest.raises(PipelineFailed, match=r"somebody writes revenue.v1 who was not seen.*: it goes on"):
         made.switch(begun, {})
     assert find_view(ours, "revenue").live == 1, "the old one is the view"
 
@@ -152,3 +156,18 @@ def test_a_run_applies_to_the_stores_that_a_rebuild_has_given_the_view(ours: Clu
         until(lambda number=number: turn() and run.figures(("query", "shop.revenue"))["generation"] == number)
     assert turn() == [f"start {old}", f"stop {old}", "start sqlite:///new.db"]
     assert run.watches["applier", "shop.revenue"].state == "running"
+
+
+@proves("E3")
+def test_a_rebuild_whose_query_is_told_to_stop_ends_and_does_not_wait_for_it(
+    tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
+) -> None:
+    part = Doomed("shop.revenue.v2")
+    background = Background("shop.revenue.v2", [part], Settings(tidelog_broker.bootstrap, str(tmp_path)), nothing)
+    until(lambda: part.calls == ["start"])
+    background.check()
+    send_command(ours, "query", "shop.revenue.v2", "stop")
+    background._thread.join(TIMEOUT_S)
+    with pytest.raises(PipelineFailed, match=r"has ended too early \(query shop.revenue.v2 is stopped\); the same"):
+        background.check()
+    background.stop()
