@@ -148,7 +148,7 @@ class App:
             _topic(topic or name, here),
             value,
             here,
-            decoding,
+            _decoding(decoding, here),
             time=_time(event_time, lateness, idle_after, here),
             record=_record(record, here),
         )
@@ -188,7 +188,7 @@ class App:
             _topic(topic or _view_of(start_from, name), here),
             value,
             here,
-            decoding,
+            _decoding(decoding, here),
             key=_key(key, f"table {name!r}", here),
             time=_time(event_time, lateness, idle_after, here),
             versions=versions,
@@ -354,6 +354,16 @@ def _url(given: str, here: Place, store: str | None = None) -> str:
         checked(given if store is None else store)
     except UsageError as error:
         raise UsageError(f"{here}: {error}") from None
+    return given
+
+
+def _decoding(given: Mapping[str, Any], here: Place) -> Mapping[str, Any]:
+    """Letters would be rows without a key, and in no view: what could not be decoded would be gone without a word."""
+    if given.get("on_error") == "dead_letter":
+        raise UsageError(
+            f"{here}: on_error='dead_letter' makes letters of what cannot be decoded, which an app writes nowhere; "
+            "use on_error='null', and tidelog.spark.dead_letters in a query of your own for the letters"
+        )
     return given
 
 

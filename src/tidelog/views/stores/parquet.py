@@ -67,7 +67,7 @@ def connect(filled: str, view: str, url: str) -> ParquetStore:
 
 
 class ParquetStore:
-    sees = "whole micro-batches: each is one manifest, renamed into place last"
+    sees = "whole micro-batches: each is one manifest, linked into place last"
     alone = "a transaction is one manifest of the whole folder, so of two at once one would write its files again"
 
     def __init__(
