@@ -64,7 +64,11 @@ class InvalidSchema(UsageError):
 
 
 class LostCheckpoint(UsageError):
-    pass
+    """`what` has become of the checkpoint, if that is all there is to say: for who knows a better way on."""
+
+    def __init__(self, message: str, what: str = "") -> None:
+        super().__init__(message)
+        self.what = what
 
 
 class PipelineFailed(UsageError):

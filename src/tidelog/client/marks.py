@@ -174,7 +174,8 @@ def is_due(mark: Mark | None, sink: str, query_id: str, batch_id: int) -> bool:
             f"sink {sink!r} was last written by query {mark.query_id} (batch {mark.batch_id}), and this is query"
             f" {query_id} (batch {batch_id}): its checkpoint was lost, or two queries have one sink name; give each"
             " query a name of its own, and after a lost checkpoint either go on from the mark's sources (if the query"
-            " keeps no state) or rebuild into a new topic"
+            " keeps no state) or rebuild into a new topic",
+            "was lost, or belongs to another query",
         )
     return batch_id > mark.batch_id
 

@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tidelog.client.marks import topic_of
 from tidelog.errors import LostCheckpoint, StateMismatch
 from tidelog.pipelines.app import VIEW
 from tidelog.pipelines.placing import Target
+from tidelog.pipelines.view_readers import command_of
 from tidelog.pipelines.view_topic import (
     Source,
     envelopes,
@@ -87,7 +89,7 @@ def writer_of(frame: DataFrame, target: Target, options: Mapping[str, str], writ
                 written.rows += write(records(rows, kind, target, batch_id, keyed=keyed), batch_id) or 0
             written.batch = batch_id
         except LostCheckpoint as lost:
-            written.error = LostCheckpoint(f"{lost}; {_way_back(target)}")
+            written.error = lost_checkpoint(target, lost)
             raise written.error from lost
         except BaseException as error:
             written.error = error
@@ -114,12 +116,24 @@ def _write_both(rows: DataFrame, batch_id: int, write: Any, kind: str, target: T
         kept.unpersist()
 
 
+def lost_checkpoint(target: Target, lost: LostCheckpoint) -> LostCheckpoint:
+    """As the app's user is told it: an app has neither the options of a sink nor names of queries to give."""
+    if not lost.what:
+        return LostCheckpoint(f"{lost} (it is in {target.checkpoint})")
+    kind, name = target.node.output.kind, target.node.name
+    return LostCheckpoint(
+        f"{kind} {name}: its checkpoint in {target.checkpoint} {lost.what} (was the app started from another folder?"
+        f" give --checkpoints); {_way_back(target)}",
+        lost.what,
+    )
+
+
 def _way_back(target: Target) -> str:
-    name = target.node.name
+    if target.generation:
+        return f"`{command_of(target.node)}` makes it anew from the log, and this run then goes on"
     return (
-        f"or `tidelog rebuild {name} --app FILE` builds it from the log (the checkpoint is {target.checkpoint})"
-        if target.generation
-        else f"or give the topic another name (the checkpoint is {target.checkpoint})"
+        f"a topic is never made anew: call it otherwise, or delete topics {target.topic} and {topic_of(target.sink)}"
+        " and that folder, and the next run writes it from the log"
     )
 
 

@@ -175,12 +175,13 @@ def is_due(mark: Mark | None, writing: Writing) -> bool:
     try:
         due = marks.is_due(mark, writing.sink, writing.query_id, writing.batch_id)
     except LostCheckpoint as lost:
-        raise LostCheckpoint(f"{lost}; {_way_on(mark)}") from None
+        raise LostCheckpoint(f"{lost}; {_way_on(mark)}", lost.what) from None
     if not due and _is_news(mark, writing):
         raise LostCheckpoint(
             f"sink {writing.sink!r} has micro-batch {mark.batch_id} of this query, and this is micro-batch"
             f" {writing.batch_id}, which has read what that had not: the checkpoint is older than the sink, as from a"
-            f" backup, and to go on with it would leave rows out; {_way_on(mark)}"
+            f" backup, and to go on with it would leave rows out; {_way_on(mark)}",
+            "is older than what it has written, as from a backup, and to go on with it would leave rows out",
         )
     return due
 

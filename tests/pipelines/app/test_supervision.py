@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from pyspark.errors import AnalysisException
 
 from proving import proves
+from tidelog.client.marks import Mark, Sources
+from tidelog.client.metadata import TopicPartition
 from tidelog.errors import Disconnected, LostCheckpoint, UndecodableValue, UsageError
 from tidelog.pipelines.app import App
 from tidelog.pipelines.graph import graph_of
@@ -23,6 +25,7 @@ from tidelog.pipelines.notifying import READY, notify
 from tidelog.pipelines.parts import QueryPart
 from tidelog.pipelines.placing import Target
 from tidelog.pipelines.progress import Progress
+from tidelog.pipelines.queries import lost_checkpoint
 from tidelog.pipelines.supervision import (
     BACK_OFF_MAX_S,
     FAILED,
@@ -41,6 +44,8 @@ from tidelog.pipelines.supervision import (
     should_start,
     started,
 )
+from tidelog.pipelines.view_readers import command_of
+from tidelog.spark.commit import Writing, is_due
 from tidelog.spark.options import GO_ON
 
 MAY_PASS = Fault("broker is away", final=False)
@@ -142,23 +147,51 @@ def test_a_query_that_ended_without_a_word_is_told_so() -> None:
     assert fault_of(None, "", "shop.py").message == "it ended"
 
 
-@proves("P3", "E3")
-@pytest.mark.parametrize(
-    ("output", "way"), [("revenue", "`tidelog rebuild revenue --app "), ("big", "a topic of another name")]
-)
-def test_an_app_whose_input_was_cut_is_told_what_it_can_do_and_no_option_that_it_has_not(output: str, way: str) -> None:
+def target_of(output: str) -> Target:
     app = App("shop")
     app.stream("orders", value="id long")
     app.view("revenue", key="id")(lambda orders: orders)
     app.topic("big")(lambda orders: orders)
     node = graph_of(app).node(output)
-    target = Target(node, "shop", "t", "t", "/c", generation=int(output == "revenue"))
-    part = QueryPart(target, cast("Any", None), {}, {})
+    return Target(node, "shop", output, f"shop.{output}", f"/c/shop/{output}", generation=int(output == "revenue"))
+
+
+@proves("P3", "E3")
+@pytest.mark.parametrize(
+    ("output", "way"), [("revenue", "`tidelog rebuild revenue --app "), ("big", "a topic of another name")]
+)
+def test_an_app_whose_input_was_cut_is_told_what_it_can_do_and_no_option_that_it_has_not(output: str, way: str) -> None:
+    part = QueryPart(target_of(output), cast("Any", None), {}, {})
     text = "tidelog.errors.DataLoss: orders[0] from 0 up to 20 and now has 12 up to 20; data may be lost: " + GO_ON
     part._query = cast("Any", SimpleNamespace(isActive=False, exception=lambda: text, recentProgress=[]))
     fault = part.look()
     assert fault is not None and fault.final
     assert way in fault.message and "now has 12 up to 20" in fault.message and "failOnDataLoss" not in fault.message
+
+
+@proves("P3", "eo.6")
+@pytest.mark.parametrize(
+    ("output", "way"),
+    [
+        ("revenue", "`tidelog rebuild revenue --app {file}` makes it anew from the log, and this run then goes on"),
+        ("big", "delete topics big and __tidelog.marks.shop.big and that folder, and the next run writes it from"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("query", "batch", "what"),
+    [("new", 0, "was lost, or belongs to another query"), ("old", 3, "is older than what it has written")],
+)
+def test_an_app_whose_checkpoint_was_lost_is_told_its_folder_and_the_command_and_no_options_of_a_sink(
+    output: str, way: str, query: str, batch: int, what: str
+) -> None:
+    target = target_of(output)
+    mark = Mark(target.sink, "old", 3, Sources({TopicPartition("orders", 0): 7}), {}, 0)
+    with pytest.raises(LostCheckpoint) as found:
+        is_due(mark, Writing(target.sink, query, batch, Sources({TopicPartition("orders", 0): 9})))
+    told = str(lost_checkpoint(target, found.value))
+    assert told.startswith(f"{target.node.output.kind} {output}: its checkpoint in {target.checkpoint} {what}")
+    assert "give --checkpoints" in told and way.format(file=command_of(target.node).split()[-1]) in told
+    assert not [word for word in ("takeOverFrom", "startingOffsets", "a name of its own", "FILE") if word in told]
 
 
 # Supervisors of ours --------------------------------------------------------------------------------------------------
