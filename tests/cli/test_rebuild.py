@@ -8,6 +8,7 @@ import pytest
 
 from proving import proves
 from tidelog.cli import rebuild
+from tidelog.cli.options import parse
 from tidelog.errors import UsageError
 from tidelog.pipelines.catching_up import Done
 from tidelog.pipelines.running import Settings
@@ -47,6 +48,22 @@ def test_so_many_tasks_as_are_asked_for_run_here_or_on_the_cluster_that_is_named
     assert (eight.master, eight.spark) == ("local[8]", {"spark.sql.shuffle.partitions": "8"})
     on_cluster = rebuild.in_parallel(Settings("127.0.0.1:9092", "checkpoints", master="spark://host:7077"), 8)
     assert on_cluster.master == "spark://host:7077"
+
+
+@proves("E3", "command_line")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "the same command"),
+        (["--again"], "the same command without --again"),
+        (["--again", "--with-readers"], "`tidelog rebuild revenue --app shop.py --with-readers`"),
+    ],
+)
+def test_who_stops_a_rebuild_hears_of_a_command_that_goes_on_and_does_not_begin_anew(
+    words: list[str], said: str
+) -> None:
+    options = parse(rebuild.parser(), ["revenue", "--app", "shop.py", *words])
+    assert rebuild.going_on("revenue", options) == said
 
 
 @proves("E3")

@@ -123,12 +123,17 @@ def _rebuild_one(made: Rebuild, telling: Telling, options: Namespace) -> int:
         telling.clear()
         made.resume(begun)
     if view is None:
-        number, name = begun.target.generation, made.node.name
-        again = f"`tidelog rebuild {name} --app {options.app} --with-readers`"
-        on = again if options.with_readers else "the same command"
-        warn(f"stopped; {on} goes on with generation {number} of {name}")
+        name = made.node.name
+        warn(f"stopped; {going_on(name, options)} goes on with generation {begun.target.generation} of {name}")
         return INTERRUPTED
     return _show(made, begun, view, options)
+
+
+def going_on(name: str, options: Namespace) -> str:
+    """The command that does not begin anew."""
+    if options.with_readers:
+        return f"`tidelog rebuild {name} --app {options.app} --with-readers`"
+    return "the same command without --again" if options.again else "the same command"
 
 
 def _show(made: Rebuild, begun: Begun, view: View, options: Namespace) -> int:
