@@ -130,7 +130,6 @@ def test_a_generation_is_forgotten_by_command_and_the_live_one_is_not(
 def test_mistakes_are_told_in_one_line(tidelog: Command, filled: str) -> None:
     for words, said in (
         (["show", "revenues"], "no view 'revenues'; there are: revenue"),
-        (["get", "revenue", "nothing"], "has no row nothing"),
         (["rows", "revenue", "--where", "price > 1"], "no column 'price'"),
         (["rows", "revenue", "--store", "sqlite:///nowhere/else.db"], "is not shown by sqlite:///nowhere/else.db yet"),
         (["as-of", "revenue", "--at", "@9223372036854775807"], "@9223372036854775807 is yet to come"),
@@ -140,3 +139,9 @@ def test_mistakes_are_told_in_one_line(tidelog: Command, filled: str) -> None:
         assert ran.code == 2 and said in ran.err and ran.err.count("\n") == 1
     ran = tidelog("apply", "revenues", "--store", filled)
     assert ran.code == 2 and "no view 'revenues'" in ran.err
+
+
+@proves("D7", "command_line")
+def test_a_row_that_is_not_there_is_no_mistake_in_the_command(tidelog: Command, filled: str) -> None:
+    ran = tidelog("views", "get", "revenue", "nothing")
+    assert ran.code == 1 and ran.err == "tidelog: view revenue has no row with the key 'nothing'\n"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.cli import options as command
 from tidelog.cli.terminal import confirm, paint, show_json, show_table
-from tidelog.errors import NotShown, UsageError
+from tidelog.errors import NotShown, UnknownKey, UsageError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -180,7 +180,7 @@ def get(cluster: Cluster, options: Namespace) -> int:
     finally:
         store.close()
     if row is None:
-        raise UsageError(f"view {options.view} has no row {options.key}")
+        raise UnknownKey(f"view {options.view} has no row with the key {options.key[:100]!r}")
     _show_rows(declared, [row], options)
     return 0
 
