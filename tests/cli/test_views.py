@@ -138,7 +138,7 @@ def test_mistakes_are_told_in_one_line(tidelog: Command, filled: str) -> None:
         ran = tidelog("views", *words)
         assert ran.code == 2 and said in ran.err and ran.err.count("\n") == 1
     ran = tidelog("apply", "revenues", "--store", filled)
-    assert ran.code == 2 and "no view 'revenues'" in ran.err
+    assert ran.code == 2 and "no view 'revenues'" in ran.err and ran.out == "", "it is not said to be applied"
 
 
 @proves("D7", "command_line")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.cli import options as command
 from tidelog.cli.main import OK
 from tidelog.cli.terminal import warn
-from tidelog.errors import AnotherApplier, TidelogError, UsageError
+from tidelog.errors import AnotherApplier, BrokerError, Disconnected, TidelogError, UsageError
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -77,8 +77,11 @@ def apply(cluster: Cluster, options: Namespace) -> int:
 
 def _apply(cluster: Cluster, options: Namespace, url: str, telling: Telling) -> None:
     from tidelog.views.applier import Applier
+    from tidelog.views.catalog import find_view
     from tidelog.views.stores.opening import open_store, redacted
 
+    with suppress(Disconnected, BrokerError):  # which the applier waits for
+        find_view(cluster, options.view)  # a mistyped name is told before anything is made or said of it
     store = open_store(url, options.view)
     if options.share and store.alone:
         raise UsageError(f"apply: {redacted(url)} cannot be shared: {store.alone}; leave out --share")
