@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from argparse import Namespace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,12 @@ from tidelog import Broker
 from tidelog.cli import apply, rebuild
 from tidelog.cli import options as command
 from tidelog.cli.app_settings import settings_of
-from tidelog.cli.run import http_of, parser, rows_at, span_of
+from tidelog.cli.run import http_of, parser, rows_at, span_of, tell_views
 from tidelog.cli.status import SILENT_S, health, state_of
 from tidelog.client.cluster import Cluster
 from tidelog.client.status import Commands, Report, Reporter
 from tidelog.errors import ConfigError, UsageError
+from tidelog.logger import Logger
 from tidelog.pipelines.app import App
 from tidelog.pipelines.appliers import appliers_of
 from tidelog.pipelines.graph import graph_of
@@ -133,6 +135,38 @@ def test_a_store_that_is_where_it_is_by_the_folder_alone_is_told_apart_from_one_
     assert settings(folder=tmp_path, store="sqlite:///views.db").store_by_folder
     assert not settings(folder=tmp_path, store="sqlite:////srv/views.db").store_by_folder
     assert not settings("--store", "sqlite:///views.db", folder=tmp_path).store_by_folder
+
+
+@proves("P1")
+def test_a_store_is_unnamed_only_where_nobody_has_said_any(tmp_path: Path) -> None:
+    assert settings(folder=tmp_path).store_unnamed
+    said = {"TIDELOG_STORE": "sqlite:///views.db"}
+    assert not settings("--store", "sqlite:///views.db", folder=tmp_path).store_unnamed
+    assert not settings(environment=said, folder=tmp_path).store_unnamed
+    assert not settings(folder=tmp_path, store="sqlite:///views.db").store_unnamed
+    (tmp_path / "tidelog.toml").write_text('[app]\nstore = "sqlite:///views.db"\n')
+    assert not settings(folder=tmp_path).store_unnamed
+
+
+@proves("P1")
+def test_a_run_says_which_views_stay_in_other_stores_than_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    app = App("shop")
+    app.stream("orders")
+    app.view("revenue", key="product")(lambda orders: orders)
+    app.view("ranking", key="product", store="redis://named")(lambda orders: orders)
+    graph, said = graph_of(app), StringIO()
+    old = "sqlite:////srv/tidelog-views/shop.db"
+    of = {"revenue": (old,), "ranking": ("redis://named",)}
+    targets = [Target(node, "shop", "t", "s", "/c", generation=1, stores=of[node.name]) for node in graph.nodes]
+    tell_views(Logger(said), graph, targets, settings(folder=tmp_path), None)
+    lines = [line for line in said.getvalue().splitlines() if "stays" in line]
+    assert len(lines) == 1 and f"view revenue stays where it is stores={old} default=sqlite:///{tmp_path}/" in lines[0]
+    said.truncate(0)
+    tell_views(Logger(said), graph, targets, settings("--store", "redis://other", folder=tmp_path), None)
+    assert "stays" not in said.getvalue()
 
 
 @proves("P1")

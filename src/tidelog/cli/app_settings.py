@@ -70,6 +70,7 @@ def settings_of(
         bootstrap=found.get("bootstrap") or app.bootstrap or command.DEFAULT_BOOTSTRAP,
         checkpoints=str(_folder(found.get("checkpoints") or app.checkpoints or CHECKPOINTS)),
         store=absolute(store),
+        store_unnamed="store" not in found and app.store is None,
         store_by_folder="store" not in found and absolute(store) != store,
         master=found.get("master"),
         memory=found.get("memory"),

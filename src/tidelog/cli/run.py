@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster
     from tidelog.pipelines.graph import Graph
     from tidelog.pipelines.inputs import Span
+    from tidelog.pipelines.placing import Target
     from tidelog.pipelines.running import Settings
 
 ROWS = 20
@@ -101,9 +102,7 @@ def _run(graph: Graph, settings: Settings, options: Namespace) -> int:
             parts, appliers = parts_of(targets, reader, settings), partial(appliers_of, settings=settings)
             made = Run(graph.app.name, parts, cluster, log.info, stopping, handover, appliers)
             log.info("ready", app=graph.app.name, queries=len(targets), bootstrap=settings.bootstrap)
-            served = http_of(cluster)
-            for view in (target.node.name for target in targets if target.stores):
-                log.info(f"view {view}", rows=rows_at(served, view))  # a kind of its own: none is left out for haste
+            tell_views(log, graph, targets, settings, http_of(cluster))
             return made.loop()
         except Exception:
             if not stopping.is_set():
@@ -112,6 +111,19 @@ def _run(graph: Graph, settings: Settings, options: Namespace) -> int:
         finally:
             with suppress(Exception):  # it may be gone
                 spark.stop()
+
+
+def tell_views(log: Logger, graph: Graph, targets: list[Target], settings: Settings, served: str | None) -> None:
+    """Where each is read, and which stay in other stores than this run would have given them."""
+    from tidelog.pipelines.placing import stays_elsewhere, stores_of
+
+    for target in (one for one in targets if one.stores):
+        view = target.node.name
+        log.info(f"view {view}", rows=rows_at(served, view))  # a kind of its own: none is left out for haste
+        if settings.store_unnamed and stays_elsewhere(graph, target, settings.store):
+            default = stores_of(graph, target.node.output, settings.store)
+            told = {"stores": " ".join(target.stores), "default": " ".join(default), "moved_by": "--store URL"}
+            log.info(f"view {view} stays where it is", **told)
 
 
 def http_of(cluster: Cluster) -> str | None:

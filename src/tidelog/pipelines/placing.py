@@ -7,6 +7,8 @@ Rules:
 - A view that nobody has declared is begun; one that is there goes on if it is declared as it was built, or has grown by
   columns; anything else is refused and names `tidelog rebuild` (rule 26 of the contract). That new columns are all that
   has changed no fingerprint can tell: who runs the app says so (`grown`), and a query with state has no place for them.
+- A view that is there stays in its stores where nobody names one: the default is a file in the folder of whoever starts
+  the app, and from another folder readers would be led away from the one that is whole.
 - A view belongs to one app, and so does a derived topic. The topic of a new generation is nobody else's: it is not
   there, or empty, and nothing that the app reads. A derived topic is not called as a view's generation is.
 - A topic is made with as many partitions as its largest input has, unless it is declared; it keeps what it has.
@@ -69,6 +71,11 @@ def stores_of(graph: Graph, output: Output, default: str | None) -> tuple[str, .
     return output.stores or (checked(default or DEFAULT_STORE.format(app=graph.app.name)),)
 
 
+def stays_elsewhere(graph: Graph, target: Target, default: str | None) -> bool:
+    """Whether a view is kept in other stores than this run would have given it."""
+    return bool(target.stores) and target.stores != stores_of(graph, target.node.output, default)
+
+
 def check_stores(graph: Graph, default: str | None) -> None:
     """That an applier started here could open them: what is not installed, or not in the environment, is told before
     the queries run.
@@ -111,11 +118,16 @@ def place_view(
     checkpoints: str,
     default_store: str | None,
     why_not_grown: str | None = None,
+    *,
+    stays: bool = False,
 ) -> Target:
-    """The live generation of a view, begun where there is none. `why_not_grown`: why new columns are not taken."""
+    """The live generation of a view, begun where there is none. `why_not_grown`: why new columns are not taken;
+    `stays`: the default store is for new views alone.
+    """
     editor = Editor(cluster, node.name)
     before = editor.view()
-    after = view_now(graph, node, before, declared, partitions_of(cluster, graph, node), default_store)
+    partitions = partitions_of(cluster, graph, node)
+    after = view_now(graph, node, before, declared, partitions, default_store, stays=stays)
     _check_growth(node, before, after, why_not_grown)
     current = after.current
     assert current is not None
@@ -133,7 +145,14 @@ def place_view(
 
 
 def view_now(
-    graph: Graph, node: Node, before: View | None, declared: Declaration, partitions: int, default_store: str | None
+    graph: Graph,
+    node: Node,
+    before: View | None,
+    declared: Declaration,
+    partitions: int,
+    default_store: str | None,
+    *,
+    stays: bool = False,
 ) -> View:
     """The view's record as this run would have it. Pure."""
     name, stores = graph.app.name, stores_of(graph, node.output, default_store)
@@ -147,7 +166,8 @@ def view_now(
         after = catalog.go_on(before, declared, node.fingerprint)
     except ViewChanged as error:
         raise ViewChanged(f"{node.output.place}: {error}") from None
-    return replace(after, inputs=tuple(inputs), stores=stores)
+    kept = before.stores if stays and not node.output.stores else ()
+    return replace(after, inputs=tuple(inputs), stores=kept or stores)
 
 
 def _check_growth(node: Node, before: View | None, after: View, why_not: str | None) -> None:

@@ -64,6 +64,7 @@ class Settings:
     bootstrap: str
     checkpoints: str
     store: str | None = None
+    store_unnamed: bool = False  # whether nobody has named it: it is for new views then, and others stay where they are
     store_by_folder: bool = False  # whether `store` is where it is only because this process was started there
     master: str | None = None
     memory: str | None = None
@@ -129,7 +130,8 @@ def placed(cluster: Cluster, reader: Reader, node: Node, settings: Settings) -> 
     if node.output.kind == VIEW:
         declared = declaration_of(node.output, frame.schema)
         why_not = why_not_grown(node.name, frame, settings.grown)
-        return place_view(cluster, reader.graph, node, declared, settings.checkpoints, settings.store, why_not)
+        where, stays = (settings.checkpoints, settings.store), settings.store_unnamed
+        return place_view(cluster, reader.graph, node, declared, *where, why_not, stays=stays)
     compact = is_keyed(node.output, frame)
     return place_topic(cluster, reader.graph, node, settings.checkpoints, compact=compact)
 

@@ -14,7 +14,15 @@ from tidelog.client.producer import Producer
 from tidelog.errors import UsageError, ViewChanged
 from tidelog.pipelines.app import App
 from tidelog.pipelines.graph import Graph, graph_of
-from tidelog.pipelines.placing import check_topic, place_view, settings_of_view, topic_target, view_now, view_target
+from tidelog.pipelines.placing import (
+    check_topic,
+    place_view,
+    settings_of_view,
+    stays_elsewhere,
+    topic_target,
+    view_now,
+    view_target,
+)
 from tidelog.spark.ddl import is_ddl
 from tidelog.testing.broker import TestBroker
 from tidelog.views.catalog import Catalog, Derived, View, new_view, read_catalog
@@ -85,6 +93,30 @@ def test_a_view_belongs_to_one_app_and_its_stores_may_change() -> None:
         view_now(other, other.node("revenue"), first, declared(), 1, None)
     moved = shop(stores=["sqlite:///a.db", "redis://b"])
     assert view_now(moved, moved.node("revenue"), first, declared(), 1, None).stores == ("sqlite:///a.db", "redis://b")
+
+
+@proves("P1", "E1")
+def test_an_app_that_is_started_from_another_folder_leaves_its_views_in_their_stores(
+    tidelog_broker: TestBroker,
+) -> None:
+    """Its default store is another file then, which is empty, and the one that readers know would stand still."""
+    here, elsewhere = "sqlite:////srv/tidelog-views/shop.db", "sqlite:////elsewhere/tidelog-views/shop.db"
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        topics.create(cluster, "orders.eu", partitions=1)
+
+        def placed(default: str, *, stays: bool = True, **options: Any) -> tuple[str, ...]:
+            graph = shop(**options)
+            node = graph.node("revenue")
+            target = place_view(cluster, graph, node, declared(), "/checkpoints", default, stays=stays)
+            view = read_catalog(cluster)["view", "revenue"]
+            assert isinstance(view, View) and view.stores == target.stores, "the catalog has what the run applies to"
+            assert stays_elsewhere(graph, target, default) == (target.stores == (here,) and default == elsewhere)
+            return target.stores
+
+        assert placed(here) == (here,), "a new one has the default"
+        assert placed(elsewhere) == (here,)
+        assert placed(elsewhere, stays=False) == (elsewhere,), "somebody has named it"
+        assert placed(elsewhere, stores=["redis://b"]) == ("redis://b",), "the view names its own"
 
 
 @proves("eo.15")
