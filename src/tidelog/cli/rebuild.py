@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tidelog.cli import options as command
 from tidelog.cli.app_settings import add_running, settings_of
 from tidelog.cli.main import FAILED, INTERRUPTED, OK
-from tidelog.cli.run import stop_on_signals
+from tidelog.cli.run import say_in, stop_on_signals
 from tidelog.cli.terminal import PROGRESS_EVERY_S, PROGRESS_LINE_EVERY_S, warn
 from tidelog.errors import UsageError
 from tidelog.logger import Logger
@@ -94,7 +94,7 @@ def _rebuild(graph: Graph, node: Node, settings: Settings, options: Namespace) -
             limits = {"maxOffsetsPerTrigger": str(options.batch_records)}
             limits |= {"minPartitions": str(options.parallelism)} if options.parallelism else {}
             reader = replace(reader, options={**reader.options, **limits})
-            telling = Telling(log.info)
+            telling = Telling(say_in(log))
             made = [
                 Rebuild(cluster, reader, one, settings, say=telling.say, tell=telling, stopping=stopping)
                 for one in chain

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tidelog.pipelines.graph import Graph
     from tidelog.pipelines.inputs import Span
     from tidelog.pipelines.placing import Target
-    from tidelog.pipelines.running import Settings
+    from tidelog.pipelines.running import Say, Settings
 
 ROWS = 20
 HTTP_LISTENER = "tidelog.http.listener"
@@ -100,7 +100,7 @@ def _run(graph: Graph, settings: Settings, options: Namespace) -> int:
             targets = prepare_run(cluster, reader, settings)
             handover = Handover(cluster, graph, settings.checkpoints)
             parts, appliers = parts_of(targets, reader, settings), partial(appliers_of, settings=settings)
-            made = Run(graph.app.name, parts, cluster, log.info, stopping, handover, appliers)
+            made = Run(graph.app.name, parts, cluster, say_in(log), stopping, handover, appliers)
             log.info("ready", app=graph.app.name, queries=len(targets), bootstrap=settings.bootstrap)
             tell_views(log, graph, targets, settings, http_of(cluster))
             return made.loop()
@@ -124,6 +124,20 @@ def tell_views(log: Logger, graph: Graph, targets: list[Target], settings: Setti
             default = stores_of(graph, target.node.output, settings.store)
             told = {"stores": " ".join(target.stores), "default": " ".join(default), "moved_by": "--store URL"}
             log.info(f"view {view} stays where it is", **told)
+
+
+def say_in(log: Logger) -> Say:
+    """A run's events as log lines: a part that has failed is an error, or, where it is tried again, a warning."""
+
+    def say(event: str, **fields: object) -> None:
+        if event != "failed":
+            log.info(event, **fields)
+        elif fields.get("again_in_s") is None:
+            log.error(event, **fields)
+        else:
+            log.warning(event, **fields)
+
+    return say
 
 
 def http_of(cluster: Cluster) -> str | None:

@@ -235,8 +235,8 @@ class Run:
     def _failed(self, part: Part, watch: Watch, fault: Fault, now: float) -> Watch:
         after = watching.failed(watch, fault, now)
         again = None if fault.final else round(after.not_before - now, 1)
-        where = "" if fault.line is None else f"{fault.file}:{fault.line}"
-        self._say("failed", kind=part.kind, name=part.name, error=fault.message, at=where, again_in_s=again)
+        where = {} if fault.line is None else {"at": f"{fault.file}:{fault.line}"}
+        self._say("failed", kind=part.kind, name=part.name, error=fault.message, **where, again_in_s=again)
         return after
 
     # Commands

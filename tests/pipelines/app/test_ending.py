@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from io import StringIO
 from threading import Barrier
 from typing import Any
 
@@ -12,10 +13,12 @@ import pytest
 
 from contract import TIMEOUT_S
 from proving import proves
+from tidelog.cli.run import say_in
 from tidelog.client import status
 from tidelog.client.cluster import Cluster
 from tidelog.client.status import read_status, send_command
 from tidelog.errors import Disconnected, UsageError
+from tidelog.logger import Logger
 from tidelog.pipelines.running import LAG_EVERY_S, Run
 from tidelog.pipelines.supervision import Fault
 from tidelog.testing.broker import TestBroker
@@ -66,6 +69,25 @@ def test_a_run_whose_only_part_failed_for_good_ends_with_1(ours: Cluster) -> Non
     assert Run("shop", [part], ours, quietly).loop() == 1
     assert part.calls == ["start"], "a user's error is not tried again"
     assert states(ours) == {"shop.a": "failed"}
+
+
+@proves("P3")
+def test_a_part_that_failed_is_an_error_in_the_log_or_a_warning_where_it_is_tried_again(ours: Cluster) -> None:
+    lines = StringIO()
+    log = say_in(Logger(lines))
+
+    def say(event: str, **fields: object) -> None:
+        log(event, **fields)
+        if fields.get("name") == "shop.b":
+            run.stopping.set()
+
+    parts = [Doomed("shop.a", UsageError("no such column")), Doomed("shop.b", Disconnected("no answer"))]
+    run = Run("shop", parts, ours, say)
+    run.loop()
+    failed, tried_again, stopped = (line.partition(" ")[2] for line in lines.getvalue().splitlines())
+    assert failed == "ERROR failed kind=query name=shop.a error='UsageError: no such column' again_in_s=None"
+    assert tried_again == "WARNING failed kind=query name=shop.b error='Disconnected: no answer' again_in_s=0.5"
+    assert stopped == "INFO stopped name=shop"
 
 
 @proves("P3")
