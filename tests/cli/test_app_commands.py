@@ -29,6 +29,7 @@ from tidelog.pipelines.graph import graph_of
 from tidelog.pipelines.loading import load_app
 from tidelog.pipelines.parts import ApplierPart
 from tidelog.pipelines.placing import Target
+from tidelog.testing.broker import TestBroker
 
 SHOP = str(Path(__file__).parent.parent.parent / "examples" / "shop_app.py")
 NOW_MS = 1_000_000
@@ -108,6 +109,16 @@ def test_a_plan_takes_what_only_spark_can_read(nowhere: Command, tmp_path: Path)
 @proves("P1", "command_line")
 def test_a_run_says_that_no_broker_is_there_before_it_starts_spark(nowhere: Command) -> None:
     assert nowhere("run", SHOP, "--bootstrap", "127.0.0.1:1").code == 3
+
+
+@proves("P1", "command_line")
+@pytest.mark.parametrize("words", [["run", SHOP], ["rebuild", "revenue", "--app", SHOP]], ids=["run", "rebuild"])
+def test_an_input_that_is_not_there_is_told_before_spark_starts(
+    tidelog_broker: TestBroker, tmp_path: Path, words: list[str]
+) -> None:
+    ran = Command(tidelog_broker.bootstrap)(*words, "--store", f"sqlite:///{tmp_path}/shop.db")
+    assert (ran.code, len(ran.err.splitlines())) == (2, 1), "a line that Spark is started would be one more"
+    assert "stream 'orders' reads topic 'orders', which is not there; make it first" in ran.err
 
 
 def settings(*words: str, environment: dict[str, str] | None = None, folder: Path, **code: str) -> Any:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.cli import options as command
 from tidelog.cli.app_settings import CHECKPOINTS, settings_of
 from tidelog.cli.main import FAILED, OK
-from tidelog.cli.terminal import printable, show_json, show_table, warn
+from tidelog.cli.terminal import STARTING_SPARK, printable, show_json, show_table, warn
 from tidelog.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def run(arguments: list[str]) -> int:
     settings = replace(settings_of(options, app), master=None)
     with settings.connect() as cluster:
         case = find(cluster, graph, options.query, options.batch, settings.checkpoints)
-        warn("starting Spark, which takes some seconds")
+        warn(STARTING_SPARK)
         spark = session_of(graph, settings)
         try:
             return debug(case, reader_of(spark, graph, settings, cluster), options)

@@ -12,7 +12,7 @@ from tidelog.cli import options as command
 from tidelog.cli.app_settings import add_running, settings_of
 from tidelog.cli.main import FAILED, INTERRUPTED, OK
 from tidelog.cli.run import say_in, stop_on_signals
-from tidelog.cli.terminal import PROGRESS_EVERY_S, PROGRESS_LINE_EVERY_S, warn
+from tidelog.cli.terminal import PROGRESS_EVERY_S, PROGRESS_LINE_EVERY_S, STARTING_SPARK, warn
 from tidelog.errors import UsageError
 from tidelog.logger import Logger
 
@@ -79,6 +79,7 @@ def in_parallel(settings: Settings, tasks: int | None) -> Settings:
 
 
 def _rebuild(graph: Graph, node: Node, settings: Settings, options: Namespace) -> int:
+    from tidelog.pipelines.placing import check_inputs
     from tidelog.pipelines.rebuilding import Rebuild
     from tidelog.pipelines.running import reader_of, session_of
 
@@ -87,6 +88,8 @@ def _rebuild(graph: Graph, node: Node, settings: Settings, options: Namespace) -
     with settings.connect() as cluster:
         cluster.any_node()  # before Spark, which takes seconds
         chain = _chain(cluster, graph, node, options)
+        check_inputs(cluster, graph, chain)
+        log.info(STARTING_SPARK)
         spark = session_of(graph, settings)
         stop_on_signals(stopping)
         try:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.cli import options as command
 from tidelog.cli.app_settings import add_app, add_running, settings_of
 from tidelog.cli.main import OK
-from tidelog.cli.terminal import show_json, show_table, warn
+from tidelog.cli.terminal import STARTING_SPARK, show_json, show_table, warn
 from tidelog.errors import TidelogError, UsageError
 from tidelog.logger import Logger
 
@@ -81,7 +81,7 @@ def _run(graph: Graph, settings: Settings, options: Namespace) -> int:
     from tidelog.pipelines.appliers import appliers_of
     from tidelog.pipelines.changed_views import prepare_run
     from tidelog.pipelines.handover import Handover
-    from tidelog.pipelines.placing import check_stores
+    from tidelog.pipelines.placing import check_inputs, check_stores
     from tidelog.pipelines.running import Run, parts_of, reader_of, session_of
 
     check_stores(graph, settings.store)
@@ -91,8 +91,10 @@ def _run(graph: Graph, settings: Settings, options: Namespace) -> int:
         stop_with_parent(stopping)
     with settings.connect() as cluster:
         cluster.any_node()  # before Spark, which takes seconds
+        check_inputs(cluster, graph, graph.nodes)
         if stopping.is_set():
             return OK
+        log.info(STARTING_SPARK)
         spark = session_of(graph, settings)
         stop_on_signals(stopping)  # PySpark has put its own in their place
         try:
@@ -185,7 +187,7 @@ def _batch(graph: Graph, settings: Settings, options: Namespace) -> int:
     from tidelog.pipelines import history
     from tidelog.pipelines.running import reader_of, session_of
 
-    warn("starting Spark, which takes some seconds")
+    warn(STARTING_SPARK)
     with settings.connect() as cluster:
         spark = session_of(graph, settings)
         try:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidelog.cli import options as command
-from tidelog.cli.terminal import show_json, show_table, size_text, warn
+from tidelog.cli.terminal import STARTING_SPARK, show_json, show_table, size_text, warn
 from tidelog.errors import StorageError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def read(options: Namespace) -> list[FoldState]:
     from tidelog.pipelines.operators.state.reading import is_there, read_states
     from tidelog.spark.session import spark_session
 
-    warn("starting Spark, which takes some seconds")
+    warn(STARTING_SPARK)
     spark = spark_session("tidelog state", settings=QUIET)
     if not is_there(spark, options.checkpoint):
         raise missing(options.checkpoint)

@@ -18,6 +18,7 @@ COLUMN_GAP = "  "
 SIZE_UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
 PROGRESS_EVERY_S = 0.2
 PROGRESS_LINE_EVERY_S = 10.0  # where nobody watches
+STARTING_SPARK = "starting Spark, which takes some seconds"
 SPAN_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 

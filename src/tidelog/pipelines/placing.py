@@ -20,7 +20,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tidelog.client import marks
@@ -316,6 +316,16 @@ def partitions_of(cluster: Cluster, graph: Graph, node: Node) -> int:
     if node.output.partitions is not None:
         return node.output.partitions
     return max(_partitions(cluster, one) for one in node.reads)
+
+
+def check_inputs(cluster: Cluster, graph: Graph, nodes: Iterable[Node]) -> None:
+    """That the topics are there of whose partitions `partitions_of` will ask: it can be told before Spark starts. What
+    the app itself writes is made as it is placed.
+    """
+    for node in nodes:
+        for read in node.reads if node.output.partitions is None else ():
+            if isinstance(read, Input) and read.topic not in graph.app.outputs:
+                _partitions(cluster, read)
 
 
 def _partitions(cluster: Cluster, read: Input | Output) -> int:
