@@ -10,15 +10,26 @@ from __future__ import annotations
 
 import sys
 import traceback
+from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
 from tidelog.errors import TidelogError, UsageError
 from tidelog.pipelines.app import App, Place
 
 PREFIX = "tidelog_app_"
+
+
+class AsItIs(SourceFileLoader):
+    """Compiles the file that is there. Bytecode of an earlier one, which Python knows by its second and size, would be
+    run under the fingerprint of the new text.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        code: CodeType = self.source_to_code(self.get_data(self.path), self.path)
+        return code
 
 
 def load_app(path: str) -> App:
@@ -44,7 +55,7 @@ def _loaded(file: Path) -> ModuleType:
     if folder not in sys.path:
         sys.path.insert(0, folder)  # as for a program that Python runs: it may import what lies beside it
     name = file.stem if file.stem not in sys.modules else f"{PREFIX}{file.stem}"  # `json.py` is not to replace json
-    spec = spec_from_file_location(name, file.resolve())
+    spec = spec_from_file_location(name, file.resolve(), loader=AsItIs(name, str(file.resolve())))
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
     sys.modules[name] = module
