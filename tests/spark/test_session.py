@@ -7,14 +7,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from io import StringIO
+from logging import StreamHandler
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.functions import window
+from pyspark.sql.functions import col, window
 from pyspark.sql.streaming import StreamingQuery
 
 import tidelog
@@ -26,6 +29,7 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
 from tidelog.client.security import Security
 from tidelog.spark.registration import register, unsaid
+from tidelog.spark.session import CONTEXT_LOGGERS, leave_errors_to_us
 from tidelog.testing.broker import TestBroker
 
 PATIENCE_S = 240
@@ -279,3 +283,26 @@ def test_that_the_source_was_found_before_it_was_registered_is_not_warned_of(spa
     assert logger.getLevel().name() == before
     register(spark)
     assert logger.getLevel().name() == before
+
+
+@proves("P1")
+@pytest.mark.parametrize("by_sql", [True, False])
+def test_a_command_tells_an_error_of_a_plan_by_itself_and_pyspark_does_not(spark: SparkSession, by_sql: bool) -> None:
+    def written() -> str:
+        with pytest.raises(PySparkException, match="nothing"):
+            spark.range(1).where("nothing > 1" if by_sql else col("nothing") > 1).count()
+        return lines.getvalue()
+
+    lines, loggers = StringIO(), [PySparkLogger.getLogger(name) for name in CONTEXT_LOGGERS]
+    handler = StreamHandler(lines)
+    for one in loggers:
+        one.addHandler(handler)
+    try:
+        assert "nothing" in written(), "else there is nothing to leave to us"
+        lines.truncate(lines.seek(0))
+        leave_errors_to_us()
+        assert not written()
+    finally:
+        for one in loggers:
+            one.removeHandler(handler)
+            one.disabled = False

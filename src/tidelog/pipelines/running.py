@@ -90,11 +90,12 @@ class Settings:
 
 
 def session_of(graph: Graph, settings: Settings) -> SparkSession:
-    from tidelog.spark.session import spark_session
+    from tidelog.spark.session import leave_errors_to_us, spark_session
 
     spark = spark_session(
         graph.app.name, master=settings.master, memory=settings.memory, settings={**QUIET, **settings.spark}
     )
+    leave_errors_to_us()
     travelling_whole(graph.app)
     return spark
 

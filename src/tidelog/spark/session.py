@@ -35,6 +35,7 @@ SINK_MODES = "tidelog.checkpoint.SinkModes"
 LOOPBACK = "127.0.0.1"
 ASKED = "spark.tidelog.asked"  # a digest of what a session was asked for, to know the same call again
 UI_ADDRESS = "SPARK_LOCAL_IP"  # Spark's UI asks for no password, and would listen on all addresses
+CONTEXT_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")  # of PySpark's errors
 SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit has launched the JVM and tells its address
 
 
@@ -64,6 +65,16 @@ def spark_session(
         register(session)
         answer_calls(session)
     return session
+
+
+def leave_errors_to_us() -> None:
+    """For commands, which tell an error of a plan in one line: before PySpark raises it, it is written to standard
+    error, as JSON of some kilobytes.
+    """
+    from pyspark.logger import PySparkLogger
+
+    for name in CONTEXT_LOGGERS:
+        PySparkLogger.getLogger(name).disabled = True
 
 
 def _check_pyspark() -> None:
