@@ -138,8 +138,10 @@ def test_what_is_no_question_is_refused(query: str, said: str) -> None:
     ],
 )
 def test_a_question_reaches_no_file_and_no_network(ask: Ask, query: str) -> None:
-    with pytest.raises((UsageError, duckdb.Error), match=r"disabled|no topic or view|Cannot access"):
+    with pytest.raises((UsageError, duckdb.Error), match=r"disabled|no topic or view|Cannot access") as refused:
         ask(query)
+    if isinstance(refused.value, UsageError):  # else DuckDB says it itself, as its relation is fetched
+        assert "--external-access (external_access=True) lets a question read files" in str(refused.value)
 
 
 @proves("sql", "security")

@@ -30,7 +30,18 @@ from tidelog.sql.interrupting import as_keyboard_interrupt, interruptible
 from tidelog.sql.names import VIEWS, Target, candidates, nearest, quoted, target_of
 from tidelog.sql.reading import Connect
 from tidelog.sql.span import BEGINNING, END, Bound, Limits, find_span
-from tidelog.sql.statement import LATEST, Node, Statement, TableName, hint, is_steady, limits_of, read_statement
+from tidelog.sql.statement import (
+    FILES,
+    LATEST,
+    LIKE_A_FILE,
+    Node,
+    Statement,
+    TableName,
+    hint,
+    is_steady,
+    limits_of,
+    read_statement,
+)
 from tidelog.sql.topic import Options, Topic, open_topic
 from tidelog.sql.words import mistaken_word
 from tidelog.wire.error_code import ErrorCode
@@ -197,7 +208,8 @@ class Question:
             if target is not None:
                 self._bind_one(cluster, table, target, views, columns)
             elif (table.schema or table.name not in self.statement.local) and not self._knows(table):
-                raise UsageError(f"no topic or view {table}; {nearest(table, topics, views)}")
+                files = f"; {FILES}" if LIKE_A_FILE.search(table.name) else ""
+                raise UsageError(f"no topic or view {table}; {nearest(table, topics, views)}{files}")
 
     def _topics_there(self, cluster: Cluster, tables: Sequence[TableName]) -> tuple[set[str], set[str]]:
         """And those of which the broker tells this user nothing, not even whether they are there."""

@@ -34,6 +34,9 @@ STEADY = {  # functions that give the same each time within a question, or, for 
     *("+", "-", "*", "trunc", "to_milliseconds", "to_seconds", "to_minutes", "to_hours", "to_days", "to_weeks"),
     *("to_months", "to_years", "to_timestamp", "make_timestamp", "date_trunc"),
 }
+LOCKED = "disabled by configuration"  # in DuckDB's words
+FILES = "--external-access (external_access=True) lets a question read files"
+LIKE_A_FILE = re.compile(r"/|\.(csv|tsv|json|jsonl|ndjson|parquet)(\.gz|\.zst)?$", re.IGNORECASE)
 NARROWING = ("offset", "timestamp", "partition")
 
 
@@ -273,6 +276,8 @@ def hint(error: str, query: str, mistaken: str | None = None) -> str:
     a word of SQL that would do as a name.
     """
     text = " ".join(error.split("\n\n")[0].split())
+    if LOCKED in text:
+        return f"{text}; {FILES}"
     if "syntax error" not in text:
         return text
     if mistaken is not None and mistaken.lower() not in NARROWING:

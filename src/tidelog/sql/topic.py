@@ -148,7 +148,8 @@ class Batches:
             self.first_failure = f"{run.at} offset {run.columns.offsets[run.first + row]}: {reason}"
         self.failures += len(failed)
         if self.topic.options.strict:
-            raise UndecodableValue(f"the value at {self.first_failure}; without strict its field is null")
+            instead = "without --strict (strict=True) its field is null"
+            raise UndecodableValue(f"the value at {self.first_failure}; {instead}")
 
     def warn(self) -> None:
         if self.failures:
