@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from proving import proves
 from tidelog.cli.tail import text_of, time_text
-from tidelog.cli.terminal import Progress, printable, show_table, size_text, span_text
+from tidelog.cli.terminal import Progress, count_text, printable, show_table, size_text, span_text
 
 
 @proves("command_line")
@@ -101,3 +101,8 @@ def test_progress_is_a_line_that_changes_on_a_terminal_and_nothing_in_a_short_lo
         said = stream.getvalue()
         assert ("backup: 500.0 KB of 1.0 MB, 50 %" in said) is watched
         assert said.endswith("\r\x1b[K") is watched
+
+
+@proves("command_line")
+def test_one_of_a_thing_is_not_called_by_the_name_of_several() -> None:
+    assert [count_text(count, "record") for count in (0, 1, 2)] == ["0 records", "1 record", "2 records"]

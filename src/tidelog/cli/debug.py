@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.cli import options as command
 from tidelog.cli.app_settings import CHECKPOINTS, settings_of
 from tidelog.cli.main import FAILED, OK
-from tidelog.cli.terminal import STARTING_SPARK, printable, show_json, show_table, warn
+from tidelog.cli.terminal import STARTING_SPARK, count_text, printable, show_json, show_table, warn
 from tidelog.errors import UsageError
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def show(case: Case, made: Replayed, changes: Sequence[StateChange], limit: int)
     print(f"micro-batch {batch.number} of {output.kind} {output.name}, begun {_when(batch.at_ms)}, {was}")
     if batch.watermark_ms:
         print(f"watermark {_when(batch.watermark_ms)}")
-    print(f"\nin: {len(case.records)} records")
+    print(f"\nin: {count_text(len(case.records), 'record')}")
     for at in case.unknown_beginnings:
         print(f"  {at}: nothing says where the query began; it is taken to be where the topic begins now")
     show_reads(case)
@@ -138,12 +138,12 @@ def show(case: Case, made: Replayed, changes: Sequence[StateChange], limit: int)
     if made.error is not None:
         print(f"\nit fails: {printable(made.error)}")
         return
-    print(f"\nout: {len(made.rows)} rows of {output.name}")
+    print(f"\nout: {count_text(len(made.rows), 'row')} of {output.name}")
     rows = [row.asDict(recursive=True) for row in made.rows[:limit]]
     if rows:
         show_table(list(rows[0]), [[_cell(value) for value in row.values()] for row in rows])
     _more(len(made.rows), limit)
-    print(f"\nfor topic {case.target.topic}: {len(made.records)} records")
+    print(f"\nfor topic {case.target.topic}: {count_text(len(made.records), 'record')}")
     for row in made.records[:limit]:
         print(f"  {_text(row.asDict().get('key'))}  {_text(row['value'])}")
     _more(len(made.records), limit)
@@ -273,7 +273,8 @@ def stop_in_steps(calls: Sequence[Any]) -> None:
         print("\nno operator of Tidelog's has run a step, so there is nothing more to stop in")
     for number, one in enumerate(calls, 1):
         name, now = type(one.fold).__name__, one.clock
-        print(f"\nstep {number} of {len(calls)}: {name}, {len(one.rows)} rows, state of {len(one.state)} rows, {now}")
+        rows, state = count_text(len(one.rows), "row"), count_text(len(one.state), "row")
+        print(f"\nstep {number} of {len(calls)}: {name}, {rows}, state of {state}, {now}")
         under(Pdb(), one.fold.step, one.state, one.rows, one.clock)
 
 

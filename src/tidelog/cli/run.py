@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.cli import options as command
 from tidelog.cli.app_settings import add_app, add_running, settings_of
 from tidelog.cli.main import OK
-from tidelog.cli.terminal import STARTING_SPARK, show_json, show_table, warn
+from tidelog.cli.terminal import STARTING_SPARK, count_text, show_json, show_table, warn
 from tidelog.errors import TidelogError, UsageError
 from tidelog.logger import Logger
 
@@ -208,7 +208,7 @@ def _show(name: str, rows: list[dict[str, Any]], options: Namespace) -> None:
     if options.json:
         show_json({"output": name, "rows": rows})
         return
-    print(f"{name}: {len(rows)} rows" if rows else f"{name}: no rows", file=sys.stderr)
+    print(f"{name}: {count_text(len(rows), 'row')}" if rows else f"{name}: no rows", file=sys.stderr)
     if rows:
         show_table(list(rows[0]), [[_cell(value) for value in row.values()] for row in rows])
 

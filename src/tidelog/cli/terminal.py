@@ -38,6 +38,10 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
 
 
+def count_text(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def show_table(
     header: Sequence[str], rows: Iterable[Sequence[Any]], *, colour_of: dict[int, str] | None = None
 ) -> None:
