@@ -273,8 +273,10 @@ def test_a_fold_behind_windows_is_refused_since_it_would_take_their_results_for_
     apart = [on_time] if late == "divert" else []
     hours = {"aggregates": {"minutes": agg.count()}}
     others = [deduplicate("user", within="1 hour"), changes("clicks", by="user")]
-    for again in (sliding("1 hour", **hours), tumbling("1 hour", **hours, early=True), *others):
-        with pytest.raises(UsageError, match="would take results of an operator before it for late"):
+    early = tumbling("1 hour", **hours, early=True)
+    windows = [("sliding windows", sliding("1 hour", **hours)), ("tumbling windows", early)]
+    for called, again in (*windows, *(("", other) for other in others)):
+        with pytest.raises(UsageError, match=f"{called} would take results of an operator before it for late"):
             tidelog_pipeline.run(over(minutes, *apart, again), clicks)
         assert over(minutes, *apart, again)(clicks.batch()).columns
 

@@ -155,6 +155,15 @@ def with_seeds(frame: DataFrame, spec: Spec, keys: pa.Table) -> DataFrame:
     return frame.mapInArrow(seeding(spec.time, keys), StructType([*fields, StructField(SEED, BooleanType())]))
 
 
+def called(fold: Fold) -> str:
+    """As users know it; its `name` is for checkpoints, and stays."""
+    from tidelog.pipelines.operators.windows.grid_fold import GridFold
+
+    if not isinstance(fold, GridFold):
+        return fold.name
+    return "tumbling windows" if fold.grid.tumbles else "hopping windows"
+
+
 def by_fold(
     frame: DataFrame, fold: Fold, spec: Spec, *, together: bool = False, questions: DataFrame | None = None
 ) -> DataFrame:
@@ -167,7 +176,7 @@ def by_fold(
     from tidelog.pipelines.operators.windows.spec import TIME
     from tidelog.pipelines.operators.windows.throttled import Throttled
 
-    check_place(frame, fold.name, "ask for late='drop' and nothing more here, or ")
+    check_place(frame, called(fold), "ask for late='drop' and nothing more here, or ")
     assert spec.state_fields  # an aggregate that only Spark has refuses here, and not in a worker
     if spec.interval is not None:
         fold = Throttled(fold, spec, spec.interval, together)
