@@ -17,7 +17,7 @@ from tidelog import Broker
 from tidelog.cli import apply, rebuild
 from tidelog.cli import options as command
 from tidelog.cli.app_settings import settings_of
-from tidelog.cli.run import http_of, parser, rows_at, span_of, tell_views
+from tidelog.cli.run import http_of, parser, rows_at, span_of, tell_views, warn_of_another
 from tidelog.cli.status import SILENT_S, health, state_of
 from tidelog.client.cluster import Cluster
 from tidelog.client.status import Commands, Report, Reporter
@@ -317,6 +317,26 @@ def test_status_shows_parts_fails_where_one_is_wrong_and_sends_commands(
     tidelog.ok("status", topic, "--tell", "pause")
     assert [one.command for one in Commands(cluster).first() if one.name == topic] == ["pause"]
     assert tidelog("status", f"{topic}-nothing", "--tell", "pause").code == 2
+
+
+@proves("P3")
+def test_a_run_warns_of_another_that_has_told_of_itself_a_moment_ago(cluster: Cluster, topic: str) -> None:
+    app = App(topic)
+    app.stream("orders")
+    app.view("revenue", key="product")(lambda orders: orders)
+    graph, said = graph_of(app), StringIO()
+    warn_of_another(Logger(said), cluster, graph)
+    assert said.getvalue() == ""
+    other = Reporter(cluster, "app", topic)
+    other.tell({"state": "running", "pid": 7, "parts": {f"query {topic}.revenue": "running"}})
+    warn_of_another(Logger(said), cluster, graph)
+    assert (
+        f"WARNING app {topic} may be run by another process: if that is alive, stop it first pid=7" in said.getvalue()
+    )
+    said.truncate(0)
+    other.tell({"state": "stopped", "pid": 7, "parts": {f"query {topic}.revenue": "stopped"}}, at_once=True)
+    warn_of_another(Logger(said), cluster, graph)
+    assert said.getvalue() == ""
 
 
 @proves("P1", "D7")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from argparse import Namespace
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -94,6 +95,7 @@ def _run(graph: Graph, settings: Settings, options: Namespace) -> int:
         check_inputs(cluster, graph, graph.nodes)
         if stopping.is_set():
             return OK
+        warn_of_another(log, cluster, graph)
         log.info(STARTING_SPARK)
         spark = session_of(graph, settings)
         stop_on_signals(stopping)  # PySpark has put its own in their place
@@ -113,6 +115,23 @@ def _run(graph: Graph, settings: Settings, options: Namespace) -> int:
         finally:
             with suppress(Exception):  # it may be gone
                 spark.stop()
+
+
+def warn_of_another(log: Logger, cluster: Cluster, graph: Graph) -> None:
+    """Two runs of one output fence each other again and again. It is not refused: one that was killed a moment ago has
+    told the same, and may be what this one is started for.
+    """
+    from tidelog.client.status import read_status
+    from tidelog.pipelines.catching_up import heard_run
+
+    name, outputs = graph.app.name, [node.name for node in graph.nodes]
+    try:
+        heard = heard_run(read_status(cluster), name, outputs, int(time.time() * 1000))
+    except TidelogError:  # not for this user: reports are notes
+        return
+    if heard is not None:
+        event = f"app {name} may be run by another process: if that is alive, stop it first"
+        log.warning(event, pid=heard.pid, heard_s_ago=heard.seconds)
 
 
 def tell_views(log: Logger, graph: Graph, targets: list[Target], settings: Settings, served: str | None) -> None:

@@ -28,6 +28,7 @@ APP = "app"
 CLOSE_BATCHES = 2
 PACE_WINDOW_S = 30.0
 FRESH_MS = 3 * int(AGAIN_S * 1000)  # a part that has told nothing for so long is not there
+RECENT_MS = int(AGAIN_S * 1000) + 2000  # one that is there has told something since
 
 
 class Round(NamedTuple):
@@ -89,6 +90,24 @@ def _is_applier_of(report: Report, view: str, store: str) -> bool:
 def is_run(reports: Iterable[Report], app: str, now_ms: int) -> bool:
     found = report_of(reports, APP, app, now_ms)
     return found is not None and found.get("state") == RUNNING
+
+
+class Heard(NamedTuple):
+    """A run that has told of itself: by which process, where it says so, and how long ago."""
+
+    pid: int | None
+    seconds: int
+
+
+def heard_run(reports: Iterable[Report], app: str, outputs: Iterable[str], now_ms: int) -> Heard | None:
+    """A run that has told a moment ago that it has one of these outputs. It may have been killed since."""
+    told = report_of(reports, APP, app, now_ms)
+    if told is None or told.get("state") != RUNNING:
+        return None
+    age_ms, parts = now_ms - int(told.get("at_ms", 0)), told.get("parts") or {}
+    if age_ms > RECENT_MS or not any(f"{QUERY} {app}.{name}" in parts for name in outputs):
+        return None
+    return Heard(told.get("pid"), max(0, age_ms) // 1000)
 
 
 def other_folder(reports: Iterable[Report], part: str, code: str, folder: str, now_ms: int) -> str | None:

@@ -15,9 +15,11 @@ from tidelog.client.status import Report
 from tidelog.pipelines.catching_up import (
     CLOSE_BATCHES,
     FRESH_MS,
+    RECENT_MS,
     Pace,
     Round,
     aim_of,
+    heard_run,
     is_applied,
     is_close,
     is_reached,
@@ -120,6 +122,20 @@ def test_a_run_is_there_if_it_has_told_so_lately_and_has_not_stopped() -> None:
     stopped = Report("app", "shop", {"at_ms": NOW, "state": "stopped"})
     assert is_run([running], "shop", NOW) and not is_run([stopped], "shop", NOW)
     assert report_of([running], "query", "shop", NOW) is None
+
+
+@proves("P3")
+def test_another_run_of_the_same_outputs_is_heard_while_it_tells_of_itself() -> None:
+    told = {"state": "running", "pid": 7, "parts": {"query shop.revenue": "running", "applier shop.revenue": "running"}}
+
+    def heard(age_ms: int, *outputs: str, **more: Any) -> Any:
+        return heard_run([Report("app", "shop", {"at_ms": NOW - age_ms, **told, **more})], "shop", outputs, NOW)
+
+    assert heard(2500, "big", "revenue") == (7, 2) and heard(-500, "revenue") == (7, 0), "clocks differ"
+    assert heard(RECENT_MS, "revenue") and not heard(RECENT_MS + 1, "revenue"), "a killed one is silent"
+    assert not heard(0, "revenue", state="stopped")
+    assert not heard(0, "big"), "a run of other outputs, by --only"
+    assert heard_run([], "shop", ["revenue"], NOW) is None
 
 
 @proves("E3", "eo.24")
