@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from pipelines.app.noting_query import NotingQuery
 from proving import proves
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
@@ -350,25 +351,10 @@ def test_a_run_of_the_same_code_goes_on_with_the_new_generation_and_one_of_other
 
 @proves("E3")
 def test_a_run_looks_at_the_catalog_and_moves_its_query_or_ends_it(ours: Cluster, tmp_path: Path) -> None:
-    from tidelog.pipelines.parts import QueryPart
-
-    class Query(QueryPart):
-        calls: list[str]
-
-        def start(self) -> None:
-            self.calls.append(f"start {self.target.sink}")
-
-        def look(self) -> Fault | None:
-            return None
-
-        def stop(self) -> None:
-            self.calls.append(f"stop {self.target.sink}")
-
     graph = shop()
     declare_view(ours, "revenue")
     target = target_of(graph, find_view(ours, "revenue"), 1)
-    part = Query(target, lambda: None, {}, {})  # type: ignore[arg-type, return-value]
-    part.calls = []
+    part = NotingQuery(target)
     said: list[str] = []
     run = Run(
         "shop", [part], ours, lambda event, **_: said.append(event), handover=Handover(ours, graph, "/checkpoints")

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.app.driven import Driven, make_topic, produce
+from pipelines.app.noting_query import NotingQuery
 from pipelines.app.run_in_thread import Running, rebuilt
 from pipelines.app.test_running import ORDERS, orders, status
 from pipelines.app.test_running import until as until_so
@@ -24,11 +25,9 @@ from tidelog.pipelines.app import App
 from tidelog.pipelines.changed_views import prepare_run
 from tidelog.pipelines.graph import Graph, graph_of
 from tidelog.pipelines.handover import Handover
-from tidelog.pipelines.parts import QueryPart
-from tidelog.pipelines.placing import Target, topic_target, view_target
+from tidelog.pipelines.placing import topic_target, view_target
 from tidelog.pipelines.rebuilding import Begun, begin
 from tidelog.pipelines.running import Run, Settings
-from tidelog.pipelines.supervision import Fault
 from tidelog.pipelines.view_readers import chain_of, check_readers, left_behind, of_others
 from tidelog.testing.broker import TestBroker
 from tidelog.views import catalog
@@ -130,23 +129,6 @@ def test_what_has_read_another_generation_than_the_live_one_is_told_so_with_what
 # A run ----------------------------------------------------------------------------------------------------------------
 
 
-class Query(QueryPart):
-    """That runs nothing, and notes what it is told."""
-
-    def __init__(self, target: Target) -> None:
-        super().__init__(target, lambda _: None, {}, {})  # type: ignore[arg-type, return-value]
-        self.calls: list[str] = []
-
-    def start(self) -> None:
-        self.calls.append(f"start {self.target.sink}")
-
-    def look(self) -> Fault | None:
-        return None
-
-    def stop(self) -> None:
-        self.calls.append(f"stop {self.target.sink}")
-
-
 @proves("eo.25", "E3")
 def test_a_run_stops_who_reads_a_view_that_was_switched_and_goes_on_once_that_is_rebuilt(
     ours: Cluster, tmp_path: Path
@@ -156,7 +138,7 @@ def test_a_run_stops_who_reads_a_view_that_was_switched_and_goes_on_once_that_is
     reads = Pipeline(ours, declare_view(ours, "ranking", inputs=("revenue",)).generations[0])
     reads.batch({"tea": 1}, sources=Sources({TopicPartition("revenue.v1", 0): 1}))
     ranking = find_view(ours, "ranking")
-    part = Query(view_target(graph, graph.node("ranking"), ranking, ranking.generations[0], str(tmp_path)))
+    part = NotingQuery(view_target(graph, graph.node("ranking"), ranking, ranking.generations[0], str(tmp_path)))
     run = Run("shop", [part], ours, lambda *_, **__: None, handover=Handover(ours, graph, str(tmp_path)))
 
     def turn() -> int:

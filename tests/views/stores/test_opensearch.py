@@ -84,19 +84,24 @@ def test_the_alias_is_moved_only_from_the_generation_that_had_it(opensearch_url:
     assert store.shown() == 3
 
 
+def overtake(monkeypatch: pytest.MonkeyPatch, slow: Any, new: Applied) -> None:
+    """When it is about to show what it has applied, the later generation is shown before it."""
+    point = slow._point
+
+    def late(*told: Any) -> None:
+        new.put(row("rum"))
+        point(*told)
+
+    monkeypatch.setattr(slow, "_point", late)
+
+
 @proves("P3", "eo.17", "eo.24")
 def test_who_is_stopped_before_it_shows_the_first_generation_leaves_the_alias_with_a_later_one(
     opensearch_url: str, opensearch_node: OpenSearchNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped = opened(opensearch_url)
     old, new = Applied(stopped, generation=1), Applied(opened(opensearch_url), generation=2)
-    point = stopped._point
-
-    def late(*told: Any) -> None:
-        new.put(row("rum"))
-        point(*told)
-
-    monkeypatch.setattr(stopped, "_point", late)
+    overtake(monkeypatch, stopped, new)
     old.put(row("tea"))
     assert stopped.shown() == 2
     new.is_equal()
@@ -111,16 +116,11 @@ def test_an_alias_on_two_generations_is_left_to_the_later_one_by_who_opens_next(
     """Who was stopped before it showed the first generation, woke up, and was killed before it looked again."""
     killed = opened(opensearch_url)
     old, new = Applied(killed, generation=1), Applied(opened(opensearch_url), generation=2)
-    point = killed._point
-
-    def late(*told: Any) -> None:
-        new.put(row("rum"))
-        point(*told)
 
     def die(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(killed, "_point", late)
+    overtake(monkeypatch, killed, new)
     monkeypatch.setattr(killed, "_leave_latest", die)
     with pytest.raises(KeyboardInterrupt):
         old.put(row("tea"))
