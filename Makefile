@@ -21,7 +21,7 @@ help:
 	@echo "make test-all      all tests: also needs Maven, and Debian's kcat and redis-server"
 	@echo "make test-spark42  the tests of Spark with PySpark 4.2, the oldest that will do"
 	@echo "make soak          seeded fault runs for MINUTES=$(MINUTES), written to docs/soak.md"
-	@echo "make lint          ruff and mypy"
+	@echo "make lint          ruff, mypy, and whether every test can be imported"
 	@echo "make rows          what each capability is proved by: tests, guide page, example"
 	@echo "make bench-broker  this broker beside Apache Kafka (ARGS='--only latency'); also bench-record, bench-log, bench-compaction"
 	@echo "make bench-spark   topics as DataFrames beside Spark's own Kafka connector (ARGS='--only read')"
@@ -119,6 +119,7 @@ lint: .make/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m pytest --collect-only --quiet --quiet --quiet
 
 format: .make/dev
 	$(BIN)/ruff check --fix .

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from contract import TIMEOUT_S
+from pipelines.app.noting_query import NotingQuery
 from pipelines.app.test_ending import Doomed
 from pipelines.app.test_rebuild_protocol import nothing, ours, rebuild, rebuilding_of, shop
-from pipelines.app.test_view_readers import Query
 from proving import proves
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
@@ -135,7 +135,7 @@ def test_a_run_applies_to_the_stores_that_a_rebuild_has_given_the_view(ours: Clu
     target = view_target(graph, graph.node("revenue"), view, view.generations[0], str(tmp_path))
     run = Run(
         "shop",
-        [Query(target), Applier(old, calls)],
+        [NotingQuery(target), Applier(old, calls)],
         ours,
         nothing,
         handover=Handover(ours, graph, str(tmp_path)),
