@@ -119,7 +119,7 @@ lint: .make/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest --collect-only --quiet --quiet --quiet
+	$(BIN)/python -m pytest --collect-only > .make/collected || { grep -B 50 "^ERROR" .make/collected; exit 1; }
 
 format: .make/dev
 	$(BIN)/ruff check --fix .
