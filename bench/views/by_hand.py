@@ -5,27 +5,18 @@ The rows are made and counted before the clock starts, since the applier's are i
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import psycopg
 from bench.spark.bench import Used, measured
 from bench.views.bench import Bench
+from bench.views.hand_tables import Upsert, table_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 SCHEMA = "id long, product string, revenue double, orders long"
-TABLE = "(id BIGINT PRIMARY KEY, product TEXT, revenue DOUBLE PRECISION, orders BIGINT)"
-NEW = "product = excluded.product, revenue = excluded.revenue, orders = excluded.orders"
-SQLITE_UPSERT = f"INSERT INTO view VALUES (?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET {NEW}"
-POSTGRES_UPSERT = f"INSERT INTO view VALUES (%s, %s, %s, %s) ON CONFLICT (id) DO UPDATE SET {NEW}"
-
-Upsert = Callable[[Sequence[Any]], None]
 
 
 def upserted(bench: Bench, topic: str, size: int, store: str, *, rows: int) -> Used:
@@ -36,36 +27,11 @@ def upserted(bench: Bench, topic: str, size: int, store: str, *, rows: int) -> U
 def hand_over(store: str, run_query: Callable[[Upsert, Used], None], *, rows: int) -> Used:
     """Gives the query a function that upserts into an empty table of that store."""
     used = Used()
-    if store.startswith("sqlite:///"):
-        with closing(sqlite3.connect(Path(store.removeprefix("sqlite:///")), check_same_thread=False)) as lite:
-            # As the applier has its file: readers do not wait, and a power cut may take the last transactions.
-            lite.execute("PRAGMA journal_mode = WAL")
-            lite.execute("PRAGMA synchronous = NORMAL")
-            lite.execute(f"CREATE TABLE view {TABLE}")
-            run_query(partial(into_sqlite, lite), used)
-            (count,) = lite.execute("SELECT count(*) FROM view").fetchone()
-    else:
-        place, _, schema = store.partition("&schema=")
-        with psycopg.connect(place) as connection:
-            connection.execute(f"CREATE SCHEMA {schema}".encode())
-            connection.execute(f"SET search_path = {schema}".encode())
-            connection.execute(f"CREATE TABLE view {TABLE}".encode())
-            connection.commit()
-            run_query(partial(into_postgres, connection), used)
-            found = connection.execute("SELECT count(*) FROM view").fetchone()
-            count = 0 if found is None else int(found[0])
+    with table_in(store) as table:
+        run_query(table.upsert, used)
+        count = table.count()
     assert count == rows, f"{count} rows of {rows}"
     return used
-
-
-def into_sqlite(connection: sqlite3.Connection, rows: Sequence[Any]) -> None:
-    with connection:
-        connection.executemany(SQLITE_UPSERT, rows)
-
-
-def into_postgres(connection: psycopg.Connection[Any], rows: Sequence[Any]) -> None:
-    with connection.transaction(), connection.cursor() as cursor:
-        cursor.executemany(POSTGRES_UPSERT, rows)
 
 
 def _run_query(bench: Bench, topic: str, size: int, upsert: Upsert, used: Used) -> None:

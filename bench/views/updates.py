@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from typing import NamedTuple
 
 from bench.spark.bench import Used
-from bench.views.bench import POSTGRES, SQLITE, Bench
+from bench.views.bench import Bench
 from bench.views.by_hand import upserted
 from bench.views.figures import APPLIER, BY_HAND, CPU, ONE_BY_ONE, UPDATES
 
@@ -50,7 +50,7 @@ def run(bench: Bench) -> None:
     for load in loads:
         for counts in bench.rounds():
             for kind in bench.stores:
-                for side in (APPLIER, ONE_BY_ONE, *([BY_HAND] if kind in (SQLITE, POSTGRES) else [])):
+                for side in (APPLIER, ONE_BY_ONE, BY_HAND):
                     used = turn(bench, load, kind, side)
                     if counts:
                         row = f"{kind}, micro-batches of {load.size:,}"

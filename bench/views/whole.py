@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from bench.broker.process import cpu_seconds
 from bench.spark.bench import Used, measured
 from bench.views.bench import POSTGRES, SQLITE, Bench
-from bench.views.by_hand import Upsert, hand_over, rows_from
+from bench.views.by_hand import hand_over, rows_from
 from bench.views.figures import APPLIER, BY_HAND, CPU, UPDATES
+from bench.views.hand_tables import Upsert
 from bench.views.updates import CHANGES, KEYS, row_of
 
 from tidelog.client.admin import topics
