@@ -5,6 +5,8 @@ PYTHON ?= python3
 MINUTES ?= 60
 JOBS ?= $(shell $(PYTHON) -c 'import os; print(min((os.cpu_count() or 1) + 1, 4))')
 DATA ?= tidelog-data-demo
+# Tests start thousands of processes of Python, and without its caches each would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
 FETCH := scripts/try_again.sh
