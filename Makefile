@@ -82,6 +82,14 @@ spark-kafka: .make/spark-kafka/done
 
 opensearch: .make/opensearch/done
 
+# Spark's classes as a JVM has them in memory: all tests start hundreds of JVMs, most of them for seconds.
+.make/classes: .make/dev scripts/archive_classes.py src/tidelog/spark/checkpoint/checkpoint.jar
+	@echo "archiving Spark's classes for the JVMs of the tests"
+	@rm -f .make/spark.jsa
+	@$(BIN)/python scripts/archive_classes.py .make/spark.jsa 2> .make/classes.log \
+		|| { tail -n 20 .make/classes.log; echo "it failed; the tests do without"; }
+	@touch $@
+
 # The two commands ---------------------------------------------------------------------------------------------------------
 
 run: .make/package
@@ -92,7 +100,7 @@ test: .make/dev
 
 # The other tiers ----------------------------------------------------------------------------------------------------------
 
-test-all: .make/dev .make/kafka/done .make/spark-kafka/done .make/opensearch/done
+test-all: .make/dev .make/kafka/done .make/spark-kafka/done .make/opensearch/done .make/classes
 	$(PYTEST) -m "not soak" --durations 60 --durations-min 5
 
 # The oldest PySpark that will do, in a folder of its own that comes before the environment's on the path. All else is the lock's.

@@ -26,8 +26,12 @@ known_open_files = 0
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Programs that tests start are on Spark for seconds: for their Java machines, too, compiling well does not pay.
-for options in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
-    os.environ.setdefault(options, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData")
+# And where there is an archive of Spark's classes (scripts/archive_classes.py) they need not read them one by one.
+SHORT_LIFE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+ARCHIVE = Path(__file__).parent.parent / ".make" / "spark.jsa"
+ARCHIVED = f' "-XX:SharedArchiveFile={ARCHIVE}" -Xlog:disable -Xlog:all=error:stderr' if ARCHIVE.exists() else ""
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIFE)
+os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIFE + ARCHIVED)
 
 # How long an example takes says something of the machine alone.
 ANY_PACE = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
