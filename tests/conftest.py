@@ -11,6 +11,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from order import is_short
 from proving import fault_of, proven_by
 
 REQUIRE_EXTERNAL = os.environ.get("CI_REQUIRE_EXTERNAL") == "1"
@@ -44,6 +45,11 @@ hypothesis.settings.load_profile("soak" if "TIDELOG_SEED" in os.environ else "ho
 def seed() -> int:
     """Where this test's randomness starts: always the same, but `make soak` sets TIDELOG_SEED anew each round."""
     return SEED
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=is_short)
 
 
 @pytest.hookimpl(wrapper=True)

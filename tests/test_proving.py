@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+from order import LONGEST, is_short
 from proving import proves
 
 TESTS = Path(__file__).parent
@@ -28,6 +30,14 @@ def outcome(folder: Path, program: str, **environment: str) -> str:
         timeout=300,
     )
     return done.stdout.splitlines()[-1].partition(" in ")[0]
+
+
+@proves("tidy")
+def test_the_longest_are_where_they_are_said_to_be_and_come_first() -> None:
+    assert [name for name in LONGEST if not (TESTS / name).is_file()] == []
+    items = [SimpleNamespace(nodeid=f"tests/{name}::test_it") for name in ("a/test_b.py", *LONGEST, "a/test_c.py")]
+    expected = [f"tests/{name}::test_it" for name in (*LONGEST, "a/test_b.py", "a/test_c.py")]
+    assert [item.nodeid for item in sorted(items, key=is_short)] == expected
 
 
 @proves("rows")
