@@ -69,6 +69,8 @@ def functions_of(name: str) -> Iterator[tuple[str, int]]:
 
     def walk(node: ast.AST, outer: str) -> Iterator[tuple[str, int]]:
         for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                continue  # there is no function with a name in it, and most nodes are of that kind
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield outer + child.name, (child.end_lineno or child.lineno) - child.lineno + 1
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -114,7 +116,8 @@ def test_the_ratchet_turns_one_way() -> None:
 @proves("tidy")
 def test_every_module_says_what_it_is_for() -> None:
     python = [name for name in modules("src", "scripts", "tests", "examples", "bench") if name.endswith(".py")]
-    silent = [name for name in python if not ast.get_docstring(ast.parse((ROOT / name).read_text()))]
+    told = re.compile(r'\A(#.*\n)*r?"""\s*[^"\s]')
+    silent = [name for name in python if not told.match((ROOT / name).read_text())]
     assert silent == []
 
 

@@ -23,6 +23,7 @@ from tidelog.client.metadata import NO_LEADER, TopicPartition
 from tidelog.client.producer import Producer
 from tidelog.client.transactions import Transactions
 from tidelog.errors import OfflineError, OutcomeUnknown, TidelogError
+from tidelog.log import loading
 from tidelog.record.codec import restamp
 from tidelog.record.columns import decode, encode
 from tidelog.wire.error_code import ErrorCode
@@ -176,8 +177,9 @@ def fetch_both(cluster: Cluster, topic: str) -> list[PartitionData]:
 @proves("T6")
 @pytest.mark.parametrize("operation", ["open", "read"])
 def test_a_read_that_fails_is_an_error_for_its_partition_until_it_works_again(
-    broker: PoweredBroker, cluster: Cluster, operation: str
+    broker: PoweredBroker, cluster: Cluster, operation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(loading, "LOAD_AGAIN_S", 0.1)
     topics.create(cluster, "t", partitions=2)
     for index in (0, 1):
         assert produce(cluster, TopicPartition("t", index), b"value").error_code == 0

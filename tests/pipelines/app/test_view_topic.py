@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -161,25 +161,27 @@ def test_plain_rows_are_upserts_and_deleted_ones_end_their_key(
     assert len(run.view("carts-now")) == 1, "a row without a key is no row of a view"
 
 
-TIES = """
-import json
-import tidelog
-from tidelog.pipelines.view_topic import ROWS, Source, envelopes
-from tidelog.views.declaration import declare
-
-spark = tidelog.spark_session(settings={"spark.shuffle.spill.numElementsForceSpillThreshold": "50"})
-declared = declare({"cart": "string", "items": "long", "at": "long"}, ("cart",))
-rows = spark.range(0, 4000, 1, 4).selectExpr("cast(id % 5 as string) as cart", "id as items", "id div 2000 as at")
-found = envelopes(rows, ROWS, declared, "at", Source("carts-now", 1, 0)).collect()
-print(json.dumps({json.loads(one.key)["cart"]: json.loads(one.value)["after"]["items"] for one in found}))
-"""
+@contextmanager
+def spilling(spark: SparkSession, rows: int) -> Iterator[None]:
+    """Sorts write to disk what they have after so many rows. It is a setting of the launch, which tasks look up."""
+    settings: Any = spark.sparkContext._jsc.sc().conf()
+    name = "spark.shuffle.spill.numElementsForceSpillThreshold"
+    settings.set(name, str(rows))
+    try:
+        yield
+    finally:
+        settings.remove(name)
 
 
 @proves("eo.12")
-def test_of_rows_with_the_same_order_the_one_that_was_read_later_wins(tmp_path: Path) -> None:
+def test_of_rows_with_the_same_order_the_one_that_was_read_later_wins(spark: SparkSession) -> None:
     """Also where a sort of Spark's spills, which then gives rows of one key in any order."""
-    ran = subprocess.run([sys.executable, "-c", TIES], cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True)
-    assert json.loads(ran.stdout) == {f"{n}": 3995 + n for n in range(5)}
+    declared = declare({"cart": "string", "items": "long", "at": "long"}, ("cart",))
+    rows = spark.range(0, 4000, 1, 4).selectExpr("cast(id % 5 as string) as cart", "id as items", "id div 2000 as at")
+    with spilling(spark, 50):
+        found = envelopes(rows, ROWS, declared, "at", Source("carts-now", 1, 0)).collect()
+    told = {json.loads(one.key)["cart"]: json.loads(one.value)["after"]["items"] for one in found}
+    assert told == {f"{n}": 3995 + n for n in range(5)}
 
 
 @proves("eo.12")
