@@ -35,18 +35,21 @@ IN_TURNS = {
 LONG = {
     "ask_pipeline.py",
     "chess.py",
+    "consumer_group.py",
     "cpu_load.py",
     "daily_report.py",
     "device_clocks.py",
     "enrich_activity.py",
     "four_windows.py",
     "join_searches_and_clicks.py",
+    "moving_average.py",
     "shop_app.py",
     "spark_exactly_once.py",
     "spark_topics.py",
     "tax_rates.py",
     "test_pipeline.py",
     "timeline_cache.py",
+    "visits_by_day.py",
     "website_sessions.py",
 }
 
@@ -268,6 +271,7 @@ def test_no_example_is_left_out() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(EXPECTED)
 
 
+@pytest.mark.full
 @proves("examples")
 def test_a_program_that_leaves_its_session_has_failed_and_the_next_one_finds_nothing_of_it(
     host: Host, tmp_path: Path

@@ -166,8 +166,9 @@ def test_rules_and_users_are_administered_by_librdkafka(secured: Secured, topic:
     assert kinds == {ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512}
 
 
+@pytest.mark.full
 @proves("T10")
-@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", pytest.param("PLAIN", marks=pytest.mark.full)])
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "PLAIN"])
 def test_sessions_end_and_are_renewed_without_a_word(
     secured: Secured, allowed: str, group: str, mechanism: str
 ) -> None:

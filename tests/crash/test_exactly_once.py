@@ -46,7 +46,9 @@ def test_every_input_is_transformed_once_whoever_dies_and_whenever() -> None:
 
 
 @proves("F2", "F3", "T6")
-@pytest.mark.parametrize("version_2", [False, True], ids=["v1", "v2"])
+@pytest.mark.parametrize(
+    "version_2", [pytest.param(False, marks=pytest.mark.full, id="v1"), pytest.param(True, id="v2")]
+)
 def test_the_power_goes_at_each_operation_of_a_transaction(version_2: bool) -> None:
     def one_cut(folder: Path, cut: int) -> None:
         broker = PoweredBroker(folder, SETTINGS)

@@ -168,7 +168,9 @@ def test_positions_of_sources_that_are_no_topics_are_in_the_mark(cluster: Cluste
 
 @proves("eo.5", "F2", "F3", "T10")
 @PLACES
-@pytest.mark.parametrize("fresh", [True, False], ids=["a new sink", "a used sink"])
+@pytest.mark.parametrize(
+    "fresh", [pytest.param(True, marks=pytest.mark.full, id="a new sink"), pytest.param(False, id="a used sink")]
+)
 def test_a_driver_may_die_at_any_step(cluster: Cluster, topic: str, sink: str, limit: int, fresh: bool) -> None:
     """And its successor has other tasks: 4 before, 2 after."""
     for batch in count():

@@ -414,6 +414,7 @@ def test_a_login_travels_by_name_alone(monkeypatch: pytest.MonkeyPatch, served: 
     assert b"swordfish" not in pickle.dumps(task)
 
 
+@pytest.mark.full
 @proves("P1", "typed")
 def test_the_letters_of_a_stream_go_to_a_topic(
     spark: SparkSession, served: tidelog.Broker, tmp_path: Path, topic: str

@@ -61,7 +61,7 @@ DISTURBANCES = 9
 pytestmark = pytest.mark.tidelog(settings=SOON)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=[pytest.param("sqlite", marks=pytest.mark.full), "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/views.db"

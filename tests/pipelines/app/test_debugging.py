@@ -30,6 +30,8 @@ from tidelog.pipelines.loading import load_app
 from tidelog.testing import pipeline_export
 from tidelog.testing.broker import TestBroker
 
+pytestmark = pytest.mark.full  # an app has to run first; what is written wrongly: tests/cli/test_debug.py
+
 SECONDS = 300
 SHOP = """
 from pyspark.sql import functions as F
@@ -132,7 +134,6 @@ def told(shop: Shop) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.full
 @proves("P1", "F1")
 def test_a_micro_batch_is_run_again_with_the_state_before_it(told: dict[str, Any]) -> None:
     revenue, cities = told["revenue"], told["cities"]
@@ -150,7 +151,6 @@ def test_a_micro_batch_is_run_again_with_the_state_before_it(told: dict[str, Any
     assert [(one["name"], one["before"]) for one in cities["state"]] == [("as_changelog", 3)]
 
 
-@pytest.mark.full
 @pytest.mark.usefixtures("told")
 @proves("P1", "F1")
 def test_what_is_exported_of_a_micro_batch_is_a_test_that_passes(shop: Shop) -> None:

@@ -49,6 +49,7 @@ def clicks(*seconds: int) -> list[dict[str, Any]]:
     return [{"user": "ada", "at": (BEGIN + timedelta(seconds=each)).isoformat()} for each in seconds]
 
 
+@pytest.mark.full
 @proves("P1", "P3", "F4")
 def test_a_topic_whose_windows_have_another_size_is_refused_with_its_place_and_goes_on_with_the_old_one(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path

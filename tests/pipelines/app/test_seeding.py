@@ -61,6 +61,7 @@ def rows(**numbers: int) -> dict[tuple[str, ...], Any]:
     return {(name,): row_of(name, number) for name, number in numbers.items()}
 
 
+@pytest.mark.full
 @proves("F4")
 def test_a_table_from_a_store_equals_one_from_zero_and_needs_nothing_of_before(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path

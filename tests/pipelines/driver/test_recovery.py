@@ -78,7 +78,11 @@ def test_the_watermark_outlives_a_restart_and_moves_without_rows(tidelog_pipelin
 
 @proves("P1")
 @pytest.mark.parametrize(
-    ("point", "pipeline"), [*((point, by_user) for point in CRASH_POINTS), ("between tasks", by_processor)]
+    ("point", "pipeline"),
+    [
+        *((point, by_user) for point in CRASH_POINTS),
+        pytest.param("between tasks", by_processor, marks=pytest.mark.full),
+    ],
 )
 def test_a_micro_batch_that_crashed_is_run_again(tidelog_pipeline: PipelineDriver, point: CrashPoint, pipeline) -> None:
     clicks = tidelog_pipeline.input("clicks", CLICKS, partitions=2)

@@ -363,6 +363,7 @@ def test_keys_that_come_back_are_told_from_duplicates_by_their_time_alone(tidelo
     assert [row["degrees"] for row in run.output if row["sensor"] == "a"] == [1.0, 4.0, 5.0]
 
 
+@pytest.mark.full
 @proves("P2", "B1", "F1")
 def test_a_change_is_put_out_with_what_was_before_it(tidelog_pipeline: PipelineDriver) -> None:
     def pipeline(rows: DataFrame) -> DataFrame:

@@ -268,6 +268,7 @@ def test_a_window_closes_while_its_input_is_silent_and_no_tick_is_counted(
     assert [(row["user"], row["count"]) for row in spark.table("closed").collect()] == [("ada", 1)]
 
 
+@pytest.mark.full
 @proves("P7")
 def test_ticks_carry_the_time_where_event_time_is_a_field(
     spark: SparkSession, broker: Broker, cluster: Cluster, topic: str, running: Running

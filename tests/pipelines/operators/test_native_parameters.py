@@ -94,8 +94,17 @@ REFUSED: dict[str, tuple[Operator, Operator, str]] = {
 }
 
 
+QUICK = ("size", "keys", "within", "another operator", "a longer lateness of windows")  # one of each operator
+
+
+def each(cases: dict[str, tuple[Any, ...]]) -> list[Any]:
+    return [
+        pytest.param(*case, id=name, marks=() if name in QUICK else pytest.mark.full) for name, case in cases.items()
+    ]
+
+
 @proves("P1", "F4")
-@pytest.mark.parametrize(("made", "now", "said"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("made", "now", "said"), each(REFUSED))
 def test_another_parameter_of_an_operator_of_sparks_own_is_refused_by_its_name_before_anything_runs(
     tidelog_pipeline: PipelineDriver, made: Operator, now: Operator, said: str
 ) -> None:
@@ -130,7 +139,7 @@ FREE: dict[str, tuple[Operator, Operator]] = {
 
 
 @proves("P1", "F4")
-@pytest.mark.parametrize(("made", "now"), FREE.values(), ids=FREE)
+@pytest.mark.parametrize(("made", "now"), each(FREE))
 def test_what_no_state_of_sparks_own_rests_on_may_change(
     tidelog_pipeline: PipelineDriver, made: Operator, now: Operator
 ) -> None:

@@ -16,5 +16,5 @@ class Kind:
     shared: bool = True  # whether several appliers may share a view in it
     marks: tuple[pytest.MarkDecorator, ...] = ()  # pytest.mark.external, for a server that pip does not have
 
-    def parameter(self) -> object:
-        return pytest.param(self, id=self.name, marks=self.marks)
+    def parameter(self, *more: pytest.MarkDecorator) -> object:
+        return pytest.param(self, id=self.name, marks=(*self.marks, *more))

@@ -70,7 +70,9 @@ MET = {
 
 
 @proves("P9")
-@pytest.mark.parametrize("how", MET)
+@pytest.mark.parametrize(
+    "how", [pytest.param(how, marks=() if how in ("full", "anti") else pytest.mark.full) for how in MET]
+)
 def test_a_search_meets_its_clicks_of_an_hour_and_what_met_nothing_comes_when_its_time_is_over(
     driver: PipelineDriver, how: str
 ) -> None:
@@ -188,7 +190,7 @@ def test_late_rows_are_diverted_where_that_is_asked_for(driver: PipelineDriver) 
 
 
 @proves("P7", "P9")
-@pytest.mark.parametrize("late", ["drop", "divert"])
+@pytest.mark.parametrize("late", [pytest.param("drop", marks=pytest.mark.full), "divert"])
 def test_a_row_without_a_time_is_as_one_that_is_late(driver: PipelineDriver, late: str) -> None:
     sales, rates = driver.input("sales", SALES), driver.input("rates", RATES)
     run = driver.run(taxed(late=late), sales, rates)
@@ -285,8 +287,9 @@ def orders_with_names(how: str) -> Any:
     return pipeline
 
 
+@pytest.mark.full
 @proves("P9")
-@pytest.mark.parametrize("how", ["inner", pytest.param("full", marks=pytest.mark.full)])
+@pytest.mark.parametrize("how", ["inner", "full"])
 def test_a_join_of_tables_is_right_after_every_step_over_restarts_and_in_a_batch(
     driver: PipelineDriver, how: str
 ) -> None:

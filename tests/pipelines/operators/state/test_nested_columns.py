@@ -43,7 +43,7 @@ NAMES = {f"v{place}": kind for place, kind in enumerate(VALUES)}
 SCHEMA = ", ".join(["key string", "at timestamp", *(f"{name} {kind}" for name, kind in NAMES.items())])
 
 
-@pytest.fixture(params=["America/New_York", "UTC"])
+@pytest.fixture(params=["America/New_York", pytest.param("UTC", marks=pytest.mark.full)])
 def driver(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[PipelineDriver]:
     before = spark.conf.get(ZONE)
     spark.conf.set(ZONE, request.param)

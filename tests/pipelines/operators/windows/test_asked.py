@@ -61,6 +61,7 @@ def test_the_answer_is_what_would_be_put_out_if_time_ended(kind: str, taken: lis
     assert told == sorted(ended, key=repr)
 
 
+@pytest.mark.full
 @proves("P6", "P8")
 @pytest.mark.parametrize("kind", KINDS)
 @FEWER

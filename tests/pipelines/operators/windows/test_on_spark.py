@@ -172,6 +172,7 @@ def test_early_sessions_are_a_changelog_and_a_bridge_takes_two_back(tidelog_pipe
     ]
 
 
+@pytest.mark.full
 @proves("P8")
 def test_early_results_come_once_in_an_interval_of_event_time(tidelog_pipeline: PipelineDriver) -> None:
     clicks = tidelog_pipeline.input("clicks", CLICKS)
@@ -248,7 +249,7 @@ def test_a_sliding_window_may_end_where_the_watermark_has_just_been(tidelog_pipe
 
 
 @proves("P8")
-@pytest.mark.parametrize("late", ["drop", "divert"])
+@pytest.mark.parametrize("late", ["drop", pytest.param("divert", marks=pytest.mark.full)])
 def test_windows_of_windows_know_the_event_time_of_results(tidelog_pipeline: PipelineDriver, late: Any) -> None:
     """A minute's result falls into the hour that the minute lies in, the last minute's too."""
     clicks = tidelog_pipeline.input("clicks", CLICKS)
@@ -282,7 +283,7 @@ def test_a_fold_behind_windows_is_refused_since_it_would_take_their_results_for_
 
 
 @proves("P7", "P8")
-@pytest.mark.parametrize("late", ["drop", "divert"])
+@pytest.mark.parametrize("late", [pytest.param("drop", marks=pytest.mark.full), "divert"])
 def test_a_row_without_a_time_is_in_no_window_on_both_roads_and_holds_nothing_up(
     tidelog_pipeline: PipelineDriver, late: Any
 ) -> None:

@@ -87,7 +87,9 @@ def in_sessions(size: int, rules: Rules, told: Spec, interval: int) -> Made:
 
 
 @proves("P8", "P7")
-@pytest.mark.parametrize("make", [on_a_grid, as_they_slide, in_sessions])
+@pytest.mark.parametrize(
+    "make", [on_a_grid, *(pytest.param(one, marks=pytest.mark.full) for one in (as_they_slide, in_sessions))]
+)
 @given(
     size=st.integers(1, 8),
     allowed=st.none() | st.integers(1, 8),

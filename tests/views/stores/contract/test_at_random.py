@@ -13,7 +13,8 @@ from tidelog.errors import AnotherApplier
 from tidelog.views.declaration import Key, Row, declare
 from tidelog.views.stores.store import Store
 from views.stores.applied import AT, Applied, stretch
-from views.stores.conftest import Open
+from views.stores.conftest import KINDS, Open
+from views.stores.kinds import Kind
 
 DECLARED = declare({"part": "string", "number": "long", "text": "string", "amount": "double"}, ("part", "number"))
 EXAMPLES = 25
@@ -34,6 +35,13 @@ def a_row(draw: st.DrawFn, key: Key) -> Row:
 def changes(draw: st.DrawFn) -> dict[Key, Row | None]:
     told = draw(st.lists(st.tuples(keys, st.booleans()), max_size=8))
     return {key: draw(a_row(key)) if there else None for key, there in told}
+
+
+@pytest.fixture(params=[one.parameter(*([pytest.mark.full] if one.name == "delta" else [])) for one in KINDS])
+def kind(request: pytest.FixtureRequest) -> Kind:
+    """Here a table of Delta Lake takes longer than all the others together; what it must do is in the other files."""
+    found: Kind = request.param
+    return found
 
 
 steps = st.lists(
