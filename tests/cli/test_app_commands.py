@@ -7,6 +7,7 @@ import time
 from argparse import Namespace
 from io import StringIO
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -14,15 +15,19 @@ import pytest
 from cli.command import Command
 from proving import proves
 from tidelog import Broker
-from tidelog.cli import apply, rebuild
+from tidelog.cli import apply, rebuild, run
 from tidelog.cli import options as command
 from tidelog.cli.app_settings import settings_of
+from tidelog.cli.main import main
 from tidelog.cli.run import http_of, parser, rows_at, span_of, tell_views, warn_of_another
 from tidelog.cli.status import SILENT_S, health, state_of
+from tidelog.cli.terminal import STARTING_SPARK
+from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.status import Commands, Report, Reporter
 from tidelog.errors import ConfigError, UsageError
 from tidelog.logger import Logger
+from tidelog.pipelines import running
 from tidelog.pipelines.app import App
 from tidelog.pipelines.appliers import appliers_of
 from tidelog.pipelines.graph import graph_of
@@ -337,6 +342,26 @@ def test_a_run_warns_of_another_that_has_told_of_itself_a_moment_ago(cluster: Cl
     other.tell({"state": "stopped", "pid": 7, "parts": {f"query {topic}.revenue": "stopped"}}, at_once=True)
     warn_of_another(Logger(said), cluster, graph)
     assert said.getvalue() == ""
+
+
+@proves("P3", "command_line")
+def test_the_command_warns_of_another_run_before_it_starts_spark(
+    tidelog_broker: TestBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_spark(*_: object) -> None:
+        raise UsageError("no Spark here")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(running, "session_of", no_spark)
+    monkeypatch.setattr(run, "stop_on_signals", lambda *_: Event())
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        topics.create(cluster, "orders", partitions=1)
+        told = {"state": "running", "pid": 7, "parts": {"query shop.revenue": "running"}}
+        Reporter(cluster, "app", "shop").tell(told)
+    assert main(["run", SHOP, "--bootstrap", tidelog_broker.bootstrap]) == 2
+    warned, starting, refused = capsys.readouterr().err.splitlines()
+    assert "WARNING app shop may be run by another process: if that is alive, stop it first pid=7" in warned
+    assert STARTING_SPARK in starting and "no Spark here" in refused
 
 
 @proves("P1", "D7")

@@ -1,12 +1,21 @@
-"""What a supervisor such as systemd is told: ready, alive, stopping. Nothing where no NOTIFY_SOCKET is set."""
+"""What a supervisor such as systemd is told: ready, alive, stopping. Nothing where no NOTIFY_SOCKET is set.
+
+A stop waits for micro-batches, so it is told meanwhile that this process is alive, and, where all ends, that more time
+is needed. Not for longer than a stop may take, though: one that hangs is the supervisor's to end.
+"""
 
 from __future__ import annotations
 
 import os
 import socket
+import time
+from collections.abc import Collection
+from concurrent.futures import Future, wait
 from contextlib import suppress
 
 READY, STOPPING, ALIVE = "READY=1", "STOPPING=1", "WATCHDOG=1"
+MORE_TIME = f"EXTEND_TIMEOUT_USEC={10_000_000}"  # from when it is told: 10 seconds
+TELL_EVERY_S = 0.2
 
 
 def notify(*lines: str) -> bool:
@@ -20,3 +29,9 @@ def notify(*lines: str) -> bool:
         sender.sendto("\n".join(lines).encode(), address)
         return True
     return False
+
+
+def tell_until_done(futures: Collection[Future[None]], *lines: str, at_most_s: float) -> None:
+    deadline = time.monotonic() + at_most_s
+    while wait(futures, TELL_EVERY_S).not_done and time.monotonic() < deadline:
+        notify(*lines)

@@ -23,7 +23,7 @@ from tidelog.errors import ViewChanged
 from tidelog.pipelines.operators.state.steps import FoldCounts, called_by
 from tidelog.pipelines.placing import Target
 from tidelog.pipelines.progress import Progress
-from tidelog.pipelines.queries import Written, start_query
+from tidelog.pipelines.queries import Written, has_ended, start_query
 from tidelog.pipelines.supervision import Fault, fault_of
 from tidelog.pipelines.view_readers import command_of
 from tidelog.spark.options import GO_ON
@@ -34,8 +34,10 @@ if TYPE_CHECKING:
 
 QUERY, APPLIER = "query", "applier"
 BETWEEN_S = 30.0  # for which a stop waits for the end of a micro-batch
+ENDED = "the query ended without an error: it was stopped by others, or its thread died, and Spark's log says of what"
 LOOK_S = 0.02
-END_S = 10.0
+END_S = 10.0  # after which an applier that was told to end is ended
+STOP_MAX_S = BETWEEN_S + END_S  # for which a supervisor is told that a stop is under way
 SAID_BYTES = 4096
 PR_SET_PDEATHSIG = 1
 # What a child is told by its arguments, or is none of its business.
@@ -92,11 +94,11 @@ class QueryPart:
     def look(self) -> Fault | None:
         assert self._query is not None
         self._take_progress()
-        if self._query.isActive:
+        if not has_ended(self._query):
             return None
         error = self._query.exception()
         if error is None and self._written.error is None:
-            return Fault("the query was stopped", final=False)
+            return Fault(ENDED, final=False)
         fault = fault_of(self._written.error, str(error), self.file)
         return fault._replace(message=fault.message.replace(GO_ON, _way_on(self.target)))
 

@@ -2,17 +2,19 @@
 
 `foreachBatch` runs in this process: rows become envelopes or upserts (`view_topic.py`), and the sink's own commit
 writes them under the target's name; answers to questions go to the topic of replies in the same commit. What fails
-there is kept as it was raised: Spark would make text of it.
+there is kept as it was raised: Spark would make text of it, and of the JVM's own errors it gets that shortened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
 from tidelog.client.marks import topic_of
-from tidelog.errors import LostCheckpoint, StateMismatch
+from tidelog.errors import LostCheckpoint, PipelineFailed, StateMismatch
 from tidelog.pipelines.app import VIEW
 from tidelog.pipelines.placing import Target
 from tidelog.pipelines.view_readers import command_of
@@ -32,6 +34,9 @@ from tidelog.views.asking import Pipeline
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
+
+OF_THE_JVM = "py4j.protocol.Py4JJavaError: "
+HANDED_MAX = 500  # characters of such an error that Spark is handed; of about 1,500 its regular expression overflows
 
 
 @dataclass(slots=True)
@@ -82,20 +87,39 @@ def writer_of(frame: DataFrame, target: Target, options: Mapping[str, str], writ
     kind, keyed = kind_of(frame), is_keyed(target.node.output, frame)
 
     def each(rows: DataFrame, batch_id: int) -> None:
-        try:
+        with noting_errors(target, written):
             if target.node.asked:
                 written.rows += _write_both(rows, batch_id, write, kind, target, keyed=keyed)
             else:
                 written.rows += write(records(rows, kind, target, batch_id, keyed=keyed), batch_id) or 0
             written.batch = batch_id
-        except LostCheckpoint as lost:
-            written.error = lost_checkpoint(target, lost)
-            raise written.error from lost
-        except BaseException as error:
-            written.error = error
-            raise
 
     return each
+
+
+@contextmanager
+def noting_errors(target: Target, written: Written) -> Iterator[None]:
+    """What is raised in here is kept, and goes on to Spark, which writes its text to the log: so it is said once."""
+    try:
+        yield
+    except LostCheckpoint as lost:
+        written.error = lost_checkpoint(target, lost)
+        raise written.error from None
+    except BaseException as error:
+        written.error = error
+        text = "".join(format_exception(error))
+        if OF_THE_JVM in text:
+            raise PipelineFailed(_shortened(text)) from None
+        raise
+
+
+def _shortened(text: str) -> str:
+    """Of an error that the JVM raised: what it says, without where. A query that is being stopped asks of such a text,
+    by a regular expression that goes one deeper for every character, whether an interruption is in it: of some
+    kilobytes its thread died of a StackOverflowError.
+    """
+    said = text[text.index(OF_THE_JVM) :].split("\n")
+    return "\n".join(line for line in said if not line.startswith(("\tat ", "\t...")))[:HANDED_MAX]
 
 
 def _write_both(rows: DataFrame, batch_id: int, write: Any, kind: str, target: Target, *, keyed: bool) -> int:
@@ -114,6 +138,14 @@ def _write_both(rows: DataFrame, batch_id: int, write: Any, kind: str, target: T
         return int(write(own.unionByName(answers, allowMissingColumns=True), batch_id) or 0)
     finally:
         kept.unpersist()
+
+
+def has_ended(query: StreamingQuery) -> bool:
+    """Also if Spark says that it is active: its thread may have died before it could say otherwise."""
+    if not query.isActive:
+        return True
+    thread: Any = query._jsq.streamingQuery().queryExecutionThread()
+    return not thread.isAlive()
 
 
 def lost_checkpoint(target: Target, lost: LostCheckpoint) -> LostCheckpoint:

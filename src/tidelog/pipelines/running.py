@@ -35,7 +35,7 @@ from tidelog.pipelines.graph import Graph, Node
 from tidelog.pipelines.handover import Handover, Moved
 from tidelog.pipelines.inputs import Reader
 from tidelog.pipelines.loading import travelling_whole
-from tidelog.pipelines.parts import APPLIER, QUERY, Part, QueryPart
+from tidelog.pipelines.parts import APPLIER, QUERY, STOP_MAX_S, Part, QueryPart
 from tidelog.pipelines.placing import Target, live_topic, place_questions, place_topic, place_view, topic_of_view
 from tidelog.pipelines.progress import Lag, lag_of
 from tidelog.pipelines.seeding import Seed, seed_of
@@ -268,7 +268,7 @@ class Run:
         if after != before:
             self._say(one.command, kind=key[0], name=key[1])
         if before.state == RUNNING and after.state != RUNNING:
-            self.parts[key].stop()
+            self._stop([self.parts[key]])
         self.watches[key] = after
         self._due["catalog"] = 0.0  # what goes on may be of an old generation: that is looked at before it is started
 
@@ -290,7 +290,7 @@ class Run:
         if watch.state == FAILED and watch.fault == one.to:
             return  # it is told once
         if watch.state == RUNNING:
-            part.stop()
+            self._stop([part])
         if isinstance(one.to, Fault):
             self.watches[key] = self._failed(part, watch, one.to, now)
             return
@@ -303,8 +303,8 @@ class Run:
     def _apply_to(self, view: str, wanted: list[Part]) -> None:
         """A rebuild may have moved the view to other stores: nobody else would apply to them from now on."""
         gone, new = changed_appliers(self.parts, view, wanted)
+        self._stop([self.parts[key] for key in gone])
         for key in gone:
-            self.parts[key].stop()
             del self.parts[key], self.watches[key]
         for one in new:
             key = (one.kind, one.name)
@@ -374,19 +374,18 @@ class Run:
         notifying.notify(notifying.STOPPING)
         for kind in (QUERY, APPLIER):  # in this order: what queries have committed is still applied
             running = [key for key in self.parts if key[0] == kind and self.watches[key].state == RUNNING]
-            self._stop([self.parts[key] for key in running])
+            self._stop([self.parts[key] for key in running], notifying.MORE_TIME)
         for key, watch in self.watches.items():
             if watch.state != FAILED:
                 self.watches[key] = Watch(STOPPED, restarts=watch.restarts, fault=watch.fault)
         self._report(time.monotonic(), at_once=True)
         self._say("stopped", name=self.name)
 
-    def _stop(self, parts: list[Part]) -> None:
-        """At once: each may wait for the end of its micro-batch. Spark may have got the same signal, as the whole of a
-        service's processes does, and be gone already.
-        """
+    def _stop(self, parts: list[Part], *more: str) -> None:
+        """At once: each may wait for the end of its micro-batch. Spark may have got the same signal, and be gone."""
         with ThreadPoolExecutor(max(1, len(parts)), "tidelog-stop") as pool:
             stopped = [(part, pool.submit(part.stop)) for part in parts]
+            notifying.tell_until_done([one for _, one in stopped], notifying.ALIVE, *more, at_most_s=STOP_MAX_S)
         for part, outcome in stopped:
             if (error := outcome.exception()) is not None:
                 self._say("was gone", kind=part.kind, name=part.name, error=str(error).split("\n")[0][:200])

@@ -113,7 +113,8 @@ def fault_of(error: BaseException | None, text: str, file: str) -> Fault:
     lines = [int(line) for name, line in _LINE.findall(said) if name == file]
     final = isinstance(error, UsageError) if error is not None else False
     final = (final or FINAL.search(said) is not None) and not isinstance(error, Disconnected)
-    return Fault(_message(error, text), final, file if lines else None, lines[-1] if lines else None)
+    full = text if error is None else f"{text}\n{error}"  # Spark may have been handed less of it
+    return Fault(_message(error, full), final, file if lines else None, lines[-1] if lines else None)
 
 
 def _message(error: BaseException | None, text: str) -> str:

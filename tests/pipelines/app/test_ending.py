@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import socket
 import time
 from collections.abc import Iterator
 from io import StringIO
+from pathlib import Path
 from threading import Barrier
 from typing import Any
 
@@ -16,11 +18,11 @@ from proving import proves
 from tidelog.cli.run import say_in
 from tidelog.client import status
 from tidelog.client.cluster import Cluster
-from tidelog.client.status import read_status, send_command
+from tidelog.client.status import Command, read_status, send_command
 from tidelog.errors import Disconnected, UsageError
 from tidelog.logger import Logger
 from tidelog.pipelines.running import LAG_EVERY_S, Run
-from tidelog.pipelines.supervision import Fault
+from tidelog.pipelines.supervision import RUNNING, Fault, Watch
 from tidelog.testing.broker import TestBroker
 
 
@@ -155,6 +157,57 @@ def test_queries_are_stopped_side_by_side(ours: Cluster) -> None:
     run = Run("shop", parts, ours, say)
     assert run.loop() == 0 and "was gone" not in told
     assert [part.calls for part in parts] == [["start", "stop"]] * 4
+
+
+class Watched(Doomed):
+    """Its stop comes to an end once the supervisor was told what it waits for."""
+
+    def __init__(self, name: str, supervisor: socket.socket) -> None:
+        super().__init__(name)
+        self.supervisor = supervisor
+        self.awaited = b""
+
+    def stop(self) -> None:
+        super().stop()
+        self.supervisor.settimeout(TIMEOUT_S)
+        while self.supervisor.recv(1000) != self.awaited:
+            pass
+
+
+@pytest.fixture
+def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        yield systemd
+
+
+@proves("P3", "F1")
+def test_a_supervisor_is_told_while_a_run_stops_that_it_is_alive_and_needs_more_time(
+    ours: Cluster, supervisor: socket.socket
+) -> None:
+    part, told = Watched("shop.a", supervisor), list[str]()
+    part.awaited = b"WATCHDOG=1\nEXTEND_TIMEOUT_USEC=10000000"
+
+    def say(event: str, **_: object) -> None:
+        told.append(event)
+        if event == "started":
+            run.stopping.set()
+
+    run = Run("shop", [part], ours, say)
+    assert run.loop() == 0 and part.calls == ["start", "stop"] and "was gone" not in told
+
+
+@proves("P3", "F1")
+def test_a_supervisor_is_told_while_one_part_is_paused_that_the_run_is_alive(
+    ours: Cluster, supervisor: socket.socket
+) -> None:
+    part, told = Watched("shop.a", supervisor), list[str]()
+    run = Run("shop", [part], ours, lambda event, **_: told.append(event))
+    run.watches["query", "shop.a"] = Watch(RUNNING)
+    part.awaited = b"WATCHDOG=1"
+    run._command(("query", "shop.a"), Command("query", "shop.a", "pause", {}, 0))
+    assert part.calls == ["stop"] and told == ["pause"] and run.watches["query", "shop.a"].state == "paused"
 
 
 @proves("P3", "F1")

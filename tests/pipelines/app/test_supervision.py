@@ -7,25 +7,27 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from traceback import format_exception
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 
 from proving import proves
 from tidelog.client.marks import Mark, Sources
 from tidelog.client.metadata import TopicPartition
-from tidelog.errors import Disconnected, LostCheckpoint, UndecodableValue, UsageError
+from tidelog.errors import Disconnected, LostCheckpoint, PipelineFailed, UndecodableValue, UsageError
 from tidelog.pipelines.app import App
 from tidelog.pipelines.graph import graph_of
 from tidelog.pipelines.notifying import READY, notify
-from tidelog.pipelines.parts import QueryPart
+from tidelog.pipelines.parts import ENDED, QueryPart
 from tidelog.pipelines.placing import Target
 from tidelog.pipelines.progress import Progress
-from tidelog.pipelines.queries import lost_checkpoint
+from tidelog.pipelines.queries import HANDED_MAX, Written, lost_checkpoint, noting_errors
 from tidelog.pipelines.supervision import (
     BACK_OFF_MAX_S,
     FAILED,
@@ -156,6 +158,62 @@ def target_of(output: str) -> Target:
     return Target(node, "shop", output, f"shop.{output}", f"/c/shop/{output}", generation=int(output == "revenue"))
 
 
+def query_with(*, is_active: bool = False, is_alive: bool = False, exception: str | None = None) -> Any:
+    """As Spark tells of a query, and of its thread."""
+    thread = SimpleNamespace(isAlive=lambda: is_alive)
+    inner = SimpleNamespace(streamingQuery=lambda: SimpleNamespace(queryExecutionThread=lambda: thread))
+    return SimpleNamespace(isActive=is_active, exception=lambda: exception, recentProgress=[], _jsq=inner)
+
+
+@proves("P3")
+@pytest.mark.parametrize("is_active", [False, True], ids=["ended", "its thread died before Spark could say so"])
+def test_a_query_that_ended_without_an_error_has_failed_and_is_tried_again(is_active: bool) -> None:
+    part = QueryPart(target_of("big"), cast("Any", None), {}, {})
+    part._query = query_with(is_active=True, is_alive=True)
+    assert part.look() is None
+    part._query = query_with(is_active=is_active)
+    assert part.look() == Fault(ENDED, final=False)
+
+
+@proves("P3")
+def test_a_lost_checkpoint_is_said_once_in_what_spark_writes_to_its_log() -> None:
+    written = Written()
+    with pytest.raises(LostCheckpoint) as found, noting_errors(target_of("big"), written):
+        raise LostCheckpoint("sink big is another query's; start it with a new checkpoint", "was lost")
+    assert found.value is written.error
+    told = "".join(format_exception(found.value))
+    assert told.count("LostCheckpoint: ") == 1 and "its checkpoint in /c/shop/big was lost" in told
+
+
+CANCELLED = "org.apache.spark.SparkException: Job 3 cancelled"
+JAVA_FRAMES = "\tat org.apache.spark.scheduler.DAGScheduler.handleJobGroupCancelled(DAGScheduler.scala:1)\n" * 300
+
+
+@proves("P3")
+def test_an_error_of_the_jvm_goes_back_to_it_without_its_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark looks in it, by a deep regular expression, for what a stop does to a query: that must be found."""
+    said = f"An error occurred while calling o7.collect.\n: {CANCELLED}\n{JAVA_FRAMES}"
+    said += f"Caused by: java.lang.InterruptedException\n{JAVA_FRAMES}\t... 60 more\n"
+    monkeypatch.setattr(Py4JJavaError, "__str__", lambda _: said)
+    error, written = Py4JJavaError("", SimpleNamespace(_target_id="o8")), Written()
+    with pytest.raises(PipelineFailed) as found, noting_errors(target_of("big"), written):
+        raise error
+    assert written.error is error
+    told = "".join(format_exception(found.value))
+    begun = told.index("py4j.protocol.Py4JJavaError: An error occurred while calling")
+    assert f"{CANCELLED}\nCaused by: java.lang.InterruptedException" in told[begun:]
+    assert len(told) - begun <= HANDED_MAX + 1 and "\tat " not in told
+
+
+@proves("P3")
+def test_what_was_left_out_for_spark_is_still_told_of_an_error_of_the_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Py4JJavaError, "__str__", lambda _: THROUGH_SPARK)
+    error = Py4JJavaError("", SimpleNamespace(_target_id="o8"))
+    handed = "tidelog.errors.PipelineFailed: py4j.protocol.Py4JJavaError: An error occurred while calling o7.collect."
+    fault = fault_of(error, handed, "/home/me/shop.py")
+    assert fault == Fault("ValueError: no price", False, "/home/me/shop.py", 17)
+
+
 @proves("P3", "E3")
 @pytest.mark.parametrize(
     ("output", "way"), [("revenue", "`tidelog rebuild revenue --app "), ("big", "a topic of another name")]
@@ -163,7 +221,7 @@ def target_of(output: str) -> Target:
 def test_an_app_whose_input_was_cut_is_told_what_it_can_do_and_no_option_that_it_has_not(output: str, way: str) -> None:
     part = QueryPart(target_of(output), cast("Any", None), {}, {})
     text = "tidelog.errors.DataLoss: orders[0] from 0 up to 20 and now has 12 up to 20; data may be lost: " + GO_ON
-    part._query = cast("Any", SimpleNamespace(isActive=False, exception=lambda: text, recentProgress=[]))
+    part._query = query_with(exception=text)
     fault = part.look()
     assert fault is not None and fault.final
     assert way in fault.message and "now has 12 up to 20" in fault.message and "failOnDataLoss" not in fault.message
