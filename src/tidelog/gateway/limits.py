@@ -35,6 +35,7 @@ BROKER_TIMEOUT_S = 10.0  # unless the gateway is told another; CALL_WITHIN_S at 
 # Views.
 CATALOGS_MAX = 256  # users whose reading of the catalog is kept
 STORES_MAX = 64  # idle ones
+STORE_DOWN_S = 10.0  # for which one that did not answer is asked after a view's others
 PAGE_BYTES = 8 << 20  # of one answer; a page that would be larger ends before, and `next` goes on
 READ_WITHIN_S = 10.0  # a store's own work for one page; less than CALL_WITHIN_S
 AFTER_S = 10.0  # a query's wait for what was written, unless it says otherwise

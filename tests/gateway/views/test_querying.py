@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -21,6 +22,7 @@ from tidelog.client.marks import Sources
 from tidelog.errors import QueryTimedOut
 from tidelog.gateway.limits import CALLS_MAX, PAGE_BYTES
 from tidelog.gateway.refusal import refusal_of
+from tidelog.views.catalog import Editor
 from tidelog.views.changes import encode
 from tidelog.views.declaration import declare
 from views.writing import ORDERS
@@ -326,6 +328,33 @@ def test_a_view_that_no_store_shows_yet_is_one_to_come_back_for(
         wait_for(lambda: client("GET", "/views/unshown").status != 404)
         got = client("GET", "/views/unshown?key=tea")
         assert (got.status, got.headers["retry-after"]) == (503, "1"), got
+
+
+@proves("D7")
+def test_rows_are_had_from_the_next_store_while_the_first_is_down(
+    client: Client, broker: tidelog.Broker, tmp_path: Path
+) -> None:
+    def keep_in(*stores: str) -> None:
+        editor = Editor(made.cluster, made.name)
+        view = editor.view()
+        assert view is not None
+        editor.write(replace(view, stores=stores))
+        wait_for(lambda: {"stores": list(stores)}.items() <= listed().items())
+
+    def listed() -> dict[str, Any]:
+        found: list[dict[str, Any]] = client("GET", "/views").json
+        return next(one for one in found if one["name"] == made.name)
+
+    (tmp_path / "folder").mkdir()
+    down = [f"sqlite:///{tmp_path}/folder", f"sqlite:///{tmp_path}/folder/../folder"]
+    with shop(broker.bootstrap, tmp_path, "doubled") as made:
+        made.applied(made.batch({"tea": 1}))
+        keep_in(down[0], made.url)
+        assert client("GET", "/views/doubled?key=tea").json["row"] == {"product": "tea", "revenue": 1}
+        keep_in(*down)
+        status, said = refused(client, "/views/doubled?key=tea")
+        assert status == 503 and "none of the 2 stores of view doubled answers" in said
+        assert all(url in said for url in down), said
 
 
 @proves("D7")

@@ -1,17 +1,26 @@
-"""Stores that are open, for the next request that reads the same view: opening one may take longer than reading it."""
+"""Stores that are open, for the next request that reads the same view: opening one may take longer than reading it.
+
+A view may be in several stores, and each can answer. The first that does so is taken, in the view's own order; one that
+did not is asked last for a while, since it may take its time to say nothing. What the broker does not answer
+(`not_the_store`) no other store would mend.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from threading import Lock
+from typing import TypeVar
 
-from tidelog.errors import TidelogError, UsageError
-from tidelog.gateway.limits import STORES_MAX
-from tidelog.views.stores.opening import open_store
+from tidelog.errors import Disconnected, StorageError, TidelogError, UsageError
+from tidelog.gateway.limits import STORE_DOWN_S, STORES_MAX
+from tidelog.gateway.refusal import refusal_of
+from tidelog.views.stores.opening import open_store, redacted
 from tidelog.views.stores.store import Store
 
 Which = tuple[str, str]
+T = TypeVar("T")
 
 
 class Opened:
@@ -20,6 +29,32 @@ class Opened:
     def __init__(self) -> None:
         self._lock = Lock()
         self._idle: list[tuple[Which, Store]] = []  # the one that was used last comes last
+        self._down: dict[str, float] = {}  # by URL, until when
+
+    def answer(self, urls: Sequence[str], view: str, ask: Callable[[Store], T]) -> T:
+        """What the first of these stores has to say that answers."""
+        failed: list[tuple[str, TidelogError]] = []
+        for url in self._in_order(urls):
+            try:
+                with self.lease(url, view) as store:
+                    return ask(store)
+            except (Disconnected, StorageError) as error:
+                self._note_down(url)
+                failed.append((url, error))
+        if len(failed) == 1:
+            raise failed[0][1]
+        told = "; ".join(f"{redacted(url)}: {error}" for url, error in failed)
+        raise Disconnected(f"none of the {len(failed)} stores of view {view} answers: {told}")
+
+    def _in_order(self, urls: Sequence[str]) -> list[str]:
+        now = time.monotonic()
+        with self._lock:
+            self._down = {url: until for url, until in self._down.items() if until > now}
+            return sorted(urls, key=lambda url: url in self._down)
+
+    def _note_down(self, url: str) -> None:
+        with self._lock:
+            self._down[url] = time.monotonic() + STORE_DOWN_S
 
     @contextmanager
     def lease(self, url: str, view: str) -> Iterator[Store]:
@@ -54,3 +89,12 @@ class Opened:
             over = self._idle.pop(0)[1] if len(self._idle) > STORES_MAX else None
         if over is not None:
             over.close()
+
+
+@contextmanager
+def not_the_store() -> Iterator[None]:
+    """Of what is asked of the broker, on the way to an answer of a store."""
+    try:
+        yield
+    except Disconnected as error:
+        raise refusal_of(error) from error

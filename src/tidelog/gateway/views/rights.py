@@ -14,6 +14,7 @@ from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.consumer import check_readable
 from tidelog.client.metadata import TopicPartition
 from tidelog.errors import BrokerError, NotShown
+from tidelog.gateway.views.opened import not_the_store
 from tidelog.views.catalog import View
 from tidelog.views.stores.store import Place
 
@@ -29,7 +30,8 @@ class Rights:
     def check(self, place: Place) -> None:
         for topic in sorted({at.topic for at in place.ends} - self._readable):
             try:
-                check_readable(self._cluster, TopicPartition(topic, 0))
+                with not_the_store():
+                    check_readable(self._cluster, TopicPartition(topic, 0))
             except BrokerError as error:
                 if error.code not in UNKNOWN_TOPIC:
                     raise

@@ -4,6 +4,7 @@ Rules:
 - A view's rows are for whoever may read its topic: the broker is asked, as the request's user, before a store is; and
   for the topics that the store itself has its rows from, since the catalog says what anybody says who may write it.
 - A store that has a view and does not show it yet is 503: come back. A place that was waited for in vain is 504.
+- Where a view has several stores, and one does not answer, the next one does (`opened.py`).
 - A page is bounded by rows, by bytes and by the time that its store may take. One that is full in any way has a `next`,
   also where it has no rows yet: a store that filters rows one by one has looked at so many. A SQL query that takes
   longer is ended by its store, 504.
@@ -25,7 +26,7 @@ from tidelog.gateway.route import Answer, Call, Parameter, Refusal, Route, Strea
 from tidelog.gateway.views import asking, parts
 from tidelog.gateway.views.catalogs import Catalogs
 from tidelog.gateway.views.feed import Feeds
-from tidelog.gateway.views.opened import Opened
+from tidelog.gateway.views.opened import Opened, not_the_store
 from tidelog.gateway.views.rights import Rights
 from tidelog.gateway.views.slot import Where
 from tidelog.gateway.views.subscriber import Past, Subscriber
@@ -52,13 +53,17 @@ def view(call: Call) -> Answer:
     after = parse_after(call.query["after"]) if "after" in call.query else None
     with call.cluster() as cluster:
         found = _readable(call, cluster)
-        with call.gateway.kept("stores", lambda _: Opened()).lease(_store_of(call, found), found.name) as store:
-            rights = Rights(cluster, found, alone=_who(call) is None)
+        rights = Rights(cluster, found, alone=_who(call) is None)
+
+        def ask(store: Store) -> Answer:
             if (shown := store.shown()) is not None and (place := store.place(shown)) is not None:
                 rights.check(place)  # also what is refused, or waited for, tells something of a store
             if after is not None:
-                wait(cluster, found.name, after, timeout_s, store=store)
+                with not_the_store():
+                    wait(cluster, found.name, after, timeout_s, store=store)
             return _asked(call, found, store, rights, limit)
+
+        return _opened(call).answer(_stores_of(call, found), found.name, ask)
 
 
 def changes(call: Call) -> Stream:
@@ -104,8 +109,12 @@ def _readable(call: Call, cluster: Cluster) -> View:
     return found
 
 
-def _store_of(call: Call, found: View) -> str:
-    """The first one that can answer: words are looked for where there is full text."""
+def _opened(call: Call) -> Opened:
+    return call.gateway.kept("stores", lambda _: Opened())
+
+
+def _stores_of(call: Call, found: View) -> list[str]:
+    """Those that may be asked, in the view's order: words are looked for where there is full text."""
     if not found.stores:
         raise Refusal(404, f"view {found.name} has no store; follow it at /views/{found.name}/changes?cursor=start")
     allowed = [url for url in found.stores if call.gateway.may_open(url)]
@@ -116,7 +125,7 @@ def _store_of(call: Call, found: View) -> str:
             " open; name the store's URL in tidelog.http.stores, or start tidelog gateway with --store",
         )
     wordy = [url for url in allowed if url.startswith(("sqlite+fts:", "opensearch"))]
-    return wordy[0] if "match" in call.query and wordy else allowed[0]
+    return wordy if "match" in call.query and wordy else allowed
 
 
 def _asked(call: Call, found: View, store: Store, rights: Rights, limit: int) -> Answer:
@@ -189,10 +198,13 @@ def _checked_place(call: Call, cluster: Cluster, found: View, place: str | None)
 
 def _place_of_store(call: Call, cluster: Cluster, found: View) -> str | None:
     """Where the rows are that a reader gets now: from there on nothing is missed."""
+
+    def place_in(store: Store) -> Place | None:
+        shown = store.shown()
+        return None if shown is None else store.place(shown)
+
     try:
-        with call.gateway.kept("stores", lambda _: Opened()).lease(_store_of(call, found), found.name) as store:
-            shown = store.shown()
-            place = None if shown is None else store.place(shown)
+        place = _opened(call).answer(_stores_of(call, found), found.name, place_in)
         if place is not None:
             Rights(cluster, found, alone=_who(call) is None).check(place)
     except TidelogError:
