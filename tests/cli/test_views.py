@@ -12,6 +12,7 @@ import pytest
 from cli.command import Command
 from proving import proves
 from tidelog.client.cluster import Cluster
+from tidelog.client.status import Reporter
 from tidelog.testing.broker import TestBroker
 from tidelog.views.changes import encode
 from tidelog.views.declaration import declare
@@ -124,6 +125,35 @@ def test_a_generation_is_forgotten_by_command_and_the_live_one_is_not(
     tidelog.ok("views", "forget", "revenue", "--generation", "2", "--yes")
     (listed,) = tidelog.ok("views", "--json").json
     assert (listed["live"], listed["building"]) == (1, None)
+
+
+@proves("eo.25", "command_line")
+def test_a_view_is_forgotten_by_command_once_nobody_has_it(
+    tidelog_broker: TestBroker, tidelog: Command, filled: str
+) -> None:
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        declare_view(cluster, "daily", inputs=["revenue"])
+        run, query = Reporter(cluster, "app", "shop"), Reporter(cluster, "query", "shop.revenue")
+        query.tell({"state": "stopped", "checkpoint": "/c/shop/revenue.v1"})
+        run.tell({"state": "running", "pid": 7, "parts": {"query shop.revenue": "running"}})
+        ran = tidelog("views", "forget", "revenue", "--yes")
+        assert ran.code == 2 and "view revenue is written by a run of app shop (process 7," in ran.err
+        run.tell({"state": "stopped", "pid": 7, "parts": {"query shop.revenue": "stopped"}}, at_once=True)
+        applier = Reporter(cluster, "applier", "revenue.by-hand")
+        applier.tell({"view": "revenue"})
+        assert "view revenue is applied by revenue.by-hand" in tidelog("views", "forget", "revenue", "--yes").err
+        applier.tell({"view": "revenue", "ended": True}, at_once=True)
+        assert "view revenue is kept; say --yes" in tidelog("views", "forget", "revenue").err
+        said, _, *left = tidelog.ok("views", "forget", "revenue", "--yes").lines
+        assert said == "view revenue (which daily reads) is forgotten; what it has left behind:"
+        assert [line.split() for line in left] == [
+            ["topic", "revenue.v1"],
+            ["topic", "__tidelog.marks.revenue.v1"],
+            ["rows", "in", filled],
+            ["checkpoint", "/c/shop/revenue.v1"],
+        ]
+    assert [one["view"] for one in tidelog.ok("views", "--json").json] == ["daily"]
+    assert "no view 'revenue'" in tidelog("views", "show", "revenue").err
 
 
 @proves("D7", "command_line")

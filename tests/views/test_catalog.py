@@ -166,6 +166,23 @@ def test_what_lies_behind_somebodys_open_transaction_is_not_missed(
 
 
 @proves("eo.14")
+def test_a_view_that_was_taken_out_is_no_view_and_only_its_last_number_counts(cluster: Cluster) -> None:
+    editor = Editor(cluster, "revenue")
+    editor.write(catalog.begin(first(), REVENUE, "f2", 1))
+    editor.write(catalog.take_out(first()))
+    editor.write(Derived("revenue", "shop", "t", "s", ()))
+    assert ("view", "revenue") not in read_catalog(cluster) and ("topic", "revenue") in read_catalog(cluster)
+    with pytest.raises(UsageError, match="no view 'revenue'; there are: none"):
+        catalog.find_view(cluster, "revenue")
+    left = editor.view()
+    assert left is not None and (left.newest, left.generations, left.app) == (1, (), "")
+    editor.write(catalog.begin(left, REVENUE, "f1", 1))
+    again = catalog.find_view(cluster, "revenue")
+    assert [one.topic for one in again.generations] == ["revenue.v2"] and again.live == 2
+    assert len(read_catalog(cluster)) == 2, "nothing is left of the record that it was"
+
+
+@proves("eo.14")
 def test_a_number_is_never_given_twice_also_not_after_it_was_forgotten() -> None:
     given_up = catalog.forget(catalog.begin(first(), REVENUE, "f2", 1), 2)
     key, value = catalog.encode(given_up)

@@ -27,7 +27,8 @@ EXAMPLES = """\
   tidelog views get orders-by-day '["2026-01-31", 7]'      by a key of several columns, as JSON
   tidelog views rows revenue --where "revenue > 100" --limit 20
   tidelog views as-of revenue --at 2026-01-31T12:00        recomputed from the log
-  tidelog views forget revenue --generation 2 --yes
+  tidelog views forget revenue --generation 2 --yes        a generation that is not live
+  tidelog views forget revenue                             the view: no app has it any more
 """
 ROWS = 100
 
@@ -57,8 +58,8 @@ def parser() -> command.Parser:
     past = action("as-of", "rows as they were at a time, recomputed from the log")
     past.add_argument("--at", metavar="TIME", required=True, help="ISO 8601, @MILLISECONDS, or so long ago (2h)")
     _add_rows(past)
-    gone = action("forget", "give up a generation that is not live")
-    gone.add_argument("--generation", metavar="N", type=command.positive, required=True, help="which")
+    gone = action("forget", "take a view out of the catalog, or give up a generation that is not live")
+    gone.add_argument("--generation", metavar="N", type=command.positive, help="this one alone")
     gone.add_argument("--yes", action="store_true", help="do not ask")
     return made
 
@@ -76,10 +77,11 @@ def run(arguments: list[str]) -> int:
 
 
 def list_views(cluster: Cluster, options: Namespace) -> int:
-    from tidelog.views.catalog import View, read_catalog
+    from tidelog.views.catalog import VIEW, View, read_catalog
     from tidelog.views.stores.opening import redacted
 
-    views = [one for _, one in sorted(read_catalog(cluster).items()) if isinstance(one, View)]
+    catalog = sorted(read_catalog(cluster).items())
+    views = [one for (kind, _), one in catalog if kind == VIEW and isinstance(one, View)]
     found = [
         {
             "view": one.name,
@@ -226,6 +228,8 @@ def forget(cluster: Cluster, options: Namespace) -> int:
 
     name, number = options.view, options.generation
     view = catalog.find_view(cluster, name)
+    if number is None:
+        return _take_out(cluster, view, options)
     if number not in {one.number for one in view.generations}:
         known = ", ".join(str(one.number) for one in view.generations)
         raise UsageError(f"view {name} has no generation {number}; it has {known}")
@@ -237,6 +241,60 @@ def forget(cluster: Cluster, options: Namespace) -> int:
     editor.write(catalog.forget(latest, number))
     print(f"generation {number} of {name} is forgotten; its topic {view.generation(number).topic} can be deleted")
     return 0
+
+
+def _take_out(cluster: Cluster, view: View, options: Namespace) -> int:
+    """Refused while somebody has it: a run would go on writing to what nobody finds, and an applier would end."""
+    from tidelog.views import catalog
+
+    _check_nobody_has(cluster, view)
+    others = [one for one in catalog.read_catalog(cluster).values() if one.name != view.name]
+    readers = ", ".join(sorted(one.name for one in others if view.name in one.inputs))
+    read = f" (which {readers} reads)" if readers else ""
+    if not options.yes and not confirm(f"take view {view.name}{read} out of the catalog?"):
+        raise UsageError(f"view {view.name} is kept; say --yes to forget it without being asked")
+    editor = catalog.Editor(cluster, view.name)
+    latest = editor.view() or view
+    editor.write(catalog.take_out(latest))
+    print(f"view {view.name}{read} is forgotten; what it has left behind:")
+    show_table(("kind", "name"), _left_behind(cluster, latest))
+    return 0
+
+
+def _check_nobody_has(cluster: Cluster, view: View) -> None:
+    import time
+
+    from tidelog.client.status import read_status
+    from tidelog.pipelines.catching_up import appliers_heard, heard_run
+
+    reports, now_ms = read_status(cluster), int(time.time() * 1000)
+    if (run := heard_run(reports, view.app, [view.name], now_ms)) is not None:
+        raise UsageError(
+            f"view {view.name} is written by a run of app {view.app} (process {run.pid}, heard {run.seconds} s ago);"
+            " stop it, take the view out of the app, and say it again"
+        )
+    if appliers := appliers_heard(reports, view.name, now_ms):
+        raise UsageError(
+            f"view {view.name} is applied by {', '.join(appliers)}; stop that, and say it again, half a minute later if"
+            " it was killed"
+        )
+
+
+def _left_behind(cluster: Cluster, view: View) -> list[Sequence[str]]:
+    """Topics that are there, and stores: who knows whether somebody reads them."""
+    from tidelog.client.marks import topic_of
+    from tidelog.client.status import read_status
+    from tidelog.views.asking import Pipeline
+    from tidelog.views.stores.opening import redacted
+
+    asked = Pipeline(view.app, view.name)
+    named = [one.topic for one in view.generations] + [topic_of(one.sink) for one in view.generations if one.sink]
+    named += [asked.questions, asked.replies]
+    known = cluster.retry(lambda: cluster.ask_metadata(named)).topics
+    left: list[Sequence[str]] = [("topic", one) for one in named if one in known and known[one].led]
+    left += [("rows in", redacted(url)) for url in view.stores]
+    told = (one.figures.get("checkpoint") for one in read_status(cluster) if one.name == asked.part)
+    return left + [("checkpoint", str(folder)) for folder in told if folder]
 
 
 # Rows -----------------------------------------------------------------------------------------------------------------

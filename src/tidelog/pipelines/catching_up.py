@@ -62,15 +62,25 @@ def is_close(begun: Round, new: Mark | None) -> bool:
 def report_of(reports: Iterable[Report], kind: str, name: str, now_ms: int) -> Mapping[str, Any] | None:
     """What a part tells of itself; None where it has not told anything for so long that it is not there."""
     for one in reports:
-        if (one.kind, one.name) == (kind, name) and now_ms - int(one.figures.get("at_ms", 0)) < FRESH_MS:
+        if (one.kind, one.name) == (kind, name) and is_fresh(one, now_ms):
             return one.figures
     return None
 
 
 def is_applied(reports: Iterable[Report], view: str, store: str, now_ms: int) -> bool:
     """Whether somebody applies the view to this store, as far as status tells."""
-    told = [one.figures for one in reports if _is_applier_of(one, view, store)]
-    return any(now_ms - int(one.get("at_ms", 0)) < FRESH_MS and not one.get("ended") for one in told)
+    told = (one for one in reports if _is_applier_of(one, view, store))
+    return any(is_fresh(one, now_ms) and not one.figures.get("ended") for one in told)
+
+
+def appliers_heard(reports: Iterable[Report], view: str, now_ms: int) -> list[str]:
+    """Who applies the view to any store, as far as status tells."""
+    told = (one for one in reports if one.kind == APPLIER and one.figures.get("view") == view)
+    return [one.name for one in told if is_fresh(one, now_ms) and not one.figures.get("ended")]
+
+
+def is_fresh(report: Report, now_ms: int) -> bool:
+    return now_ms - int(report.figures.get("at_ms", 0)) < FRESH_MS
 
 
 def is_shown(reports: Iterable[Report], view: str, store: str, number: int) -> bool:

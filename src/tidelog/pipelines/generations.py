@@ -119,7 +119,7 @@ def switch(
     """With the inputs and the stores that the new code has. `check` has the last word before the record is written."""
     editor = Editor(cluster, name)
     view = editor.view()
-    if view is None:
+    if view is None or not view.generations:
         raise UsageError(f"view {name} was taken out of the catalog; nothing to switch")
     after = switched(view, number, ends)
     after = replace(

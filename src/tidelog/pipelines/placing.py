@@ -159,7 +159,8 @@ def view_now(
     inputs = [topic_name(read) for read in node.reads]
     if before is None or not before.generations:
         fresh = catalog.new_view(node.name, app=name, inputs=inputs, stores=stores)
-        return catalog.begin(fresh, declared, node.fingerprint, partitions)
+        given = 0 if before is None else before.newest
+        return catalog.begin(replace(fresh, newest=given), declared, node.fingerprint, partitions)
     if before.app != name:
         raise UsageError(f"{node.output.place}: view {node.name!r} belongs to app {before.app}; call it otherwise")
     try:

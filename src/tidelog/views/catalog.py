@@ -21,7 +21,8 @@ Rules:
 - A declaration that has changed may go on only if it grew (`declaration.grows_to`) and its plan is otherwise the same;
   otherwise the error names `tidelog rebuild`.
 - A number is never given twice ("newest" is the last one that was): stores and checkpoints of a generation that was
-  given up may still be there.
+  given up may still be there. So a view that is taken out leaves a record without generations: nobody is shown it, and
+  if it is declared again, it goes on after its last number.
 - A generation whose "sink" is empty has the topic of any producer, which has no marks.
 - A record that is no entry is passed over with a warning: anybody's may stand there, and one view's readers do not fail
   by it. One in a newer format is refused: what it says counts, and cannot be read.
@@ -52,6 +53,7 @@ from tidelog.wire.error_code import ErrorCode
 CATALOG = TopicPartition("__tidelog.views", 0)
 VERSION = 1
 VIEW, TOPIC = "view", "topic"
+TAKEN_OUT = "taken out"  # of a view, in memory alone
 OWNER_PREFIX = "tidelog.view."
 PATIENCE_S = 2.0
 NO_ENTRY = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
@@ -176,6 +178,12 @@ def forget(view: View, number: int) -> View:
     if number == view.live:
         raise UsageError(f"generation {number} of view {view.name} is live; it cannot be forgotten")
     return replace(view, generations=tuple(one for one in view.generations if one.number != number))
+
+
+def take_out(view: View) -> View:
+    """What is left of a view in the catalog: which number was its last."""
+    newest = max([view.newest, *(one.number for one in view.generations)])
+    return View(view.name, "", (), (), (), None, newest=newest)
 
 
 # Bytes ----------------------------------------------------------------------------------------------------------------
@@ -306,13 +314,22 @@ def note(catalog: Catalog, key: bytes, value: bytes | None) -> None:
             named = json.loads(key)
             catalog.pop((named["kind"], named["name"]), None)
         elif (entry := decode(key, value)) is not None:
-            catalog[VIEW if isinstance(entry, View) else TOPIC, entry.name] = entry
+            _enter(catalog, entry)
     except NO_ENTRY as error:
         warn(
             f"{CATALOG} has a record that is no entry of the catalog (key {key[:80]!r}: {error!r:.80}), passed over;"
             " who else writes there?",
             stacklevel=2,
         )
+
+
+def _enter(catalog: Catalog, entry: View | Derived) -> None:
+    if not isinstance(entry, View):
+        catalog[TOPIC, entry.name] = entry
+        return
+    here, elsewhere = (VIEW, TAKEN_OUT) if entry.generations else (TAKEN_OUT, VIEW)
+    catalog[here, entry.name] = entry
+    catalog.pop((elsewhere, entry.name), None)
 
 
 def find_view(cluster: Cluster, name: str, *, whole: bool = False) -> View:
@@ -348,9 +365,9 @@ class Editor:
         self._owner.start()
 
     def view(self) -> View | None:
-        """As it is now, and will be until this editor writes it."""
+        """As it is now, and will be until this editor writes it; without generations where it was taken out."""
         catalog = _read_whole(self._cluster)
-        found = catalog.get((VIEW, self.name))
+        found = catalog.get((VIEW, self.name)) or catalog.get((TAKEN_OUT, self.name))
         return found if isinstance(found, View) else None
 
     def write(self, entry: View | Derived) -> None:

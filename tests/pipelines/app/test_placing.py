@@ -25,7 +25,7 @@ from tidelog.pipelines.placing import (
 )
 from tidelog.spark.ddl import is_ddl
 from tidelog.testing.broker import TestBroker
-from tidelog.views.catalog import Catalog, Derived, View, new_view, read_catalog
+from tidelog.views.catalog import Catalog, Derived, View, new_view, read_catalog, take_out
 from tidelog.views.declaration import Declaration, declare
 from views.writing import REVENUE, Pipeline
 
@@ -93,6 +93,15 @@ def test_a_view_belongs_to_one_app_and_its_stores_may_change() -> None:
         view_now(other, other.node("revenue"), first, declared(), 1, None)
     moved = shop(stores=["sqlite:///a.db", "redis://b"])
     assert view_now(moved, moved.node("revenue"), first, declared(), 1, None).stores == ("sqlite:///a.db", "redis://b")
+
+
+@proves("P1", "eo.14")
+def test_a_view_that_was_taken_out_of_the_catalog_goes_on_after_its_last_number() -> None:
+    graph = shop()
+    node = graph.node("revenue")
+    first = view_now(graph, node, None, declared(), 1, "redis://default")
+    again = view_now(graph, node, take_out(first), declared(), 1, "redis://default")
+    assert (again.live, [one.sink for one in again.generations], again.app) == (2, ["revenue.v2"], "shop")
 
 
 @proves("P1", "E1")

@@ -30,7 +30,7 @@ from tidelog.gateway.views.opened import Opened, not_the_store
 from tidelog.gateway.views.rights import Rights
 from tidelog.gateway.views.slot import Where
 from tidelog.gateway.views.subscriber import Past, Subscriber
-from tidelog.views.catalog import View
+from tidelog.views.catalog import VIEW, View
 from tidelog.views.declaration import Declaration, row_to_json
 from tidelog.views.feed_reading import FeedReader, oldest
 from tidelog.views.feeds import Cursor, cursor_at, from_text, to_text
@@ -44,7 +44,8 @@ START = "start"
 def views(call: Call) -> Answer:
     with call.cluster() as cluster:
         catalog = _catalogs(call).read(cluster, _who(call))
-    return as_json([_described(one) for (kind, _), one in sorted(catalog.items()) if isinstance(one, View)])
+    found = [one for (kind, _), one in sorted(catalog.items()) if kind == VIEW and isinstance(one, View)]
+    return as_json([_described(one) for one in found])
 
 
 def view(call: Call) -> Answer:
