@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from proving import proves
-from spark.sinking import committed, connected, last_mark, numbers_of, staged_numbers, up_to, writing_of
+from spark.sinking import arrow_of, committed, connected, last_mark, numbers_of, staged_numbers, up_to, writing_of
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.marks import Sources, topic_of
 from tidelog.client.metadata import TopicPartition
 from tidelog.errors import DataLoss, LostCheckpoint
 from tidelog.spark.commit import commit
+from tidelog.spark.routing import Router
 
 
 @pytest.fixture(autouse=True)
@@ -60,10 +61,32 @@ def test_marks_have_the_ids_of_what_was_read_and_another_topic_of_the_same_name_
 ) -> None:
     source = f"{topic}-input"
     assert run(cluster, topic, sink, 0)
-    assert last_mark(cluster, sink).ids == {source: cluster.ask_metadata([source]).topics[source].topic_id.hex()}
+    known = cluster.ask_metadata([source, topic]).topics
+    assert last_mark(cluster, sink).ids == {name: known[name].topic_id.hex() for name in (source, topic)}
     topics.delete(cluster, source)
     topics.create(cluster, source, partitions=1)
     with pytest.raises(DataLoss, match=rf"topic {source} was deleted and made anew after micro-batch 0 had read"):
         run(cluster, topic, sink, 1)
     assert committed(cluster, topic) == up_to(1)
     assert run(cluster, topic, sink, 1, marked=False) and last_mark(cluster, sink).ids == {}
+
+
+@proves("eo.14", "F4")
+def test_a_topic_that_was_deleted_under_its_query_is_not_made_by_writing_to_it(
+    cluster: Cluster, topic: str, sink: str
+) -> None:
+    assert run(cluster, topic, sink, 0)
+    with connected(cluster) as mine:
+        stages = staged_numbers(mine, topic, sink, numbers_of(1))
+        topics.delete(cluster, topic)
+        with pytest.raises(DataLoss, match=rf"topic {topic}, where this query writes, was deleted; what it had is"):
+            commit(mine, writing_of(sink, 1, topic, marked=True), stages, lambda: connected(cluster))
+    with connected(cluster) as mine, pytest.raises(DataLoss, match=rf"topic {topic}, .* was deleted; what it had is"):
+        list(Router(mine, topic, "none", [topic]).route([arrow_of(numbers_of(1))]))
+    assert topic not in topics.names(cluster)
+    topics.create(cluster, topic, partitions=1)
+    with pytest.raises(DataLoss, match=rf"topic {topic}, .* was deleted and made anew after micro-batch 0; .* is lost"):
+        run(cluster, topic, sink, 1)
+    assert committed(cluster, topic) == []
+    topics.delete(cluster, topic)
+    assert run(cluster, topic, sink, 1, marked=False), "others may write to what comes by being written to"

@@ -62,7 +62,7 @@ class Mark:
     ends: Ends
     time_ms: int
     generation: int = 0
-    ids: Mapping[str, str] = field(default_factory=dict)  # of source topics, as hexadecimal digits, where brokers tell
+    ids: Mapping[str, str] = field(default_factory=dict)  # of topics read and written, in hexadecimal, if known
 
 
 # Names ----------------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from tidelog.pipelines.progress import Progress
 from tidelog.pipelines.queries import Written, has_ended, start_query
 from tidelog.pipelines.supervision import Fault, fault_of
 from tidelog.pipelines.view_readers import command_of
-from tidelog.spark.options import GO_ON
+from tidelog.spark.options import ELSEWHERE, GO_ON
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -100,7 +100,8 @@ class QueryPart:
         if error is None and self._written.error is None:
             return Fault(ENDED, final=False)
         fault = fault_of(self._written.error, str(error), self.file)
-        return fault._replace(message=fault.message.replace(GO_ON, _way_on(self.target)))
+        way = _way_on(self.target)
+        return fault._replace(message=fault.message.replace(GO_ON, way).replace(ELSEWHERE, way))
 
     def stop(self) -> None:
         query = self._query

@@ -20,8 +20,9 @@ Rules:
 - A commit that the broker aborted because it took too long (`timeouts.py`) is not tried again: it would take as long.
 - No mark, and not the first micro-batch: the checkpoint is of another sink, and goes on here; or it is older than this
   one, whose topics were lost, and that is refused where it is known that there was no other (`marked`).
-- There marks also have the ids of source topics: one that was deleted and made anew while nobody ran the query has
-  offsets as the old one had, and is refused.
+- There marks also have the ids of topics that are read and written: one that is read and was deleted and made anew
+  while nobody ran the query has offsets as the old one had, and is refused; so is one that is written, or it would be
+  taken for whole. One that was deleted is not made again.
 - A batch write is the same under its write id, without sources. Its marks have the write's id in their key, so that
   each is kept, and they are all looked through. Two that commit at once fence each other, and the loser tries again:
   its mark is not there, so nothing of it counts.
@@ -55,6 +56,7 @@ from tidelog.errors import (
 from tidelog.spark.discovery import INTERNAL
 from tidelog.spark.offsets import to_json
 from tidelog.spark.options import GO_ON
+from tidelog.spark.routing import lost_target
 from tidelog.spark.staging import DURABILITY, OpenCluster, Stage, cut, staged, targets_of
 from tidelog.spark.timeouts import in_time
 
@@ -252,7 +254,7 @@ def _write(
             query_id=writing.query_id,
             batch_id=writing.batch_id,
             sources=writing.sources,
-            ends=_ends(cluster, writing.topics, before, written),
+            ends=_ends(cluster, writing, before, written),
             time_ms=int(time.time() * 1000),
             generation=writing.generation,
             ids=ids,
@@ -287,16 +289,17 @@ def _note_end(ends: dict[TopicPartition, int], count: int, delivery: Delivery) -
 
 
 def _ends(
-    cluster: Cluster, named: Sequence[str], before: Mark | None, written: Mapping[TopicPartition, int]
+    cluster: Cluster, writing: Writing, before: Mark | None, written: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     """For every partition of every target."""
     old = {at.topic for at in before.ends} if before is not None else set()
-    topics = sorted({*named, *(at.topic for at in written), *old})
+    made = () if writing.marked else writing.topics
+    topics = sorted({*writing.topics, *(at.topic for at in written), *old})
     cluster.retry(lambda: cluster.ask_metadata(topics))  # one may have more partitions than before
     targets = set(written)
     for topic in topics:
         try:
-            targets.update(cluster.partitions(topic, auto_create=topic in named))
+            targets.update(cluster.partitions(topic, auto_create=topic in made))
         except BrokerError as error:
             if error.code not in UNKNOWN_TOPIC or topic not in old:
                 raise
@@ -320,22 +323,39 @@ def _reported(cluster: Cluster, writing: Writing) -> dict[TopicPartition, int]:
 
 
 def _ids(cluster: Cluster, writing: Writing, before: Mark | None) -> dict[str, str]:
-    """Of the topics that were read, as far as they are on this cluster. One that is not what the last mark says was
-    deleted, and made anew: from where the query was it would read on in another topic.
+    """Of the topics that were read, as far as they are on this cluster, and of those that are written. One that is not
+    what the last mark says was deleted, and made anew: from where the query was it would read on in another topic, or
+    write on.
     """
-    named = sorted({at.topic for at in writing.sources.offsets if not at.topic.startswith(INTERNAL)})
-    if not named or not writing.marked:
+    if not writing.marked:
         return {}
+    read = {at.topic for at in writing.sources.offsets if not at.topic.startswith(INTERNAL)}
+    named = sorted(read.union(writing.topics))
     known = cluster.retry(lambda: cluster.ask_metadata(named)).topics  # not what was known before: it may be another
+    _check_there(cluster, [topic for topic in writing.topics if topic not in known or not known[topic].led])
     found = {topic: known[topic].topic_id.hex() for topic in named if topic in known and known[topic].has_id}
     told = {} if before is None else before.ids
-    if anew := [topic for topic, one in found.items() if told.get(topic, one) != one]:
+    for topic in (topic for topic, one in found.items() if told.get(topic, one) != one):
         assert before is not None
+        if topic in writing.topics:
+            raise lost_target(topic, f"was deleted and made anew after micro-batch {before.batch_id}")
         raise DataLoss(
-            f"topic {anew[0]} was deleted and made anew after micro-batch {before.batch_id} had read the other one of"
+            f"topic {topic} was deleted and made anew after micro-batch {before.batch_id} had read the other one of"
             f" this name; data may be lost: {GO_ON}"
         )
     return found
+
+
+def _check_there(cluster: Cluster, unknown: Sequence[str]) -> None:
+    """These may be so new that one broker does not know of them yet."""
+    for topic in unknown:
+        cluster.forget()  # what was known of it before
+        try:
+            cluster.partitions(topic)
+        except BrokerError as error:
+            if error.code in UNKNOWN_TOPIC:
+                raise lost_target(topic, "was deleted") from error
+            raise
 
 
 # Warnings -------------------------------------------------------------------------------------------------------------

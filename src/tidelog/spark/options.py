@@ -50,6 +50,7 @@ POLL_TIMEOUT_MS = 120_000
 IDLE_AFTER_MS = 10_000
 RECORD_TIME = "timestamp"
 GO_ON = "set failOnDataLoss to false to go on without it"  # what a query can do about data loss
+ELSEWHERE = "write to another topic, by a sink of another name"  # and about the loss of what it has written
 
 SUBSCRIBE, PATTERN, ASSIGN = CHOICES = ("subscribe", "subscribePattern", "assign")
 KNOWN = (

@@ -13,16 +13,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.client.cluster import Cluster
+from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.size_limits import SizeLimits
-from tidelog.errors import UsageError
+from tidelog.errors import BrokerError, DataLoss, UsageError
 from tidelog.record.arrow import arrow_to_partitions
 from tidelog.record.codec import peek
 from tidelog.record.columns import TARGET_SIZE
+from tidelog.spark.options import ELSEWHERE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,11 +61,19 @@ def check_columns(types: Mapping[str, str], topic: str | None) -> None:
             raise UsageError(f"column {name} is {types[name]}; cast it to {' or '.join(allowed)}")
 
 
-class Router:
-    """Of one task."""
+def lost_target(topic: str, what: str) -> DataLoss:
+    """Of a topic that was made for this sink: one that came again by being written to would have neither its settings
+    nor its records.
+    """
+    return DataLoss(f"topic {topic}, where this query writes, {what}; what it had is lost: {ELSEWHERE}")
 
-    def __init__(self, cluster: Cluster, topic: str | None, compression: str) -> None:
+
+class Router:
+    """Of one task. `made` are topics that are not made by asking for them: they were, and must be there."""
+
+    def __init__(self, cluster: Cluster, topic: str | None, compression: str, made: Collection[str] = ()) -> None:
         self._cluster = cluster
+        self._made = made
         self._topic = topic
         self._compression = compression
         self._limits = SizeLimits(cluster)
@@ -103,9 +112,17 @@ class Router:
     def _described(self, topic: str) -> tuple[int, int]:
         """How many partitions it has, and how large a batch it takes."""
         if topic not in self._known:
-            partitions = len(self._cluster.partitions(topic, auto_create=True))
+            partitions = len(self._partitions(topic))
             self._known[topic] = partitions, self._limits.batch_bytes(topic, TARGET_SIZE)
         return self._known[topic]
+
+    def _partitions(self, topic: str) -> list[TopicPartition]:
+        try:
+            return self._cluster.partitions(topic, auto_create=topic not in self._made)
+        except BrokerError as error:
+            if error.code in UNKNOWN_TOPIC and topic in self._made:
+                raise lost_target(topic, "was deleted") from error
+            raise
 
 
 def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

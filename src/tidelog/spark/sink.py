@@ -123,7 +123,7 @@ def write_rows(options: SinkOptions, staging: str, driver: Driver | None, rows: 
     task = context.partitionId() if context is not None else 0
     with lent(options.reach) as cluster:
         cluster.forget()  # a topic may have more partitions than it had
-        routed = Router(cluster, options.topic, options.compression).route(rows)
+        routed = Router(cluster, options.topic, options.compression, options.made).route(rows)
         if options.exactly_once:
             near = beside(driver, batch_id)
             return stage(cluster, routed, sink=staging, query_id=query_id, task=task, near=near)

@@ -99,6 +99,11 @@ class SinkOptions:
     def exactly_once(self) -> bool:
         return self.guarantee == EXACTLY_ONCE
 
+    @property
+    def made(self) -> tuple[str, ...]:
+        """Topics that somebody has made for this sink, and that are not to come by being written to."""
+        return () if not self.marked else self.targets if self.topic is None else (self.topic,)
+
 
 def read_sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     options = {key.lower(): str(value) for key, value in given.items()}

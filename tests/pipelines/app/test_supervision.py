@@ -49,6 +49,7 @@ from tidelog.pipelines.supervision import (
 from tidelog.pipelines.view_readers import command_of
 from tidelog.spark.commit import Writing, is_due
 from tidelog.spark.options import GO_ON
+from tidelog.spark.routing import lost_target
 
 MAY_PASS = Fault("broker is away", final=False)
 FINAL = Fault("no such column", final=True)
@@ -225,6 +226,21 @@ def test_an_app_whose_input_was_cut_is_told_what_it_can_do_and_no_option_that_it
     fault = part.look()
     assert fault is not None and fault.final
     assert way in fault.message and "now has 12 up to 20" in fault.message and "failOnDataLoss" not in fault.message
+
+
+@proves("P3", "eo.14")
+@pytest.mark.parametrize(
+    ("output", "way"), [("revenue", "`tidelog rebuild revenue --app "), ("big", "a topic of another name")]
+)
+def test_an_app_whose_topic_was_deleted_under_it_has_failed_for_good_and_is_told_what_it_can_do(
+    output: str, way: str
+) -> None:
+    part = QueryPart(target_of(output), cast("Any", None), {}, {})
+    part._query = query_with(exception=f"tidelog.errors.DataLoss: {lost_target(output, 'was deleted')}")
+    fault = part.look()
+    assert fault is not None and fault.final
+    assert fault.message.startswith(f"DataLoss: topic {output}, where this query writes, was deleted; what it had")
+    assert way in fault.message and "by a sink" not in fault.message
 
 
 @proves("P3", "eo.6")
