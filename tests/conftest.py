@@ -30,7 +30,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # And where there is an archive of Spark's classes (scripts/archive_classes.py) they need not read them one by one.
 SHORT_LIFE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 ARCHIVE = Path(__file__).parent.parent / ".make" / "spark.jsa"
-ARCHIVED = f' "-XX:SharedArchiveFile={ARCHIVE}" -Xlog:disable -Xlog:all=error:stderr' if ARCHIVE.exists() else ""
+QUIETLY = "-Xlog:disable -Xlog:all=error,cds*=off:stderr"  # a Java that cannot use it says nothing of it
+ARCHIVED = f' "-XX:SharedArchiveFile={ARCHIVE}" {QUIETLY}' if ARCHIVE.exists() else ""
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIFE)
 os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIFE + ARCHIVED)
 
