@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidelog.pipelines.operators.state.fold import Clock, Fold, Step
@@ -49,9 +50,9 @@ class FoldCounts:
         self._sums: dict[str, Any] = {}
 
     def step_of(self, fold: Fold, context: SparkContext) -> StepFunction:
-        number = 1 + sum(name.split(" ")[0] == fold.name for name in self._sums)
+        names = (fold.name if number == 1 else f"{fold.name} {number}" for number in count(1))
         sums: Any = context.accumulator({}, Adding())  # type: ignore[arg-type]
-        self._sums[fold.name if number == 1 else f"{fold.name} {number}"] = sums
+        self._sums[next(name for name in names if name not in self._sums)] = sums
         return Counted(fold, sums)
 
     def read(self) -> dict[str, Mapping[str, int]]:
