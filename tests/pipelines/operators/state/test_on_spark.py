@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.operators.state import counting as counting_fold
 from pipelines.operators.state.counting import Counting
 from proving import proves
+from tidelog.errors import PipelineFailed, UsageError
 from tidelog.pipelines.operators.state.operator import run_fold
 from tidelog.pipelines.operators.state.reading import is_there, read_states
 from tidelog.pipelines.operators.state.steps import FoldCounts, called_by
@@ -122,6 +123,27 @@ def test_what_became_of_rows_is_told_while_the_query_runs(driver: PipelineDriver
     run.step()
     assert counts.read() == {"counting": {"in": 4}, "counting 2": {"in": 3}}
     assert [state.counts for state in run.fold_states()] == [{"in": 3}, {"in": 4}]
+
+
+@proves("P1", "P7", "F4")
+def test_a_wrong_key_another_key_and_a_missing_event_time_are_told(driver: PipelineDriver) -> None:
+    words = driver.input("words", SCHEMA)
+
+    def by(keys: str | list[str], fold: Counting) -> Callable[[DataFrame], DataFrame]:
+        return lambda rows: rows.selectExpr("key", "value", "unix_millis(at) as at").transform(run_fold, keys, fold)
+
+    with pytest.raises(UsageError, match="fold 'counting' is by 'kye', and its rows have only key, value, at"):
+        driver.run(by("kye", Counting()), words)
+    words.add([("a", 1, "12:00")])
+    never_woken = driver.run(by("key", Counting(forget_after=60_000)), words)
+    with pytest.raises(PipelineFailed, match=r"fold 'counting' kept a row with a '_due'.* no event time"):
+        never_woken.step()
+    run = driver.run(by("key", Counting()), words)
+    assert counts(run.step()) == {"a": 1}
+    run.restart(by(["key", "value"], Counting()))
+    words.add([("a", 2, "12:00")])
+    with pytest.raises(PipelineFailed, match=r"made with key columns \['key'\], and the query now has key columns"):
+        run.step()
 
 
 @pytest.mark.full

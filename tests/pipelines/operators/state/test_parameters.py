@@ -48,7 +48,8 @@ def windows(size: int = 1, every: int | None = None, offset: int = 0, **more: An
 
 def step(fold: Fold, kept: Kept) -> None:
     nothing = pa.schema([(HASH, pa.int64())]).empty_table()
-    step_bucket(fold, kept, LAYOUT, nothing, Clock(None, 0), lambda state, rows, _: Step(state, rows))
+    output = fold.output_schema.empty_table()
+    step_bucket(fold, kept, LAYOUT, nothing, Clock(None, 0), lambda state, *_: Step(state, output))
 
 
 def went_on(made: Fold, now: Fold) -> Kept:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -31,6 +31,7 @@ import pyarrow as pa
 
 from tidelog.errors import StateMismatch
 from tidelog.pipelines.operators.state.buckets import Layout
+from tidelog.pipelines.operators.state.checking import checked_step, columns_in, fitted
 from tidelog.pipelines.operators.state.fold import HASH, Clock, Fold, Upgrading
 from tidelog.pipelines.operators.state.pages import (
     ENTRY,
@@ -46,7 +47,7 @@ from tidelog.pipelines.operators.state.pages import (
     touched,
     write_page,
 )
-from tidelog.pipelines.operators.state.parameters import Parameters, difference, parameters_of
+from tidelog.pipelines.operators.state.parameters import Parameters, difference, is_ours, parameters_of
 from tidelog.pipelines.operators.state.steps import StepFunction
 
 FORMAT = 1
@@ -96,32 +97,38 @@ class Header(NamedTuple):
 
 
 def step_bucket(
-    fold: Fold, store: Store, layout: Layout, rows: pa.Table, clock: Clock, step_by: StepFunction | None = None
+    fold: Fold,
+    store: Store,
+    layout: Layout,
+    rows: pa.Table,
+    clock: Clock,
+    step_by: StepFunction | None = None,
+    keys: Sequence[str] = (),
 ) -> pa.Table:
     """What the fold puts out for these rows, or for the time that has come; its state is in the store afterwards."""
-    header, directory = _open(fold, store, layout)
+    header, directory = _open(fold, store, layout, keys)
     hashes = rows[HASH].to_numpy()
     needed = (
         np.arange(len(directory)) if header.version != fold.version else touched(directory, hashes, clock.watermark)
     )
     held, before = _read(fold, store, header, directory[needed])
     mask = concerned(held, hashes, clock.watermark)
-    step = (step_by or fold.step)(held.filter(pa.array(mask)), rows, clock)
-    state = step.state.select(fold.state_schema.names).cast(fold.state_schema)
-    after = by_hash(pa.concat_tables([held.filter(pa.array(~mask)), state]))
+    step = checked_step(fold, held.filter(pa.array(mask)), rows, clock, step_by)
+    after = by_hash(pa.concat_tables([held.filter(pa.array(~mask)), step.state.cast(fold.state_schema)]))
     directory, number = _write(store, header.next, directory, needed, before, after)
     timer = _next_due(directory, fold, clock)
     if timer != header.timer:
         store.set_timer(header.timer, timer)
     counts = {name: header.counts.get(name, 0) + step.counts.get(name, 0) for name in {*header.counts, *step.counts}}
-    header = Header(fold.name, fold.version, layout, fold.state_schema, number, timer, counts, parameters_of(fold))
+    declared = parameters_of(fold, keys)
+    header = Header(fold.name, fold.version, layout, fold.state_schema, number, timer, counts, declared)
     store.set_header(header.encode(), directory.tobytes())
     return step.output
 
 
-def held_of(fold: Fold, store: Store, layout: Layout, hashes: Hashes) -> pa.Table:
+def held_of(fold: Fold, store: Store, layout: Layout, hashes: Hashes, keys: Sequence[str] = ()) -> pa.Table:
     """All that is kept of keys with these hashes, as the fold has it. Nothing is written."""
-    header, directory = _open(fold, store, layout)
+    header, directory = _open(fold, store, layout, keys)
     needed = np.arange(len(directory)) if header.version != fold.version else touched(directory, hashes, None)
     held, _ = _read(fold, store, header, directory[needed])
     return held.filter(pa.array(concerned(held, hashes, None)))
@@ -134,15 +141,15 @@ def is_due(store: Store, clock: Clock) -> bool:
     return timer is not None and clock.watermark is not None and timer <= clock.watermark
 
 
-def _open(fold: Fold, store: Store, layout: Layout) -> tuple[Header, Directory]:
+def _open(fold: Fold, store: Store, layout: Layout, keys: Sequence[str]) -> tuple[Header, Directory]:
     if (found := store.header()) is None:
         return Header(fold.name, fold.version, layout, fold.state_schema, 0, None, {}, {}), np.zeros(0, ENTRY)
     header = Header.decode(found[0])
-    check(header, fold, layout)
+    check(header, fold, layout, keys)
     return header, np.frombuffer(found[1], ENTRY)
 
 
-def check(header: Header, fold: Fold, layout: Layout) -> None:
+def check(header: Header, fold: Fold, layout: Layout, keys: Sequence[str] = ()) -> None:
     if header.fold != fold.name:
         raise StateMismatch(f"the state is that of {header.fold!r}, not of {fold.name!r}; take a new checkpoint for it")
     if header.layout != layout:
@@ -151,7 +158,7 @@ def check(header: Header, fold: Fold, layout: Layout) -> None:
             f"partitions, the query over {layout.buckets} in {layout.partitions}; set spark.sql.shuffle.partitions to "
             f"{header.layout.partitions}, or take a new checkpoint and the state is rebuilt from the log"
         )
-    if changed := difference(header.declared, parameters_of(fold)):
+    if changed := difference(header.declared, parameters_of(fold, keys), ours=is_ours(fold)):
         raise StateMismatch(
             f"the state of {fold.name!r} {changed}; go back to what it was, or take a new checkpoint (for a view: "
             "tidelog rebuild) and it is rebuilt from the log"
@@ -167,13 +174,9 @@ def check(header: Header, fold: Fold, layout: Layout) -> None:
         )
     if header.version == fold.version and header.schema != fold.state_schema:
         raise StateMismatch(
-            f"the state of {fold.name!r} has columns {_columns(header.schema)}, and the query now needs "
-            f"{_columns(fold.state_schema)}; take a new checkpoint and it is rebuilt from the log"
+            f"the state of {fold.name!r} has columns {columns_in(header.schema)}, and the query now needs "
+            f"{columns_in(fold.state_schema)}; take a new checkpoint and it is rebuilt from the log"
         )
-
-
-def _columns(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
 def _read(fold: Fold, store: Store, header: Header, entries: Directory) -> tuple[pa.Table, dict[int, bytes]]:
@@ -182,7 +185,8 @@ def _read(fold: Fold, store: Store, header: Header, entries: Directory) -> tuple
     held = pa.Table.from_batches([read_page(data, header.schema) for data in pages.values()], header.schema)
     if header.version != fold.version:
         assert isinstance(fold, Upgrading)
-        held = fold.upgrade(held, header.version).select(fold.state_schema.names).cast(fold.state_schema)
+        upgraded = fitted(fold, "state", fold.upgrade(held, header.version), fold.state_schema)
+        held = upgraded.cast(fold.state_schema)
         pages = dict.fromkeys(pages, b"")
     return held, pages
 

@@ -1,5 +1,7 @@
 """What a stateful operator is to the mechanism that runs it: a pure step over Arrow tables.
 
+Users write folds, too (`docs/guide/own_operators.md`).
+
 Rules:
 - A step is given rows, all state rows of their keys (and of other keys, which it gives back), and the clock. It gives
   the state anew, whole: a state row that it leaves out is forgotten.
@@ -52,7 +54,10 @@ class Step(NamedTuple):
 
 
 class Fold(Protocol):
-    """Frozen and picklable: it travels to the workers. The state's schema has `HASH` and `DUE`."""
+    """A frozen dataclass: it travels to the workers, and its fields stand beside the state (`parameters.py`).
+
+    The state's schema has `HASH` and `DUE`. What a step gives is looked at (`checking.py`).
+    """
 
     @property
     def name(self) -> str: ...

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tidelog.pipelines.operators.state.buckets import PARTITIONS, bucket_ids, layout_of, partitions_here
+from tidelog.pipelines.operators.state.checking import check_fold, check_keys, checked_step
 from tidelog.pipelines.operators.state.fold import END_OF_TIME, HASH, Clock, Fold
 from tidelog.pipelines.operators.state.packing import PACKED, nullable, nullable_schema, pack
 from tidelog.pipelines.operators.state.questions import (
@@ -41,7 +42,7 @@ BATCH_BUCKETS_A_PARTITION = 32  # many: one is in memory at a time, with the row
 
 def run_fold(
     frame: DataFrame,
-    keys: Sequence[str],
+    keys: str | Sequence[str],
     fold: Fold,
     *,
     event_time: str | None = None,
@@ -49,12 +50,15 @@ def run_fold(
 ) -> DataFrame:
     """The fold's output over rows of `frame`, with the state of each key (the values of columns `keys`) to itself.
 
+    For folds of one's own: `rows.transform(run_fold, "user", CountAndLast())`.
     `event_time` names the output column that later operators of the query may take for event time. With `asking` there
     are answers beside the output.
     """
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+    check_fold(fold, event_time)
+    keys = check_keys(fold, keys, frame.columns)
     hashed = frame.withColumn(HASH, F.xxhash64(*keys))
     output = from_arrow_schema(fold.output_schema)
     if not frame.isStreaming:
@@ -68,11 +72,12 @@ def run_fold(
     if asking is not None:
         output = from_arrow_schema(beside(fold.output_schema))
         questions = _read(asking, frame, keys)
-        asked = AskedBy(to_arrow_schema(questions.schema, timezone="UTC"), tuple(keys), event_time)
+        asked = AskedBy(to_arrow_schema(questions.schema, timezone="UTC"), event_time)
         packed = packed.union(questions.mapInArrow(packing_questions, PACKED))
     step_by = wanted_step(fold, frame.sparkSession.sparkContext)
-    processor = FoldProcessor(fold, to_arrow_schema(hashed.schema, timezone="UTC"), asked, step_by)
-    mode = "EventTime" if has_watermark(frame) else "None"
+    timed = has_watermark(frame)
+    processor = FoldProcessor(fold, to_arrow_schema(hashed.schema, timezone="UTC"), tuple(keys), timed, asked, step_by)
+    mode = "EventTime" if timed else "None"
     groups = packed.groupBy("bucket")
     return groups.transformWithStateInPandas(processor, output, "Append", mode, eventTimeColumnName=event_time or "")
 
@@ -94,7 +99,8 @@ def has_watermark(frame: DataFrame) -> bool:
 
 def _whole(fold: Fold) -> Callable[[pa.Table], pa.Table]:
     def whole(rows: pa.Table) -> pa.Table:
-        return fold.step(fold.state_schema.empty_table(), nullable(rows), Clock(END_OF_TIME, END_OF_TIME)).output
+        clock = Clock(END_OF_TIME, END_OF_TIME)
+        return checked_step(fold, fold.state_schema.empty_table(), nullable(rows), clock).output
 
     return whole
 

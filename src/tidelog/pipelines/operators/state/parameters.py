@@ -8,26 +8,29 @@ an inner join never put out is none that a left join may take back.
 Rules:
 - Names are those of the fold's own fields, also of those within a field (`Spec`, `Grid`). They, and the names of the
   aggregates' classes, are part of the format of state: who renames one of them gives the fold a new version.
-- The same in every process and on every Python: numbers, text, truth, and lists of these; whatever else a field holds
-  is left out. Schemas are: where they matter, the columns of the state are compared.
+- The same in every process and on every Python: numbers, text, truth, lists of these, and as text durations, days,
+  times and decimals; whatever else a field holds is left out. Schemas are: where they matter, the columns of the state
+  are compared.
 - A name that only one of the two has is no difference: state from before there was such a parameter takes the present.
-- What may change (`FREE`) touches no state, or is asked anew of all state in every step.
+- What may change touches no state, or is asked anew of all state in every step: of our own folds the names in `FREE`,
+  of others only fields that no comparison looks at (`field(compare=False)`).
+- Our own folds have the columns of their key in a field; to those of others they are added here.
 - Where the state is Spark's own, they are kept as text (`said_of`, `spark/native_operators.py`).
 """
 
 from __future__ import annotations
 
 import numbers
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from datetime import timedelta
+from datetime import date, time, timedelta
+from decimal import Decimal
 from itertools import count
 from typing import Any
 
-FREE = frozenset(
+NAMED = frozenset(("name", "version"))  # they stand beside the parameters
+FREE = NAMED | frozenset(
     (
-        "name",
-        "version",
         "diverts",  # of windows, and of `enrich`: where rows go that are in no state
         "divert",
         "interval",  # of early results: what is held back is due by the old one, and from then on by the new
@@ -41,23 +44,30 @@ FREE = frozenset(
     )
 )
 AGGREGATES, AGGREGATE = "aggregates", "aggregate "
+KEY_COLUMNS = "key columns"  # no name that a field could have
 MICROSECONDS = frozenset(("size", "every", "offset", "gap", "allowed", "remembers", "span"))
 SAID = {"remembers": "within (or forget_after)", "span": "period"}  # what users know them by
 
 Parameters = Mapping[str, Any]
 
 
-def parameters_of(fold: Any) -> dict[str, Any]:
-    return dict(_parameters(fold))
+def parameters_of(fold: Any, keys: Sequence[str] = ()) -> dict[str, Any]:
+    keyed = {KEY_COLUMNS: list(keys)} if keys and not is_ours(fold) else {}
+    return dict(_parameters(fold)) | keyed
+
+
+def is_ours(declared: Any) -> bool:
+    return type(declared).__module__.startswith("tidelog.")
 
 
 def _parameters(declared: Any) -> Iterator[tuple[str, Any]]:
+    free = FREE if is_ours(declared) else NAMED
     for name, value in _fields(declared):
         if name == AGGREGATES:
             yield from ((f"{AGGREGATE}{one}", [type(by).__name__, dict(_parameters(by))]) for one, by in value)
         elif _has_fields(value):
             yield from _parameters(value)
-        elif name not in FREE and (found := _plain(value)) is not Ellipsis:
+        elif name not in free and (found := _plain(value)) is not Ellipsis:
             yield name, found
 
 
@@ -67,7 +77,7 @@ def _has_fields(value: Any) -> bool:
 
 def _fields(declared: Any) -> list[tuple[str, Any]]:
     if is_dataclass(declared):
-        return [(field.name, getattr(declared, field.name)) for field in fields(declared)]
+        return [(field.name, getattr(declared, field.name)) for field in fields(declared) if field.compare]
     return list(zip(declared._fields, declared, strict=True)) if hasattr(declared, "_fields") else []
 
 
@@ -79,6 +89,8 @@ def _plain(value: Any) -> Any:
         return int(value)
     if isinstance(value, numbers.Real):
         return float(value)
+    if isinstance(value, timedelta | date | time | Decimal):
+        return str(value)
     if isinstance(value, tuple | list):
         found = [_plain(one) for one in value]
         return ... if any(one is ... for one in found) else found
@@ -95,16 +107,20 @@ def said_of(fold: Any) -> dict[str, str]:
     }
 
 
-def difference(made_with: Parameters, now: Parameters) -> str | None:
+def difference(made_with: Parameters, now: Parameters, *, ours: bool = True) -> str | None:
     """What is not as it was, in the words of an error; None where all is."""
     changed = [name for name in sorted({*made_with} & {*now}) if made_with[name] != now[name]]
     if not changed:
         return None
     was, is_ = (
-        ", ".join(f"{SAID.get(name, name)} {_said(name, those[name])}" for name in changed)
+        ", ".join(_told(name, those[name]) if ours else f"{name} {_text(those[name])}" for name in changed)
         for those in (made_with, now)
     )
     return f"was made with {was}, and the query now has {is_}"
+
+
+def _told(name: str, value: Any) -> str:
+    return f"{SAID.get(name, name)} {_said(name, value)}"
 
 
 def _said(name: str, value: Any) -> str:

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
+from tidelog.errors import UsageError
 from tidelog.pipelines.operators.state.bucket import is_due, step_bucket
 from tidelog.pipelines.operators.state.buckets import layout_of, partitions_here
-from tidelog.pipelines.operators.state.fold import Clock, Fold
+from tidelog.pipelines.operators.state.fold import DUE, Clock, Fold
 from tidelog.pipelines.operators.state.packing import unpack
 from tidelog.pipelines.operators.state.questions import answers_of, with_answers
 from tidelog.pipelines.operators.state.reading import HEADER, PAGES
@@ -31,24 +32,33 @@ if TYPE_CHECKING:
 
 
 class AskedBy(NamedTuple):
-    """How questions come: packed with this schema, by these columns. `timed` is the event time of what is put out."""
+    """How questions come: packed with this schema. `timed` is the event time of what is put out."""
 
     schema: pa.Schema
-    keys: tuple[str, ...]
     timed: str | None
 
 
 class FoldProcessor(StatefulProcessor):
+    """`timed`: the input has event time, without which Spark wakes nobody."""
+
     def __init__(
-        self, fold: Fold, input_schema: pa.Schema, asked: AskedBy | None = None, step_by: StepFunction | None = None
+        self,
+        fold: Fold,
+        input_schema: pa.Schema,
+        keys: tuple[str, ...],
+        timed: bool,
+        asked: AskedBy | None = None,
+        step_by: StepFunction | None = None,
     ) -> None:
         self.fold = fold
         self.step_by = step_by
         self.input_schema = input_schema
+        self.keys = keys
+        self.timed = timed
         self.asked = asked
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self.store = SparkStore(handle)
+        self.store = SparkStore(handle, None if self.timed else self.fold.name)
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:
         packed = [row for frame in rows for row in zip(frame["task"], frame["part"], frame["rows"], strict=True)]
@@ -73,13 +83,14 @@ class FoldProcessor(StatefulProcessor):
         if only_asked and not is_due(self.store, now):
             return self.fold.output_schema.empty_table()
         rows = unpack(packed, self.input_schema)
-        output = step_bucket(self.fold, self.store, layout_of(partitions_here()), rows, now, self.step_by)
+        layout = layout_of(partitions_here())
+        output = step_bucket(self.fold, self.store, layout, rows, now, self.step_by, self.keys)
         self.store.expired = None
         return output
 
     def _answered(self, output: pa.Table, packed: list[Any], now: Clock, by: AskedBy) -> pa.Table:
         asked = unpack(packed, by.schema)
-        answers = answers_of(self.fold, self.store, layout_of(partitions_here()), asked, by.keys, now)
+        answers = answers_of(self.fold, self.store, layout_of(partitions_here()), asked, self.keys, now)
         return with_answers(output, answers, self.fold.output_schema, by.timed, now)
 
 
@@ -89,10 +100,11 @@ def _put_out(output: pa.Table) -> Iterator[pd.DataFrame]:
 
 
 class SparkStore:
-    """The bytes of the bucket that Spark is calling for."""
+    """The bytes of the bucket that Spark is calling for. `untimed` is the name of a fold that Spark never wakes."""
 
-    def __init__(self, handle: StatefulProcessorHandle) -> None:
+    def __init__(self, handle: StatefulProcessorHandle, untimed: str | None = None) -> None:
         self._handle = handle
+        self._untimed = untimed
         self._header = handle.getValueState(HEADER, "header string, directory binary")
         self._pages = handle.getMapState(PAGES, "number bigint", "page binary")
         self.expired: int | None = None  # the timer that Spark itself takes away after this call
@@ -116,6 +128,11 @@ class SparkStore:
         self._pages.removeKey((number,))
 
     def set_timer(self, before: int | None, after: int | None) -> None:
+        if after is not None and self._untimed is not None:
+            raise UsageError(
+                f"fold {self._untimed!r} kept a row with a {DUE!r}, and would never be woken: its input has no event "
+                "time; declare it before: rows.transform(event_time(column, lateness))"
+            )
         if before is not None and before != self.expired:
             self._handle.deleteTimer(before)
         if after is not None:

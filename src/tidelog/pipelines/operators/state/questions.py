@@ -162,7 +162,7 @@ def answers_of(
     fold: Fold, store: Store, layout: Layout, asked: pa.Table, keys: Sequence[str], clock: Clock
 ) -> pa.Table:
     """QUESTION and ANSWER of each question, from what the bucket keeps now. Nothing is written."""
-    held = held_of(fold, store, layout, asked[HASH].to_numpy())
+    held = held_of(fold, store, layout, asked[HASH].to_numpy(), keys)
     answers, size = [], 0
     for row in asked.to_pylist():
         answers.append(_answer(fold, held, row, keys, clock) if size < STEP_BYTES else TOO_MUCH)
