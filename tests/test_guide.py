@@ -34,7 +34,7 @@ BLOCK = re.compile(r"^```(\w+) (run|pytest|shown)\n(.*?)^```$", re.MULTILINE | r
 ADDRESS = "127.0.0.1:9092"
 ON_SPARK = ("tidelog.spark_session(", "tidelog_pipeline")
 # They are on Spark, and what they show has shorter tests.
-LONG = ("joins", "spark", "testing_pipelines", "typed_values", "windows")
+LONG = ("joins", "own_operators", "spark", "testing_pipelines", "typed_values", "windows")
 
 
 class Block(NamedTuple):
