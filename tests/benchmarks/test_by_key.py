@@ -6,6 +6,7 @@ Folds go through real buckets and pages, programs through Spark's own tester of 
 from __future__ import annotations
 
 import random
+import sqlite3
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
@@ -40,7 +41,7 @@ from tidelog.pipelines.operators.windows.spec import Spec
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from bench.pipelines import keyed
+from bench.pipelines import changing, keyed
 from bench.pipelines.by_key import enrich, in_order, sessions, sliding, tables, windows
 from bench.pipelines.by_key.programs import BY_HAND
 from bench.pipelines.sides.stateful import OPERATORS
@@ -171,23 +172,37 @@ def upserted() -> Folded:
     return Folded(Upserts(columns, ("key",)), row, ["key"], take, lambda out: (out["_op"], out["key"], out["value"]))
 
 
+class JoinedChanges:
+    """Of rows with an `op`."""
+
+    def __init__(self) -> None:
+        number = pa.int64()
+        self.columns = Columns(*(pa.schema([(name, number)]) for name in ("k_key", "l_value", "r_other")))
+        row = pa.schema([(SIDE, pa.int8()), (COUNT, number), *self.columns.all])
+        self.driver = Driver(lambda: TableJoin(self.columns, "inner"), row, ["k_key"])
+
+    def step(self, rows: list[dict[str, Any]], watermark: int) -> list[tuple[Any, ...]]:
+        changes = []
+        for row in rows:
+            name, count = ("l_value", "r_other")[row["side"]], 1 if row["op"] in ADDITIONS else -1
+            changes.append({SIDE: row["side"], COUNT: count, "k_key": row["key"], name: row["value"]})
+        names = ("_op", "k_key", "l_value", "r_other")
+        return [tuple(out[name] for name in names) for out in self.driver.step(changes)]
+
+
 class JoinedFolds:
     """Both sides' changelogs, and their join."""
 
     def __init__(self) -> None:
         self.sides = upserted(), upserted()
-        number = pa.int64()
-        self.columns = Columns(*(pa.schema([(name, number)]) for name in ("k_key", "l_value", "r_other")))
-        row = pa.schema([(SIDE, pa.int8()), (COUNT, number), *self.columns.all])
-        self.join = Driver(lambda: TableJoin(self.columns, "inner"), row, ["k_key"])
+        self.join = JoinedChanges()
 
     def step(self, rows: list[dict[str, int]], watermark: int) -> list[tuple[Any, ...]]:
         changes = []
-        for side, (upserts, name) in enumerate(zip(self.sides, ("l_value", "r_other"), strict=True)):
+        for side, upserts in enumerate(self.sides):
             for op, key, value in upserts.step([row for row in rows if row["side"] == side], 0):
-                changes.append({SIDE: side, COUNT: 1 if op in ADDITIONS else -1, "k_key": key, name: value})
-        found = self.join.step(changes)
-        return [(out["_op"], out["k_key"], out["l_value"], out["r_other"]) for out in found]
+                changes.append({"side": side, "op": op, "key": key, "value": value})
+        return self.join.step(changes, 0)
 
 
 MINUTE = 60 * SECOND
@@ -220,14 +235,37 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[], Any], tuple[str, ...]]] =
     ),
     "as_changelog": (upserted, tables.Upserts, ("op", "key", "value")),
     "enrich": (enriched, enrich.Enrich, ("key", "value", "at", "known", "since")),
-    "join_tables": (JoinedFolds, tables.Joined, ("op", "key", "value", "other")),
+    "join_tables": (JoinedChanges, tables.Joined, ("op", "key", "value", "other")),
+    "join_tables, of upserts": (JoinedFolds, tables.JoinedUpserts, ("op", "key", "value", "other")),
 }
-WITHOUT_TIME = ("as_changelog", "join_tables")
-TWO_SIDES = ("enrich", "join_tables")
+WITHOUT_TIME = ("as_changelog", "join_tables", "join_tables, of upserts")
+TWO_SIDES = ("enrich", "join_tables, of upserts")
 
 
 def with_sides(rows: list[dict[str, int]], chance: random.Random) -> list[dict[str, int]]:
     return [row | {"side": side} for row in rows for side in chance.choice([(LEFT,), (RIGHT,), (LEFT, RIGHT)])]
+
+
+class Given:
+    """What a program is given of rows, by its name; of tables that change, only a row that is there is taken away."""
+
+    def __init__(self, name: str, seed: int) -> None:
+        self.name, self.chance = name, random.Random(seed)
+        self.there: tuple[list[Any], list[Any]] = ([], [])
+
+    def of(self, rows: list[dict[str, int]]) -> list[dict[str, Any]]:
+        if self.name == "join_tables":
+            found = [self._change(row) for row in with_sides(rows, self.chance)]
+            self.chance.shuffle(found)
+            return found
+        return with_sides(rows, self.chance) if self.name in TWO_SIDES else rows
+
+    def _change(self, row: dict[str, int]) -> dict[str, Any]:
+        held = self.there[row["side"]]
+        if held and self.chance.random() < 0.4:
+            return {"op": "-D", **held.pop(self.chance.randrange(len(held)))}
+        held.append(row)
+        return {"op": "+I", **row}
 
 
 @proves("benchmarks")
@@ -238,11 +276,11 @@ def test_a_program_by_hand_puts_out_what_its_operator_does_in_every_micro_batch(
     make_fold, program, names = CASES[name]
     told = 0
     for seed in range(15):
-        fold, chance = make_fold(), random.Random(seed)
+        fold, given = make_fold(), Given(name, seed)
         by_hand = ByHand(program(), "None" if name in WITHOUT_TIME else "EventTime")
         for rows, watermark in batches(seed):
-            given = with_sides(rows, chance) if name in TWO_SIDES else rows
-            ours, theirs = fold.step(given, watermark), by_hand.step(given, watermark)
+            taken = given.of(rows)
+            ours, theirs = fold.step(taken, watermark), by_hand.step(taken, watermark)
             assert Counter(tuple(row[each] for each in names) for row in theirs) == Counter(ours)
             told += len(ours)
     assert told > 100
@@ -259,3 +297,23 @@ def test_fewer_keyed_rows_are_the_first_of_more() -> None:
         few, many = (keyed.Input(1000, rows).partition(number) for rows in (2000, 7000))
         for some, all_of_it in zip(few, many, strict=True):
             assert some.tolist() == all_of_it[: len(some)].tolist()
+
+
+@proves("benchmarks")
+def test_tables_that_change_take_away_only_what_was_added_before_and_stay_as_large_as_they_are() -> None:
+    """By SQLite, which computes what Spark does of an offset."""
+    with sqlite3.connect(":memory:") as sql:
+        sql.execute("create table rows (offset int)")
+        sql.executemany("insert into rows values (?)", ((offset,) for offset in range(4 * changing.FILLED)))
+        found = sql.execute(f"select {changing.DELETES}, {changing.NUMBER} from rows order by offset").fetchall()
+    sql.close()
+    there, added = set[int](), 0
+    for offset, (deletes, number) in enumerate(found):
+        if deletes:
+            there.remove(number)
+        else:
+            assert number == added
+            there.add(number)
+            added += 1
+        assert offset < changing.FILLED or len(there) >= changing.FILLED - 1
+    assert added > 2 * changing.FILLED

@@ -9,7 +9,7 @@ from bench.pipelines.by_key.enrich import enrich
 from bench.pipelines.by_key.in_order import changes, deduplicate
 from bench.pipelines.by_key.sessions import session
 from bench.pipelines.by_key.sliding import sliding
-from bench.pipelines.by_key.tables import as_changelog, join_tables
+from bench.pipelines.by_key.tables import as_changelog, join_tables, join_upserts
 from bench.pipelines.by_key.windows import hopping, tumbling
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ BY_HAND: dict[str, Callable[[DataFrame], DataFrame]] = {
     "as_changelog": as_changelog,
     "enrich": enrich,
     "join_tables": join_tables,
+    "join_tables, of upserts": join_upserts,
 }
 
 

@@ -1,14 +1,19 @@
 """Tables by hand: upserts of a key as a changelog, and the changelog of two tables joined by it.
 
-The newest row of a key by `offset` is what it is. The names of methods, and those of their arguments, are Spark's.
+Of upserts, the newest row of a key by `offset` is what it is; two tables of upserts are joined in one state. Tables
+that come as changelogs have any number of rows of a key, and all of them are kept. The names of methods, and those of
+their arguments, are Spark's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import product
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from bench.pipelines.changing import changes_sql
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
@@ -25,10 +30,18 @@ def as_changelog(rows: DataFrame) -> DataFrame:
 
 
 def join_tables(rows: DataFrame) -> DataFrame:
-    """Both tables in one stream and one state: no changelog of either is needed on the way."""
-    left, right = (rows.selectExpr("*", f"{side} as side") for side in (LEFT, RIGHT))
-    grouped = left.unionByName(right).groupBy("key")
-    made = grouped.transformWithState(Joined(), Joined.OUTPUT, "Append", "None")
+    return joined((rows.selectExpr(*changes_sql(side), f"{side} as side") for side in (LEFT, RIGHT)), Joined())
+
+
+def join_upserts(rows: DataFrame) -> DataFrame:
+    """No changelog of either table is needed on the way."""
+    return joined((rows.selectExpr("*", f"{side} as side") for side in (LEFT, RIGHT)), JoinedUpserts())
+
+
+def joined(sides: Iterable[DataFrame], program: Joined | JoinedUpserts) -> DataFrame:
+    """Both tables in one stream and one state."""
+    left, right = sides
+    made = left.unionByName(right).groupBy("key").transformWithState(program, program.OUTPUT, "Append", "None")
     return made.selectExpr("op as _op", "key", "value", "other")
 
 
@@ -54,6 +67,33 @@ class Upserts(StatefulProcessor):
 
 
 class Joined(StatefulProcessor):
+    OUTPUT = "op string, key bigint, value bigint, other bigint"
+
+    def init(self, handle: Any) -> None:
+        self.state = handle.getValueState("state", "lefts array<bigint>, rights array<bigint>")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:
+        """A row may be taken away before it comes: all of a micro-batch counts at once."""
+        held = self.state.get()
+        before = held or ([], [])
+        counts = Counter(before[LEFT]), Counter(before[RIGHT])
+        for row in rows:
+            counts[row.side][row.value] += 1 if row.op == "+I" else -1
+        now = [list(each.elements()) for each in counts]
+        if now[LEFT] or now[RIGHT]:
+            self.state.update(tuple(now))
+        elif held is not None:
+            self.state.clear()
+        was, is_ = Counter(product(*before)), Counter(product(*now))
+        for op, pairs in (("-D", was - is_), ("+I", is_ - was)):
+            for value, other in pairs.elements():
+                yield Row(op=op, key=key[0], value=value, other=other)
+
+    def close(self) -> None:
+        pass
+
+
+class JoinedUpserts(StatefulProcessor):
     OUTPUT = "op string, key bigint, value bigint, other bigint"
 
     def init(self, handle: Any) -> None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from bench.pipelines.changing import DELETES, changes_sql
+
 from tidelog.pipelines.operators import aggregates as agg
-from tidelog.pipelines.operators.changelog import as_changelog
+from tidelog.pipelines.operators.changelog import OP, SEQ, as_changelog
 from tidelog.pipelines.operators.changes import changes
 from tidelog.pipelines.operators.dedup import deduplicate
 from tidelog.pipelines.operators.joins.enrich import enrich
@@ -33,6 +35,14 @@ def timed(rows: DataFrame) -> DataFrame:
 
 
 def tables(rows: DataFrame) -> DataFrame:
+    """Of changelogs: rows of both tables come and go (`changing.py`)."""
+    seq = f"if({DELETES}, -1 - offset, offset) as {SEQ}"
+    left, right = (rows.selectExpr(*changes_sql(table), seq) for table in range(2))
+    left, right = left.withColumnRenamed("op", OP), right.withColumnsRenamed({"op": OP, "value": "other"})
+    return left.transform(join_tables(right, on="key"))
+
+
+def tables_of_upserts(rows: DataFrame) -> DataFrame:
     left = rows.transform(as_changelog(["key"], order="offset"))
     right = rows.selectExpr("key", "value as other", "offset").transform(as_changelog(["key"], order="offset"))
     return left.transform(join_tables(right, on="key"))
@@ -59,4 +69,5 @@ OPERATORS: dict[str, Callable[[DataFrame], DataFrame]] = {
     "as_changelog": lambda rows: rows.transform(as_changelog(["key"], order="offset")),
     "enrich": enriched,
     "join_tables": tables,
+    "join_tables, of upserts": tables_of_upserts,
 }
