@@ -97,6 +97,14 @@ def test_a_row_below_the_order_of_the_one_that_is_kept_changes_nothing() -> None
     assert told(operator.step([upsert("a", 6, order=6)])) == [("-U", -1, "a", 5), ("+U", 0, "a", 6)]
 
 
+@proves("P9")
+def test_of_rows_with_the_same_order_the_last_counts_and_one_without_is_before_all_that_have_one() -> None:
+    operator = driver()
+    come = [upsert("a", 1, order=7), upsert("a", 2, order=7), upsert("a", 3), upsert("b", 4), upsert("b", 5)]
+    come += [upsert(None, 6, order=9), upsert("c", 7, order=-(2**63)), upsert("c", 8)]
+    assert sorted(told(operator.step(come))) == [("+I", 0, "a", 2), ("+I", 0, "b", 5), ("+I", 1, "c", 8)]
+
+
 @proves("P9", "F4")
 def test_orders_that_are_times_go_on_from_state_that_had_them_in_seconds() -> None:
     operator = driver()

@@ -19,8 +19,10 @@ def numbers(values: list[int]) -> np.ndarray:
 
 
 @proves("P9")
-@given(CODES, CODES)
-def test_pairs_are_those_of_a_nested_loop(left: list[int], right: list[int]) -> None:
+@given(CODES, CODES, st.sampled_from([0, 2**16 - 4]))
+def test_pairs_are_those_of_a_nested_loop(left: list[int], right: list[int], above: int) -> None:
+    """Codes of few keys and of many, which are sorted in different ways."""
+    left, right = ([code if code == -1 else code + above for code in codes] for codes in (left, right))
     found = pairs(numbers(left), numbers(right))
     expected = [(i, j) for i, a in enumerate(left) for j, b in enumerate(right) if a == b and a != -1]
     assert list(zip(found.left.tolist(), found.right.tolist(), strict=True)) == expected

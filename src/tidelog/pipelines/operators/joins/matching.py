@@ -51,7 +51,7 @@ def _codes(values: pa.ChunkedArray) -> Numbers:
 
 def pairs(left: Numbers, right: Numbers) -> Pairs:
     """All pairs of rows with equal codes, in the order of the left rows, then of the right."""
-    order = np.argsort(right, kind="stable")
+    order = _by_code(right)
     of_code = np.bincount(right + 1, minlength=int(left.max(initial=NO_KEY)) + 2)  # code NO_KEY is 0 here
     counts = of_code[left + 1]
     counts[left == NO_KEY] = 0
@@ -59,6 +59,12 @@ def pairs(left: Numbers, right: Numbers) -> Pairs:
     befores = np.cumsum(counts) - counts
     places = np.arange(counts.sum()) - np.repeat(befores - begins, counts)
     return Pairs(np.repeat(np.arange(len(left)), counts), order[places])
+
+
+def _by_code(codes: Numbers) -> Numbers:
+    """The places of rows by their codes, NO_KEY first; numpy sorts 16 bits by counting, ten times as fast as 64."""
+    few = codes.max(initial=NO_KEY) < 2**16 - 1
+    return np.argsort((codes - NO_KEY).astype(np.uint16) if few else codes, kind="stable")
 
 
 def newest(codes: Numbers, times: Numbers, wanted: Numbers, at: Numbers) -> Numbers:

@@ -93,7 +93,7 @@ class TableJoin:
         counted = []
         for side, own in ((LEFT, self.columns.left), (RIGHT, self.columns.right)):
             names = [HASH, *self.columns.keys.names, *own.names]
-            counted.append(_counted(_of_side(state, side), _of_side(rows, side), names))
+            counted.append(_counted(_of_side(state, side, names), _of_side(rows, side, names), names))
         codes = key_codes([one.select(self.columns.keys.names) for one in counted], self.columns.keys.names)
         left, right = (_side(one, code) for one, code in zip(counted, codes, strict=True))
         return left, right
@@ -133,10 +133,12 @@ class TableJoin:
         rows = taken(left.rows.select([*keys, *self.columns.left.names]), change.left)
         if self.how in LEFT_ONLY:
             return rows
-        others = taken(right.rows.select([*keys, *self.columns.right.names]), change.right)
-        both = [pc.coalesce(rows[key], others[key]) for key in keys]
-        own = rows.select(self.columns.left.names).columns + others.select(self.columns.right.names).columns
-        return pa.table([*both, *own], schema=pa.schema(list(self.output_schema)[len(HEAD) :]))
+        of_keys = rows.select(keys).columns
+        if self.how in RIGHT_ALONE:
+            of_keys = map(pc.coalesce, of_keys, taken(right.rows.select(keys), change.right).columns)
+        own = rows.select(self.columns.left.names).columns
+        others = taken(right.rows.select(self.columns.right.names), change.right).columns
+        return pa.table([*of_keys, *own, *others], schema=pa.schema(list(self.output_schema)[len(HEAD) :]))
 
     def _state(self, left: Side, right: Side) -> pa.Table:
         return pa.concat_tables([self._kept(left, LEFT), self._kept(right, RIGHT)])
@@ -153,14 +155,15 @@ class TableJoin:
         return pa.table(columns, schema=self.state_schema)
 
 
-def _of_side(rows: pa.Table, side: int) -> pa.Table:
-    return rows.filter(pc.equal(rows[SIDE], pa.scalar(side, pa.int8())))
+def _of_side(rows: pa.Table, side: int, names: list[str]) -> pa.Table:
+    """These columns and COUNT."""
+    return rows.select([*names, COUNT]).filter(pc.equal(rows[SIDE], pa.scalar(side, pa.int8())))
 
 
 def _counted(state: pa.Table, rows: pa.Table, names: list[str]) -> pa.Table:
     """Each different row once, with how often it was there (OLD) and how often it is (COUNT)."""
-    held = state.select([*names, COUNT]).append_column(OLD, state[COUNT])
-    come = rows.select([*names, COUNT]).append_column(OLD, pa.array(np.zeros(len(rows), np.int64)))
+    held = state.append_column(OLD, state[COUNT])
+    come = rows.append_column(OLD, pa.array(np.zeros(len(rows), np.int64)))
     both = pa.concat_tables([held, come.cast(held.schema)]).combine_chunks()
     return both.group_by(names, use_threads=False).aggregate([(OLD, "sum"), (COUNT, "sum")])
 

@@ -36,6 +36,7 @@ from tidelog.pipelines.operators.joins.sides import GONE, ORDER, added
 from tidelog.pipelines.operators.state.fold import DUE, HASH, Clock, Step
 
 MICROSECONDS = 1_000_000  # in a second
+FIRST = -(2**63)  # as which a row without an ORDER counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +92,18 @@ class Upserts:
 
 
 def _last(codes: Numbers, order: pa.ChunkedArray) -> Numbers:
-    """For each code the place of its last row: the largest in `order`, where there is one, and the last of those."""
+    """For each code the place of its last row: the largest in `order`, where there is one, and the last of those.
+
+    Without a sort: that was a third of a step.
+    """
     places = np.flatnonzero(codes != NO_KEY)
-    if order.null_count < len(order):
-        numbers = pc.fill_null(order, -(2**63)).to_numpy()
-        places = places[np.lexsort((numbers[places], codes[places]))]
     last = np.full(int(codes.max(initial=NO_KEY)) + 1, NO_ROW, np.int64)
-    last[codes[places]] = places
+    if order.null_count < len(order):
+        numbers = pc.fill_null(order, FIRST).to_numpy()
+        largest = np.full(len(last), FIRST)
+        np.maximum.at(largest, codes[places], numbers[places])
+        places = places[numbers[places] == largest[codes[places]]]
+    last[codes[places]] = places  # the last assignment of an index stays
     return last
 
 
