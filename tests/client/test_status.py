@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proving import proves
+from tidelog.client import time_of_day
 from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
 from tidelog.client.status import (
@@ -50,6 +51,19 @@ def test_the_newest_report_of_each_part_is_read_on_any_broker(cluster: Cluster, 
     assert (figures["rows_in"], "at_ms" in figures) == (3, True)
     take_away(cluster, "query", topic)
     assert ("query", topic) not in told(cluster)
+
+
+@proves("F1")
+@pytest.mark.parametrize("jump_s", [-3600.0, 86_400.0])
+def test_a_part_tells_what_it_has_told_again_when_the_clock_was_set(
+    cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch, jump_s: float
+) -> None:
+    """Who looks at it would take it for silent, or a dead one for alive, by the time that it has told."""
+    reporter = Reporter(cluster, "query", topic)
+    assert reporter.tell({"rows_in": 1}) and not reporter.tell({"rows_in": 1})
+    ahead_s = time_of_day._ahead() + jump_s
+    monkeypatch.setattr(time_of_day, "_ahead", lambda: ahead_s)
+    assert reporter.tell({"rows_in": 1}) and not reporter.tell({"rows_in": 1}), "once"
 
 
 @proves("F1")

@@ -257,7 +257,7 @@ def test_producers_that_have_not_written_for_long_are_forgotten(tmp_path: Path) 
     partition.append(batch(b"a", producer=(1, 0, 0)), NOW)
     partition.append(batch(b"b", producer=(2, 0, 0)), NOW + 400)
     partition.commit()
-    partition.log.apply_retention(NOW + 600)
+    partition.log.forget_producers(NOW + 600)
     assert list(partition.log.producers) == [2]
 
 

@@ -122,7 +122,7 @@ def test_a_producer_with_an_open_transaction_is_not_forgotten(partition: Partiti
     write(partition, 2, 0)
     partition.mark(2, commit=True)
     partition.commit()
-    partition.log.apply_retention(NOW + partition.settings.producer_expiration_ms + 1)
+    partition.log.forget_producers(NOW + partition.settings.producer_expiration_ms + 1)
     assert set(partition.log.producers) == {1}
 
 

@@ -32,6 +32,12 @@ def test_on_this_machine_all_cores_are_used_and_the_callers_settings_win() -> No
     assert wanted("local[1]", cores=3)["spark.master"] == "local[1]"
 
 
+@proves("P1", "F1")
+def test_no_jump_of_the_clock_makes_spark_take_its_own_jvm_for_lost() -> None:
+    """Its heartbeats are counted by the time of day: `pipelines/app/test_clock_jumps.py` lets it jump."""
+    assert wanted()["spark.storage.blockManagerHeartbeatTimeoutMs"] == "36500d"
+
+
 @proves("P1")
 def test_extensions_of_the_callers_come_before_ours_and_take_none_away() -> None:
     ours = wanted()["spark.sql.extensions"]

@@ -255,6 +255,18 @@ def test_nothing_is_told_before_its_micro_batch_is_committed(cluster: Cluster) -
     assert len(drained(reader, end_of(pipeline))) == 9
 
 
+@proves("D7", "eo.15")
+def test_who_comes_back_misses_nothing_though_the_clock_was_set_back_while_a_mark_was_written(cluster: Cluster) -> None:
+    """The mark says another hour than its record is stamped with, by which it is looked for."""
+    view = declare_view(cluster, "set-back")
+    pipeline = Pipeline(cluster, view.generations[0])
+    pipeline.batch({"tea": 1}, time_ms=int(time.time() * 1000) + 3_600_000)
+    place = end_of(pipeline)
+    pipeline.batch({"tea": 2})
+    wait_for(cluster, view, end_of(pipeline))
+    assert [row for *_, row in drained(FeedReader(cluster, view, place), end_of(pipeline))] == [2]
+
+
 @proves("eo.15")
 def test_a_cursor_beyond_the_horizon_is_told_and_one_of_an_idle_view_is_not(cluster: Cluster) -> None:
     horizon_ms = 3_600_000

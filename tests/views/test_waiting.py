@@ -301,7 +301,7 @@ def mark(offset: int) -> Mark:
         ),
         (mark(5), [query(state="paused")], r"its query shop.revenue is paused$"),
         (mark(5), [query(state="failed", error={"message": "no column"})], r"shop.revenue is failed \(no column\)$"),
-        (mark(5), [query(at_ms=NOW_MS - 95_000)], r"has not been heard of for 95 s$"),
+        (mark(5), [query(at_ms=NOW_MS - 95_000)], r"has not reported for 95 s$"),
         (
             mark(5),
             [query(lateness_ms=10_000, watermark_ms=1_767_225_590_000)],

@@ -26,6 +26,7 @@ from tidelog.client.status import (
     Report,
     read_status,
     send_command,
+    silent_ms,
     told_state,
 )
 from tidelog.client.status import FAILED as FAILED_STATE
@@ -98,13 +99,15 @@ def health(one: Report, now_ms: int) -> str | None:
     """What is wrong; None where nothing is."""
     state = state_of(one, now_ms)
     if state == GONE:
-        return f"not heard of for {span_text(_silent_ms(one, now_ms))}"
+        since = _silent_ms(one, now_ms)
+        span = span_text(abs(since))
+        return f"not heard of for {span}" if since > 0 else f"not heard of since {span} ahead of the clock here"
     return reason(one) if state in (FAILED_STATE, WAITING) else None
 
 
 def state_of(one: Report, now_ms: int) -> str:
     state = told_state(one)
-    silent = _silent_ms(one, now_ms) > SILENT_S * 1000
+    silent = silent_ms({"at_ms": now_ms, **one.figures}, now_ms) > SILENT_S * 1000
     return GONE if silent and one.kind != BROKER and state not in (*ENDED, FAILED_STATE) else state
 
 

@@ -6,7 +6,8 @@
                           value  {"command":"pause","arguments":{},"at_ms":MS}
 
 Rules (docs/formats/status.md has every field of every kind):
-- A part writes at most once a second, and only what is news; its end it always tells.
+- A part writes at most once a second, and only what is news; its end it always tells. What it has told is told again
+  at once where the time of day has been set: how old a report is, is known by `at_ms` alone.
 - Reports are notes: who cannot write one goes on, and says so once.
 - The newest command to a part counts. `pause` and `resume` say how a part is to be, so they also count for one that
   starts later; all others are for those that run when they come, and are read from where the topic ended at the start.
@@ -26,6 +27,7 @@ from tidelog.client.consumer import Consumer
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST, list_offsets
 from tidelog.client.producer import Producer
+from tidelog.client.time_of_day import Jumps
 from tidelog.errors import BrokerError, Disconnected, TidelogError
 from tidelog.wire.error_code import ErrorCode
 
@@ -67,6 +69,7 @@ class Reporter:
         self._told: Mapping[str, Any] | None = None
         self._told_at: float | None = None
         self._not_before = 0.0
+        self._jumps = Jumps()
         self._warned = False
         self.in_vain = False  # whether nobody was there for what was told last
 
@@ -74,6 +77,8 @@ class Reporter:
         """Whether a record was written. `at_once` for what must not wait, such as the end of a part."""
         self.in_vain = False
         now = time.monotonic()
+        if self._jumps.look():
+            self._told_at = None
         if not at_once and (now < self._not_before or not is_due(self._told_at, now, news=figures != self._told)):
             return False
         self._told, self._told_at = dict(figures), now
@@ -148,6 +153,21 @@ def told_state(one: Report) -> str:
     if one.figures.get("ended"):
         return STOPPED
     return WAITING if one.figures.get("error") else RUNNING
+
+
+def silent_ms(figures: Mapping[str, Any], now_ms: float) -> float:
+    """For how long a part has told nothing. A report of a time to come was written before the clock was set back, or by
+    another clock, and nobody knows how old it is: who is there tells again, so it counts as if it were as old.
+    """
+    return abs(now_ms - float(figures.get("at_ms", 0)))
+
+
+def said_silence(figures: Mapping[str, Any], now_ms: float) -> str:
+    """Of a part that has been silent for long."""
+    seconds = f"{silent_ms(figures, now_ms) / 1000:.0f} s"
+    if float(figures.get("at_ms", 0)) > now_ms:
+        return f"has not reported since a time that is {seconds} ahead of the clock here"
+    return f"has not reported for {seconds}"
 
 
 class Commands:

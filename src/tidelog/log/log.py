@@ -309,6 +309,11 @@ class Log:
         self._committer.background.submit(lambda: self._load_and_look_up(now_ms))
         return 0
 
+    def forget_producers(self, now_ms: int) -> None:
+        """Those who have not written for `producer_expiration_ms`. Of a log that is not loaded nothing is in memory."""
+        if self.loaded:
+            self._appending.forget_producers(now_ms - self.settings.producer_expiration_ms)
+
     def _load_and_look_up(self, now_ms: int) -> None:
         with suppress(StorageError):  # which was told
             self.load()

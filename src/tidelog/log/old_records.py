@@ -41,7 +41,6 @@ class OldRecords:
         What must be looked up on the disk is, in the background; then it goes on by itself.
         """
         log, settings = self._log, self._log.settings
-        self._appending.forget_producers(now_ms - settings.producer_expiration_ms)
         segments = self._reading.segment_facts()
         if not segments:
             return 0

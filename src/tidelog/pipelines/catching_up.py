@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.client.marks import Ends, Mark
-from tidelog.client.status import AGAIN_S
+from tidelog.client.status import AGAIN_S, silent_ms
 from tidelog.pipelines.parts import APPLIER, QUERY
 from tidelog.pipelines.supervision import RUNNING, STOPPED
 from tidelog.views.sharing import group_of
@@ -59,12 +59,12 @@ def is_close(begun: Round, new: Mark | None) -> bool:
     return new is None or new.batch_id - begun.batch <= CLOSE_BATCHES
 
 
-def report_of(reports: Iterable[Report], kind: str, name: str, now_ms: int) -> Mapping[str, Any] | None:
-    """What a part tells of itself; None where it has not told anything for so long that it is not there."""
-    for one in reports:
-        if (one.kind, one.name) == (kind, name) and is_fresh(one, now_ms):
-            return one.figures
-    return None
+def report_of(reports: Iterable[Report], kind: str, name: str, now_ms: int | None) -> Mapping[str, Any] | None:
+    """What a part tells of itself; None where it has not told anything for so long that it is not there, unless no time
+    is given.
+    """
+    told = next((one for one in reports if (one.kind, one.name) == (kind, name)), None)
+    return told.figures if told is not None and (now_ms is None or is_fresh(told, now_ms)) else None
 
 
 def is_applied(reports: Iterable[Report], view: str, store: str, now_ms: int) -> bool:
@@ -80,7 +80,7 @@ def appliers_heard(reports: Iterable[Report], view: str, now_ms: int) -> list[st
 
 
 def is_fresh(report: Report, now_ms: int) -> bool:
-    return now_ms - int(report.figures.get("at_ms", 0)) < FRESH_MS
+    return silent_ms(report.figures, now_ms) < FRESH_MS
 
 
 def is_shown(reports: Iterable[Report], view: str, store: str, number: int) -> bool:

@@ -3,6 +3,8 @@
 A part can be started, looked at and stopped. Looking returns a fault once it has ended by itself.
 
 - A query is stopped when its micro-batch ends, if it does so soon; what was cut off is done again, once.
+- Spark waits for the next trigger by the time of day: where that is set back by an hour, it would wait for an hour. So
+  such a query is started again.
 - An applier is `tidelog apply VIEW --store URL`. It dies with this process, however that ends: its standard input ends
   then, and on Linux the kernel ends it, too.
 """
@@ -19,6 +21,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tidelog.client.time_of_day import Jumps
 from tidelog.errors import ViewChanged
 from tidelog.pipelines.operators.state.steps import FoldCounts, called_by
 from tidelog.pipelines.placing import Target
@@ -76,6 +79,8 @@ class QueryPart:
         self._query: StreamingQuery | None = None
         self._written = Written()
         self._counts = FoldCounts()
+        self._jumps = Jumps()
+        self._back_s = 0.0  # by which the clock was set back, and Spark may wait longer
         self.progress = Progress()
 
     @property
@@ -89,19 +94,29 @@ class QueryPart:
         self._counts = FoldCounts()
         with called_by(self._counts.step_of):
             frame = self._frame(self.target)
+        self._jumps, self._back_s = Jumps(), 0.0
         self._query = start_query(frame, self.target, self._options, trigger=self._trigger, written=self._written)
 
     def look(self) -> Fault | None:
         assert self._query is not None
         self._take_progress()
         if not has_ended(self._query):
-            return None
+            return self._held_up(self._query)
         error = self._query.exception()
         if error is None and self._written.error is None:
             return Fault(ENDED, final=False)
         fault = fault_of(self._written.error, str(error), self.file)
         way = _way_on(self.target)
         return fault._replace(message=fault.message.replace(GO_ON, way).replace(ELSEWHERE, way))
+
+    def _held_up(self, query: StreamingQuery) -> Fault | None:
+        """Where it waits, since the clock was set back: it is stopped then."""
+        self._back_s -= min(0.0, self._jumps.look())
+        if not self._back_s or query.status["isTriggerActive"]:
+            return None
+        query.stop()
+        self._take_progress()
+        return Fault(f"the clock was set back by {self._back_s:.0f} s, for which Spark would wait", final=False)
 
     def stop(self) -> None:
         query = self._query

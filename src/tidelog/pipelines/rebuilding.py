@@ -34,6 +34,7 @@ from tidelog.client import status
 from tidelog.client.cluster import Cluster
 from tidelog.client.marks import Ends, end_of_marks, read_mark, transactional_id_of
 from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
+from tidelog.client.time_of_day import rest
 from tidelog.client.transactions import Transactions
 from tidelog.errors import PipelineFailed, UsageError
 from tidelog.pipelines import generations
@@ -251,7 +252,7 @@ class Rebuild:
                 waiting = [
                     url for url in waiting if not is_shown(reports, view.name, name_of(url), begun.target.generation)
                 ]
-                self.stopping.wait(LOOK_EVERY_S)
+                rest(self.stopping, LOOK_EVERY_S)
         finally:
             if appliers is not None:
                 appliers.stop()
@@ -293,7 +294,7 @@ class Rebuild:
                     f" {self.node.name} is as it was; the same command goes on with generation"
                     f" {begun.target.generation} when that micro-batch is over, or its run has ended"
                 )
-            self.stopping.wait(LOOK_EVERY_S)
+            rest(self.stopping, LOOK_EVERY_S)
 
     def _fence(self, begun: Begun) -> None:
         """What whoever still writes the old one has open, and tells nobody of, is ended: its last mark stands then."""
@@ -315,7 +316,7 @@ class Rebuild:
             return
         deadline = time.monotonic() + (SEEN_WITHIN_S if self._switched else 0.0)
         while time.monotonic() < deadline and not self.stopping.is_set() and self._is_unseen(begun):
-            self.stopping.wait(LOOK_EVERY_S)
+            rest(self.stopping, LOOK_EVERY_S)
         status.send_command(self._cluster, QUERY, begun.target.part, status.RESUME)
         self._paused = False
 
@@ -329,7 +330,7 @@ class Rebuild:
         return found is not None and found.get("state") != FAILED and found.get("generation") != begun.target.generation
 
     def _report(self, begun: Begun, *, however_old: bool = False) -> Mapping[str, Any] | None:
-        reports, now_ms = status.read_status(self._cluster), 0 if however_old else int(time.time() * 1000)
+        reports, now_ms = status.read_status(self._cluster), None if however_old else int(time.time() * 1000)
         return report_of(reports, QUERY, begun.target.part, now_ms)
 
     # How far
@@ -348,7 +349,7 @@ class Rebuild:
                 now = self._round(begun, ends, topics)
                 continue
             background.check()
-            self.stopping.wait(LOOK_EVERY_S)
+            rest(self.stopping, LOOK_EVERY_S)
         return False
 
     def _round(self, begun: Begun, ends: Ends, topics: Collection[str]) -> Round:

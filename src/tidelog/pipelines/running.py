@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.client.cluster import Cluster
 from tidelog.client.security import Security
 from tidelog.client.status import REBUILD, Command, Commands, Reporter
+from tidelog.client.time_of_day import rest
 from tidelog.errors import Disconnected, TidelogError, UsageError
 from tidelog.pipelines import notifying
 from tidelog.pipelines import supervision as watching
@@ -205,7 +206,7 @@ class Run:
             notifying.notify(notifying.ALIVE)
             if all(watch.ended for watch in self.watches.values()):
                 break
-            self.stopping.wait(LOOK_EVERY_S)
+            rest(self.stopping, LOOK_EVERY_S)
         self._end()
         return 1 if any(watch.state == FAILED for watch in self.watches.values()) else 0
 

@@ -131,6 +131,9 @@ def local_settings(cores: int) -> dict[str, str]:
         "spark.python.unix.domain.socket.enabled": "true",
         # Who writes to a topic in update mode hears how to, and not only that Spark does not.
         EXTENSIONS: SINK_MODES,
+        # Tasks run in the JVM that would miss their heartbeats: where the clock is set forward, or a laptop wakes up,
+        # it would take itself for lost, find no way back, and end ten minutes later.
+        "spark.storage.blockManagerHeartbeatTimeoutMs": "36500d",
         # A partition of state more than there are cores is one more file to write and one more task to wait for.
         "spark.sql.shuffle.partitions": str(cores),
         # Only counts for state in RocksDB: a micro-batch writes what changed, not a snapshot.

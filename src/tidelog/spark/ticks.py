@@ -17,6 +17,8 @@ Rules:
   reads offsets by partition, Spark's Kafka connector among them, finds nothing in it: checkpoints can be exchanged.
 - The next micro-batch with records leaves it out again.
 - There is a tick for each fifth of `idleAfter`, and not more than one a second: each is a micro-batch, or two.
+- A clock that is set forward is believed when it has stood for BELIEVED_AFTER_S: a watermark never goes back, and what
+  comes after a tick of tomorrow is late until then. One that is set back is believed at once.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ MARK = "tick:"
 NOWHERE = -1  # the offset, partition and kind of timestamp of a tick row
 LEAST_EVERY_MS = 1000
 PARTS_OF_IDLENESS = 5
+BELIEVED_AFTER_S = 600.0
+DRIFT_MS = 1000  # within which two looks at a clock are of one that was not set
 
 
 class Tick(NamedTuple):
@@ -58,6 +62,25 @@ def tick_rows(tick: Tick, columns: Sequence[str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([known.get(one.name)], one.type) for one in schema], schema=schema)
 
 
+class Believed:
+    """The time of day, as far as it is believed."""
+
+    def __init__(self) -> None:
+        self._ahead: float | None = None  # of the clock that only goes forward, in ms
+        self._said = 0.0  # what the clock says, where that is not believed yet
+        self._since: float | None = None
+
+    def read(self, *, now: float, clock_ms: int) -> int:
+        ahead = clock_ms - now * 1000
+        if self._ahead is None or ahead <= self._ahead + DRIFT_MS:
+            self._ahead, self._since = ahead, None
+        elif self._since is None or abs(ahead - self._said) > DRIFT_MS:
+            self._said, self._since = ahead, now
+        elif now - self._since >= BELIEVED_AFTER_S:
+            self._ahead, self._since = ahead, None
+        return round(now * 1000 + self._ahead)
+
+
 class Idleness:
     """Since when an input is silent, and when it last ticked."""
 
@@ -66,6 +89,7 @@ class Idleness:
         self.every_ms = max(LEAST_EVERY_MS, idle_after_ms // PARTS_OF_IDLENESS)
         self._since: float | None = None
         self._ticked: float | None = None
+        self._clock = Believed()
 
     def stir(self) -> None:
         """There is something to read."""
@@ -73,6 +97,7 @@ class Idleness:
 
     def tick(self, *, now: float, clock_ms: int) -> Tick | None:
         """For an input that is at its end now. `now` is in seconds of a clock that only goes forward."""
+        clock_ms = self._clock.read(now=now, clock_ms=clock_ms)
         if self._since is None:
             self._since, self._ticked = now, None
         last = self._since if self._ticked is None else self._ticked

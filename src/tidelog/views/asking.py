@@ -28,7 +28,7 @@ from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.consumer import MAX_WAIT_MS, Consumer
 from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.client.producer import Producer
-from tidelog.client.status import AGAIN_S, Report, read_status
+from tidelog.client.status import AGAIN_S, Report, read_status, said_silence, silent_ms
 from tidelog.errors import BrokerError, NotAnswered, PipelineStopped, TidelogError, UnknownKey, UsageError
 from tidelog.views.catalog import TOPIC, VIEW, Catalog, Derived, View
 
@@ -111,8 +111,8 @@ def why_stopped(report: Report | None, now_ms: float) -> str | None:
     state = report.figures.get("state", RUNNING)
     if state != RUNNING:
         return f"it is {state}"
-    silent_s = (now_ms - float(report.figures.get("at_ms", 0))) / 1000
-    return f"it has not reported for {silent_s:.0f} s" if silent_s > LATE_S else None
+    silent = silent_ms(report.figures, now_ms) > LATE_S * 1000
+    return f"it {said_silence(report.figures, now_ms)}" if silent else None
 
 
 # The shell ------------------------------------------------------------------------------------------------------------

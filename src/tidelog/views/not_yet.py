@@ -13,7 +13,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from tidelog.client.status import AGAIN_S, Report, read_status
+from tidelog.client.status import AGAIN_S, Report, read_status, said_silence, silent_ms
 from tidelog.errors import TidelogError
 
 if TYPE_CHECKING:
@@ -89,8 +89,8 @@ def _wrong(one: Report, now_ms: float) -> str | None:
     reason = error.get("message") if isinstance(error, dict) else error
     if state != RUNNING:
         return f"is {state}" + (f" ({reason})" if reason else "")
-    if now_ms - _told_at(one) > SILENT_MS:
-        return f"has not been heard of for {(now_ms - _told_at(one)) / 1000:.0f} s"
+    if silent_ms(one.figures, now_ms) > SILENT_MS:
+        return said_silence(one.figures, now_ms)
     return f"waits after a fault ({reason})" if reason and one.kind == "applier" else None
 
 

@@ -43,6 +43,14 @@ def test_a_broker_that_has_no_news_is_no_broker_that_is_silent() -> None:
     assert fault_of(Report("query", "a", {"at_ms": now, "state": "paused"}), now) == "it is paused"
 
 
+@proves("http")
+def test_a_part_that_was_killed_does_not_run_on_for_as_long_as_the_clock_was_set_back() -> None:
+    now = time.time() * 1000
+    assert fault_of(Report("query", "a", {"at_ms": now + 1000}), now) is None, "clocks differ"
+    told = fault_of(Report("query", "a", {"at_ms": now + 3_600_000}), now)
+    assert told == "it has not reported since a time that is 3600 s ahead of the clock here"
+
+
 @proves("F3", "http")
 def test_an_applier_that_has_ended_or_waits_does_not_run_though_it_reported_a_moment_ago(
     client: Client, broker: tidelog.Broker

@@ -105,6 +105,8 @@ NOW = 1_000_000
     [
         ({"at_ms": NOW - 1}, True),
         ({"at_ms": NOW - FRESH_MS}, False),
+        ({"at_ms": NOW + 1000}, True),  # clocks differ
+        ({"at_ms": NOW + FRESH_MS}, False),  # it was killed, and the clock was set back
         ({"at_ms": NOW - 1, "ended": True}, False),
     ],
 )
@@ -122,6 +124,8 @@ def test_a_run_is_there_if_it_has_told_so_lately_and_has_not_stopped() -> None:
     stopped = Report("app", "shop", {"at_ms": NOW, "state": "stopped"})
     assert is_run([running], "shop", NOW) and not is_run([stopped], "shop", NOW)
     assert report_of([running], "query", "shop", NOW) is None
+    assert not is_run([running], "shop", NOW - FRESH_MS), "who is there tells again when the clock was set back"
+    assert report_of([running], "app", "shop", None) == running.figures, "however old"
 
 
 @proves("P3")

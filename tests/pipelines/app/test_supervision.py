@@ -18,6 +18,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 
 from proving import proves
+from tidelog.client import time_of_day
 from tidelog.client.marks import Mark, Sources
 from tidelog.client.metadata import TopicPartition
 from tidelog.errors import Disconnected, LostCheckpoint, PipelineFailed, UndecodableValue, UsageError
@@ -241,6 +242,27 @@ def test_an_app_whose_topic_was_deleted_under_it_has_failed_for_good_and_is_told
     assert fault is not None and fault.final
     assert fault.message.startswith(f"DataLoss: topic {output}, where this query writes, was deleted; what it had")
     assert way in fault.message and "by a sink" not in fault.message
+
+
+@proves("P3")
+def test_a_query_is_started_again_when_the_clock_is_set_back_since_spark_waits_by_the_time_of_day(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = SimpleNamespace(time=lambda: clock.now, monotonic=lambda: 0.0, now=10_000.0)
+    monkeypatch.setattr(time_of_day, "time", clock)
+    part, query = QueryPart(target_of("revenue"), cast("Any", None), {}, {}), query_with(is_active=True, is_alive=True)
+    query.status, stopped = {"isTriggerActive": False}, list[bool]()
+    query.stop = lambda: stopped.append(True)
+    part._query = query
+    for harmless in (10_000.0, 96_400.0, 96_399.0):
+        clock.now = harmless
+        assert part.look() is None
+    clock.now, query.status["isTriggerActive"] = 10_000.0, True
+    assert part.look() is None and not stopped, "its micro-batch comes to its end"
+    query.status["isTriggerActive"] = False
+    fault = part.look()
+    assert fault == Fault("the clock was set back by 86399 s, for which Spark would wait", final=False)
+    assert stopped
 
 
 @proves("P3", "eo.6")

@@ -7,7 +7,16 @@ from typing import Any
 
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.consumer import check_readable
-from tidelog.client.status import AGAIN_S, RUNNING, STATUS, Report, read_status, told_state
+from tidelog.client.status import (
+    AGAIN_S,
+    RUNNING,
+    STATUS,
+    Report,
+    read_status,
+    said_silence,
+    silent_ms,
+    told_state,
+)
 from tidelog.errors import BrokerError
 from tidelog.gateway.route import Answer, Call, Refusal, as_json
 
@@ -20,9 +29,8 @@ def fault_of(report: Report, now_ms: float) -> str | None:
     state = told_state(report)
     if state != RUNNING:
         return f"it is {state}"
-    silent_s = (now_ms - float(report.figures.get("at_ms", 0))) / 1000
-    if report.kind != BROKER and silent_s > LATE_S:
-        return f"it has not reported for {silent_s:.0f} s"
+    if report.kind != BROKER and silent_ms(report.figures, now_ms) > LATE_S * 1000:
+        return f"it {said_silence(report.figures, now_ms)}"
     return None
 
 
