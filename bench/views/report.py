@@ -17,8 +17,8 @@ Written by `make bench-views`; do not edit. All sides take turns in one run on o
   writes in `foreachBatch` (`bench/views/hand_tables.py`): rows are collected and upserted as the store's own client has
   it, one transaction, merge or request a micro-batch; only that is counted, not the query that made the rows. So is the
   applier: the query that fills the topic is not counted. What is written by hand says nothing of how far it has come:
-  after a crash it may apply a micro-batch again. Where large micro-batches go into SQLite, by hand is ahead: it has the
-  rows as objects, and the applier decodes each from JSON.
+  after a crash it may apply a micro-batch again. Where large micro-batches go into files (SQLite, Parquet, Delta), by
+  hand is ahead: it has the rows as objects, and the applier decodes each from JSON.
 - *From records*: the same 100,000 records from a topic through one aggregate of Spark's to the store, from the start of
   the query until the store has all of it: a declared view with its topic and its applier, beside a query by hand. By
   hand is ahead: what a view's query makes is encoded, written to the view's topic in a transaction, read and decoded.
