@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 
 import tidelog
 from pipelines.operators.joins.driving import KEYED
+from pipelines.operators.state.counting import Counting
 from pipelines.operators.state.test_bucket import LAYOUT, Kept
 from proving import proves
 from tidelog.errors import StateMismatch
@@ -42,6 +43,9 @@ def spec(**more: Any) -> Spec:
     return Spec(ROWS, "at", ("user",), (("n", more.pop("n", agg.sum("x"))),), **more)
 
 
+SPEC = spec()
+
+
 def windows(size: int = 1, every: int | None = None, offset: int = 0, **more: Any) -> GridFold:
     return GridFold(spec(**more), Grid(size * MINUTE, (every or size) * MINUTE, offset * MINUTE))
 
@@ -63,6 +67,30 @@ def went_on(made: Fold, now: Fold) -> Kept:
         assert kept.known == before, "nothing is written"
         raise
     return kept
+
+
+@dataclass(frozen=True)
+class Rule:
+    limit: float
+    name: str = "rule"
+    alarm: int = field(default=1, compare=False)
+
+
+class Other(Rule):
+    pass
+
+
+@dataclass(frozen=True)
+class Ruled(Counting):
+    """A fold of a user's, with all that its parameters may be."""
+
+    low: Rule | None = Rule(1)
+    high: Rule = Rule(9)
+    more: tuple[Any, ...] = (Rule(2), (Rule(3),))
+    aggregates: tuple[Any, ...] = ("sum", "count")
+    spec: Spec = SPEC
+    share: tuple[float, ...] = (float("nan"), 1)
+    kind: type = Rule
 
 
 REFUSED: dict[str, tuple[Fold, Fold, str]] = {
@@ -90,6 +118,20 @@ REFUSED: dict[str, tuple[Fold, Fold, str]] = {
         Throttled(windows(5, early=True), spec(early=True), 10),
         "the state of 'windows on a grid, held back' was made with every 0:01:00",
     ),
+    "the first of two": (Ruled(), Ruled(low=Rule(2)), "with low.limit 1, and the query now has low.limit 2;"),
+    "the second of two": (Ruled(), Ruled(high=Rule(8)), "with high.limit 9, and the query now has high.limit 8;"),
+    "a name within": (Ruled(), Ruled(low=Rule(1, "r")), "low.name 'rule', and the query now has low.name 'r';"),
+    "a class within": (Ruled(), Ruled(low=Other(1)), "with low 'Rule', and the query now has low 'Other';"),
+    "none within": (Ruled(low=None), Ruled(), "with low None, and the query now has low 'Rule';"),
+    "one in a tuple": (Ruled(), Ruled(more=(Rule(2), (Rule(4),))), "with more [['Rule', {'limit': 2, 'name': 'rule'}]"),
+    "fewer in a tuple": (
+        Ruled(),
+        Ruled(more=(Rule(2),)),
+        "the query now has more [['Rule', {'limit': 2, 'name': 'rule'",
+    ),
+    "called as ours": (Ruled(), Ruled(aggregates=("sum",)), "with aggregates ['sum', 'count'], and the query now has"),
+    "of ours within": (Ruled(), Ruled(spec=spec(n=agg.sum("y"))), "with spec.aggregates [['n', ['Sum', {'column': 'x'"),
+    "a number for none": (Ruled(), Ruled(share=(0.5, 1)), "with share [nan, 1], and the query now has share [0.5, 1];"),
 }
 
 
@@ -117,6 +159,9 @@ FREE: dict[str, tuple[Fold, Fold]] = {
         Changes(ROWS, "at", ("user",), None, ("x",), 1),
         Changes(ROWS, "at", ("user",), None, ("x",), 1.0),
     ),
+    "nothing, and some of it is no number": (Ruled(), Ruled()),
+    "what no comparison looks at": (Ruled(), Ruled(low=Rule(1, alarm=2), more=(Rule(2, alarm=2), (Rule(3),)))),
+    "what may change in ours": (Ruled(), Ruled(spec=spec(diverts=True))),
 }
 
 
@@ -137,6 +182,18 @@ def test_state_from_before_parameters_were_kept_takes_the_present_ones() -> None
         step(windows(5), kept)
     with pytest.raises(StateMismatch, match="was made with every 0:05:00"):
         step(windows(1), kept)
+
+
+@proves("P1", "F4")
+def test_state_from_before_names_within_a_field_had_its_name_goes_on() -> None:
+    kept = went_on(Ruled(), Ruled())
+    assert kept.known is not None
+    header = json.loads(kept.known[0])
+    header["declared"] = {"forget_after": None, "limit": 9, "aggregate n": ["Sum", {"column": "x"}], "by": ["user"]}
+    kept.known = (json.dumps(header), kept.known[1])
+    step(Ruled(low=Rule(5)), kept)
+    with pytest.raises(StateMismatch, match=r"was made with low\.limit 5, and the query now has low\.limit 1;"):
+        step(Ruled(), kept)
 
 
 @proves("P1", "F4")

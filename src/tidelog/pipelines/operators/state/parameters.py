@@ -3,15 +3,19 @@
 State means something only to the parameters that it was made with. A window of one minute is none of five; a row that
 an inner join never put out is none that a left join may take back.
 
-    {"size": 60000000, "by": ["user"], "aggregate n": ["Sum", {"column": "x"}], ...}
+    {"size": 60000000, "by": ["user"], "aggregate n": ["Sum", {"column": "x"}], ...}     of a fold of ours
+    {"low": "Rule", "low.limit": 1, "more": [["Rule", {"limit": 2}]], ...}               of any other
 
 Rules:
-- Names are those of the fold's own fields, also of those within a field (`Spec`, `Grid`). They, and the names of the
-  aggregates' classes, are part of the format of state: who renames one of them gives the fold a new version.
+- Names are those of the fold's own fields. Fields within a field (`Spec`, `Grid`) have their bare names in our own
+  folds, where none is there twice. In others the field's name comes first, and has the class as its value: there may
+  be another one later, or None. What has fields and is in a tuple is kept too, in ours only of aggregates.
+- Names of fields and of classes are part of the format of state: who renames one of ours gives the fold a new version.
 - The same in every process and on every Python: numbers, text, truth, lists of these, and as text durations, days,
   times and decimals; whatever else a field holds is left out. Schemas are: where they matter, the columns of the state
   are compared.
 - A name that only one of the two has is no difference: state from before there was such a parameter takes the present.
+- NaN is the same as NaN.
 - What may change touches no state, or is asked anew of all state in every step: of our own folds the names in `FREE`,
   of others only fields that no comparison looks at (`field(compare=False)`).
 - Our own folds have the columns of their key in a field; to those of others they are added here.
@@ -21,7 +25,7 @@ Rules:
 from __future__ import annotations
 
 import numbers
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -52,27 +56,46 @@ Parameters = Mapping[str, Any]
 
 
 def parameters_of(fold: Any, keys: Sequence[str] = ()) -> dict[str, Any]:
-    keyed = {KEY_COLUMNS: list(keys)} if keys and not is_ours(fold) else {}
-    return dict(_parameters(fold)) | keyed
+    if is_ours(fold):
+        return dict(_flat(fold))
+    return dict(_qualified(fold, NAMED)) | ({KEY_COLUMNS: list(keys)} if keys else {})
 
 
 def is_ours(declared: Any) -> bool:
     return type(declared).__module__.startswith("tidelog.")
 
 
-def _parameters(declared: Any) -> Iterator[tuple[str, Any]]:
+def _flat(declared: Any) -> Iterator[tuple[str, Any]]:
     free = FREE if is_ours(declared) else NAMED
     for name, value in _fields(declared):
         if name == AGGREGATES:
-            yield from ((f"{AGGREGATE}{one}", [type(by).__name__, dict(_parameters(by))]) for one, by in value)
+            yield from ((f"{AGGREGATE}{one}", [type(by).__name__, dict(_flat(by))]) for one, by in value)
         elif _has_fields(value):
-            yield from _parameters(value)
+            yield from _flat(value)
         elif name not in free and (found := _plain(value)) is not Ellipsis:
             yield name, found
 
 
+def _qualified(declared: Any, free: Collection[str], within: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in ((f"{within}{name}", value) for name, value in _fields(declared) if name not in free):
+        if _has_fields(value):
+            yield name, type(value).__name__
+            yield from _qualified(value, _free_within(value), f"{name}.")
+        elif (found := _plain(value, _with_class)) is not Ellipsis:
+            yield name, found
+
+
+def _free_within(value: Any) -> Collection[str]:
+    """A name or a version that stands nowhere else is a parameter as any other."""
+    return FREE if is_ours(value) else ()
+
+
+def _with_class(value: Any) -> Any:
+    return [type(value).__name__, dict(_qualified(value, _free_within(value)))] if _has_fields(value) else ...
+
+
 def _has_fields(value: Any) -> bool:
-    return is_dataclass(value) or hasattr(value, "_fields")
+    return not isinstance(value, type) and (is_dataclass(value) or hasattr(value, "_fields"))
 
 
 def _fields(declared: Any) -> list[tuple[str, Any]]:
@@ -81,8 +104,8 @@ def _fields(declared: Any) -> list[tuple[str, Any]]:
     return list(zip(declared._fields, declared, strict=True)) if hasattr(declared, "_fields") else []
 
 
-def _plain(value: Any) -> Any:
-    """As JSON gives it back; Ellipsis for what it does not know."""
+def _plain(value: Any, other: Callable[[Any], Any] = lambda _: ...) -> Any:
+    """As JSON gives it back; `other` says what becomes of what that does not know, and Ellipsis leaves it out."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, numbers.Integral):
@@ -92,9 +115,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, timedelta | date | time | Decimal):
         return str(value)
     if isinstance(value, tuple | list):
-        found = [_plain(one) for one in value]
+        found = [_plain(one, other) for one in value]
         return ... if any(one is ... for one in found) else found
-    return ...
+    return other(value)
 
 
 def said_of(fold: Any) -> dict[str, str]:
@@ -109,7 +132,7 @@ def said_of(fold: Any) -> dict[str, str]:
 
 def difference(made_with: Parameters, now: Parameters, *, ours: bool = True) -> str | None:
     """What is not as it was, in the words of an error; None where all is."""
-    changed = [name for name in sorted({*made_with} & {*now}) if made_with[name] != now[name]]
+    changed = [name for name in sorted({*made_with} & {*now}) if not _is_same(made_with[name], now[name])]
     if not changed:
         return None
     was, is_ = (
@@ -117,6 +140,10 @@ def difference(made_with: Parameters, now: Parameters, *, ours: bool = True) -> 
         for those in (made_with, now)
     )
     return f"was made with {was}, and the query now has {is_}"
+
+
+def _is_same(was: Any, is_: Any) -> bool:
+    return bool(was == is_) or repr(was) == repr(is_)
 
 
 def _told(name: str, value: Any) -> str:
