@@ -22,7 +22,7 @@ Rules:
   one, whose topics were lost, and that is refused where it is known that there was no other (`marked`).
 - There marks also have the ids of topics that are read and written: one that is read and was deleted and made anew
   while nobody ran the query has offsets as the old one had, and is refused; so is one that is written, or it would be
-  taken for whole. One that was deleted is not made again.
+  taken for whole, unless nothing was written to it yet. One that was deleted is not made again.
 - A batch write is the same under its write id, without sources. Its marks have the write's id in their key, so that
   each is kept, and they are all looked through. Two that commit at once fence each other, and the loser tries again:
   its mark is not there, so nothing of it counts.
@@ -40,7 +40,7 @@ from tidelog.client import marks
 from tidelog.client.admin import configs
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.marks import Mark, Sources
-from tidelog.client.metadata import TopicPartition
+from tidelog.client.metadata import Topic, TopicPartition
 from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.client.producer import Delivery
 from tidelog.client.transactions import TIMEOUT_MS, Transactions
@@ -56,7 +56,7 @@ from tidelog.errors import (
 from tidelog.spark.discovery import INTERNAL
 from tidelog.spark.offsets import to_json
 from tidelog.spark.options import GO_ON
-from tidelog.spark.routing import lost_target
+from tidelog.spark.routing import lost_target, partitions_there
 from tidelog.spark.staging import DURABILITY, OpenCluster, Stage, cut, staged, targets_of
 from tidelog.spark.timeouts import in_time
 
@@ -325,37 +325,35 @@ def _reported(cluster: Cluster, writing: Writing) -> dict[TopicPartition, int]:
 def _ids(cluster: Cluster, writing: Writing, before: Mark | None) -> dict[str, str]:
     """Of the topics that were read, as far as they are on this cluster, and of those that are written. One that is not
     what the last mark says was deleted, and made anew: from where the query was it would read on in another topic, or
-    write on.
+    write on. One that had nothing yet has lost nothing: who starts the app makes it anew (`pipelines/placing.py`).
     """
     if not writing.marked:
         return {}
     read = {at.topic for at in writing.sources.offsets if not at.topic.startswith(INTERNAL)}
     named = sorted(read.union(writing.topics))
-    known = cluster.retry(lambda: cluster.ask_metadata(named)).topics  # not what was known before: it may be another
-    _check_there(cluster, [topic for topic in writing.topics if topic not in known or not known[topic].led])
+    known = _known(cluster, named, writing.topics)
     found = {topic: known[topic].topic_id.hex() for topic in named if topic in known and known[topic].has_id}
     told = {} if before is None else before.ids
     for topic in (topic for topic, one in found.items() if told.get(topic, one) != one):
         assert before is not None
-        if topic in writing.topics:
+        if topic in writing.topics and any(end for at, end in before.ends.items() if at.topic == topic):
             raise lost_target(topic, f"was deleted and made anew after micro-batch {before.batch_id}")
-        raise DataLoss(
-            f"topic {topic} was deleted and made anew after micro-batch {before.batch_id} had read the other one of"
-            f" this name; data may be lost: {GO_ON}"
-        )
+        if topic in read:
+            raise DataLoss(
+                f"topic {topic} was deleted and made anew after micro-batch {before.batch_id} had read the other one of"
+                f" this name; data may be lost: {GO_ON}"
+            )
     return found
 
 
-def _check_there(cluster: Cluster, unknown: Sequence[str]) -> None:
-    """These may be so new that one broker does not know of them yet."""
-    for topic in unknown:
-        cluster.forget()  # what was known of it before
-        try:
-            cluster.partitions(topic)
-        except BrokerError as error:
-            if error.code in UNKNOWN_TOPIC:
-                raise lost_target(topic, "was deleted") from error
-            raise
+def _known(cluster: Cluster, topics: Sequence[str], targets: Sequence[str]) -> Mapping[str, Topic]:
+    """Not as it was known before: it may be another. The broker that is asked may not know of all targets yet."""
+    known = cluster.retry(lambda: cluster.ask_metadata(topics)).topics
+    missing = [topic for topic in targets if topic not in known or not known[topic].led]
+    for topic in missing:
+        cluster.forget()
+        partitions_there(cluster, topic)
+    return cluster.retry(lambda: cluster.ask_metadata(topics)).topics if missing else known
 
 
 # Warnings -------------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog.client.backoff import waits
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.size_limits import SizeLimits
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("key", "value", "headers", "topic", "partition")
 GATHER_BYTES = 8 << 20
+LOST_AFTER_S = 10  # so long one broker of several may know nothing of a topic that is there; to be lost is final
 _TEXT = ("string", "binary")
 TYPES = {
     "key": _TEXT,
@@ -66,6 +68,21 @@ def lost_target(topic: str, what: str) -> DataLoss:
     nor its records.
     """
     return DataLoss(f"topic {topic}, where this query writes, {what}; what it had is lost: {ELSEWHERE}")
+
+
+def partitions_there(cluster: Cluster, topic: str) -> list[TopicPartition]:
+    """Of a topic that was made for this sink. It is lost where it is denied again and again for LOST_AFTER_S."""
+    deadline = time.monotonic() + LOST_AFTER_S
+    for wait in waits():
+        try:
+            return cluster.partitions(topic)
+        except BrokerError as error:
+            if error.code not in UNKNOWN_TOPIC:
+                raise
+            if time.monotonic() >= deadline:
+                raise lost_target(topic, "was deleted") from error
+        time.sleep(wait)
+    raise AssertionError("waits never end")
 
 
 class Router:
@@ -117,12 +134,9 @@ class Router:
         return self._known[topic]
 
     def _partitions(self, topic: str) -> list[TopicPartition]:
-        try:
-            return self._cluster.partitions(topic, auto_create=topic not in self._made)
-        except BrokerError as error:
-            if error.code in UNKNOWN_TOPIC and topic in self._made:
-                raise lost_target(topic, "was deleted") from error
-            raise
+        if topic in self._made:
+            return partitions_there(self._cluster, topic)
+        return self._cluster.partitions(topic, auto_create=True)
 
 
 def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
