@@ -9,8 +9,8 @@
     scrub        old bytes are checked before somebody needs them          SCRUB_BYTES a turn, round and round
     disk         free bytes, and hours until it is full at this rate       every DISK_LOOK_S; warns below DISK_WARNING_H
 
-Producers are forgotten by a clock that is never set forward: a batch that is sent again is known by its producer, and
-would count twice where a clock that jumps by a day has made everybody silent for a day.
+Producers are forgotten by a clock that believes a step forward late (`steady_clock.py`): a batch that is sent again is
+known by its producer, and would count twice where a clock that jumps by a day has made everybody silent for a day.
 
 A rate is known after DISK_WATCH_S, not before: what a start or one large file takes in a moment is no rate.
 
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidelog.broker.cleaner import Cleaner
 from tidelog.broker.cutting import Cutting
 from tidelog.broker.decision import Instant
+from tidelog.broker.steady_clock import SteadyClock
 from tidelog.errors import StorageError
 
 if TYPE_CHECKING:
@@ -67,10 +68,6 @@ def _bytes_per_s(before: Sample, after: Sample) -> float:
     return (before.free_bytes - after.free_bytes) / (after.at_s - before.at_s)
 
 
-def _ahead_ms(now: Instant) -> int:
-    return now.wall_ms - now.monotonic_ms
-
-
 class Housekeeping:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -79,7 +76,7 @@ class Housekeeping:
         self._cutting = Cutting(broker, self._cleaner)
         self._retention_walk: Iterator[tuple[str, int]] | None = None
         self._next_retention_s = 0.0
-        self._ahead_ms = _ahead_ms(broker.now())  # the least that the wall clock was ahead of the monotonic one
+        self._steady = SteadyClock(broker.now())
         self._scrub_walk: Iterator[tuple[str, int]] = iter(())
         self._scrubbing: Partition | None = None
         self._busy = False
@@ -103,7 +100,8 @@ class Housekeeping:
         self._broker.scheduler.call_later(TURN_S, self._turn)
         now = self._broker.now()
         self._snapshots()
-        self._retention(now, self._steady_ms(now))
+        self._steady.look(now)
+        self._retention(now)
         self._look_at_disk(now.monotonic_ms / 1000)
         self._cleaner.turn(now.monotonic_ms / 1000)
         self._watch_groups(now)
@@ -124,12 +122,7 @@ class Housekeeping:
     def _snapshot_failed(self, topic: str, error: BaseException) -> None:
         self._broker.logger.error("snapshot failed", topic=topic, error=error)
 
-    def _steady_ms(self, now: Instant) -> int:
-        """The wall clock, less what it was set forward by."""
-        self._ahead_ms = min(self._ahead_ms, _ahead_ms(now))
-        return now.monotonic_ms + self._ahead_ms
-
-    def _retention(self, now: Instant, steady_ms: int) -> None:
+    def _retention(self, now: Instant) -> None:
         now_s = now.monotonic_ms / 1000
         if self._retention_walk is None:
             if now_s < self._next_retention_s:
@@ -141,14 +134,15 @@ class Housekeeping:
             if at is None:
                 self._retention_walk = None
                 return
-            self._retain(*at, now.wall_ms, steady_ms)
+            self._retain(*at, now.wall_ms)
 
-    def _retain(self, topic: str, index: int, wall_ms: int, steady_ms: int) -> None:
+    def _retain(self, topic: str, index: int, wall_ms: int) -> None:
         try:
             partition = self._broker.find_partition(topic, index)
             if partition is not None:
-                partition.log.forget_producers(steady_ms)
-                partition.log.apply_retention(wall_ms)
+                log = partition.log
+                log.forget_producers(self._steady.read(log.settings.producer_expiration_ms))
+                log.apply_retention(wall_ms)
         except (OSError, StorageError) as error:
             self._broker.logger.error("retention failed", topic=topic, partition=index, error=error)
 

@@ -9,7 +9,9 @@ import pytest
 from broker.topics.serving import Served, serving
 from proving import proves
 from tidelog.broker import housekeeping
+from tidelog.broker.decision import Instant
 from tidelog.broker.status import Status
+from tidelog.log.log import Log
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from tidelog.wire.messages.delete_topics import DeleteTopicsRequest
@@ -21,6 +23,7 @@ from tidelog.wire.messages.incremental_alter_configs import (
 
 HOLD = "tidelog.retention.hold"
 BROKER, SET = 4, 0
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 
 
 @proves("T6")
@@ -51,6 +54,22 @@ def start_after_retention(served: Served) -> int:
     found = served.broker.partition("old", 0)
     assert found is not None
     return found.log.start_offset
+
+
+@proves("T4")
+def test_producers_are_forgotten_by_the_time_before_a_step_until_that_has_stood_for_their_expiration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int] = []
+    with serving(tmp_path / "data") as served:
+        served.ask(CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)]), 5)
+        wall_ms, monotonic_ms = served.broker.now()
+        monkeypatch.setattr(Log, "forget_producers", lambda _, now_ms: told.append(now_ms))
+        for later_ms, ahead_ms in ((HOUR_MS, DAY_MS), (HOUR_MS + DAY_MS, 0)):
+            now = Instant(wall_ms + later_ms + DAY_MS, monotonic_ms + later_ms)
+            monkeypatch.setattr(served.broker, "now", lambda now=now: now)
+            served.broker.housekeeping._turn()
+            assert now.wall_ms - told[-1] == pytest.approx(ahead_ms, abs=60_000), "what is not believed of it"
 
 
 @proves("T6")
