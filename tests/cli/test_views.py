@@ -138,6 +138,10 @@ def test_a_view_is_forgotten_by_command_once_nobody_has_it(
         run.tell({"state": "running", "pid": 7, "parts": {"query shop.revenue": "running"}})
         ran = tidelog("views", "forget", "revenue", "--yes")
         assert ran.code == 2 and "view revenue is written by a run of app shop (process 7," in ran.err
+        ahead = {"at_ms": int(time.time() * 1000) + 3_600_000}
+        run.tell({"state": "running", "parts": {"query shop.revenue": "running"}, **ahead}, at_once=True)
+        ran = tidelog("views", "forget", "revenue", "--yes")
+        assert ran.code == 2 and " s ahead of the clock here: if it was killed, wait for as long, or" in ran.err
         run.tell({"state": "stopped", "pid": 7, "parts": {"query shop.revenue": "stopped"}}, at_once=True)
         applier = Reporter(cluster, "applier", "revenue.by-hand")
         applier.tell({"view": "revenue"})

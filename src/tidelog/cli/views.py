@@ -270,14 +270,20 @@ def _check_nobody_has(cluster: Cluster, view: View) -> None:
     reports, now_ms = read_status(cluster), int(time.time() * 1000)
     if (run := heard_run(reports, view.app, [view.name], now_ms)) is not None:
         raise UsageError(
-            f"view {view.name} is written by a run of app {view.app} (process {run.pid}, heard {run.seconds} s ago);"
+            f"view {view.name} is written by a run of app {view.app} (process {run.pid}, {_heard(run.seconds)});"
             " stop it, take the view out of the app, and say it again"
         )
     if appliers := appliers_heard(reports, view.name, now_ms):
         raise UsageError(
-            f"view {view.name} is applied by {', '.join(appliers)}; stop that, and say it again, half a minute later if"
-            " it was killed"
+            f"view {view.name} is applied by {', '.join(appliers)}; stop that, and say it again; if it was killed, half"
+            " a minute after its last report by the clock here, or start it and stop it"
         )
+
+
+def _heard(seconds: int) -> str:
+    if seconds >= 0:
+        return f"heard {seconds} s ago"
+    return f"heard at {-seconds} s ahead of the clock here: if it was killed, wait for as long, or start it and stop it"
 
 
 def _left_behind(cluster: Cluster, view: View) -> list[Sequence[str]]:

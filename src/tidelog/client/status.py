@@ -156,8 +156,9 @@ def told_state(one: Report) -> str:
 
 
 def silent_ms(figures: Mapping[str, Any], now_ms: float) -> float:
-    """For how long a part has told nothing. A report of a time to come was written before the clock was set back, or by
-    another clock, and nobody knows how old it is: who is there tells again, so it counts as if it were as old.
+    """For how long a part has told nothing, for who shows it. A report of a time to come was written before the clock
+    was set back, or by another clock, and nobody knows how old it is: it is shown as if it were as old. Who would write
+    in a part's stead must not go by this: `pipelines/catching_up.py`.
     """
     return abs(now_ms - float(figures.get("at_ms", 0)))
 

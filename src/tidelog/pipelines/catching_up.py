@@ -1,5 +1,9 @@
 """Whether what is built beside a view has caught up with it, how far it is, and who else is there. Pure.
 
+Who is asked about here may write what the asker is about to: a report of a time to come counts as one of now, since
+its clock may be ahead of this one. That a dead part is waited for costs time, that a live one is not may cost rows. Who
+shows health has it the other way round (`client/status.py`).
+
 aim       what the old one's last mark had read, of what the new one reads too, and where inputs ended at the start
 reached   the new one's last mark has read that
 close     it took a few micro-batches at most since the aim was looked at: the two will not come closer to each other
@@ -15,7 +19,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.client.marks import Ends, Mark
-from tidelog.client.status import AGAIN_S, silent_ms
+from tidelog.client.status import AGAIN_S
 from tidelog.pipelines.parts import APPLIER, QUERY
 from tidelog.pipelines.supervision import RUNNING, STOPPED
 from tidelog.views.sharing import group_of
@@ -80,7 +84,12 @@ def appliers_heard(reports: Iterable[Report], view: str, now_ms: int) -> list[st
 
 
 def is_fresh(report: Report, now_ms: int) -> bool:
-    return silent_ms(report.figures, now_ms) < FRESH_MS
+    return age_ms(report.figures, now_ms) < FRESH_MS
+
+
+def age_ms(figures: Mapping[str, Any], now_ms: int) -> int:
+    """Less than 0 of a report of a time to come."""
+    return now_ms - int(figures.get("at_ms", 0))
 
 
 def is_shown(reports: Iterable[Report], view: str, store: str, number: int) -> bool:
@@ -103,7 +112,9 @@ def is_run(reports: Iterable[Report], app: str, now_ms: int) -> bool:
 
 
 class Heard(NamedTuple):
-    """A run that has told of itself: by which process, where it says so, and how long ago."""
+    """A run that has told of itself: by which process, where it says so, and how long ago: less than 0 if by a clock
+    that is ahead of this one.
+    """
 
     pid: int | None
     seconds: int
@@ -114,10 +125,10 @@ def heard_run(reports: Iterable[Report], app: str, outputs: Iterable[str], now_m
     told = report_of(reports, APP, app, now_ms)
     if told is None or told.get("state") != RUNNING:
         return None
-    age_ms, parts = now_ms - int(told.get("at_ms", 0)), told.get("parts") or {}
-    if age_ms > RECENT_MS or not any(f"{QUERY} {app}.{name}" in parts for name in outputs):
+    age, parts = age_ms(told, now_ms), told.get("parts") or {}
+    if age > RECENT_MS or not any(f"{QUERY} {app}.{name}" in parts for name in outputs):
         return None
-    return Heard(told.get("pid"), max(0, age_ms) // 1000)
+    return Heard(told.get("pid"), int(age / 1000))
 
 
 def other_folder(reports: Iterable[Report], part: str, code: str, folder: str, now_ms: int) -> str | None:

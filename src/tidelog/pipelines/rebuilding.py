@@ -42,9 +42,11 @@ from tidelog.pipelines.app import VIEW, Input, Output
 from tidelog.pipelines.appliers import appliers_of
 from tidelog.pipelines.background import Background
 from tidelog.pipelines.catching_up import (
+    FRESH_MS,
     Done,
     Pace,
     Round,
+    age_ms,
     aim_of,
     is_applied,
     is_close,
@@ -293,6 +295,7 @@ class Rebuild:
                     f"query {begun.target.part} was told to pause and has not for {PAUSED_WITHIN_S:g} s; view"
                     f" {self.node.name} is as it was; the same command goes on with generation"
                     f" {begun.target.generation} when that micro-batch is over, or its run has ended"
+                    f"{self._ahead(begun)}"
                 )
             rest(self.stopping, LOOK_EVERY_S)
 
@@ -323,6 +326,14 @@ class Rebuild:
     def _state(self, begun: Begun, *, however_old: bool = False) -> str | None:
         found = self._report(begun, however_old=however_old)
         return None if found is None else found.get("state")
+
+    def _ahead(self, begun: Begun) -> str:
+        """What else to do, of one that has told of itself by another clock, or before this one was set back."""
+        found, now_ms = self._report(begun, however_old=True) or {}, int(time.time() * 1000)
+        if age_ms(found, now_ms) > -FRESH_MS:
+            return ""
+        silence = status.said_silence(found, now_ms)
+        return f"; it {silence}: if its run was killed, start that again, so that it tells how it is"
 
     def _is_unseen(self, begun: Begun) -> bool:
         """Whether the run has yet to find out that there is another generation."""

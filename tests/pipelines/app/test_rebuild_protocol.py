@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -245,6 +246,20 @@ def test_a_run_that_does_not_pause_in_time_ends_the_rebuild_also_if_it_tells_not
     with pytest.raises(PipelineFailed, match=r"query shop.revenue was told to pause and has not.*the same command"):
         made._pause(begun)
     assert find_view(ours, "revenue").live == 1
+
+
+@proves("E3")
+def test_a_run_that_was_killed_before_the_clock_was_set_back_ends_the_rebuild_with_what_to_do(
+    ours: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counts as alive, since its clock may as well be ahead of this one: whoever knows better starts it again."""
+    declare_view(ours, "revenue")
+    begun, made = rebuild(ours, tmp_path), rebuilding_of(ours, tmp_path)
+    Reporter(ours, "query", begun.target.part).tell({"state": "running", "at_ms": time.time() * 1000 + HOUR_MS})
+    monkeypatch.setattr(rebuilding, "PAUSED_WITHIN_S", 0.5)
+    said = r"has not reported since a time that is 3\d\d\d s ahead of the clock here: if its run was killed, start that"
+    with pytest.raises(PipelineFailed, match=said):
+        made._pause(begun)
 
 
 @proves("E3", "F3")
