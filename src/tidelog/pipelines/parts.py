@@ -3,6 +3,8 @@
 A part can be started, looked at and stopped. Looking returns a fault once it has ended by itself.
 
 - A query is stopped when its micro-batch ends, if it does so soon; what was cut off is done again, once.
+- One whose thread died before Spark took it off its list of active queries is given up: no other of its name can be
+  started in this process.
 - Spark waits for the next trigger by the time of day: where that is set back by an hour, it would wait for an hour. So
   such a query is started again.
 - An applier is `tidelog apply VIEW --store URL`. It dies with this process, however that ends: its standard input ends
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 QUERY, APPLIER = "query", "applier"
 BETWEEN_S = 30.0  # for which a stop waits for the end of a micro-batch
 ENDED = "the query ended without an error: it was stopped by others, or its thread died, and Spark's log says of what"
+STUCK = "its thread has died, and Spark does not let it be started again in this process; restart that"
 LOOK_S = 0.02
 END_S = 10.0  # after which an applier that was told to end is ended
 STOP_MAX_S = BETWEEN_S + END_S  # for which a supervisor is told that a stop is under way
@@ -102,7 +105,12 @@ class QueryPart:
         self._take_progress()
         if not has_ended(self._query):
             return self._held_up(self._query)
-        error = self._query.exception()
+        fault = self._fault(self._query.exception())
+        if self._query.isActive:  # still, though its thread is no more: by then Spark has said all that it will
+            return fault._replace(message=f"{fault.message}; {STUCK}", final=True)
+        return fault
+
+    def _fault(self, error: object) -> Fault:
         if error is None and self._written.error is None:
             return Fault(ENDED, final=False)
         fault = fault_of(self._written.error, str(error), self.file)
@@ -114,6 +122,7 @@ class QueryPart:
         self._back_s -= min(0.0, self._jumps.look())
         if not self._back_s or query.status["isTriggerActive"]:
             return None
+        self._written.stopping = True
         query.stop()
         self._take_progress()
         return Fault(f"the clock was set back by {self._back_s:.0f} s, for which Spark would wait", final=False)
@@ -127,6 +136,7 @@ class QueryPart:
             if _ended_batches(query) != before:
                 break  # of a query that is always behind the next one has begun by now, and has done nothing yet
             time.sleep(LOOK_S)
+        self._written.stopping = True
         query.stop()
         self._take_progress()
 

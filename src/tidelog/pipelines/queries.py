@@ -2,11 +2,13 @@
 
 `foreachBatch` runs in this process: rows become envelopes or upserts (`view_topic.py`), and the sink's own commit
 writes them under the target's name; answers to questions go to the topic of replies in the same commit. What fails
-there is kept as it was raised: Spark would make text of it, and of the JVM's own errors it gets that shortened.
+there is kept as it was raised: Spark would make text of it, and of the JVM's own errors it gets that shortened, and the
+log all of it.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -46,6 +48,7 @@ class Written:
     rows: int = 0
     error: BaseException | None = None
     batch: int = -1  # the last that is committed
+    stopping: bool = False  # whether the query is being stopped, so that its micro-batch may be cut off
     notes: dict[str, Any] = field(default_factory=dict)
 
 
@@ -109,6 +112,8 @@ def noting_errors(target: Target, written: Written) -> Iterator[None]:
         written.error = error
         text = "".join(format_exception(error))
         if OF_THE_JVM in text:
+            if not written.stopping:  # Spark's log has the short text alone; what a stop cuts off is no fault
+                logging.getLogger(__name__).error("%s: %s", target.part, text)
             raise PipelineFailed(_shortened(text)) from None
         raise
 

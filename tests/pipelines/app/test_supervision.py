@@ -25,7 +25,7 @@ from tidelog.errors import Disconnected, LostCheckpoint, PipelineFailed, Undecod
 from tidelog.pipelines.app import App
 from tidelog.pipelines.graph import graph_of
 from tidelog.pipelines.notifying import READY, notify
-from tidelog.pipelines.parts import ENDED, QueryPart
+from tidelog.pipelines.parts import ENDED, STUCK, QueryPart
 from tidelog.pipelines.placing import Target
 from tidelog.pipelines.progress import Progress
 from tidelog.pipelines.queries import HANDED_MAX, Written, lost_checkpoint, noting_errors
@@ -168,13 +168,25 @@ def query_with(*, is_active: bool = False, is_alive: bool = False, exception: st
 
 
 @proves("P3")
-@pytest.mark.parametrize("is_active", [False, True], ids=["ended", "its thread died before Spark could say so"])
-def test_a_query_that_ended_without_an_error_has_failed_and_is_tried_again(is_active: bool) -> None:
+def test_a_query_that_ended_without_an_error_has_failed_and_is_tried_again() -> None:
     part = QueryPart(target_of("big"), cast("Any", None), {}, {})
     part._query = query_with(is_active=True, is_alive=True)
     assert part.look() is None
-    part._query = query_with(is_active=is_active)
+    part._query = query_with()
     assert part.look() == Fault(ENDED, final=False)
+
+
+@proves("P3")
+@pytest.mark.parametrize(
+    ("error", "said"), [(None, ENDED), (Disconnected("no broker"), "Disconnected: no broker")], ids=["none", "passing"]
+)
+def test_a_query_whose_thread_died_before_spark_could_say_so_has_failed_for_good(
+    error: Exception | None, said: str
+) -> None:
+    """Spark has its name among those that are active, and refuses another of that: trying again is in vain."""
+    part = QueryPart(target_of("big"), cast("Any", None), {}, {})
+    part._query, part._written.error = query_with(is_active=True), error
+    assert part.look() == Fault(f"{said}; {STUCK}", final=True)
 
 
 @proves("P3")
@@ -205,6 +217,20 @@ def test_an_error_of_the_jvm_goes_back_to_it_without_its_frames(monkeypatch: pyt
     begun = told.index("py4j.protocol.Py4JJavaError: An error occurred while calling")
     assert f"{CANCELLED}\nCaused by: java.lang.InterruptedException" in told[begun:]
     assert len(told) - begun <= HANDED_MAX + 1 and "\tat " not in told
+
+
+@proves("P3")
+@pytest.mark.parametrize("stopping", [False, True], ids=["fails", "is stopped"])
+def test_the_frames_of_an_error_of_the_jvm_are_logged_once_unless_its_query_is_stopped(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, stopping: bool
+) -> None:
+    monkeypatch.setattr(Py4JJavaError, "__str__", lambda _: f"An error occurred\n: {CANCELLED}\n{JAVA_FRAMES}")
+    error, written = Py4JJavaError("", SimpleNamespace(_target_id="o8")), Written(stopping=stopping)
+    with pytest.raises(PipelineFailed), noting_errors(target_of("big"), written):
+        raise error
+    logged = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
+    assert len(logged) == (0 if stopping else 1)
+    assert all(one.startswith("shop.big: ") and JAVA_FRAMES in one for one in logged)
 
 
 @proves("P3")
