@@ -82,13 +82,13 @@ spark-kafka: .make/spark-kafka/done
 
 opensearch: .make/opensearch/done
 
-# Spark's classes as a JVM has them in memory: all tests start hundreds of JVMs, most of them for seconds.
+# Spark's classes as a JVM has them in memory: all tests start hundreds of JVMs, most of them for seconds. Where it fails,
+# the tests do without, and the next run tries again.
 .make/classes: .make/dev scripts/archive_classes.py src/tidelog/spark/checkpoint/checkpoint.jar
 	@echo "archiving Spark's classes for the JVMs of the tests"
 	@rm -f .make/spark.jsa
-	@$(BIN)/python scripts/archive_classes.py .make/spark.jsa 2> .make/classes.log \
-		|| { tail -n 20 .make/classes.log; echo "it failed; the tests do without"; }
-	@touch $@
+	@if $(BIN)/python scripts/archive_classes.py .make/spark.jsa 2> .make/classes.log; then touch $@; \
+		else tail -n 20 .make/classes.log; echo "it failed; the tests do without"; fi
 
 # The two commands ---------------------------------------------------------------------------------------------------------
 

@@ -40,6 +40,14 @@ from tidelog.client.time_of_day import rest
 Timer(0.5, lambda: print("rests", flush=True)).start()
 rest(Event(), 2.0)
 """
+STOPPING = """
+from concurrent.futures import Future
+from threading import Timer
+from tidelog.pipelines.notifying import tell_until_done
+
+Timer(0.5, lambda: print("rests", flush=True)).start()
+tell_until_done([Future()], at_most_s=2.0)
+"""
 LOOKS_OFTEN = {"log.retention.check.interval.ms": "200"}
 
 
@@ -90,8 +98,11 @@ def test_nobody_is_expired_and_nothing_counts_twice_when_a_brokers_clock_jumps(
 
 
 @proves("P3")
-def test_a_supervisor_that_rests_wakes_up_though_the_clock_was_set_back(jumping_clock: JumpingClock) -> None:
-    with subprocess.Popen([sys.executable, "-c", RESTING], stdout=subprocess.PIPE) as process:
+@pytest.mark.parametrize("program", [RESTING, STOPPING], ids=["rests", "waits for parts that stop"])
+def test_a_supervisor_that_rests_wakes_up_though_the_clock_was_set_back(
+    jumping_clock: JumpingClock, program: str
+) -> None:
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
             assert process.stdout.readline() == b"rests\n"
