@@ -18,7 +18,8 @@ Rules:
 - The next micro-batch with records leaves it out again.
 - There is a tick for each fifth of `idleAfter`, and not more than one a second: each is a micro-batch, or two.
 - A clock that is set forward is believed when it has stood for BELIEVED_AFTER_S: a watermark never goes back, and what
-  comes after a tick of tomorrow is late until then. One that is set back is believed at once.
+  comes after a tick of tomorrow is late until then. One that is set back is believed at once, and so is the one that a
+  query finds when it starts.
 """
 
 from __future__ import annotations
