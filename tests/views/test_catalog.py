@@ -183,6 +183,17 @@ def test_a_view_that_was_taken_out_is_no_view_and_only_its_last_number_counts(cl
 
 
 @proves("eo.14")
+def test_a_null_takes_away_also_what_is_left_of_a_view_and_no_topic_of_its_name() -> None:
+    found: catalog.Catalog = {}
+    key, value = catalog.encode(catalog.take_out(first()))
+    catalog.note(found, *catalog.encode(Derived("revenue", "shop", "t", "s", ())))
+    catalog.note(found, key, value)
+    assert len(found) == 2
+    catalog.note(found, key, None)
+    assert set(found) == {("topic", "revenue")}
+
+
+@proves("eo.14")
 def test_a_number_is_never_given_twice_also_not_after_it_was_forgotten() -> None:
     given_up = catalog.forget(catalog.begin(first(), REVENUE, "f2", 1), 2)
     key, value = catalog.encode(given_up)

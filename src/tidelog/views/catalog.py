@@ -313,6 +313,8 @@ def note(catalog: Catalog, key: bytes, value: bytes | None) -> None:
         if value is None:
             named = json.loads(key)
             catalog.pop((named["kind"], named["name"]), None)
+            if named["kind"] == VIEW:
+                catalog.pop((TAKEN_OUT, named["name"]), None)
         elif (entry := decode(key, value)) is not None:
             _enter(catalog, entry)
     except NO_ENTRY as error:
