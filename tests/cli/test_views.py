@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from argparse import Namespace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -11,9 +12,13 @@ import pytest
 
 from cli.command import Command
 from proving import proves
+from tidelog.cli import views as commands
 from tidelog.client.cluster import Cluster
 from tidelog.client.status import Reporter
+from tidelog.errors import UsageError
+from tidelog.pipelines.catching_up import FRESH_MS
 from tidelog.testing.broker import TestBroker
+from tidelog.views.catalog import find_view
 from tidelog.views.changes import encode
 from tidelog.views.declaration import declare
 from tidelog.views.stores.opening import open_store
@@ -133,6 +138,7 @@ def test_a_view_is_forgotten_by_command_once_nobody_has_it(
 ) -> None:
     with Cluster(tidelog_broker.bootstrap) as cluster:
         declare_view(cluster, "daily", inputs=["revenue"])
+        declare_view(cluster, "weekly", inputs=["revenue.v1"])
         run, query = Reporter(cluster, "app", "shop"), Reporter(cluster, "query", "shop.revenue")
         query.tell({"state": "stopped", "checkpoint": "/c/shop/revenue.v1"})
         run.tell({"state": "running", "pid": 7, "parts": {"query shop.revenue": "running"}})
@@ -149,15 +155,33 @@ def test_a_view_is_forgotten_by_command_once_nobody_has_it(
         applier.tell({"view": "revenue", "ended": True}, at_once=True)
         assert "view revenue is kept; say --yes" in tidelog("views", "forget", "revenue").err
         said, _, *left = tidelog.ok("views", "forget", "revenue", "--yes").lines
-        assert said == "view revenue (which daily reads) is forgotten; what it has left behind:"
+        assert said == "view revenue (which daily, weekly read) is forgotten; what it has left behind:"
         assert [line.split() for line in left] == [
             ["topic", "revenue.v1"],
             ["topic", "__tidelog.marks.revenue.v1"],
             ["rows", "in", filled],
             ["checkpoint", "/c/shop/revenue.v1"],
         ]
-    assert [one["view"] for one in tidelog.ok("views", "--json").json] == ["daily"]
+    assert [one["view"] for one in tidelog.ok("views", "--json").json] == ["daily", "weekly"]
     assert "no view 'revenue'" in tidelog("views", "show", "revenue").err
+
+
+@proves("eo.25", "command_line")
+@pytest.mark.parametrize("ago_ms", [FRESH_MS // 2, -10 * FRESH_MS], ids=["silent for a while", "a clock ahead"])
+def test_a_view_is_not_forgotten_if_somebody_has_begun_with_it_while_it_was_asked(
+    tidelog_broker: TestBroker, monkeypatch: pytest.MonkeyPatch, ago_ms: int
+) -> None:
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        declare_view(cluster, "revenue")
+
+        def confirmed(_: str) -> bool:
+            figures = {"state": "running", "pid": 7, "parts": {"query shop.revenue": "running"}}
+            return Reporter(cluster, "app", "shop").tell({**figures, "at_ms": int(time.time() * 1000) - ago_ms})
+
+        monkeypatch.setattr(commands, "confirm", confirmed)
+        with pytest.raises(UsageError, match=r"view revenue is written by a run of app shop \(process 7,"):
+            commands.forget(cluster, Namespace(view="revenue", generation=None, yes=False))
+        assert find_view(cluster, "revenue").live == 1
 
 
 @proves("D7", "command_line")

@@ -245,16 +245,17 @@ def forget(cluster: Cluster, options: Namespace) -> int:
 
 def _take_out(cluster: Cluster, view: View, options: Namespace) -> int:
     """Refused while somebody has it: a run would go on writing to what nobody finds, and an applier would end."""
+    from tidelog.pipelines.view_readers import readers_of
     from tidelog.views import catalog
 
     _check_nobody_has(cluster, view)
-    others = [one for one in catalog.read_catalog(cluster).values() if one.name != view.name]
-    readers = ", ".join(sorted(one.name for one in others if view.name in one.inputs))
-    read = f" (which {readers} reads)" if readers else ""
+    readers = sorted({one.name for one in readers_of(catalog.read_catalog(cluster), view, app="", outputs=())})
+    read = f" (which {', '.join(readers)} {'reads' if len(readers) == 1 else 'read'})" if readers else ""
     if not options.yes and not confirm(f"take view {view.name}{read} out of the catalog?"):
         raise UsageError(f"view {view.name} is kept; say --yes to forget it without being asked")
     editor = catalog.Editor(cluster, view.name)
     latest = editor.view() or view
+    _check_nobody_has(cluster, latest)  # while it was asked, somebody may have begun
     editor.write(catalog.take_out(latest))
     print(f"view {view.name}{read} is forgotten; what it has left behind:")
     show_table(("kind", "name"), _left_behind(cluster, latest))
@@ -265,10 +266,10 @@ def _check_nobody_has(cluster: Cluster, view: View) -> None:
     import time
 
     from tidelog.client.status import read_status
-    from tidelog.pipelines.catching_up import appliers_heard, heard_run
+    from tidelog.pipelines.catching_up import FRESH_MS, appliers_heard, heard_run
 
     reports, now_ms = read_status(cluster), int(time.time() * 1000)
-    if (run := heard_run(reports, view.app, [view.name], now_ms)) is not None:
+    if (run := heard_run(reports, view.app, [view.name], now_ms, within_ms=FRESH_MS)) is not None:
         raise UsageError(
             f"view {view.name} is written by a run of app {view.app} (process {run.pid}, {_heard(run.seconds)});"
             " stop it, take the view out of the app, and say it again"
@@ -282,7 +283,7 @@ def _check_nobody_has(cluster: Cluster, view: View) -> None:
 
 def _heard(seconds: int) -> str:
     if seconds >= 0:
-        return f"heard {seconds} s ago"
+        return f"heard {seconds} s ago: if it was killed, wait for half a minute"
     return f"heard at {-seconds} s ahead of the clock here: if it was killed, wait for as long, or start it and stop it"
 
 

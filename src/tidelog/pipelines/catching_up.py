@@ -120,13 +120,15 @@ class Heard(NamedTuple):
     seconds: int
 
 
-def heard_run(reports: Iterable[Report], app: str, outputs: Iterable[str], now_ms: int) -> Heard | None:
+def heard_run(
+    reports: Iterable[Report], app: str, outputs: Iterable[str], now_ms: int, *, within_ms: int = RECENT_MS
+) -> Heard | None:
     """A run that has told a moment ago that it has one of these outputs. It may have been killed since."""
     told = report_of(reports, APP, app, now_ms)
     if told is None or told.get("state") != RUNNING:
         return None
     age, parts = age_ms(told, now_ms), told.get("parts") or {}
-    if age > RECENT_MS or not any(f"{QUERY} {app}.{name}" in parts for name in outputs):
+    if age > within_ms or not any(f"{QUERY} {app}.{name}" in parts for name in outputs):
         return None
     return Heard(told.get("pid"), int(age / 1000))
 

@@ -145,6 +145,9 @@ def test_another_run_of_the_same_outputs_is_heard_while_it_tells_of_itself() -> 
     assert not heard(0, "revenue", state="stopped")
     assert not heard(0, "big"), "a run of other outputs, by --only"
     assert heard_run([], "shop", ["revenue"], NOW) is None
+    silent = [Report("app", "shop", {"at_ms": NOW - FRESH_MS + 1, **told})]
+    assert heard_run(silent, "shop", ["revenue"], NOW, within_ms=FRESH_MS), "for who must not be wrong about it"
+    assert heard_run(silent, "shop", ["revenue"], NOW + 1, within_ms=FRESH_MS) is None
 
 
 @proves("E3", "eo.24")
