@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 from opensearchpy import OpenSearch
+from opensearchpy.exceptions import RequestError
 
 from proving import proves
-from tidelog.errors import AnotherApplier, Disconnected, UsageError
+from tidelog.errors import AnotherApplier, Disconnected, StorageError, UsageError
 from tidelog.schema.expression.parser import parse
 from tidelog.views.declaration import declare
 from tidelog.views.stores.opening import open_store
-from tidelog.views.stores.opensearch import OpenSearchStore
+from tidelog.views.stores.opensearch import Found, OpenSearchStore
 from tidelog.views.stores.opensearch_rows import field_of
-from tidelog.views.stores.store import Ask
+from tidelog.views.stores.store import Ask, Place
 from views.stores.applied import REVENUE, Applied, gone, put, row, stretch
 from views.stores.contract.test_crash import applier, end_of, is_whole, told_by
 from views.stores.endless_applier import AT as NUMBERS_AT
@@ -184,3 +185,27 @@ def test_fields_of_columns_are_never_one_and_never_opensearchs_own() -> None:
     names = ["a.b", "a%2Eb", "a b", "_id", "%5Fid", "*", "id", "a_b", "日本語", "\U0001f375"]
     assert len({field_of(name) for name in names}) == len(names)
     assert [field_of(name) for name in ("a_b", "日本語", "_id", "a.b")] == ["a_b", "日本語", "%5Fid", "a%2Eb"]
+
+
+@proves("P3", "D7")
+def test_a_question_that_is_refused_is_no_fault_of_the_store_and_what_is_written_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Refusing:
+        def search(self, **_: Any) -> Any:
+            raise RequestError(400, refusal, {})
+
+        get_alias = search
+
+    store = opened("opensearch+http://127.0.0.1:1/")
+    monkeypatch.setattr(store, "_shown", lambda: Found(REVENUE, Place(1, {}, None), {}))
+    store._opened = refusing = Refusing()
+    refusing.indices = refusing  # type: ignore[attr-defined]
+    refusal = "search_phase_execution_exception"
+    with pytest.raises(UsageError, match=r"refuses: .*search_phase_execution_exception"):
+        store.read(Ask())
+    with pytest.raises(StorageError):
+        store.prepare(1, REVENUE)
+    refusal = "index_closed_exception"
+    with pytest.raises(StorageError, match="index_closed_exception"):
+        store.read(Ask())

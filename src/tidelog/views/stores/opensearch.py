@@ -48,6 +48,7 @@ TRIES = 20
 BUSY_S = 0.2  # between tries of a bulk that the node has no room for
 PURGE_S = 3600.0
 CONFLICT, BUSY = 409, 429
+CLOSED = "index_closed_exception"  # 400 as well, and of the index
 
 
 def connect(url: str, view: str) -> OpenSearchStore:
@@ -261,7 +262,7 @@ class OpenSearchStore:
         return {number: rows.declared_in(found[self._index(number)]["mappings"]) for number in self._numbers(found)}
 
     def get(self, key: Key) -> tuple[Row | None, Place]:
-        with self._told() as client:
+        with self._told(asked=True) as client:
             found = self._shown()
             wanted = rows.id_of(encoder(found.declared)(key))
             answer = client.get(
@@ -272,7 +273,7 @@ class OpenSearchStore:
         return (rows.row_in(found.declared, source) if there else None), found.place
 
     def read(self, ask: Ask) -> Page:
-        with self._told():
+        with self._told(asked=True):
             found = self._shown()
             words = None if ask.match is None else rows.search_for(found.declared, ask.match)
             return fill(found.declared, ask, found.place, self._following(found, words))
@@ -326,7 +327,8 @@ class OpenSearchStore:
         return Found(declared, Place(generation, ends_from_text(source["ends"]), mark_from_text(source["mark"])), on)
 
     @contextmanager
-    def _told(self) -> Iterator[Any]:
+    def _told(self, *, asked: bool = False) -> Iterator[Any]:
+        """`asked`: what is wrong is wrong with a reader's question. What an applier writes is tried again."""
         client = self._client
         from opensearchpy import exceptions
 
@@ -338,5 +340,9 @@ class OpenSearchStore:
             raise Disconnected(f"{self.address}: {error.info or error.error}") from None
         except (exceptions.AuthenticationException, exceptions.AuthorizationException) as error:
             raise UsageError(f"{self.address} does not let this user in: {error.status_code} {error.error}") from None
+        except exceptions.RequestError as error:
+            if asked and error.error != CLOSED:
+                raise UsageError(f"{self.address} refuses: {error}") from None
+            raise StorageError(f"{self.address}: {error}") from None
         except exceptions.OpenSearchException as error:
             raise StorageError(f"{self.address}: {error}") from None
