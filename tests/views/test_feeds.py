@@ -62,6 +62,14 @@ def test_where_nobody_knows_what_was_before_a_row_that_does_not_match_leaves() -
     assert told("b is not null", None, 6) == LEAVE, "unknown is no match"
 
 
+@proves("D7")
+def test_a_place_is_behind_another_in_any_partition_or_in_an_older_generation() -> None:
+    here = Cursor("revenue", 2, (5, 5))
+    assert not here.is_behind(here) and not here.is_behind(Cursor("revenue", 2, (4, 5)))
+    assert here.is_behind(Cursor("revenue", 2, (0, 6)))
+    assert here.is_behind(Cursor("revenue", 3, (0, 0))) and not here.is_behind(Cursor("revenue", 1, (9, 9, 9)))
+
+
 @proves("eo.12")
 @given(st.lists(st.tuples(st.integers(0, 2), st.none() | st.integers(0, 9)), max_size=30), st.booleans())
 def test_who_puts_and_takes_away_by_events_has_the_rows_that_match(changes: list[Any], knows_before: bool) -> None:

@@ -56,6 +56,12 @@ class Cursor(NamedTuple):
     def reaches(self, offsets: Sequence[int]) -> bool:
         return all(mine >= theirs for mine, theirs in zip(self.offsets, offsets, strict=True))
 
+    def is_behind(self, other: Cursor) -> bool:
+        """Whether rows that are here may be older than those that are there: also of an older generation."""
+        if self.generation != other.generation:
+            return self.generation < other.generation
+        return not self.reaches(other.offsets)
+
 
 def cursor_at(view: View, generation: Generation, ends: Ends, time_ms: int = 0) -> Cursor:
     offsets = tuple(ends.get(TopicPartition(generation.topic, index), 0) for index in range(generation.partitions))

@@ -20,7 +20,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from tidelog.client.backoff import waits
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
@@ -32,7 +32,7 @@ from tidelog.errors import BrokerError, NotYetApplied, UsageError
 from tidelog.views.catalog import Catalog, Derived, Generation, View, read_catalog
 from tidelog.views.not_yet import reports_of, sink_behind, store_behind
 from tidelog.views.reading import reached
-from tidelog.views.stores.store import Place, Store, generation_of
+from tidelog.views.stores.store import Place, generation_of
 
 LOOK_EVERY_S = 0.05  # at most, at a store
 LSN = re.compile(r"([0-9A-Fa-f]+)/([0-9A-Fa-f]+)")
@@ -55,6 +55,14 @@ class After:
     def __str__(self) -> str:
         offsets = [f"{at.topic}:{at.partition}:{end - 1}" for at, end in sorted(self.offsets.items())]
         return ", ".join([*offsets, *(f"{source}:{text}" for source, text in sorted(self.positions.items()))])
+
+
+class Showing(Protocol):
+    """What is looked at of a store."""
+
+    def shown(self) -> int | None: ...
+
+    def place(self, generation: int) -> Place | None: ...
 
 
 class Hop(NamedTuple):
@@ -143,7 +151,7 @@ def upstream(known: Mapping[str, Hop], topic: str, asked: Iterable[str]) -> list
 # The shell ------------------------------------------------------------------------------------------------------------
 
 
-def wait(cluster: Cluster, view: str, after: After, timeout_s: float, *, store: Store) -> Place:
+def wait(cluster: Cluster, view: str, after: After, timeout_s: float, *, store: Showing) -> Place:
     """Until the view, as `store` shows it, has all that `after` names. `NotYetApplied` when the time is over."""
     deadline = time.monotonic() + timeout_s
     known: dict[int, Ends] = {}

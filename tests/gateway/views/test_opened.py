@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from proving import proves
-from tidelog.errors import Disconnected, StorageError, UsageError
+from tidelog.errors import Disconnected, QueryTimedOut, StorageError, UsageError
 from tidelog.gateway.route import Refusal
 from tidelog.gateway.views import opened
-from tidelog.gateway.views.opened import Opened, not_the_store
+from tidelog.gateway.views.opened import Opened, not_the_store, wait_for
+from tidelog.views import waiting
+from tidelog.views.waiting import After
 
 URLS = ["sqlite:///a.db", "redis://:secret@b/0", "sqlite:///c.db"]
 
@@ -23,6 +25,9 @@ class Told:
 
     def close(self) -> None:
         pass
+
+    def shown(self) -> int:
+        raise Disconnected(f"{self.url} is killed")
 
 
 @pytest.fixture(autouse=True)
@@ -77,3 +82,32 @@ def test_what_is_wrong_with_the_question_or_the_broker_no_other_store_is_asked_f
     with pytest.raises(Refusal, match="the broker is away") as found:
         Opened().answer(URLS, "revenue", of_the_broker)
     assert found.value.status == 503 and ask.asked == URLS[:1] * 2
+
+
+@proves("D7", "hostile")
+def test_a_question_that_takes_too_long_is_asked_of_no_other_store_and_none_is_asked_last_for_it() -> None:
+    kept, ask = Opened(), Asking({URLS[0]: QueryTimedOut("not answered in its time")})
+    with pytest.raises(QueryTimedOut, match="not answered in its time"):
+        kept.answer(URLS, "revenue", ask)
+    ask.down = {}
+    assert kept.answer(URLS, "revenue", ask) == URLS[0] and ask.asked == URLS[:1] * 2
+
+
+@proves("D8")
+def test_a_store_that_is_killed_during_a_wait_is_told_from_a_broker_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(store: Any) -> str:
+        if store.url == URLS[0]:
+            wait_for(nobody, "revenue", After(), 0.0, store)
+        return str(store.url)
+
+    def away(_: Any) -> None:
+        raise Disconnected("the broker is away")
+
+    nobody: Any = None
+    kept = Opened()
+    monkeypatch.setattr(waiting, "read_catalog", lambda _: {})
+    assert kept.answer(URLS, "revenue", ask) == URLS[1]
+    assert kept.answer(URLS, "revenue", lambda store: str(store.url)) == URLS[1], "it is noted down"
+    monkeypatch.setattr(waiting, "read_catalog", away)
+    with pytest.raises(Refusal, match="the broker is away"):
+        Opened().answer(URLS, "revenue", ask)

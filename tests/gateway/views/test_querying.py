@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from sqlite3 import connect
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import pytest
 
@@ -175,6 +177,7 @@ def test_a_quote_in_a_value_stays_a_value(client: Client, sold: Shop) -> None:
         "after=orders:0",
         "after=orders:x:1",
         "after=:0:1",
+        "cursor=p01",
         "after_key=p01",
         "after_key=[]",
         "after_key=[1]",
@@ -330,31 +333,56 @@ def test_a_view_that_no_store_shows_yet_is_one_to_come_back_for(
         assert (got.status, got.headers["retry-after"]) == (503, "1"), got
 
 
+def keep_in(client: Client, made: Shop, *stores: str) -> None:
+    """The view, from now on, as the gateway knows it, too."""
+    editor = Editor(made.cluster, made.name)
+    view = editor.view()
+    assert view is not None
+    editor.write(replace(view, stores=stores))
+    known = {"name": made.name, "stores": list(stores)}
+    wait_for(lambda: any(known.items() <= one.items() for one in client("GET", "/views").json))
+
+
 @proves("D7")
 def test_rows_are_had_from_the_next_store_while_the_first_is_down(
     client: Client, broker: tidelog.Broker, tmp_path: Path
 ) -> None:
-    def keep_in(*stores: str) -> None:
-        editor = Editor(made.cluster, made.name)
-        view = editor.view()
-        assert view is not None
-        editor.write(replace(view, stores=stores))
-        wait_for(lambda: {"stores": list(stores)}.items() <= listed().items())
-
-    def listed() -> dict[str, Any]:
-        found: list[dict[str, Any]] = client("GET", "/views").json
-        return next(one for one in found if one["name"] == made.name)
-
     (tmp_path / "folder").mkdir()
     down = [f"sqlite:///{tmp_path}/folder", f"sqlite:///{tmp_path}/folder/../folder"]
     with shop(broker.bootstrap, tmp_path, "doubled") as made:
         made.applied(made.batch({"tea": 1}))
-        keep_in(down[0], made.url)
+        keep_in(client, made, down[0], made.url)
         assert client("GET", "/views/doubled?key=tea").json["row"] == {"product": "tea", "revenue": 1}
-        keep_in(*down)
+        keep_in(client, made, *down)
         status, said = refused(client, "/views/doubled?key=tea")
         assert status == 503 and "none of the 2 stores of view doubled answers" in said
         assert all(url in said for url in down), said
+
+
+@proves("D7", "D8")
+def test_a_page_that_another_store_may_answer_waits_for_the_same_and_is_never_older_than_the_one_before(
+    client: Client, broker: tidelog.Broker, tmp_path: Path
+) -> None:
+    path = "/views/paged?limit=1&after=orders:0:19&timeout=20"
+
+    with shop(broker.bootstrap, tmp_path, "paged") as made:
+        made.applied(made.pipeline.batch({"rum": 1, "tea": 2}, sources=Sources({ORDERS: 10})))
+        with closing(connect(tmp_path / "paged.db")) as now, closing(connect(tmp_path / "behind.db")) as behind:
+            now.backup(behind)
+        made.applied(made.pipeline.batch({"tea": 3}, sources=Sources({ORDERS: 20})))
+        alone = parse_qsl(urlsplit(client("GET", path).json["next"]).query)
+        assert alone == [("limit", "1"), ("after_key", '["rum"]')], "one store has what it has shown"
+        keep_in(client, made, made.url, other := f"sqlite:///{tmp_path}/behind.db")
+        page = client("GET", path).json
+        asked = {"after": "orders:0:19", "timeout": "20", "cursor": page["cursor"]}
+        assert dict(parse_qsl(urlsplit(page["next"]).query)) == dict(alone) | asked
+        assert client("GET", page["next"]).json["rows"] == [{"product": "tea", "revenue": 3}]
+        keep_in(client, made, other, made.url)
+        assert client("GET", "/views/paged?key=tea").json["row"]["revenue"] == 2
+        for question in ("key=tea", "limit=1"):
+            got = client("GET", f"/views/paged?{question}&cursor={page['cursor']}")
+            assert (got.status, got.headers["retry-after"]) == (503, "1") and "before the cursor" in got.message
+        assert refused(client, page["next"].replace("timeout=20", "timeout=0"))[0] == 504
 
 
 @proves("D7")

@@ -6,6 +6,7 @@ where      an expression (`schema/expression/parser.py`)
 after_key  `["tea",1]`: rows after this key, in the key's order; `next` of an answer has it
 after      TOPIC:PARTITION:OFFSET: not before the view has what was written there
 generation rows of this generation or a later one: `switched` of a feed names it, and stores follow a little later
+cursor     rows as they were there, or later: of another answer, which may have been another store's
 """
 
 from __future__ import annotations
@@ -76,10 +77,17 @@ def timeout_of(query: Mapping[str, str]) -> float:
     return seconds
 
 
-def next_link(name: str, query: Mapping[str, str], declared: Declaration, last: Key) -> str:
-    """The same question from after the last row on; what was waited for has come."""
+def next_link(
+    name: str, query: Mapping[str, str], declared: Declaration, last: Key, *, cursor: str | None, several: bool
+) -> str:
+    """The same question from after the last row on. What was waited for has come. But where there are several stores
+    another one may answer then, and be behind: it waits for the same, and gives no rows from before this page's cursor.
+    """
     key = [to_json(kind, value) for (_, kind), value in zip(declared.columns, last, strict=False)]
-    kept = {given: text for given, text in query.items() if given not in ("after", "timeout", "after_key")}
+    left_out = ("after_key", "cursor") if several else ("after_key", "cursor", "after", "timeout")
+    kept = {given: text for given, text in query.items() if given not in left_out}
+    if several and cursor is not None:
+        kept["cursor"] = cursor
     return f"/views/{quote(name)}?{urlencode({**kept, 'after_key': json.dumps(key, separators=(',', ':'))})}"
 
 

@@ -2,7 +2,7 @@
 
 A view may be in several stores, and each can answer. The first that does so is taken, in the view's own order; one that
 did not is asked last for a while, since it may take its time to say nothing. What the broker does not answer
-(`not_the_store`) no other store would mend.
+(`not_the_store`) no other store would mend; nor is a question that takes too long to be asked of one after the other.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import TypeVar
 
-from tidelog.errors import Disconnected, StorageError, TidelogError, UsageError
+from tidelog.client.cluster import Cluster
+from tidelog.errors import Disconnected, QueryTimedOut, StorageError, TidelogError, UsageError
 from tidelog.gateway.limits import STORE_DOWN_S, STORES_MAX
 from tidelog.gateway.refusal import refusal_of
 from tidelog.views.stores.opening import open_store, redacted
-from tidelog.views.stores.store import Store
+from tidelog.views.stores.store import Place, Store
+from tidelog.views.waiting import After, wait
 
 Which = tuple[str, str]
 T = TypeVar("T")
@@ -38,6 +40,8 @@ class Opened:
             try:
                 with self.lease(url, view) as store:
                     return ask(store)
+            except QueryTimedOut:
+                raise
             except (Disconnected, StorageError) as error:
                 self._note_down(url)
                 failed.append((url, error))
@@ -91,10 +95,40 @@ class Opened:
             over.close()
 
 
+def wait_for(cluster: Cluster, view: str, after: After, timeout_s: float, store: Store) -> None:
+    """Asks the broker and looks at the store by turns: a fault of one is not taken for the other's."""
+    watched = Watched(store)
+    with not_the_store(watched):
+        wait(cluster, view, after, timeout_s, store=watched)
+
+
+class Watched:
+    """A store, and what it had that was no answer."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.fault: TidelogError | None = None
+
+    def shown(self) -> int | None:
+        return self._noted(self._store.shown)
+
+    def place(self, generation: int) -> Place | None:
+        return self._noted(lambda: self._store.place(generation))
+
+    def _noted(self, look: Callable[[], T]) -> T:
+        try:
+            return look()
+        except TidelogError as error:
+            self.fault = error
+            raise
+
+
 @contextmanager
-def not_the_store() -> Iterator[None]:
-    """Of what is asked of the broker, on the way to an answer of a store."""
+def not_the_store(watched: Watched | None = None) -> Iterator[None]:
+    """Of what is asked of the broker, on the way to an answer of a store; a fault that `watched` had is the store's."""
     try:
         yield
     except Disconnected as error:
+        if watched is not None and error is watched.fault:
+            raise
         raise refusal_of(error) from error

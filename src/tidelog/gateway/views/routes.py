@@ -4,7 +4,8 @@ Rules:
 - A view's rows are for whoever may read its topic: the broker is asked, as the request's user, before a store is; and
   for the topics that the store itself has its rows from, since the catalog says what anybody says who may write it.
 - A store that has a view and does not show it yet is 503: come back. A place that was waited for in vain is 504.
-- Where a view has several stores, and one does not answer, the next one does (`opened.py`).
+- Where a view has several stores, and one does not answer, the next one does (`opened.py`). So there a `next` has what
+  was waited for, and its page's cursor: the next page may be another store's, which may be behind this one.
 - A page is bounded by rows, by bytes and by the time that its store may take. One that is full in any way has a `next`,
   also where it has no rows yet: a store that filters rows one by one has looked at so many. A SQL query that takes
   longer is ended by its store, 504.
@@ -26,17 +27,17 @@ from tidelog.gateway.route import Answer, Call, Parameter, Refusal, Route, Strea
 from tidelog.gateway.views import asking, parts
 from tidelog.gateway.views.catalogs import Catalogs
 from tidelog.gateway.views.feed import Feeds
-from tidelog.gateway.views.opened import Opened, not_the_store
+from tidelog.gateway.views.opened import Opened, wait_for
 from tidelog.gateway.views.rights import Rights
 from tidelog.gateway.views.slot import Where
 from tidelog.gateway.views.subscriber import Past, Subscriber
 from tidelog.views.catalog import VIEW, View
 from tidelog.views.declaration import Declaration, row_to_json
 from tidelog.views.feed_reading import FeedReader, oldest
-from tidelog.views.feeds import Cursor, cursor_at, from_text, to_text
+from tidelog.views.feeds import Cursor, check_place, cursor_at, from_text, to_text
 from tidelog.views.stores.opening import redacted
 from tidelog.views.stores.store import Ask, Page, Place, Store, generation_of
-from tidelog.views.waiting import parse_after, wait
+from tidelog.views.waiting import parse_after
 
 START = "start"
 
@@ -60,8 +61,7 @@ def view(call: Call) -> Answer:
             if (shown := store.shown()) is not None and (place := store.place(shown)) is not None:
                 rights.check(place)  # also what is refused, or waited for, tells something of a store
             if after is not None:
-                with not_the_store():
-                    wait(cluster, found.name, after, timeout_s, store=store)
+                wait_for(cluster, found.name, after, timeout_s, store)
             return _asked(call, found, store, rights, limit)
 
         return _opened(call).answer(_stores_of(call, found), found.name, ask)
@@ -142,6 +142,7 @@ def _asked(call: Call, found: View, store: Store, rights: Rights, limit: int) ->
     if "key" in call.query:
         row, place = store.get(asking.key_of(declared, call.query["key"]))
         rights.check(place)
+        _check_not_before(call, found, place)
         if row is None:
             raise Refusal(404, f"view {found.name} has no row with the key {call.query['key'][:100]!r}")
         return as_json({"row": row_to_json(declared, row), **_placed(found, place)})
@@ -150,7 +151,18 @@ def _asked(call: Call, found: View, store: Store, rights: Rights, limit: int) ->
     ask = Ask(where, after, limit, call.query.get("match"), READ_WITHIN_S, PAGE_BYTES)
     page = store.read(ask)
     rights.check(page.place)
+    _check_not_before(call, found, page.place)
     return _paged(call, found, declared, page)
+
+
+def _check_not_before(call: Call, found: View, place: Place) -> None:
+    """That rows are not from before the cursor of the question: that may be of another store."""
+    if "cursor" not in call.query:
+        return
+    wanted, at = from_text(call.query["cursor"], found.name), _cursor_of(found, place)
+    check_place(found, wanted)
+    if at is None or at.is_behind(wanted):
+        raise NotShown(f"view {found.name} is shown by its store as it was before the cursor; try again")
 
 
 def _paged(call: Call, found: View, declared: Declaration, page: Page) -> Answer:
@@ -163,10 +175,10 @@ def _paged(call: Call, found: View, declared: Declaration, page: Page) -> Answer
         told.append(text)
         size += len(text) + 1
     rest = _placed(found, page.place)
-    if len(told) < len(page.rows):
-        rest["next"] = asking.next_link(found.name, call.query, declared, declared.key_of(page.rows[len(told) - 1]))
-    elif page.more and page.last is not None:
-        rest["next"] = asking.next_link(found.name, call.query, declared, page.last)
+    last = declared.key_of(page.rows[len(told) - 1]) if len(told) < len(page.rows) else page.last
+    if last is not None and (page.more or len(told) < len(page.rows)):
+        several = len(_stores_of(call, found)) > 1
+        rest["next"] = asking.next_link(found.name, call.query, declared, last, cursor=rest["cursor"], several=several)
     return Answer(f'{{"rows":[{",".join(told)}],{json.dumps(rest, separators=(",", ":"))[1:]}\n'.encode())
 
 
@@ -280,6 +292,7 @@ ROUTES = (
             Parameter(
                 "generation", "Rows of this generation, which `switched` of a feed names, or later", {"type": "integer"}
             ),
+            Parameter("cursor", "Rows as they were there, or later: of another answer; `next` of one may have it"),
             Parameter("after", "TOPIC:PARTITION:OFFSET, a record that must have been applied first"),
             Parameter("timeout", f"Seconds to wait for that, {AFTER_MAX_S:g} at most", {"type": "number"}),
         ),
