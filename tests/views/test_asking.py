@@ -105,6 +105,7 @@ def test_a_part_that_says_nothing_of_its_state_runs_as_long_as_it_reports() -> N
     now = 1_000_000.0
     assert why_stopped(None, now) == "it has never run"
     assert why_stopped(Report("query", "a", {"at_ms": now}), now) is None
+    assert why_stopped(Report("query", "a", {"at_ms": now + 3_600_000}), now) is None, "its clock is ahead"
     assert why_stopped(Report("query", "a", {"at_ms": now, "state": "failed"}), now) == "it is failed"
 
 
