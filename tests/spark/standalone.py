@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -48,6 +49,7 @@ class StandaloneCluster:
     def kill(self) -> None:
         for process in self._processes:
             for one in reversed(psutil.Process(process.pid).children(recursive=True)):
-                one.kill()
+                with suppress(psutil.NoSuchProcess):  # the daemon's workers end with it
+                    one.kill()
             process.kill()
             process.wait()
