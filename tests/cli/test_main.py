@@ -169,7 +169,7 @@ def unread(tidelog: Command, words: list[str], *, errors_too: bool) -> tuple[int
     with os.fdopen(writes, "wb") as pipe:
         ran = subprocess.run(
             tidelog.line(*words),
-            env=tidelog.environment,
+            env={name: value for name, value in tidelog.environment.items() if name != "PYTHONUNBUFFERED"},
             stdout=pipe,
             stderr=pipe if errors_too else subprocess.PIPE,
             timeout=300,

@@ -69,25 +69,28 @@ exit codes: 0 done, 1 it failed, 2 wrong usage, 3 no broker reached, 130 interru
 def main(argv: list[str] | None = None) -> int:
     try:
         return flushed(_main(sys.argv[1:] if argv is None else argv))
+    except SystemExit:  # as argparse ends a command, with what it printed still to be written
+        flushed(OK)
+        raise
     except BrokenPipeError:
-        _point_away()
-        return OK
+        return flushed(OK)
 
 
 def flushed(code: int) -> int:
     """What the command came to, though nobody reads its last lines."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        _point_away()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            _point_away(stream.fileno())
     return code
 
 
-def _point_away() -> None:
-    """The reader of our output has had enough (`| head`), and Python would complain once more at exit."""
+def _point_away(place: int) -> None:
+    """Its reader has had enough (`| head`), and Python would try once more at exit, and complain."""
     import os
 
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), place)
 
 
 def _main(arguments: list[str]) -> int:
