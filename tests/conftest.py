@@ -11,6 +11,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from costs import plugins as costs_plugins
 from order import is_short
 from proving import fault_of, proven_by
 
@@ -40,6 +41,15 @@ ANY_PACE = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.t
 hypothesis.settings.register_profile("house", derandomize=True, **ANY_PACE)
 hypothesis.settings.register_profile("soak", max_examples=1000, print_blob=True, **ANY_PACE)
 hypothesis.settings.load_profile("soak" if "TIDELOG_SEED" in os.environ else "house")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for plugin in costs_plugins(config):
+        config.pluginmanager.register(plugin)
+    if config.pluginmanager.hasplugin("dsession"):
+        from scheduling import Scheduling
+
+        config.pluginmanager.register(Scheduling())
 
 
 @pytest.fixture
