@@ -11,20 +11,21 @@ unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 FETCH := scripts/try_again.sh
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --retries 10 --timeout 60
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 KAFKA_LIB := .make/kafka/lib
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all test-again test-spark42 soak rows lint format kafka spark-kafka opensearch bench-broker bench-record bench-log bench-compaction bench-spark bench-pipelines bench-views checkpoint-jar lock clean
+.PHONY: help run test test-change test-all test-spark42 soak rows lint format kafka spark-kafka opensearch bench-broker bench-record bench-log bench-compaction bench-spark bench-pipelines bench-views checkpoint-jar lock clean
 
 help:
 	@echo "make run           the demo: a broker, a shop on Spark, its live page; data in ./$(DATA) (ARGS='--minutes 2 --no-browser')"
-	@echo "make test          the tests that need only pip, without the longest (minutes)"
-	@echo "make test-all      all tests: also needs Maven, and Debian's kcat and redis-server"
+	@echo "make test          the quick tests, and the slower ones that show a capability once; needs pip only (5 minutes)"
+	@echo "make test-change   what a change must pass, and a slice of the rest; needs Maven, kcat, redis-server (26 minutes)"
+	@echo "make test-all      all tests, in shards: broker, views, spark, pipelines (SHARD=views or SHARD=2/4 for one of them)"
 	@echo "make test-spark42  the tests of Spark with PySpark 4.2, the oldest that will do"
 	@echo "make soak          seeded fault runs for MINUTES=$(MINUTES), written to docs/soak.md"
-	@echo "make lint          ruff, mypy, and whether every test can be imported"
-	@echo "make rows          what each capability is proved by: tests, guide page, example"
+	@echo "make lint          ruff, mypy, budgets of tests and unsteady tests"
+	@echo "make rows          what each capability is proved by: tests, guide page, example; imports every test"
 	@echo "make bench-broker  this broker beside Apache Kafka (ARGS='--only latency'); also bench-record, bench-log, bench-compaction"
 	@echo "make bench-spark   topics as DataFrames beside Spark's own Kafka connector (ARGS='--only read')"
 	@echo "make bench-pipelines  operators beside hand-written PySpark, Quix Streams, Bytewax and PyFlink (ARGS='--only state')"
@@ -96,12 +97,17 @@ run: .make/package
 	$(BIN)/tidelog demo --folder $(DATA) $(ARGS)
 
 test: .make/dev
-	$(PYTEST) -m "not external and not full and not soak"
+	$(PYTEST) --tiers test
 
 # The other tiers ----------------------------------------------------------------------------------------------------------
 
-test-all: .make/dev .make/kafka/done .make/spark-kafka/done .make/opensearch/done .make/classes
-	$(PYTEST) -m "not soak" --durations 60 --durations-min 5
+EVERYTHING := .make/dev .make/kafka/done .make/spark-kafka/done .make/opensearch/done .make/classes
+
+test-change: $(EVERYTHING)
+	JOBS=$(JOBS) $(BIN)/python scripts/try_change.py
+
+test-all: $(EVERYTHING)
+	JOBS=$(JOBS) $(BIN)/python scripts/try_all.py $(SHARD)
 
 # The oldest PySpark that will do, in a folder of its own that comes before the environment's on the path. All else is the lock's.
 .make/spark42/done: .make/dev
@@ -113,11 +119,7 @@ test-all: .make/dev .make/kafka/done .make/spark-kafka/done .make/opensearch/don
 test-spark42: export PYTHONPATH := $(CURDIR)/.make/spark42/site
 test-spark42: .make/spark42/done
 	@$(BIN)/python -c 'import pyspark; print("PySpark", pyspark.__version__); assert pyspark.__version__.startswith("4.2.")'
-	$(PYTEST) -m "not external and not soak" tests/spark tests/pipelines/driver
-
-# What failed in the last run, one after the other.
-test-again: .make/dev .make/kafka/done .make/spark-kafka/done .make/opensearch/done
-	$(PYTEST) -m "not soak" -n 0 --last-failed --last-failed-no-failures none
+	$(PYTEST) -m "not external" tests/spark tests/pipelines/driver
 
 soak: .make/dev
 	$(BIN)/python scripts/soak.py --minutes $(MINUTES)
@@ -129,7 +131,7 @@ lint: .make/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest --collect-only > .make/collected || { grep -B 50 "^ERROR" .make/collected; exit 1; }
+	$(BIN)/python scripts/try_change.py --faults
 
 format: .make/dev
 	$(BIN)/ruff check --fix .

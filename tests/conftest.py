@@ -11,9 +11,10 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from costs import plugins as costs_plugins
 from order import is_short
+from outcome import outcome_plugins
 from proving import fault_of, proven_by
+from selecting import Selecting, add_options
 
 REQUIRE_EXTERNAL = os.environ.get("CI_REQUIRE_EXTERNAL") == "1"
 MORE_OPEN_FILES_MAX = 200
@@ -43,8 +44,12 @@ hypothesis.settings.register_profile("soak", max_examples=1000, print_blob=True,
 hypothesis.settings.load_profile("soak" if "TIDELOG_SEED" in os.environ else "house")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    add_options(parser)
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    for plugin in costs_plugins(config):
+    for plugin in (Selecting(config), *outcome_plugins(config)):
         config.pluginmanager.register(plugin)
     if config.pluginmanager.hasplugin("dsession"):
         from scheduling import Scheduling
@@ -58,7 +63,6 @@ def seed() -> int:
     return SEED
 
 
-@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=is_short)
 

@@ -1,8 +1,8 @@
 """Which worker runs which file: the tests of a file in one worker, and as few workers as possible with a Spark session.
 
-A file is handed out whole, so that what its tests share is set up once. Starting a Spark session and warming it up costs
-as much CPU as two hundred brokers, so the files that need one go to the first worker, one after the other, and the
-other workers take them only when nothing else is left. Long files come first (`order.py`).
+A file is handed out whole, so that what its tests share is set up once. A Spark session costs as much CPU, until it is
+warm, as two hundred brokers. So the files that need one go to the first worker, one after the other, and the others
+take them only when nothing else is left. Long files come first (`order.py`).
 """
 
 from __future__ import annotations

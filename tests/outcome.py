@@ -1,11 +1,12 @@
-"""What each test costs: CPU seconds of its worker and of all processes below it, set-up and tear-down included.
+"""What a run of tests came to: what each test cost, which failed and why, how fast the machine was.
 
-Seconds of the clock say how busy the machine is; CPU seconds say what a test asks for. They still depend on the machine,
-and on who shares its cores, so each worker now and then takes the *pace*: the CPU seconds of a fixed piece of work. A
-cost is divided by the mean pace of its run and multiplied by the pace of the machine that budgets were written on.
+A cost is CPU seconds: of the worker and of all processes below it, set-up and tear-down included. Seconds of the clock
+say how busy the machine is; CPU seconds say what a test asks for. They still depend on the machine and on who shares
+its cores, so each worker now and then takes the *pace*: the CPU seconds of a fixed piece of work. Sums by folder are
+given at the pace of the machine that tests/budgets.toml was written on.
 
 A server that all workers share is counted where it was started, and a process that outlives its parent not at all.
-With TIDELOG_COSTS=FILE the costs of the run are written there, a line of JSON (`Costs`).
+With TIDELOG_OUTCOME=FILE the outcome of the run is written there as JSON (`Outcome`).
 """
 
 from __future__ import annotations
@@ -14,27 +15,27 @@ import json
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from zlib import crc32
 
 import pytest
 
-FILE = os.environ.get("TIDELOG_COSTS")
+FILE = os.environ.get("TIDELOG_OUTCOME")
 TICKS = os.sysconf("SC_CLK_TCK")
 PACE_EVERY_S = 5.0
-REFERENCE_PACE_S = (
-    0.005  # the fixed piece of work on the machine that tests/budgets.toml was written on, two cores busy
-)
-ROOMS_WITH_FOLDERS = ("pipelines", "views")  # their folders cost too much to be one
+REFERENCE_PACE_S = 0.005
+ROOMS_WITH_FOLDERS = ("pipelines", "views")  # each of their folders costs as much as another room
+REASON_CHARACTERS = 200
 
 
 @dataclass(slots=True)
-class Costs:
-    """Of one run: CPU seconds by test, as measured, and how the machine went."""
-
-    tests: dict[str, float] = field(default_factory=dict)
+class Outcome:
+    costs: dict[str, float] = field(default_factory=dict)
+    """CPU seconds by test, as measured."""
+    failures: dict[str, str] = field(default_factory=dict)
+    """The first line of why, by test."""
     paces: list[float] = field(default_factory=list)
 
     def pace(self) -> float:
@@ -44,14 +45,14 @@ class Costs:
     def by_folder(self) -> dict[str, float]:
         """CPU seconds at the reference pace."""
         sums: dict[str, float] = defaultdict(float)
-        for test, seconds in self.tests.items():
+        for test, seconds in self.costs.items():
             sums[folder_of(test)] += seconds
         pace = self.pace()
         return {folder: seconds / pace for folder, seconds in sorted(sums.items())}
 
 
-def read_costs(path: Path) -> Costs:
-    return Costs(**json.loads(path.read_text()))
+def read_outcome(path: Path) -> Outcome:
+    return Outcome(**json.loads(path.read_text()))
 
 
 def folder_of(test: str) -> str:
@@ -78,19 +79,18 @@ def _below(pid: int) -> Iterator[float]:
 
 
 def _children(pid: int) -> list[int]:
-    found: list[int] = []
     try:
-        for task in os.listdir(f"/proc/{pid}/task"):
-            found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_bytes().split())
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        return [int(child) for task in tasks for child in (task / "children").read_bytes().split()]
     except OSError:
-        pass  # it has ended since
-    return found
+        return []  # it has ended since, or this system does not tell
 
 
 def take_pace() -> float:
     """CPU seconds of a fixed piece of work, of the kind that the tests do: Python's loops, and bytes."""
     begun = time.process_time()
-    block, counts = bytes(65536), {}
+    block = bytes(65536)
+    counts: dict[int, int] = {}
     for number in range(40_000):
         counts[number % 997] = number ^ (number >> 3)
     for _ in range(40):
@@ -99,14 +99,16 @@ def take_pace() -> float:
 
 
 class Measuring:
-    """The plugin of a process that runs tests; without xdist also of the one that writes the file."""
+    """The plugin of a process that runs tests."""
 
     def __init__(self) -> None:
         self._before = cpu_seconds()
         self._paced = 0.0
 
     @pytest.hookimpl(wrapper=True, trylast=True)
-    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Iterator[None]:
+    def pytest_runtest_makereport(
+        self, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
         if call.when == "teardown":
             now = cpu_seconds()
@@ -114,31 +116,36 @@ class Measuring:
             if time.monotonic() - self._paced > PACE_EVERY_S:
                 report.user_properties.append(("pace_s", take_pace()))
                 self._paced = time.monotonic()
-            self._before = cpu_seconds()
+                now = cpu_seconds()
+            self._before = now
         return report
 
 
 class Writing:
-    """The plugin of the process that hears all reports."""
+    """The plugin of the process that hears all reports: the one that runs tests, or xdist's controller."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._costs = Costs()
+        self._outcome = Outcome()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            reason = crash.message if crash is not None else str(report.longrepr)
+            self._outcome.failures.setdefault(report.nodeid, reason.partition("\n")[0][:REASON_CHARACTERS])
         for name, value in report.user_properties:
             if name == "cpu_s":
-                self._costs.tests[report.nodeid] = self._costs.tests.get(report.nodeid, 0.0) + round(float(value), 3)
+                self._outcome.costs[report.nodeid] = round(float(value), 3)
             elif name == "pace_s":
-                self._costs.paces.append(float(value))
+                self._outcome.paces.append(float(value))
 
     def pytest_sessionfinish(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.write_text(json.dumps(asdict(self._costs)) + "\n")
+        self._path.write_text(json.dumps(asdict(self._outcome)) + "\n")
 
 
-def plugins(config: pytest.Config) -> Sequence[object]:
-    """What this process registers: none unless the run is measured."""
+def outcome_plugins(config: pytest.Config) -> Sequence[object]:
+    """What this process registers: nothing unless the run is measured."""
     if FILE is None:
         return ()
     in_worker = hasattr(config, "workerinput")

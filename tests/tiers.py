@@ -1,0 +1,22 @@
+"""Which run a test belongs to, decided by the names of its marks alone.
+
+- test: make test, and so every run after it
+- change: only the fixed part of .ci/run: plain but above one second of CPU, or the one story of its kind
+- rest: the other long tests: when their turn comes, and all of them in make test-all
+- soak: make soak alone
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+TIERS = ("test", "change", "rest", "soak")
+
+
+def tier_of(marks: Collection[str]) -> str:
+    if "soak" in marks:
+        return "soak"
+    long = "external" in marks or "full" in marks
+    if not long and "slow" not in marks:
+        return "test"
+    return "change" if "story" in marks or not long else "rest"
