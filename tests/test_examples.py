@@ -55,6 +55,9 @@ LONG = {
     "website_sessions.py",
 }
 
+# One of them at every change.
+STORY = "spark_topics.py"
+
 EXPECTED = {
     "any_broker.py": ["and 1", "comes 1", "goes 1", "the 2", "tide 2"],
     "device_clocks.py": [
@@ -247,6 +250,7 @@ def words_of(example: str, folder: Path, *arguments: str) -> list[str]:
 
 def param_of(example: str) -> Any:
     marks = [proves(*ROWS[example]), *([pytest.mark.full] if example in LONG else [])]
+    marks += [pytest.mark.story] if example == STORY else []
     return pytest.param(example, marks=marks, id=example)
 
 
@@ -261,6 +265,7 @@ def test_the_example_runs(example: str, host: Host, tmp_path: Path) -> None:
 
 @proves("T10")
 @pytest.mark.external
+@pytest.mark.story
 def test_the_same_program_runs_on_apache_kafka(tmp_path: Path) -> None:
     try:
         kafka = ApacheKafka(tmp_path / "kafka").start()

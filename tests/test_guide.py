@@ -35,6 +35,7 @@ ADDRESS = "127.0.0.1:9092"
 ON_SPARK = ("tidelog.spark_session(", "tidelog_pipeline")
 # They are on Spark, and what they show has shorter tests.
 LONG = ("joins", "own_operators", "spark", "testing_pipelines", "typed_values", "windows")
+STORY = "joins"  # one of them at every change
 
 
 class Block(NamedTuple):
@@ -109,7 +110,8 @@ PAGES_WITH_CODE = [page for page in PAGES if blocks_of(page.read_text())]
 
 
 def param_of(page: Path) -> Any:
-    return pytest.param(page, id=page.stem, marks=[pytest.mark.full] if page.stem in LONG else [])
+    marks = [pytest.mark.full] if page.stem in LONG else []
+    return pytest.param(page, id=page.stem, marks=[*marks, *([pytest.mark.story] if page.stem == STORY else [])])
 
 
 @proves("guide")

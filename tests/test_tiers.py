@@ -48,6 +48,7 @@ def try_all(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         (("full",), "rest"),
         (("full", "slow"), "rest"),
         (("external", "story"), "change"),
+        (("external", "story", "twin"), "rest"),
         (("full", "soak", "story"), "soak"),
     ],
 )

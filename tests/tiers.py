@@ -1,7 +1,8 @@
 """Which run a test belongs to, decided by the names of its marks alone.
 
 - test: make test, and so every run after it
-- change: only the fixed part of .ci/run: plain but above one second of CPU, or the one story of its kind
+- change: only the fixed part of .ci/run: plain but above one second of CPU, or the one story of its kind, which does
+  not mean a twin, by which a foreign client on Apache Kafka says that the test is right
 - rest: the other long tests: when their turn comes, and all of them in make test-all
 - soak: make soak alone
 """
@@ -19,4 +20,5 @@ def tier_of(marks: Collection[str]) -> str:
     long = "external" in marks or "full" in marks
     if not long and "slow" not in marks:
         return "test"
-    return "change" if "story" in marks or not long else "rest"
+    story = "story" in marks and "twin" not in marks
+    return "change" if story or not long else "rest"

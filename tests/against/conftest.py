@@ -37,7 +37,7 @@ def tidelog_process(tmp_path: Path) -> Iterator[TidelogProcess]:
     process.stop()
 
 
-@pytest.fixture(params=["tidelog", pytest.param("apache_kafka", marks=pytest.mark.external)])
+@pytest.fixture(params=["tidelog", pytest.param("apache_kafka", marks=[pytest.mark.external, pytest.mark.twin])])
 def broker(request: pytest.FixtureRequest) -> Broker:
     name = "tidelog_process" if request.param == "tidelog" else "apache_kafka"
     running: Broker = request.getfixturevalue(name)

@@ -67,7 +67,10 @@ class Table:
         return {key: value for offset, key, value in self.written if offset >= start}
 
 
-@pytest.fixture(scope="module", params=["tidelog", pytest.param("apache_kafka", marks=pytest.mark.external)])
+@pytest.fixture(
+    scope="module",
+    params=["tidelog", pytest.param("apache_kafka", marks=[pytest.mark.external, pytest.mark.twin])],
+)
 def table(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Table]:
     folder, settings = tmp_path_factory.mktemp("compacted"), {**BROKER_SETTINGS, **QUICK}
     try:

@@ -28,6 +28,7 @@ WAYS_TO_SHARE = {
 
 
 @proves("T1", "T10")
+@pytest.mark.story
 def test_payloads_come_back_as_they_were_sent(broker: Broker, java: JavaMachine, topic: str) -> None:
     create(broker.bootstrap, topic, 1)
     seen = java.run("Records", broker.bootstrap, "payloads", topic).json()
@@ -74,6 +75,7 @@ def test_a_message_up_to_the_limit_is_taken_and_one_above_is_refused(
 
 
 @proves("T7")
+@pytest.mark.story
 def test_places_are_found_by_offset_and_by_time(broker: Broker, java: JavaMachine, topic: str) -> None:
     create(broker.bootstrap, topic, 1)
     seen = java.run("Records", broker.bootstrap, "places", topic).json()
@@ -121,6 +123,7 @@ def test_a_new_topic_that_matches_a_pattern_is_picked_up(
 
 @proves("T3")
 @PROTOCOLS
+@pytest.mark.story
 def test_a_static_member_comes_back_without_a_rebalance(
     broker: Broker, java: JavaMachine, topic: str, group: str, protocol: tuple[str, ...]
 ) -> None:
@@ -130,6 +133,7 @@ def test_a_static_member_comes_back_without_a_rebalance(
 
 
 @proves("T3", "T7", "T10")
+@pytest.mark.story
 def test_the_admin_client_is_told_what_it_asks(broker: Broker, java: JavaMachine, topic: str, group: str) -> None:
     turn = java.run("Administration", broker.bootstrap, topic, group)
     told = {line["call"]: line for line in map(json.loads, turn.lines())}

@@ -61,6 +61,7 @@ def consume(tools: Tools, topic: str, count: int, *arguments: str) -> list[str]:
 
 
 @proves("T10")
+@pytest.mark.story
 def test_topics_are_made_listed_described_altered_and_deleted(tools: Tools, topic: str) -> None:
     made = tools.topics("--create", "--topic", topic, "--partitions", "2", "--config", "retention.ms=86400000")
     assert made.strip() == f"Created topic {topic}."
@@ -78,6 +79,7 @@ def test_topics_are_made_listed_described_altered_and_deleted(tools: Tools, topi
 
 
 @proves("T1", "T10")
+@pytest.mark.story
 def test_the_console_tools_write_and_read(tools: Tools, topic: str, group: str) -> None:
     keyed = ("--reader-property", "parse.key=true", "--reader-property", "key.separator=:")
     headers = ("--reader-property", "parse.headers=true", "--reader-property", "headers.delimiter=|")

@@ -84,6 +84,7 @@ def test_lines_go_in_and_come_out_as_they_were(broker: Broker, topic: str, compr
 
 
 @proves("T1", "T10")
+@pytest.mark.story
 def test_keys_headers_and_nulls_come_back(broker: Broker, topic: str) -> None:
     create(broker.bootstrap, topic, 1)
     kcat(broker, "-P", "-t", topic, "-K", ":", "-H", "a=1", "-H", "b=2", says=b"key:value\n")
@@ -129,6 +130,7 @@ def test_idempotent_and_unacked_producers_are_served(broker: Broker, topic: str)
 
 
 @proves("T3", "T7")
+@pytest.mark.story
 def test_two_members_share_and_the_one_that_stays_takes_over(broker: Broker, topic: str, group: str) -> None:
     create(broker.bootstrap, topic, 2)
     with member(broker, group, topic) as stays:

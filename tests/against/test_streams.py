@@ -18,6 +18,7 @@ BROKER_KILLS = 3
 
 
 @proves("F2", "T10")
+@pytest.mark.story
 def test_streams_counts_every_word_once(
     broker: Broker, java: JavaMachine, topic: str, tmp_path: Path, seed: int
 ) -> None:

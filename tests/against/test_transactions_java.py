@@ -17,6 +17,7 @@ TOOLS = "org.apache.kafka.tools."
 
 
 @proves("F2", "T10")
+@pytest.mark.story
 def test_java_commits_and_aborts_records_and_offsets(broker: Broker, java: JavaMachine, topic: str, group: str) -> None:
     create(broker.bootstrap, topic, 2)
     seen = java.run("Transactions", broker.bootstrap, "ends", topic, group).json()

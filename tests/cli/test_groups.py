@@ -27,6 +27,7 @@ def committed(tidelog: Command, group: str) -> list[int]:
 
 
 @proves("T7", "T10")
+@pytest.mark.story
 def test_a_reset_shows_before_and_after_and_is_done_on_yes(tidelog: Command, topic: str, group: str) -> None:
     prepared(tidelog, topic)
     asked = tidelog("reset", group, topic, "--to", "4")

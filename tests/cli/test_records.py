@@ -24,6 +24,7 @@ def values(tidelog: Command, topic: str, *words: str) -> list[str]:
 
 
 @proves("T1", "T10")
+@pytest.mark.story
 def test_lines_become_records_as_they_are(tidelog: Command, topic: str) -> None:
     tidelog.ok("topics", "create", topic)
     lines = b"plain\n\n  spaces \r\nt\xc3\xa4xt\n\xff\x00\nlast without line feed"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from against.patience import eventually
 from cli.command import Command
 from proving import proves
@@ -9,6 +11,7 @@ from tidelog.client.cluster import Cluster
 
 
 @proves("T1", "T10")
+@pytest.mark.story
 def test_a_topic_is_made_listed_described_changed_and_deleted(tidelog: Command, topic: str) -> None:
     assert tidelog.ok("topics", "create", topic, "--partitions", "2").out == f"{topic} has 2 partitions\n"
     tidelog.ok("produce", topic, stdin="one\ntwo\nthree\n")

@@ -49,6 +49,7 @@ def read_all(consumer: Consumer, upto: dict[TopicPartition, int]) -> dict[TopicP
 
 
 @proves("T1", "T10")
+@pytest.mark.story
 def test_batches_come_as_they_lie_in_the_log(cluster: Cluster, topic: str) -> None:
     at = filled(cluster, topic, batches=3, rows=4)
     consumer = Consumer(cluster)

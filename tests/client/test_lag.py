@@ -33,6 +33,7 @@ def write(cluster: Cluster, topic: str, count: int, *, partition: int = 0, ago_m
 
 
 @proves("T8", "T10")
+@pytest.mark.story
 def test_lag_in_records_bytes_and_time_and_the_time_left(cluster: Cluster, topic: str, group: str) -> None:
     at = TopicPartition(topic, 0)
     topics.create(cluster, topic, partitions=2, configs={"retention.ms": str(24 * HOUR_MS)})

@@ -39,6 +39,7 @@ def rows_of(cluster: Cluster, at: TopicPartition, count: int) -> list[Row]:
 
 
 @proves("T1", "T10")
+@pytest.mark.story
 def test_a_record_comes_back_as_it_was_sent(cluster: Cluster, topic: str) -> None:
     topics.create(cluster, topic, partitions=1)
     headers = [("a", b"1"), ("a", b"2"), ("empty", b""), ("none", None)]

@@ -42,6 +42,7 @@ def test_a_part_tells_news_once_a_second_and_that_it_lives_more_seldom(
 
 
 @proves("F1")
+@pytest.mark.story
 def test_the_newest_report_of_each_part_is_read_on_any_broker(cluster: Cluster, topic: str) -> None:
     reporter = Reporter(cluster, "query", topic)
     assert reporter.tell({"rows_in": 1})

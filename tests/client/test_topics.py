@@ -20,6 +20,7 @@ def code_of(caught: pytest.ExceptionInfo[BrokerError]) -> int:
 
 
 @proves("T1", "T10")
+@pytest.mark.story
 def test_a_topic_is_made_seen_and_deleted(cluster: Cluster, topic: str) -> None:
     made = topics.create(cluster, topic, partitions=3)
     assert made.led and made.has_id and list(made.partitions) == [0, 1, 2]

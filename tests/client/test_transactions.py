@@ -68,6 +68,7 @@ def test_a_transaction_counts_in_all_partitions_or_in_none(
 
 
 @proves("F2", "T10")
+@pytest.mark.story
 def test_nothing_is_seen_before_the_commit(owner: Transactions, cluster: Cluster, at: TopicPartition) -> None:
     owner.begin()
     delivery = owner.producer.send(at.topic, b"a", partition=0)

@@ -20,6 +20,7 @@ __all__ = ["group", "kafka", "topic"]
 
 @proves("T10", "metrics")
 @pytest.mark.external
+@pytest.mark.story
 def test_metrics_of_apache_kafka(kafka: ApacheKafka, topic: str, group: str, tmp_path: Path) -> None:
     with Cluster(kafka.bootstrap) as cluster:
         topics.create(cluster, topic)

@@ -119,6 +119,7 @@ def test_a_batch_read_has_the_connectors_rows_and_schema(
 
 
 @proves("P1", "T10")
+@pytest.mark.story
 def test_everything_has_all_that_a_record_can_have(spark: SparkSession, broker: Broker, filled: str) -> None:
     """So that what is equal is not equal for want of anything."""
     rows = sorted_rows(read(spark, broker.bootstrap, "tidelog", of_topic(BOUNDARIES["everything"], filled)))

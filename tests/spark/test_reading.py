@@ -32,6 +32,7 @@ def test_the_arrow_schema_is_the_one_that_spark_makes_of_ours(headers: str, colu
 
 
 @proves("P1", "T10")
+@pytest.mark.story
 def test_a_record_has_the_columns_of_the_connector(broker: Broker, cluster: Cluster, topic: str) -> None:
     topics.create(cluster, topic, partitions=1)
     with Producer(cluster) as producer:

@@ -94,6 +94,7 @@ def source(cluster: Cluster) -> TopicPartition:
 
 @proves("eo.5", "F2", "F3", "T10")
 @PLACES
+@pytest.mark.story
 def test_micro_batches_are_written_once_however_often_they_are_run(
     cluster: Cluster, topic: str, sink: str, limit: int
 ) -> None:

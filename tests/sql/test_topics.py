@@ -36,6 +36,7 @@ def test_the_fields_of_json_values_are_columns_before_those_of_the_record(
 
 
 @proves("sql")
+@pytest.mark.story
 def test_a_sum_by_product_is_what_python_says(ask: Ask, cluster: Cluster, topic: str) -> None:
     topics.create(cluster, topic, partitions=7)
     orders = [{"product": f"p{number % 5}", "amount": number} for number in range(500)]

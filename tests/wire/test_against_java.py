@@ -90,6 +90,7 @@ def _value_to_json(kind: str, value: Any, version: int) -> Any:
 
 
 @proves("T1")
+@pytest.mark.story
 def test_kafka_encodes_what_our_messages_say_to_our_bytes(ask: Ask) -> None:
     cases = []
     for cls, version in messages_and_versions():
@@ -105,6 +106,7 @@ def test_kafka_encodes_what_our_messages_say_to_our_bytes(ask: Ask) -> None:
 
 
 @proves("T1")
+@pytest.mark.story
 def test_kafka_reads_our_bytes_with_unknown_tagged_fields_and_writes_the_same(ask: Ask) -> None:
     cases = []
     for cls, version in messages_and_versions():
@@ -117,6 +119,7 @@ def test_kafka_reads_our_bytes_with_unknown_tagged_fields_and_writes_the_same(as
 
 
 @proves("T1")
+@pytest.mark.story
 def test_kafka_reads_our_request_headers_as_we_do(ask: Ask) -> None:
     cases = [
         (FetchRequest(), 11, "tide"),

@@ -79,6 +79,7 @@ def expected(count: int, sign: int) -> dict[str, tuple[float, int]]:
 
 @pytest.mark.full
 @proves("F4", "E3", "eo.6")
+@pytest.mark.story
 def test_a_deleted_checkpoint_is_refused_by_a_run_and_a_rebuild_gives_the_same_view_from_the_log(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
 ) -> None:

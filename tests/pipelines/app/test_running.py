@@ -109,6 +109,7 @@ def test_a_failing_query_is_tried_again_while_others_go_on_and_commands_are_obey
 
 
 @proves("B1")
+@pytest.mark.story
 def test_the_same_functions_over_history_give_what_the_stream_gives(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
 ) -> None:
@@ -173,6 +174,7 @@ def applier_of(pid: int) -> psutil.Process:
 
 
 @proves("P1", "P3", "F1", "eo.20")
+@pytest.mark.story
 def test_a_driver_that_is_killed_goes_on_to_the_same_view_and_its_applier_dies_with_it(
     tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
 ) -> None:

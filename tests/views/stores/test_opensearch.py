@@ -37,6 +37,7 @@ def other_program(node: OpenSearchNode) -> OpenSearch:
 
 
 @proves("P3")
+@pytest.mark.story
 def test_match_is_a_search_for_words_that_follows_changes(opensearch_url: str) -> None:
     one = Applied(opened(opensearch_url, "texts"), TEXTS)
     one.put(

@@ -32,6 +32,7 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
 
 
 @proves("P3", "F2", "eo.21")
+@pytest.mark.story
 def test_a_killed_server_has_whole_stretches_and_the_applier_goes_on(server: RedisServer) -> None:
     store = open_store(server.url, "numbers")
     for _ in range(3):
@@ -111,6 +112,7 @@ def test_a_page_that_is_looked_for_while_the_view_changes_is_of_one_instant(
 
 
 @proves("P3")
+@pytest.mark.story
 def test_other_programs_find_rows_as_json(redis_url: str, redis_server: RedisServer) -> None:
     one = Applied(open_store(redis_url, "revenue"))
     one.put(row("tea"), row("rum", None))

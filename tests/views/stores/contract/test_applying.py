@@ -13,6 +13,7 @@ from views.stores.conftest import Open
 
 
 @proves("P3", "eo.16")
+@pytest.mark.story
 def test_a_stretch_changes_rows_and_notes_its_ends_and_its_mark(store: Store) -> None:
     one = Applied(store)
     one.put(row("tea"), row("rum", 2.0))
@@ -65,6 +66,7 @@ def test_a_topic_without_marks_is_applied_by_its_offsets(store: Store) -> None:
 
 
 @proves("P3", "eo.17", "F2")
+@pytest.mark.story
 def test_an_applier_that_was_overtaken_changes_nothing(store: Store, url: str, opened: Open) -> None:
     one = Applied(store)
     one.put(row("tea"))

@@ -53,6 +53,7 @@ def test_a_switch_without_a_change_shows_what_is_there(store: Store) -> None:
 
 
 @proves("P3", "eo.14", "eo.24")
+@pytest.mark.story
 def test_a_new_generation_is_built_beside_the_shown_one_and_takes_its_place(store: Store) -> None:
     old = Applied(store, generation=1)
     old.put(row("tea"), row("coffee"))

@@ -98,6 +98,7 @@ def goods() -> list[Row]:
 
 
 @proves("P3")
+@pytest.mark.story
 def test_rows_come_by_key(store: Store) -> None:
     one = Applied(store, GOODS)
     one.put(*goods())
@@ -127,6 +128,7 @@ def test_pages_go_through_all_rows_in_the_order_of_the_key(store: Store, limit: 
 
 
 @proves("P3")
+@pytest.mark.story
 def test_a_page_is_bounded(store: Store) -> None:
     one = Applied(store)
     one.put(*(row(f"{number:06}") for number in range(PAGE_ROWS_MAX + 5)))

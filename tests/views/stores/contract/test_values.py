@@ -255,6 +255,7 @@ def test_a_column_may_have_any_name(store: Store, names: tuple[str, str]) -> Non
 
 
 @proves("P3")
+@pytest.mark.story
 def test_every_type_stands_beside_every_other(url: str, opened: Open) -> None:
     kinds = list(permutations(TYPES, 2))
     columns = {f"{left} beside {right}": left for left, right in kinds}
