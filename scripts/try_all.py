@@ -41,7 +41,7 @@ def main() -> int:
 def try_shard(shard: str, commit: str, changed: bool) -> int:
     begun = time.monotonic()
     outcome = ROOT / ".make" / f"shard-{shard}.json"
-    environment = {**os.environ, "CI_REQUIRE_EXTERNAL": "1", "TIDELOG_OUTCOME": str(outcome)}
+    environment = {**os.environ, "CI_REQUIRE_EXTERNAL": "1", "TESTS_OUTCOME": str(outcome)}
     chosen = ["--tiers", "test,change,rest", "--shard", shard]
     words = [sys.executable, "-m", "pytest", "-n", os.environ.get("JOBS", "3"), *chosen, "--durations", "20"]
     code = subprocess.run(words, cwd=ROOT, env=environment).returncode

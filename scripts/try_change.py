@@ -119,7 +119,7 @@ def whole_run_faults(commit: str, commits_since: int | None) -> list[str]:
 
 
 def main() -> int:
-    started = float(os.environ.get("TIDELOG_CI_STARTED") or time.time())
+    started = float(os.environ.get("TESTS_STARTED") or time.time())
     table = tomllib.loads(BUDGETS.read_text())
     known = tomllib.loads(UNSTEADY.read_text())
     commit = whole_run_of(PAGE.read_text())
@@ -177,7 +177,7 @@ def _pytest(name: str, *options: str, jobs: int | None = None, **environment: st
     outcome.unlink(missing_ok=True)
     count = str(jobs if jobs is not None else os.environ.get("JOBS", "3"))
     words = [sys.executable, "-m", "pytest", "-n", count, "--tb", "short", *options]
-    ran = subprocess.run(words, cwd=ROOT, env={**os.environ, "TIDELOG_OUTCOME": str(outcome), **environment})
+    ran = subprocess.run(words, cwd=ROOT, env={**os.environ, "TESTS_OUTCOME": str(outcome), **environment})
     if ran.returncode not in (0, TESTS_FAILED, NO_TESTS) or not outcome.exists():
         sys.exit(f"pytest ended with {ran.returncode}: {' '.join(words)}")
     found = read_outcome(outcome)

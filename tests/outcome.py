@@ -6,7 +6,7 @@ its cores, so each worker now and then takes the *pace*: the CPU seconds of a fi
 given at the pace of the machine that tests/budgets.toml was written on.
 
 A server that all workers share is counted where it was started, and a process that outlives its parent not at all.
-With TIDELOG_OUTCOME=FILE the outcome of the run is written there as JSON (`Outcome`).
+With TESTS_OUTCOME=FILE the outcome of the run is written there as JSON (`Outcome`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from zlib import crc32
 
 import pytest
 
-FILE = os.environ.get("TIDELOG_OUTCOME")
+FILE = os.environ.get("TESTS_OUTCOME")
 TICKS = os.sysconf("SC_CLK_TCK")
 PACE_EVERY_S = 5.0
 REFERENCE_PACE_S = 0.005
