@@ -26,6 +26,9 @@
     │   │   └── ProducerFenced     a transactional id whose owner is another one by now
     │   ├── AnotherApplier         a store that somebody else has written to since it was read
     │   ├── NotYetApplied          a wait for a view that ended before the view was that far
+    │   ├── UnknownKey             a question to a pipeline that keeps nothing of its key
+    │   ├── NotAnswered            a question that a running pipeline did not answer in time
+    │   ├── PipelineStopped        a question to a pipeline that does not run
     │   ├── AbortOnly              a transaction that lost something: it can be aborted, not committed
     │   ├── OutcomeUnknown         a transaction that was to be committed, and is or is not
     │   ├── TransactionTimedOut    a transaction that was open for too long: the broker aborted it
@@ -36,6 +39,7 @@
         ├── DataFolderError        a folder that is locked, newer than this version, or not ours
         ├── BackupError            a backup that is damaged, unfinished or not ours, or cannot be taken now
         ├── HoleError              a bad batch at or below the synced offset
+        ├── QueryTimedOut          a question to a store that took longer than it may
         ├── DiskFullError          no room for an append
         └── OfflineError           a partition whose sync failed; it is offline until the next start
 

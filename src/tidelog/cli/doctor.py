@@ -11,7 +11,7 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tidelog.client.address import Address
 
 LEAST_PYTHON = (3, 11)
-LEAST_JAVA = 17
 FILES_WANTED = 16384
 FILES_NEEDED = 1024
 ROOM_WANTED = 10_000_000_000
@@ -32,7 +31,6 @@ ROOM_NEEDED = 200_000_000
 SYNCS_TRIED = 20
 SYNC_BYTES = 4096
 SLOW_SYNC_MS = 20.0
-JAVA_SECONDS = 10.0
 EARLIEST_CLOCK = 1_735_689_600  # 2025-01-01: a machine that believes in an earlier time has not set its clock
 SLOW_CLOCKS = ("hpet", "acpi_pm", "jiffies")
 MEMORY_FILE_SYSTEMS = ("tmpfs", "ramfs")
@@ -320,37 +318,22 @@ def synchronised() -> bool | None:
     return not int.from_bytes(answer.raw[status_at : status_at + 4], sys.byteorder) & not_synchronised
 
 
-def check_java() -> Finding:
-    advice = f"only pipelines on Spark need it: install Java {LEAST_JAVA} or later"
-    said = java_version()
-    if said is None:
-        return Finding("java", "warn", "no java found", advice)
-    major, text = said
-    if major < LEAST_JAVA:
-        return Finding("java", "warn", f"Java {text} is too old", advice)
-    return Finding("java", "ok", f"Java {text}")
+def check_java(environment: Mapping[str, str] = os.environ) -> Finding:
+    """The Java that a Spark session would take, which may be the one that came by pip."""
+    from warnings import catch_warnings, simplefilter
 
+    from tidelog.errors import ConfigError
+    from tidelog.spark.java import OLDEST, find_java
 
-def java_version() -> tuple[int, str] | None:
-    import shutil
-    import subprocess
-
-    home = os.environ.get("JAVA_HOME")
-    program = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
-    if program is None:
-        return None
     try:
-        said = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=JAVA_SECONDS).stderr
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return parse_java_version(said)
-
-
-def parse_java_version(said: str) -> tuple[int, str] | None:
-    """`openjdk version "17.0.15" ...` is 17; before Java 9 it was written `"1.8.0_402"`."""
-    quoted = said.split('"')
-    if len(quoted) < 3:
-        return None
-    digits = quoted[1].removeprefix("1.") if quoted[1].startswith("1.") else quoted[1]
-    major = "".join(digits[: next((i for i, c in enumerate(digits) if not c.isdigit()), len(digits))])
-    return (int(major), quoted[1]) if major else None
+        with catch_warnings():
+            simplefilter("ignore")  # a JAVA_HOME that is too old matters only where nothing else is found
+            java = find_java(environment=environment)
+    except ConfigError:
+        return Finding(
+            "java",
+            "warn",
+            f"there is no Java {OLDEST} or later",
+            "only pipelines on Spark need it: pip install 'tidelog[spark]' brings one",
+        )
+    return Finding("java", "ok", f"Java {java.version} in {java.home}")
