@@ -25,8 +25,7 @@ app.stream("visits", value="user string, page string, at timestamp", event_time=
 
 @app.view("hours", key=["user", "window_start"])
 def hours(visits: DataFrame, questions: DataFrame) -> DataFrame:
-    from tidelog.pipelines.operators.aggregates import count, last
-    from tidelog.pipelines.operators.windows.tumbling import tumbling
+    from tidelog.operators import count, last, tumbling
 
     seen = {"visits": count(), "page": last("page")}
     return visits.transform(tumbling("1 hour", by="user", aggregates=seen, questions=questions)).drop("window_time")
@@ -42,10 +41,8 @@ if __name__ == "__main__":
     import urllib.request
 
     import tidelog
-    from tidelog.client.admin import topics
-    from tidelog.client.cluster import Cluster
-    from tidelog.client.producer import Producer
-    from tidelog.views.asking import Pipeline, ask
+    from tidelog.client import Cluster, Producer, topics
+    from tidelog.views import Pipeline, ask
 
     def over_http(address: str, user: str) -> tuple[int, dict]:
         body = json.dumps({"key": {"user": user}}).encode()

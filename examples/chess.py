@@ -11,10 +11,8 @@ import tempfile
 from pyspark.sql import DataFrame
 
 import tidelog
-from tidelog.client.admin import topics
-from tidelog.client.cluster import Cluster
-from tidelog.client.producer import Producer
-from tidelog.pipelines.operators.changelog import Table, as_changelog, latest_by_key
+from tidelog.client import Cluster, Producer, topics
+from tidelog.operators import Table, as_changelog, latest_by_key
 
 START = {"white king": "e1", "white queen": "d1", "white bishop": "f1", "white pawn": "e2"}
 START |= {"black king": "e8", "black knight": "b8", "black knight 2": "g8", "black pawn": "e7", "black pawn f": "f7"}

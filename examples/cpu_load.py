@@ -10,12 +10,9 @@ import tempfile
 from datetime import UTC, datetime, timedelta
 
 import tidelog
-from tidelog.client.admin import topics
-from tidelog.client.cluster import Cluster
-from tidelog.client.producer import Producer
-from tidelog.pipelines.operators import aggregates as agg
-from tidelog.pipelines.operators.time import event_time
-from tidelog.pipelines.operators.windows.hopping import hopping
+from tidelog.client import Cluster, Producer, topics
+from tidelog.operators import aggregates as agg
+from tidelog.operators import event_time, hopping
 
 START = datetime(2026, 3, 1, 10, 3, tzinfo=UTC)
 

@@ -6,7 +6,7 @@ Needs `pip install 'tidelog[spark]'` and nothing else but Java 17.
 """
 
 import tidelog
-from tidelog.pipelines.operators.clocks import clock_verdict, corrected_time
+from tidelog.operators import clock_verdict, corrected_time
 
 READINGS = [
     ("right", "2026-03-01 10:00:00", "2026-03-01 10:00:05", "2026-03-01 10:00:05"),

@@ -14,15 +14,8 @@ import sys
 import tempfile
 
 import tidelog
-from tidelog.client.admin import topics
-from tidelog.client.cluster import Cluster
-from tidelog.client.producer import Producer
-from tidelog.views.applier import Applier
-from tidelog.views.catalog import Editor, of_topic
-from tidelog.views.changes import encode
-from tidelog.views.declaration import declare
-from tidelog.views.stores.opening import open_store
-from tidelog.views.stores.store import Ask
+from tidelog.client import Cluster, Producer, topics
+from tidelog.views import Applier, Ask, Editor, declare, encode, of_topic, open_store
 
 STOCK = declare({"product": "string", "text": "string"}, ("product",))
 

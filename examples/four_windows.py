@@ -14,15 +14,9 @@ from datetime import UTC, datetime
 from pyspark.sql import DataFrame, SparkSession
 
 import tidelog
-from tidelog.client.admin import topics
-from tidelog.client.cluster import Cluster
-from tidelog.client.producer import Producer
-from tidelog.pipelines.operators import aggregates as agg
-from tidelog.pipelines.operators.time import event_time
-from tidelog.pipelines.operators.windows.hopping import hopping
-from tidelog.pipelines.operators.windows.session import session
-from tidelog.pipelines.operators.windows.sliding import sliding
-from tidelog.pipelines.operators.windows.tumbling import tumbling
+from tidelog.client import Cluster, Producer, topics
+from tidelog.operators import aggregates as agg
+from tidelog.operators import event_time, hopping, session, sliding, tumbling
 
 ACTIONS = [
     ("ada", "10:03:00.000"),

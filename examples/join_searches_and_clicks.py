@@ -14,11 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import tidelog
-from tidelog.client.admin import topics
-from tidelog.client.cluster import Cluster
-from tidelog.client.producer import Producer
-from tidelog.pipelines.operators.joins.stream_join import stream_join
-from tidelog.pipelines.operators.time import event_time
+from tidelog.client import Cluster, Producer, topics
+from tidelog.operators import event_time, stream_join
 
 SEARCHES = [
     ("10:00", {"session": "a", "query": "tides"}),

@@ -10,12 +10,9 @@ import tempfile
 from datetime import UTC, datetime
 
 import tidelog
-from tidelog.client.admin import topics
-from tidelog.client.cluster import Cluster
-from tidelog.client.producer import Producer
-from tidelog.pipelines.operators import aggregates as agg
-from tidelog.pipelines.operators.time import event_time
-from tidelog.pipelines.operators.windows.sliding import sliding
+from tidelog.client import Cluster, Producer, topics
+from tidelog.operators import aggregates as agg
+from tidelog.operators import event_time, sliding
 
 READINGS = [("10:00", 3.0), ("10:04", 3.2), ("10:09", 3.4), ("10:12", 3.6), ("10:30", 2.0), ("11:30", 2.2)]
 

@@ -21,13 +21,8 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 import tidelog
-from tidelog.client.admin import topics
-from tidelog.client.cluster import Cluster
-from tidelog.client.producer import Producer
-from tidelog.pipelines.operators.state.fold import DUE, HASH, Clock, Step
-from tidelog.pipelines.operators.state.operator import run_fold
-from tidelog.pipelines.operators.state.reading import read_states
-from tidelog.pipelines.operators.time import event_time
+from tidelog.client import Cluster, Producer, topics
+from tidelog.operators import DUE, HASH, Clock, Step, event_time, read_states, run_fold
 
 EVENTS = [("10:00", 1, "placed"), ("10:05", 2, "placed"), ("10:20", 1, "paid"), ("11:30", 3, "placed")]
 EVENTS += [("12:10", 3, "paid"), ("12:45", 4, "placed")]

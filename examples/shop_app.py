@@ -37,9 +37,7 @@ if __name__ == "__main__":
 
     import tidelog
     from tidelog.cli.main import main
-    from tidelog.client.admin import topics
-    from tidelog.client.cluster import Cluster
-    from tidelog.client.producer import Producer
+    from tidelog.client import Cluster, Producer, topics
 
     with tidelog.Broker() as broker:
         with Cluster(broker.bootstrap) as cluster, Producer(cluster) as producer:

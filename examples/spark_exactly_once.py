@@ -13,11 +13,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import tidelog
-from tidelog.client.admin import groups, topics
-from tidelog.client.cluster import Cluster
-from tidelog.client.consumer import Consumer
-from tidelog.client.metadata import TopicPartition
-from tidelog.client.producer import Producer
+from tidelog.client import Cluster, Consumer, Producer, TopicPartition, groups, topics
 
 os.environ["PYSPARK_PYTHON"] = sys.executable  # Spark's workers run the same Python, not the first on the path
 local = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false"}

@@ -13,9 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import expr
 
 import tidelog
-from tidelog.client.admin import topics
-from tidelog.client.cluster import Cluster
-from tidelog.client.producer import Producer
+from tidelog.client import Cluster, Producer, topics
 
 os.environ["PYSPARK_PYTHON"] = sys.executable  # Spark's workers run the same Python, not the first on the path
 local = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false"}

@@ -14,11 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import tidelog
-from tidelog.client.admin import topics
-from tidelog.client.cluster import Cluster
-from tidelog.client.producer import Producer
-from tidelog.pipelines.operators.joins.enrich import enrich
-from tidelog.pipelines.operators.time import event_time
+from tidelog.client import Cluster, Producer, topics
+from tidelog.operators import enrich, event_time
 
 KEEP = {"cleanup.policy": "delete", "retention.ms": "-1"}  # a compacted topic would have the last rate only
 RATES = [("2025-01-01", {"kind": "food", "percent": 7}), ("2025-07-01", {"kind": "food", "percent": 5})]

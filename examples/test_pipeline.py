@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from tidelog.testing.pipeline_times import at
+from tidelog.testing import at
 
 
 def visits_by_minute(visits: DataFrame) -> DataFrame:

@@ -14,11 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import tidelog
-from tidelog.client.admin import topics
-from tidelog.client.cluster import Cluster
-from tidelog.client.producer import Producer
-from tidelog.pipelines.operators.changelog import Table, as_changelog
-from tidelog.pipelines.operators.joins.join_tables import join_tables
+from tidelog.client import Cluster, Producer, topics
+from tidelog.operators import Table, as_changelog, join_tables
 
 # Key and value; a key without a value is deleted.
 ROUNDS = [

@@ -10,12 +10,7 @@ replaced is told so.
 from concurrent.futures import ProcessPoolExecutor
 
 import tidelog
-from tidelog.client.admin import topics
-from tidelog.client.cluster import Cluster
-from tidelog.client.consumer import Consumer
-from tidelog.client.identity import ProducerIdentity
-from tidelog.client.offsets import LATEST, list_offsets
-from tidelog.client.transactions import Transactions, join
+from tidelog.client import LATEST, Cluster, Consumer, ProducerIdentity, Transactions, join, list_offsets, topics
 from tidelog.errors import ProducerFenced
 
 

@@ -9,11 +9,17 @@ It is a batch here, so that it ends; on a stream the same function gives a day's
 from pyspark.sql import DataFrame
 
 import tidelog
-from tidelog.pipelines.operators import aggregates as agg
-from tidelog.pipelines.operators.analytics import compare_with_earlier
-from tidelog.pipelines.operators.sketches import distinct, percentiles, top_k
-from tidelog.pipelines.operators.time import event_time
-from tidelog.pipelines.operators.windows.tumbling import tumbling
+from tidelog.operators import (
+    aggregates as agg,
+)
+from tidelog.operators import (
+    compare_with_earlier,
+    distinct,
+    event_time,
+    percentiles,
+    top_k,
+    tumbling,
+)
 
 
 def daily(visits: DataFrame) -> DataFrame:

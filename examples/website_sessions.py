@@ -12,12 +12,9 @@ from datetime import UTC, datetime
 from pyspark.sql import DataFrame
 
 import tidelog
-from tidelog.client.admin import topics
-from tidelog.client.cluster import Cluster
-from tidelog.client.producer import Producer
-from tidelog.pipelines.operators import aggregates as agg
-from tidelog.pipelines.operators.time import event_time
-from tidelog.pipelines.operators.windows.session import session
+from tidelog.client import Cluster, Producer, topics
+from tidelog.operators import aggregates as agg
+from tidelog.operators import event_time, session
 
 
 def click(bootstrap: str, *clicks: tuple[str, str, str]) -> None:

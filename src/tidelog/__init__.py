@@ -6,7 +6,9 @@ first use.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tidelog.door import door
 
 if TYPE_CHECKING:
     from tidelog.broker.embedded import Broker as Broker
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["App", "Broker", "TidelogError", "__version__", "spark_session", "sql"]
 
-_HOME = {
+HOMES = {
     "App": "tidelog.pipelines.app",
     "Broker": "tidelog.broker.embedded",
     "TidelogError": "tidelog.errors",
@@ -26,10 +28,4 @@ _HOME = {
     "sql": "tidelog.sql.session",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'tidelog' has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(_HOME[name]), name)
+__getattr__ = door(__name__, HOMES)

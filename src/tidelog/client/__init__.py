@@ -5,3 +5,52 @@ decides what a broker should do and never imports `broker` or `log`; it may impo
 `connection.py` first (one socket), then `cluster.py` (all of them), then `consumer.py` and `producer.py`, then
 `transactions.py`; `admin/` is the rest.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.door import door
+
+if TYPE_CHECKING:
+    from tidelog.client import lag as lag
+    from tidelog.client.admin import access as access
+    from tidelog.client.admin import brokers as brokers
+    from tidelog.client.admin import configs as configs
+    from tidelog.client.admin import groups as groups
+    from tidelog.client.admin import topics as topics
+    from tidelog.client.cluster import Cluster as Cluster
+    from tidelog.client.consumer import Consumer as Consumer
+    from tidelog.client.identity import ProducerIdentity as ProducerIdentity
+    from tidelog.client.metadata import TopicPartition as TopicPartition
+    from tidelog.client.offsets import EARLIEST as EARLIEST
+    from tidelog.client.offsets import LATEST as LATEST
+    from tidelog.client.offsets import list_offsets as list_offsets
+    from tidelog.client.producer import Producer as Producer
+    from tidelog.client.security import Security as Security
+    from tidelog.client.transactions import Transactions as Transactions
+    from tidelog.client.transactions import join as join
+    from tidelog.record.arrow import columns_to_arrow as columns_to_arrow
+
+HOMES = {
+    "access": "tidelog.client.admin.access",
+    "brokers": "tidelog.client.admin.brokers",
+    "configs": "tidelog.client.admin.configs",
+    "groups": "tidelog.client.admin.groups",
+    "topics": "tidelog.client.admin.topics",
+    "Cluster": "tidelog.client.cluster",
+    "Consumer": "tidelog.client.consumer",
+    "ProducerIdentity": "tidelog.client.identity",
+    "lag": "tidelog.client.lag",
+    "TopicPartition": "tidelog.client.metadata",
+    "EARLIEST": "tidelog.client.offsets",
+    "LATEST": "tidelog.client.offsets",
+    "list_offsets": "tidelog.client.offsets",
+    "Producer": "tidelog.client.producer",
+    "Security": "tidelog.client.security",
+    "Transactions": "tidelog.client.transactions",
+    "join": "tidelog.client.transactions",
+    "columns_to_arrow": "tidelog.record.arrow",
+}
+
+__getattr__ = door(__name__, HOMES)

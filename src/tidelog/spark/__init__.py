@@ -8,7 +8,9 @@ Read `source.py` first (what Spark calls), then `discovery.py` and `admission.py
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tidelog.door import door
 
 if TYPE_CHECKING:
     from tidelog.spark.dead_letter import dead_letters as dead_letters
@@ -17,15 +19,12 @@ if TYPE_CHECKING:
     from tidelog.spark.registration import register as register
     from tidelog.spark.typed_values import typed as typed
 
-_HOME = {"register": "tidelog.spark.registration", "state_store": "tidelog.spark.providers"}
-_HOME |= {"typed": "tidelog.spark.typed_values", "dead_letters": "tidelog.spark.dead_letter"}
+HOMES = {
+    "dead_letters": "tidelog.spark.dead_letter",
+    "topic_writer": "tidelog.spark.foreach_batch",
+    "state_store": "tidelog.spark.providers",
+    "register": "tidelog.spark.registration",
+    "typed": "tidelog.spark.typed_values",
+}
 
-_HOME |= {"topic_writer": "tidelog.spark.foreach_batch"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'tidelog.spark' has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(_HOME[name]), name)
+__getattr__ = door(__name__, HOMES)

@@ -1,0 +1,81 @@
+"""The public doors: what they hand out, that they load nothing before, and that pages and examples use nothing else."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tidelog
+from proving import proves
+
+ROOT = Path(__file__).parent.parent
+LAZY = ("tidelog", "tidelog.client", "tidelog.spark", "tidelog.testing", "tidelog.views")
+DOORS = (*LAZY, "tidelog.operators", "tidelog.errors")
+# What a program may also do: run a command as the command line does.
+ALSO = {"tidelog.cli.main"}
+IMPORT = re.compile(r"^\s*(?:from (tidelog[\w.]*) import|import (tidelog[\w.]*))", re.MULTILINE)
+NAMED = re.compile(
+    r"\btidelog\.(?:pipelines|broker|record|wire|schema|gateway)\.[a-z_]+"
+)  # `tidelog.log.` is of settings
+
+
+def names_of(door: str) -> list[str]:
+    module = importlib.import_module(door)
+    return sorted(module.HOMES if hasattr(module, "HOMES") else module.__all__)
+
+
+@proves("doors")
+@pytest.mark.parametrize(("door", "name"), [(door, name) for door in DOORS[:-1] for name in names_of(door)])
+def test_every_public_name_is_there(door: str, name: str) -> None:
+    assert getattr(importlib.import_module(door), name) is not None
+
+
+@proves("doors")
+@pytest.mark.parametrize("door", LAZY)
+def test_a_type_checker_sees_the_names_that_a_program_gets(door: str) -> None:
+    module = importlib.import_module(door)
+    tree = ast.parse(Path(module.__file__ or "").read_text())
+    guard = next(node for node in tree.body if isinstance(node, ast.If))
+    imported = [(node.module, name) for node in guard.body if isinstance(node, ast.ImportFrom) for name in node.names]
+    homes = {name.asname: f"{module}.{name.name}" for module, name in imported}
+    # A name is in its home, or is the module itself.
+    assert homes == {
+        name: home if home.rpartition(".")[2] == name and homes.get(name) == home else f"{home}.{name}"
+        for name, home in module.HOMES.items()
+    }
+
+
+@proves("doors")
+def test_any_other_name_is_refused_as_python_does() -> None:
+    with pytest.raises(AttributeError, match="module 'tidelog' has no attribute 'Broke'"):
+        tidelog.Broke  # noqa: B018
+
+
+@proves("doors")
+def test_a_door_loads_what_it_is_asked_for_and_nothing_else() -> None:
+    program = (
+        "import sys, tidelog, tidelog.client, tidelog.views, tidelog.spark, tidelog.testing\n"
+        "rooms = [name for name in sys.modules if name.startswith('tidelog.') and name.count('.') > 1]\n"
+        "assert not rooms, rooms\n"
+        "from tidelog.client import Producer\n"
+        "assert 'tidelog.views.applier' not in sys.modules and 'pyspark' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@proves("doors")
+def test_pages_and_examples_import_from_doors_alone() -> None:
+    files = [ROOT / "README.md", *(ROOT / "docs" / "guide").glob("*.md"), *(ROOT / "examples").glob("*.py")]
+    found = []
+    for file in files:
+        text = file.read_text()
+        modules = {first or second for first, second in IMPORT.findall(text)}
+        found += [f"{file.name} imports {module}" for module in modules - set(DOORS) - ALSO]
+        found += [f"{file.name} names {name}" for name in NAMED.findall(text)]
+    assert found == []
