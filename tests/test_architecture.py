@@ -50,7 +50,7 @@ ARROWS = """
 """
 
 # Modules of no room. Errors are for everyone; record, wire and log get their settings as arguments, never by config.
-GROUND = {"door", "errors"}
+GROUND = {"clock", "door", "errors"}
 # Public doors import from the rooms behind them; those of rooms hand out what stands in rooms to their left, too.
 DOORS = {"__init__.py", "__main__.py", "operators.py"}
 CONFIG_USERS = {"broker", "client", "gateway", "spark", "demo", "testing", "cli", "logger"}

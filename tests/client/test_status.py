@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proving import proves
-from tidelog.client import time_of_day
+from tidelog import clock as time_of_day
 from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
 from tidelog.client.status import (

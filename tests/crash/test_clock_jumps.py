@@ -35,7 +35,7 @@ PATIENCE_S = 60.0
 LONG, SHORT = TopicPartition("long", 0), TopicPartition("short", 0)
 RESTING = """
 from threading import Event, Timer
-from tidelog.client.time_of_day import rest
+from tidelog.clock import rest
 
 Timer(0.5, lambda: print("rests", flush=True)).start()
 rest(Event(), 2.0)

@@ -15,7 +15,7 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.transactions import Transactions
 from tidelog.spark.offsets import from_json
 from tidelog.spark.query_log import parse_offsets_file
-from tidelog.spark.ticks import BELIEVED_AFTER_S, Believed, Idleness, Tick, tick_of, tick_rows, with_tick
+from tidelog.spark.ticks import Idleness, Tick, tick_of, tick_rows, with_tick
 
 IDLE_MS = 10_000
 
@@ -44,7 +44,7 @@ def test_an_input_ticks_after_it_has_been_silent_for_long_enough_and_then_now_an
 def test_an_input_that_stirs_must_be_silent_anew_before_it_ticks() -> None:
     idleness = Idleness(IDLE_MS)
     assert idleness.tick(now=0.0, clock_ms=0) is None
-    idleness.stir()
+    idleness.stir(now=5.0, clock_ms=5_000)
     assert idleness.tick(now=11.0, clock_ms=11_000) is None
     assert idleness.tick(now=20.9, clock_ms=20_900) is None
     assert idleness.tick(now=21.0, clock_ms=21_000) == Tick(11_000)
@@ -61,12 +61,13 @@ def test_no_tick_is_of_tomorrow_because_a_clock_was_wrong_for_some_minutes() -> 
 
 
 @proves("P7")
-def test_a_clock_that_is_set_back_is_believed_at_once_and_one_that_is_set_forward_when_it_stays() -> None:
-    clock, hour_ms = Believed(), 3_600_000
-    assert clock.read(now=5.0, clock_ms=hour_ms) == hour_ms
-    assert clock.read(now=6.0, clock_ms=1_000) == 1_000
-    assert clock.read(now=7.0, clock_ms=2_000 + hour_ms) == 2_000
-    assert clock.read(now=7.0 + BELIEVED_AFTER_S, clock_ms=602_000 + hour_ms) == 602_000 + hour_ms
+def test_a_step_forward_that_came_while_there_was_much_to_read_is_not_believed_when_the_input_falls_silent() -> None:
+    idleness, day_ms = Idleness(IDLE_MS), 86_400_000
+    assert idleness.tick(now=0.0, clock_ms=0) is None
+    for now in range(10, 1200, 10):
+        idleness.stir(now=float(now), clock_ms=now * 1000 + (day_ms if now >= 1190 else 0))
+    assert idleness.tick(now=1200.0, clock_ms=1_200_000 + day_ms) is None
+    assert idleness.tick(now=1210.0, clock_ms=1_210_000 + day_ms) == Tick(1_200_000)
 
 
 @proves("P7", "F1")

@@ -9,7 +9,7 @@
     scrub        old bytes are checked before somebody needs them          SCRUB_BYTES a turn, round and round
     disk         free bytes, and hours until it is full at this rate       every DISK_LOOK_S; warns below DISK_WARNING_H
 
-Producers are forgotten by a clock that believes a step forward late (`steady_clock.py`): a batch that is sent again is
+Producers are forgotten by a clock that believes a step forward late (`clock.py`): a batch that is sent again is
 known by its producer, and would count twice where a clock that jumps by a day has made everybody silent for a day.
 
 A rate is known after DISK_WATCH_S, not before: what a start or one large file takes in a moment is no rate.
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidelog.broker.cleaner import Cleaner
 from tidelog.broker.cutting import Cutting
 from tidelog.broker.decision import Instant
-from tidelog.broker.steady_clock import SteadyClock
+from tidelog.clock import SteadyClock
 from tidelog.errors import StorageError
 
 if TYPE_CHECKING:
@@ -76,7 +76,8 @@ class Housekeeping:
         self._cutting = Cutting(broker, self._cleaner)
         self._retention_walk: Iterator[tuple[str, int]] | None = None
         self._next_retention_s = 0.0
-        self._steady = SteadyClock(broker.now())
+        self._steady = SteadyClock()
+        self._steady.look(**broker.now()._asdict())
         self._scrub_walk: Iterator[tuple[str, int]] = iter(())
         self._scrubbing: Partition | None = None
         self._busy = False
@@ -100,7 +101,7 @@ class Housekeeping:
         self._broker.scheduler.call_later(TURN_S, self._turn)
         now = self._broker.now()
         self._snapshots()
-        self._steady.look(now)
+        self._steady.look(**now._asdict())
         self._retention(now)
         self._look_at_disk(now.monotonic_ms / 1000)
         self._cleaner.turn(now.monotonic_ms / 1000)

@@ -27,7 +27,7 @@ from tidelog.client.consumer import Consumer
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST, list_offsets
 from tidelog.client.producer import Producer
-from tidelog.client.time_of_day import Jumps
+from tidelog.clock import Jumps
 from tidelog.errors import BrokerError, Disconnected, TidelogError
 from tidelog.wire.error_code import ErrorCode
 

@@ -33,7 +33,7 @@ def notify(*lines: str) -> bool:
 
 
 def tell_until_done(futures: Collection[Future[None]], *lines: str, at_most_s: float) -> None:
-    """By no `wait` of theirs: locks may wait by the time of day (`time_of_day.rest`)."""
+    """By no `wait` of theirs: locks may wait by the time of day (`clock.rest`)."""
     tell_at = time.monotonic() + TELL_EVERY_S
     deadline = time.monotonic() + at_most_s
     while not all(one.done() for one in futures) and (now := time.monotonic()) < deadline:

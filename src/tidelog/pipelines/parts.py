@@ -23,7 +23,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tidelog.client.time_of_day import Jumps
+from tidelog.clock import Jumps
 from tidelog.errors import ViewChanged
 from tidelog.pipelines.operators.state.steps import FoldCounts, called_by
 from tidelog.pipelines.placing import Target

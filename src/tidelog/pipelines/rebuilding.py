@@ -34,8 +34,8 @@ from tidelog.client import status
 from tidelog.client.cluster import Cluster
 from tidelog.client.marks import Ends, end_of_marks, read_mark, transactional_id_of
 from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
-from tidelog.client.time_of_day import rest
 from tidelog.client.transactions import Transactions
+from tidelog.clock import rest
 from tidelog.errors import PipelineFailed, UsageError
 from tidelog.pipelines import generations
 from tidelog.pipelines.app import VIEW, Input, Output

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.client.cluster import Cluster
 from tidelog.client.security import Security
 from tidelog.client.status import REBUILD, Command, Commands, Reporter
-from tidelog.client.time_of_day import rest
+from tidelog.clock import rest
 from tidelog.errors import Disconnected, TidelogError, UsageError
 from tidelog.pipelines import notifying
 from tidelog.pipelines import supervision as watching

@@ -83,12 +83,13 @@ class Planner:
         """Where the last look has found nothing after `start`: a tick, if it is time for one."""
         if self.idleness is None or self._bound:
             return None
+        clock_ms = int(time.time() * 1000)
         if start != self.latest:
-            self.idleness.stir()
+            self.idleness.stir(now=now, clock_ms=clock_ms)
             return None
-        found = self.idleness.tick(now=now, clock_ms=int(time.time() * 1000))
+        found = self.idleness.tick(now=now, clock_ms=clock_ms)
         if found is not None and self.discovery.has_open_transactions(self.latest):
-            self.idleness.stir()
+            self.idleness.stir(now=now, clock_ms=clock_ms)
             return None
         if found is not None:
             self.idleness.ticked(now)

@@ -17,7 +17,7 @@ Rules:
   reads offsets by partition, Spark's Kafka connector among them, finds nothing in it: checkpoints can be exchanged.
 - The next micro-batch with records leaves it out again.
 - There is a tick for each fifth of `idleAfter`, and not more than one a second: each is a micro-batch, or two.
-- A clock that is set forward is believed when it has stood for BELIEVED_AFTER_S: a watermark never goes back, and what
+- A clock that is set forward is believed when it has stood for BELIEVED_AFTER_MS: a watermark never goes back, and what
   comes after a tick of tomorrow is late until then. One that is set back is believed at once, and so is the one that a
   query finds when it starts.
 """
@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tidelog.clock import SteadyClock
 from tidelog.spark.arrow_rows import arrow_schema
 from tidelog.spark.offsets import OffsetsJson
 
@@ -37,8 +38,7 @@ MARK = "tick:"
 NOWHERE = -1  # the offset, partition and kind of timestamp of a tick row
 LEAST_EVERY_MS = 1000
 PARTS_OF_IDLENESS = 5
-BELIEVED_AFTER_S = 600.0
-DRIFT_MS = 1000  # within which two looks at a clock are of one that was not set
+BELIEVED_AFTER_MS = 600_000
 
 
 class Tick(NamedTuple):
@@ -63,25 +63,6 @@ def tick_rows(tick: Tick, columns: Sequence[str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([known.get(one.name)], one.type) for one in schema], schema=schema)
 
 
-class Believed:
-    """The time of day, as far as it is believed."""
-
-    def __init__(self) -> None:
-        self._ahead: float | None = None  # of the clock that only goes forward, in ms
-        self._said = 0.0  # what the clock says, where that is not believed yet
-        self._since: float | None = None
-
-    def read(self, *, now: float, clock_ms: int) -> int:
-        ahead = clock_ms - now * 1000
-        if self._ahead is None or ahead <= self._ahead + DRIFT_MS:
-            self._ahead, self._since = ahead, None
-        elif self._since is None or abs(ahead - self._said) > DRIFT_MS:
-            self._said, self._since = ahead, now
-        elif now - self._since >= BELIEVED_AFTER_S:
-            self._ahead, self._since = ahead, None
-        return round(now * 1000 + self._ahead)
-
-
 class Idleness:
     """Since when an input is silent, and when it last ticked."""
 
@@ -90,15 +71,16 @@ class Idleness:
         self.every_ms = max(LEAST_EVERY_MS, idle_after_ms // PARTS_OF_IDLENESS)
         self._since: float | None = None
         self._ticked: float | None = None
-        self._clock = Believed()
+        self._clock = SteadyClock()
 
-    def stir(self) -> None:
+    def stir(self, *, now: float, clock_ms: int) -> None:
         """There is something to read."""
+        self._look(now, clock_ms)
         self._since = None
 
     def tick(self, *, now: float, clock_ms: int) -> Tick | None:
         """For an input that is at its end now. `now` is in seconds of a clock that only goes forward."""
-        clock_ms = self._clock.read(now=now, clock_ms=clock_ms)
+        clock_ms = self._look(now, clock_ms)
         if self._since is None:
             self._since, self._ticked = now, None
         last = self._since if self._ticked is None else self._ticked
@@ -106,6 +88,10 @@ class Idleness:
         if (now - last) * 1000 < waits_ms:
             return None
         return Tick(clock_ms - self.idle_after_ms)
+
+    def _look(self, now: float, clock_ms: int) -> int:
+        self._clock.look(wall_ms=clock_ms, monotonic_ms=round(now * 1000))
+        return self._clock.read(BELIEVED_AFTER_MS)
 
     def ticked(self, now: float) -> None:
         self._ticked = now

@@ -18,7 +18,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 
 from proving import proves
-from tidelog.client import time_of_day
+from tidelog import clock as time_of_day
 from tidelog.client.marks import Mark, Sources
 from tidelog.client.metadata import TopicPartition
 from tidelog.errors import Disconnected, LostCheckpoint, PipelineFailed, UndecodableValue, UsageError

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from proving import proves
 from tidelog.broker.decision import Instant
-from tidelog.broker.steady_clock import DRIFT_MS, STEPS_MAX, SteadyClock
+from tidelog.clock import DRIFT_MS, STEPS_MAX, SteadyClock
 
 DAY_MS = 86_400_000
 HOUR_MS = 3_600_000
@@ -18,7 +18,8 @@ class Clock:
 
     def __init__(self, wall_ms: int = 0) -> None:
         self.wall_ms, self.monotonic_ms = wall_ms, 0
-        self.steady = SteadyClock(self.now)
+        self.steady = SteadyClock()
+        self.steady.look(wall_ms=wall_ms, monotonic_ms=0)
 
     @property
     def now(self) -> Instant:
@@ -26,7 +27,7 @@ class Clock:
 
     def move(self, by_ms: int, *, stepped_ms: int = 0) -> None:
         self.wall_ms, self.monotonic_ms = self.wall_ms + by_ms + stepped_ms, self.monotonic_ms + by_ms
-        self.steady.look(self.now)
+        self.steady.look(wall_ms=self.wall_ms, monotonic_ms=self.monotonic_ms)
 
     def is_silent(self, stamp_ms: int) -> bool:
         return self.steady.read(DAY_MS) >= stamp_ms + DAY_MS
