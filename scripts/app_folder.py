@@ -32,7 +32,7 @@ from pipelines.app.driven import Driven, make_topic, produce
 from tidelog import __version__, spark_session
 from tidelog.broker.embedded import Broker
 from tidelog.client.cluster import Cluster
-from tidelog.client.marks import read_mark
+from tidelog.control.marks import read_mark
 from tidelog.pipelines.loading import load_app
 from tidelog.views.applier import Applier
 from tidelog.views.declaration import row_to_json

@@ -19,8 +19,8 @@ from bench.views.figures import APPLIER, BY_HAND, CPU, ONE_BY_ONE, UPDATES
 
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
-from tidelog.client.marks import Ends
 from tidelog.client.producer import Producer
+from tidelog.control.marks import Ends
 from tidelog.views import reading
 from tidelog.views.applier import Applier
 from tidelog.views.changes import encode

@@ -23,8 +23,8 @@ from bench.views.updates import CHANGES, KEYS, row_of
 
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
-from tidelog.client.marks import Ends, read_mark
 from tidelog.client.producer import Producer
+from tidelog.control.marks import Ends, read_mark
 from tidelog.pipelines.app import App
 from tidelog.pipelines.graph import graph_of
 from tidelog.pipelines.inputs import Reader

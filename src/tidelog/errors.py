@@ -34,6 +34,7 @@
     │   ├── TransactionTimedOut    a transaction that was open for too long: the broker aborted it
     │   ├── DataLoss               offsets that a query was to read are gone
     │   └── Disconnected           the connection ended or could not be made
+    │       └── OpenTransaction    a transaction that is open holds up what was to be read
     ├── ListenError                the machine's: an address that is taken, or not its own
     └── StorageError               the disk's
         ├── DataFolderError        a folder that is locked, newer than this version, or not ours
@@ -201,6 +202,10 @@ class DataLoss(PeerError):
 
 
 class Disconnected(PeerError):
+    pass
+
+
+class OpenTransaction(Disconnected):
     pass
 
 

@@ -24,7 +24,7 @@ from tidelog.cli.status import SILENT_S, health, state_of
 from tidelog.cli.terminal import STARTING_SPARK
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
-from tidelog.client.status import Commands, Report, Reporter
+from tidelog.control.status import Commands, Report, Reporter
 from tidelog.errors import ConfigError, UsageError
 from tidelog.logger import Logger
 from tidelog.pipelines import running

@@ -14,7 +14,7 @@ from cli.command import Command
 from proving import proves
 from tidelog.cli import views as commands
 from tidelog.client.cluster import Cluster
-from tidelog.client.status import Reporter
+from tidelog.control.status import Reporter
 from tidelog.errors import UsageError
 from tidelog.pipelines.catching_up import FRESH_MS
 from tidelog.testing.broker import TestBroker

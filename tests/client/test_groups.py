@@ -11,11 +11,11 @@ from confluent_kafka import Consumer as ForeignConsumer
 from against.patience import eventually
 from contract import Broker
 from proving import proves
-from tidelog.client import lag
 from tidelog.client.admin import groups, topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
+from tidelog.control import lag
 from tidelog.errors import BrokerError
 from tidelog.wire.error_code import ErrorCode
 

@@ -11,9 +11,9 @@ import pytest
 import tidelog
 from proving import proves
 from tidelog.client.cluster import Cluster
-from tidelog.client.marks import Mark, Sources
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
+from tidelog.control.marks import Mark, Sources
 from tidelog.demo.checking import QUERIES, Checked, Record, check, minutes, read_log
 from tidelog.demo.events import Event
 from tidelog.demo.feeding import make_topics

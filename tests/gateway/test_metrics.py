@@ -22,7 +22,7 @@ from tidelog.client.admin import groups, topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
-from tidelog.client.status import Report
+from tidelog.control.status import Report
 from tidelog.gateway.metrics.collecting import Found
 from tidelog.gateway.metrics.collecting import _broker as tell_broker
 from tidelog.gateway.metrics.exposition import OPEN_METRICS, PROMETHEUS, text, wants_open_metrics

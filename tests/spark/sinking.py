@@ -15,9 +15,9 @@ from client.dying import WatchedTransport
 from contract import TIMEOUT_S
 from tidelog.client.address import Address
 from tidelog.client.cluster import Cluster
-from tidelog.client.marks import Mark, Sources, end_of_marks, read_mark
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.transport import Transport, plain
+from tidelog.control.marks import Mark, Sources, end_of_marks, read_mark
 from tidelog.spark.commit import Writing, commit
 from tidelog.spark.routing import Router
 from tidelog.spark.stage_files import beside, driver_here

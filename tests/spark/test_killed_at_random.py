@@ -26,9 +26,9 @@ from spark.filling import fill
 from spark.mortal_broker import MortalBroker
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
-from tidelog.client.marks import Mark, read_mark
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import LATEST, list_offsets
+from tidelog.control.marks import Mark, read_mark
 from tidelog.errors import TidelogError
 from tidelog.spark.query_log import default_name
 

@@ -21,9 +21,9 @@ from spark.sinking import last_mark
 from tidelog.client.admin import groups, topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.consumer import Consumer
-from tidelog.client.marks import read_mark, staging_topic_of
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import LATEST, list_offsets
+from tidelog.control.marks import read_mark, staging_topic_of
 from tidelog.errors import BrokerError
 from tidelog.record.partitioner import partition_of
 from tidelog.spark.foreach_batch import topic_writer

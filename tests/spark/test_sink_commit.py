@@ -33,15 +33,15 @@ from spark.sinking import (
     up_to,
     writing_of,
 )
-from tidelog.client import marks
 from tidelog.client.admin import configs, groups, topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.consumer import Consumer
-from tidelog.client.marks import Sources, partition_of_marks, staging_topic_of
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.client.producer import Producer
 from tidelog.client.transactions import Transactions
+from tidelog.control import marks
+from tidelog.control.marks import Sources, partition_of_marks, staging_topic_of
 from tidelog.errors import (
     AbortOnly,
     BrokerError,

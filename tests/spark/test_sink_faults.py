@@ -36,7 +36,7 @@ from tidelog.client import transactions
 from tidelog.client.admin import topics
 from tidelog.client.admin.transactions import describe
 from tidelog.client.cluster import Cluster
-from tidelog.client.marks import transactional_id_of
+from tidelog.control.marks import transactional_id_of
 from tidelog.spark.commit import Kept, commit
 from tidelog.testing.broker import TestBroker
 

@@ -14,8 +14,8 @@ from proving import proves
 from spark.sinking import arrow_of, committed, connected, last_mark, numbers_of, staged_numbers, up_to, writing_of
 from tidelog.client.admin import topics
 from tidelog.client.cluster import UNKNOWN_TOPIC_TRIES, Cluster
-from tidelog.client.marks import Sources, topic_of
 from tidelog.client.metadata import Metadata, TopicPartition
+from tidelog.control.marks import Sources, topic_of
 from tidelog.errors import DataLoss, LostCheckpoint
 from tidelog.spark import routing
 from tidelog.spark.commit import commit

@@ -13,8 +13,8 @@ from pyspark.sql.types import StructType
 
 from proving import proves
 from record.twins import TWINS
-from tidelog.client.marks import Sources
 from tidelog.client.metadata import TopicPartition
+from tidelog.control.marks import Sources
 from tidelog.errors import ConfigError, UsageError
 from tidelog.record import _codec, _pure
 from tidelog.record.arrow import arrow_to_partitions

@@ -13,7 +13,7 @@ from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.client.producer import Producer
 from tidelog.client.security import Security
-from tidelog.client.status import Reporter
+from tidelog.control.status import Reporter
 from tidelog.errors import BrokerError
 from tidelog.views.asking import QUESTIONS, REPLIES, SETTINGS, Pipeline
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from contract import TIMEOUT_S
 from tidelog.client.cluster import Cluster
-from tidelog.client.marks import Ends
+from tidelog.control.marks import Ends
 from tidelog.errors import NotShown
 from tidelog.views.applier import Applier
 from tidelog.views.reading import reached

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import psycopg
 
 from contract import TIMEOUT_S
-from tidelog.client.marks import Ends, Mark
 from tidelog.client.metadata import TopicPartition
+from tidelog.control.marks import Ends, Mark
 from tidelog.errors import NotShown
 from tidelog.record.partitioner import partition_of
 from tidelog.views.changes import encode

@@ -11,13 +11,13 @@ import pytest
 
 from contract import TIMEOUT_S
 from proving import proves
-from tidelog.client import marks
 from tidelog.client.admin import configs, groups, topics
 from tidelog.client.cluster import Cluster
-from tidelog.client.marks import Mark
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
 from tidelog.client.transactions import Transactions
+from tidelog.control import marks
+from tidelog.control.marks import Mark
 from tidelog.errors import AnotherApplier, Disconnected, PeerError, UsageError
 from tidelog.testing.broker import TestBroker
 from tidelog.views import catalog, reading

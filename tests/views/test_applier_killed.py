@@ -25,7 +25,7 @@ from client.dying import DyingNetwork
 from contract import TIMEOUT_S
 from proving import proves
 from tidelog.client.cluster import Cluster
-from tidelog.client.status import STATUS, read_status, told_state
+from tidelog.control.status import STATUS, read_status, told_state
 from tidelog.testing.broker import TestBroker
 from tidelog.views.applier import Applier
 from tidelog.views.stores import sqlite

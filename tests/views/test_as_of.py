@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from proving import proves
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
-from tidelog.client.marks import Mark, Sources, end_of_marks, read_mark
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
+from tidelog.control.marks import Mark, Sources, end_of_marks, read_mark
 from tidelog.errors import CursorExpired, UsageError
 from tidelog.views import catalog
 from tidelog.views.as_of import History, _history, as_of, earliest_ms, live_since, live_then, mark_at, needed, said

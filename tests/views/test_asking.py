@@ -14,7 +14,7 @@ import pytest
 import tidelog
 from proving import proves
 from tidelog.client.cluster import Cluster
-from tidelog.client.status import Report
+from tidelog.control.status import Report
 from tidelog.errors import NotAnswered, PipelineStopped, UnknownKey, UsageError
 from tidelog.views.asking import LATE_S, Answer, Pipeline, ask, pipeline_of, read_answer, why_stopped
 from tidelog.views.catalog import Derived, new_view

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from proving import proves
 from tidelog.client.consumer import Fetched
-from tidelog.client.marks import Ends, Mark, Sources
 from tidelog.client.metadata import TopicPartition
+from tidelog.control.marks import Ends, Mark, Sources
 from tidelog.record.columns import Row as Record
 from tidelog.views import reading as reading_module
 from tidelog.views.changes import encode

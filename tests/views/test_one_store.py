@@ -18,7 +18,7 @@ import pytest
 from contract import TIMEOUT_S
 from proving import proves
 from tidelog.client.cluster import Cluster
-from tidelog.client.status import read_status
+from tidelog.control.status import read_status
 from tidelog.errors import DiskFullError
 from tidelog.testing.broker import TestBroker
 from tidelog.views.changes import NoChange

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from proving import proves
 from tidelog.client.consumer import Fetched
-from tidelog.client.marks import Mark, Sources
-from tidelog.client.marks import encode as encode_mark
 from tidelog.client.metadata import TopicPartition
+from tidelog.control.marks import Mark, Sources
+from tidelog.control.marks import encode as encode_mark
 from tidelog.errors import PeerError
 from tidelog.record.columns import encode as encode_batch
 from tidelog.record.partitioner import partition_of

@@ -24,8 +24,8 @@ from proving import proves
 from tidelog.client.admin import configs, topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.consumer import Consumer, Fetched
-from tidelog.client.marks import Ends, partition_of_marks
 from tidelog.client.metadata import TopicPartition
+from tidelog.control.marks import Ends, partition_of_marks
 from tidelog.record.columns import Row as Record
 from tidelog.testing.broker import TestBroker
 from tidelog.views import applier as applier_module

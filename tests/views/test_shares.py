@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proving import proves
-from tidelog.client.marks import Ends
-from tidelog.client.marks import encode as encode_mark
 from tidelog.client.metadata import TopicPartition
+from tidelog.control.marks import Ends
+from tidelog.control.marks import encode as encode_mark
 from tidelog.errors import AnotherApplier
 from tidelog.record.columns import encode as encode_batch
 from tidelog.views import catalog

@@ -23,9 +23,9 @@ from contract import TIMEOUT_S, kafka, topic
 from proving import proves
 from tidelog.client.admin import configs, groups, topics
 from tidelog.client.cluster import Cluster
-from tidelog.client.marks import Ends
 from tidelog.client.producer import Producer
-from tidelog.client.status import read_status
+from tidelog.control.marks import Ends
+from tidelog.control.status import read_status
 from tidelog.errors import AnotherApplier, BrokerError
 from tidelog.record.partitioner import partition_of
 from tidelog.testing.broker import TestBroker

@@ -9,12 +9,12 @@ from threading import Thread
 import pytest
 
 from proving import proves
-from tidelog.client import marks
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
-from tidelog.client.marks import Mark, Sources
 from tidelog.client.metadata import TopicPartition
-from tidelog.client.status import Report, Reporter
+from tidelog.control import marks
+from tidelog.control.marks import Mark, Sources
+from tidelog.control.status import Report, Reporter
 from tidelog.errors import NotYetApplied, UsageError
 from tidelog.testing.broker import TestBroker
 from tidelog.views import catalog

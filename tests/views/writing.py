@@ -9,12 +9,12 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tidelog.client import marks
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
-from tidelog.client.marks import Ends, Mark, Sources
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.transactions import Transactions
+from tidelog.control import marks
+from tidelog.control.marks import Ends, Mark, Sources
 from tidelog.errors import BrokerError
 from tidelog.record.partitioner import partition_of
 from tidelog.views import catalog

@@ -111,7 +111,7 @@ class Telling:
     """
 
     def __init__(self, cluster: Cluster, view: str, url: str, *, shared: bool) -> None:
-        from tidelog.client.status import Reporter
+        from tidelog.control.status import Reporter
         from tidelog.views.stores.opening import name_of, redacted
 
         self.store_name = name_of(url)
@@ -125,7 +125,7 @@ class Telling:
         self._told = False
 
     def begin(self, applier: Applier) -> None:
-        from tidelog.client.status import Reporter
+        from tidelog.control.status import Reporter
 
         self._applier = applier
         if applier.member_id is not None:
@@ -137,13 +137,13 @@ class Telling:
         self._reporter.tell({**self._about, **figures})
 
     def stopped(self) -> None:
-        from tidelog.client.status import STOPPED
+        from tidelog.control.status import STOPPED
 
         if self._applier is None or not self._applier.is_away:  # else nobody would answer, and who asked for it waits
             self._end({"state": STOPPED})
 
     def failed(self, error: Exception) -> None:
-        from tidelog.client.status import FAILED
+        from tidelog.control.status import FAILED
 
         if isinstance(error, AnotherApplier) and not self._shared:
             return  # the name is that one's by now, and so is what is told by it
@@ -151,7 +151,7 @@ class Telling:
             self._end({"state": FAILED, "error": str(error)})
 
     def _end(self, how: Mapping[str, Any]) -> None:
-        from tidelog.client.status import take_away
+        from tidelog.control.status import take_away
 
         if not self._shared:
             figures = {} if self._applier is None else self._applier.figures()

@@ -13,7 +13,7 @@ from tidelog.errors import UsageError
 if TYPE_CHECKING:
     from tidelog.client.admin.groups import Group
     from tidelog.client.cluster import Cluster
-    from tidelog.client.lag import Unread
+    from tidelog.control.lag import Unread
 
 EXAMPLES = """\
   tidelog groups                        every group, its state and its lag
@@ -54,8 +54,8 @@ def run(arguments: list[str]) -> int:
 
 
 def list_groups(cluster: Cluster, options: Namespace) -> int:
-    from tidelog.client import lag
     from tidelog.client.admin import groups
+    from tidelog.control import lag
 
     listed = [one for one in groups.list_all(cluster) if not options.pattern or fnmatchcase(one.group, options.pattern)]
     if options.quiet:
@@ -91,8 +91,8 @@ def show_groups(found: list[dict[str, Any]]) -> None:
 
 
 def describe(cluster: Cluster, options: Namespace) -> int:
-    from tidelog.client import lag
     from tidelog.client.admin import groups
+    from tidelog.control import lag
 
     described = []
     for name in options.names:

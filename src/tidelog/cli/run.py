@@ -121,7 +121,7 @@ def warn_of_another(log: Logger, cluster: Cluster, graph: Graph) -> None:
     """Two runs of one output fence each other again and again. It is not refused: one that was killed a moment ago has
     told the same, and may be what this one is started for.
     """
-    from tidelog.client.status import read_status
+    from tidelog.control.status import read_status
     from tidelog.pipelines.catching_up import heard_run
 
     name, outputs = graph.app.name, [node.name for node in graph.nodes]

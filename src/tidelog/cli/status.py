@@ -18,7 +18,7 @@ from typing import Any
 from tidelog.cli import options as command
 from tidelog.cli.main import FAILED, OK
 from tidelog.cli.terminal import paint, show_json, show_table, span_text
-from tidelog.client.status import (
+from tidelog.control.status import (
     AGAIN_S,
     COMMAND_NAMES,
     STOPPED,
@@ -29,7 +29,7 @@ from tidelog.client.status import (
     silent_ms,
     told_state,
 )
-from tidelog.client.status import FAILED as FAILED_STATE
+from tidelog.control.status import FAILED as FAILED_STATE
 from tidelog.errors import UsageError
 
 SILENT_S = 3 * AGAIN_S

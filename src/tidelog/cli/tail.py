@@ -102,7 +102,7 @@ def records(cluster: Cluster, options: Namespace) -> Iterator[tuple[TopicPartiti
 
 def begins(cluster: Cluster, options: Namespace, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
     """The last N are records, as they are shown, and not offsets."""
-    from tidelog.client.last_records import starts_of_last
+    from tidelog.control.last_records import starts_of_last
 
     if options.start.kind != "last":
         return resolve(cluster, options.start, ends)

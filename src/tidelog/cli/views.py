@@ -265,7 +265,7 @@ def _take_out(cluster: Cluster, view: View, options: Namespace) -> int:
 def _check_nobody_has(cluster: Cluster, view: View) -> None:
     import time
 
-    from tidelog.client.status import read_status
+    from tidelog.control.status import read_status
     from tidelog.pipelines.catching_up import FRESH_MS, appliers_heard, heard_run
 
     reports, now_ms = read_status(cluster), int(time.time() * 1000)
@@ -289,8 +289,8 @@ def _heard(seconds: int) -> str:
 
 def _left_behind(cluster: Cluster, view: View) -> list[Sequence[str]]:
     """Topics that are there, and stores: who knows whether somebody reads them."""
-    from tidelog.client.marks import topic_of
-    from tidelog.client.status import read_status
+    from tidelog.control.marks import topic_of
+    from tidelog.control.status import read_status
     from tidelog.views.asking import Pipeline
     from tidelog.views.stores.opening import redacted
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from tidelog.door import door
 
 if TYPE_CHECKING:
-    from tidelog.client import lag as lag
     from tidelog.client.admin import access as access
     from tidelog.client.admin import brokers as brokers
     from tidelog.client.admin import configs as configs
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from tidelog.client.security import Security as Security
     from tidelog.client.transactions import Transactions as Transactions
     from tidelog.client.transactions import join as join
+    from tidelog.control import lag as lag
     from tidelog.record.arrow import columns_to_arrow as columns_to_arrow
 
 HOMES = {
@@ -41,7 +41,7 @@ HOMES = {
     "Cluster": "tidelog.client.cluster",
     "Consumer": "tidelog.client.consumer",
     "ProducerIdentity": "tidelog.client.identity",
-    "lag": "tidelog.client.lag",
+    "lag": "tidelog.control.lag",
     "TopicPartition": "tidelog.client.metadata",
     "EARLIEST": "tidelog.client.offsets",
     "LATEST": "tidelog.client.offsets",

@@ -15,10 +15,9 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from tidelog.client.cluster import Cluster
-from tidelog.client.consumer import Consumer
-from tidelog.client.marks import Ends
-from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, list_offsets
+from tidelog.control.marks import Ends
+from tidelog.control.reading import read
 from tidelog.demo.shop import DELIVERIES, LATENESS_S, ORDERS
 from tidelog.errors import NotShown, UsageError
 from tidelog.views.declaration import Declaration, Key, row_to_json
@@ -144,14 +143,5 @@ def read_log(cluster: Cluster, ends: Ends, topics: Iterable[str]) -> list[Record
     starts = list_offsets(cluster, dict.fromkeys(wanted, EARLIEST))
     if cut := [at for at in wanted if starts[at].offset > 0]:
         raise UsageError(f"the past of {cut[0]} is cut, so nothing can be compared with it; begin with a new --folder")
-    consumer = Consumer(cluster, read_committed=True)
-    consumer.assign(dict.fromkeys(wanted, 0))
-    found: list[Record] = []
-    while any(consumer.positions[at] < end for at, end in wanted.items()):
-        for fetched in consumer.fetch():
-            found += _below(fetched.at, fetched.rows(), wanted[fetched.at])
-    return found
-
-
-def _below(at: TopicPartition, rows: Iterable[Any], end: int) -> list[Record]:
-    return [Record(at.topic, json.loads(row.value), row.timestamp) for row in rows if row.offset < end]
+    rows = read(cluster, dict.fromkeys(wanted, 0), wanted)
+    return [Record(at.topic, json.loads(row.value or b"null"), row.timestamp) for at, row in rows]

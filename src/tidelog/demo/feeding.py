@@ -18,8 +18,7 @@ from tidelog.client.producer import Delivery, Producer
 from tidelog.demo.events import Event, events
 from tidelog.demo.freshness import Produced
 from tidelog.demo.shop import DELIVERIES, ORDERS
-from tidelog.errors import BrokerError, TidelogError
-from tidelog.wire.error_code import ErrorCode
+from tidelog.errors import TidelogError
 
 TOPICS = (ORDERS, DELIVERIES)
 PARTITIONS = 2
@@ -29,11 +28,7 @@ TICK_S = 0.05
 def make_topics(cluster: Cluster) -> int:
     """Those that are not there yet. Returns how many events have been there before."""
     for name in TOPICS:
-        try:
-            topics.create(cluster, name, partitions=PARTITIONS)
-        except BrokerError as error:
-            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise
+        topics.ensure(cluster, name, partitions=PARTITIONS)
     asked = {TopicPartition(name, index): LATEST for name in TOPICS for index in range(PARTITIONS)}
     return sum(found.offset for found in cluster.retry(partial(list_offsets, cluster, asked)).values())
 

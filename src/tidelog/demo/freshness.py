@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from tidelog.client.marks import Ends
 from tidelog.client.metadata import TopicPartition
+from tidelog.control.marks import Ends
 
 KEPT = 100_000  # figures, and records that are waited for, of each view
 

@@ -11,8 +11,8 @@ import threading
 import time
 from collections.abc import Mapping
 
-from tidelog.client.marks import Ends
 from tidelog.client.metadata import TopicPartition
+from tidelog.control.marks import Ends
 from tidelog.demo.checking import QUERIES
 from tidelog.demo.freshness import Freshness, Produced
 from tidelog.errors import TidelogError

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from tidelog.client.marks import LEGAL
+from tidelog.control.marks import LEGAL
 from tidelog.errors import UsageError
 from tidelog.pipelines.operators.durations import Duration, milliseconds
 from tidelog.views.declaration import FEED_HORIZON_MS, check_name

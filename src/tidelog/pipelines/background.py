@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 
-from tidelog.client import status
+from tidelog.control import status
 from tidelog.errors import PipelineFailed, TidelogError
 from tidelog.pipelines.parts import QUERY, Part
 from tidelog.pipelines.running import APP, Run, Say, Settings

@@ -2,7 +2,7 @@
 
 Who is asked about here may write what the asker is about to: a report of a time to come counts as one of now, since
 its clock may be ahead of this one. That a dead part is waited for costs time, that a live one is not may cost rows. Who
-shows health has it the other way round (`client/status.py`).
+shows health has it the other way round (`control/status.py`).
 
 aim       what the old one's last mark had read, of what the new one reads too, and where inputs ended at the start
 reached   the new one's last mark has read that
@@ -18,15 +18,15 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidelog.client.marks import Ends, Mark
-from tidelog.client.status import AGAIN_S
+from tidelog.control.marks import Ends, Mark
+from tidelog.control.status import AGAIN_S
 from tidelog.pipelines.parts import APPLIER, QUERY
 from tidelog.pipelines.supervision import RUNNING, STOPPED
 from tidelog.views.sharing import group_of
 from tidelog.views.waiting import After, has_read
 
 if TYPE_CHECKING:
-    from tidelog.client.status import Report
+    from tidelog.control.status import Report
 
 APP = "app"
 CLOSE_BATCHES = 2

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidelog.client.cluster import Cluster
-from tidelog.client.marks import read_mark
+from tidelog.control.marks import read_mark
 from tidelog.errors import ViewChanged
 from tidelog.pipelines.app import VIEW
 from tidelog.pipelines.graph import Graph, Node

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.client.cluster import Cluster
-from tidelog.client.consumer import Consumer
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
+from tidelog.control.reading import read
 from tidelog.errors import UsageError
 from tidelog.pipelines.app import VIEW, Output
 from tidelog.pipelines.graph import Graph
@@ -93,7 +93,7 @@ class Case:
     @property
     def unknown_beginnings(self) -> list[TopicPartition]:
         """Partitions that are read for the first time, and no longer begin at 0."""
-        new = {at for read in self.batch.reads for at in read.end if at not in read.begin}
+        new = {at for one in self.batch.reads for at in one.end if at not in one.begin}
         return [at for at, (begin, _) in self.ranges.items() if at in new and begin]
 
 
@@ -158,26 +158,18 @@ def check_there(cluster: Cluster, number: int, ranges: Mapping[TopicPartition, t
 def ranges_of(cluster: Cluster, reads: Sequence[Read]) -> dict[TopicPartition, tuple[int, int]]:
     """Where each partition is read from and to; empty ones are left out."""
     found: dict[TopicPartition, tuple[int, int]] = {}
-    for read in reads:
-        new = {at: EARLIEST for at in read.end if at not in read.begin}
-        begins = read.begin | {at: one.offset for at, one in (list_offsets(cluster, new) if new else {}).items()}
-        found |= {at: (begins[at], end) for at, end in sorted(read.end.items()) if begins[at] < end}
+    for one in reads:
+        new = {at: EARLIEST for at in one.end if at not in one.begin}
+        begins = one.begin | {at: found.offset for at, found in (list_offsets(cluster, new) if new else {}).items()}
+        found |= {at: (begins[at], end) for at, end in sorted(one.end.items()) if begins[at] < end}
     return found
 
 
 def records_of(cluster: Cluster, ranges: Mapping[TopicPartition, tuple[int, int]]) -> list[Record]:
     """By partition, in the order of their offsets; what a transaction did not commit is left out."""
     _check_size(sum(end - begin for begin, end in ranges.values()))
-    consumer = Consumer(cluster, read_committed=True)
-    left = {at: begin for at, (begin, _) in ranges.items()}
-    found: list[Record] = []
-    while left:
-        consumer.assign(left)
-        for fetched in consumer.fetch():
-            end = ranges[fetched.at][1]
-            found += [_record(fetched.at, row) for row in fetched.rows() if row.offset < end]
-            left[fetched.at] = fetched.next_offset
-        left = {at: offset for at, offset in left.items() if offset < ranges[at][1]}
+    begins, ends = ({at: places[side] for at, places in ranges.items()} for side in (0, 1))
+    found = [_record(at, row) for at, row in read(cluster, begins, ends)]
     return sorted(found, key=lambda one: one[:3])
 
 

@@ -18,10 +18,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
 
-from tidelog.client import marks
 from tidelog.client.admin import topics
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
-from tidelog.client.marks import Ends
+from tidelog.control import marks
+from tidelog.control.marks import Ends
 from tidelog.errors import BrokerError, UsageError
 from tidelog.pipelines.placing import check_unused, ensure_topic, settings_of_view
 from tidelog.pipelines.seeding import OWNER_PREFIX as SEED_SINK

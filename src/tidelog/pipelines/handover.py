@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from tidelog.client.cluster import Cluster
-from tidelog.client.marks import read_mark
 from tidelog.client.offsets import LATEST, READ_COMMITTED, list_offsets
+from tidelog.control.marks import read_mark
 from tidelog.errors import ViewChanged
 from tidelog.pipelines.app import VIEW
 from tidelog.pipelines.graph import Graph

@@ -16,8 +16,8 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tidelog.client import marks
 from tidelog.client.cluster import Cluster
+from tidelog.control import marks
 from tidelog.errors import UsageError
 from tidelog.pipelines.app import VIEW
 from tidelog.pipelines.graph import Graph, Node

@@ -23,10 +23,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from tidelog.client import marks
 from tidelog.client.admin import topics
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.offsets import LATEST, list_offsets
+from tidelog.control import marks
 from tidelog.errors import BrokerError, UsageError, ViewChanged
 from tidelog.pipelines.app import TOPIC, VIEW, Input, Output
 from tidelog.pipelines.graph import Graph, Node
@@ -35,7 +35,6 @@ from tidelog.views.asking import NAME_MAX, QUESTIONS, REPLIES, SETTINGS, Pipelin
 from tidelog.views.catalog import Catalog, Derived, Editor, Generation, View
 from tidelog.views.declaration import Declaration
 from tidelog.views.stores.opening import checked, open_store
-from tidelog.wire.error_code import ErrorCode
 
 INTERNAL = "__tidelog."
 DEFAULT_STORE = "sqlite:///tidelog-views/{app}.db"
@@ -306,11 +305,7 @@ def _is_there(cluster: Cluster, topic: str) -> bool:
 
 
 def ensure_topic(cluster: Cluster, name: str, partitions: int, configs: Mapping[str, str]) -> None:
-    try:
-        topics.create(cluster, name, partitions=partitions, configs=configs)
-    except BrokerError as error:
-        if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-            raise
+    topics.ensure(cluster, name, partitions=partitions, configs=configs)
 
 
 def partitions_of(cluster: Cluster, graph: Graph, node: Node) -> int:

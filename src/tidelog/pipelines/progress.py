@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from tidelog.client import lag
 from tidelog.client.cluster import Cluster
+from tidelog.control import lag
 
 GROUP_PREFIX = "tidelog."
 LATE = ("dropped", "diverted")  # among what operators count: rows that came too late

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
-from tidelog.client.marks import topic_of
+from tidelog.control.marks import topic_of
 from tidelog.errors import LostCheckpoint, PipelineFailed, StateMismatch
 from tidelog.pipelines.app import VIEW
 from tidelog.pipelines.placing import Target

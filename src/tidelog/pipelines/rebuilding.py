@@ -30,12 +30,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tidelog.client import status
 from tidelog.client.cluster import Cluster
-from tidelog.client.marks import Ends, end_of_marks, read_mark, transactional_id_of
 from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
 from tidelog.client.transactions import Transactions
 from tidelog.clock import rest
+from tidelog.control import status
+from tidelog.control.marks import Ends, end_of_marks, read_mark, transactional_id_of
 from tidelog.errors import PipelineFailed, UsageError
 from tidelog.pipelines import generations
 from tidelog.pipelines.app import VIEW, Input, Output

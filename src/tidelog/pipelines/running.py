@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.security import Security
-from tidelog.client.status import REBUILD, Command, Commands, Reporter
 from tidelog.clock import rest
+from tidelog.control.status import REBUILD, Command, Commands, Reporter
 from tidelog.errors import Disconnected, TidelogError, UsageError
 from tidelog.pipelines import notifying
 from tidelog.pipelines import supervision as watching

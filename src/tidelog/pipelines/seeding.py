@@ -18,19 +18,19 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.client import marks
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
-from tidelog.client.marks import Ends, Mark, Sources
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.transactions import Transactions
-from tidelog.errors import BrokerError, UsageError
+from tidelog.control import marks
+from tidelog.control.marks import Ends, Mark, Sources
+from tidelog.control.offsets import to_fields
+from tidelog.errors import UsageError
 from tidelog.views.catalog import Generation, find_view
 from tidelog.views.changes import encode
 from tidelog.views.declaration import Declaration, Row
 from tidelog.views.stores.opening import open_store, redacted
 from tidelog.views.stores.store import PAGE_ROWS_MAX, Ask, Place, Store, generation_of
-from tidelog.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -54,9 +54,7 @@ class Seed(NamedTuple):
         """Of the source."""
         import json
 
-        offsets: dict[str, dict[str, int]] = {self.topic: {"0": 0}}
-        for at, offset in sorted(self.begin.items()):
-            offsets.setdefault(at.topic, {})[str(at.partition)] = offset
+        offsets = {self.topic: {"0": 0}, **to_fields(self.begin)}
         return {
             "subscribe": f"{self.topic},{self.view_topic}",
             "startingOffsets": json.dumps(offsets, separators=(",", ":")),
@@ -159,8 +157,4 @@ def _at(place: Place) -> tuple[int, tuple[tuple[TopicPartition, int], ...]]:
 
 
 def _ensure(cluster: Cluster, topic: str, configs: Mapping[str, str] | None = None) -> None:
-    try:
-        topics.create(cluster, topic, partitions=1, configs={"retention.ms": "-1", **(configs or {})})
-    except BrokerError as error:
-        if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-            raise
+    topics.ensure(cluster, topic, partitions=1, configs={"retention.ms": "-1", **(configs or {})})

@@ -20,7 +20,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from tidelog.client.status import PAUSE, RESUME, STOP
+from tidelog.control.status import PAUSE, RESUME, STOP
 from tidelog.errors import Disconnected, UsageError
 
 WAITING, RUNNING, PAUSED, FAILED, STOPPED = STATES = ("waiting", "running", "paused", "failed", "stopped")

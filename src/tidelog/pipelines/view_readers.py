@@ -14,7 +14,7 @@ import shlex
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from tidelog.client.marks import Mark
+from tidelog.control.marks import Mark
 from tidelog.errors import UsageError
 from tidelog.pipelines.app import VIEW, Input
 from tidelog.pipelines.graph import Graph, Node

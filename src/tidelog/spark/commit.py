@@ -36,14 +36,14 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from tidelog.client import marks
 from tidelog.client.admin import configs
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
-from tidelog.client.marks import Mark, Sources
 from tidelog.client.metadata import Topic, TopicPartition
 from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.client.producer import Delivery
 from tidelog.client.transactions import TIMEOUT_MS, Transactions
+from tidelog.control import marks
+from tidelog.control.marks import Mark, Sources
 from tidelog.errors import (
     BrokerError,
     DataLoss,

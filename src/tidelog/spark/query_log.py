@@ -21,7 +21,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from tidelog.client.marks import SINK_LENGTH_MAX, Sources
+from tidelog.control.marks import SINK_LENGTH_MAX, Sources
 from tidelog.errors import UsageError
 from tidelog.spark.offsets import Offsets, from_json
 

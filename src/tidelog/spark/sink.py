@@ -23,8 +23,8 @@ from pyspark.sql.types import StructType
 
 from tidelog.client.admin import groups
 from tidelog.client.cluster import Cluster
-from tidelog.client.marks import Sources, topic_of
 from tidelog.client.producer import Producer
+from tidelog.control.marks import Sources, topic_of
 from tidelog.errors import PeerError, TidelogError, UsageError
 from tidelog.spark.commit import Kept, Writing, commit, commit_once, commit_unmarked
 from tidelog.spark.query_log import default_name, query_id_of, sources_of

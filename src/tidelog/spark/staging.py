@@ -28,9 +28,9 @@ from typing import NamedTuple
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.consumer import Consumer, Fetched
-from tidelog.client.marks import staging_topic_of
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Delivery, Producer
+from tidelog.control.marks import staging_topic_of
 from tidelog.errors import BrokerError, DataLoss
 from tidelog.record.codec import crc32c
 from tidelog.spark import stage_files
@@ -182,11 +182,7 @@ def ensure_staging(cluster: Cluster, topic: str) -> None:
         if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return  # it is there, and will be had
     settings = SETTINGS if cluster.is_tidelog() else {k: v for k, v in SETTINGS.items() if k != DURABILITY}
-    try:
-        topics.create(cluster, topic, partitions=PARTITIONS, configs=settings)
-    except BrokerError as error:
-        if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-            raise
+    topics.ensure(cluster, topic, partitions=PARTITIONS, configs=settings)
 
 
 def staged(stages: Sequence[Stage], open_cluster: OpenCluster) -> Iterator[Routed]:

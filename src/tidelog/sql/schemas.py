@@ -10,11 +10,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidelog.client.cluster import UNKNOWN_TOPIC
-from tidelog.client.consumer import Consumer
 from tidelog.client.metadata import TopicPartition
-from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
-from tidelog.errors import BrokerError, InvalidSchema
+from tidelog.control.reading import read, span
+from tidelog.errors import InvalidSchema
 from tidelog.schema import formats
 
 if TYPE_CHECKING:
@@ -98,17 +96,8 @@ def _registered(held: dict[str, Any]) -> Registered:
 def read_schemas(cluster: Cluster) -> Schemas:
     """All that is there by now; none where there is no such topic."""
     found = Schemas()
-    try:
-        end = list_offsets(cluster, {TOPIC: LATEST}, isolation=READ_COMMITTED)[TOPIC].offset
-        start = list_offsets(cluster, {TOPIC: EARLIEST})[TOPIC].offset
-    except BrokerError as error:
-        if error.code in UNKNOWN_TOPIC:
-            return found
-        raise
-    consumer = Consumer(cluster, read_committed=True)
-    consumer.assign({TOPIC: start})
-    while consumer.positions[TOPIC] < end:
-        for fetched in consumer.fetch():
-            for row in fetched.rows():
-                found.note(row.key, row.value)
+    there = span(cluster, TOPIC, committed=True)
+    if there is not None:
+        for _, row in read(cluster, {TOPIC: there.start}, {TOPIC: there.end}):
+            found.note(row.key, row.value)
     return found

@@ -16,9 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.client.last_records import starts_of_last
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, list_offsets
+from tidelog.control.last_records import starts_of_last
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

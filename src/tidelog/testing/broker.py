@@ -101,22 +101,23 @@ class TestBroker:
 
     def records(self, topic: str, partition: int | None = None) -> list[Row]:
         """All that can be read of a topic now, partition by partition."""
-        from tidelog.client.consumer import Consumer
         from tidelog.client.offsets import EARLIEST, LATEST, list_offsets
+        from tidelog.control.reading import read
 
         every = self.cluster.partitions(topic)
         partitions = [at for at in every if partition in (None, at.partition)]
         if not partitions:
             raise UsageError(f"{topic!r} has no partition {partition}; it has 0 to {len(every) - 1}")
         ends = list_offsets(self.cluster, dict.fromkeys(partitions, LATEST))
-        consumer = Consumer(self.cluster)
-        consumer.assign(
-            {at: one.offset for at, one in list_offsets(self.cluster, dict.fromkeys(partitions, EARLIEST)).items()}
-        )
+        begins = list_offsets(self.cluster, dict.fromkeys(partitions, EARLIEST))
         rows: dict[object, list[Row]] = {at: [] for at in partitions}
-        while any(consumer.positions[at] < ends[at].offset for at in partitions):
-            for fetched in consumer.fetch():
-                rows[fetched.at].extend(row for row in fetched.rows() if row.offset < ends[fetched.at].offset)
+        for at, row in read(
+            self.cluster,
+            {at: one.offset for at, one in begins.items()},
+            {at: one.offset for at, one in ends.items()},
+            committed=False,
+        ):
+            rows[at].append(row)
         return [row for at in partitions for row in rows[at]]
 
     @cached_property

@@ -28,8 +28,8 @@ from typing import Any
 from tidelog.client.backoff import waits
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.consumer import MAX_WAIT_MS, Consumer, Fetched
-from tidelog.client.marks import Ends
 from tidelog.client.offsets import LATEST, READ_COMMITTED, list_offsets
+from tidelog.control.marks import Ends
 from tidelog.errors import AnotherApplier, BrokerError, Disconnected, StorageError, TidelogError, UsageError
 from tidelog.views import catalog
 from tidelog.views.catalog import CATALOG, VIEW, Generation, View, find_view

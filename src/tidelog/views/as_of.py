@@ -20,12 +20,12 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from tidelog.client import marks as marks_topics
 from tidelog.client.cluster import Cluster
-from tidelog.client.consumer import Consumer
-from tidelog.client.marks import Ends, Mark, each_mark
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST, NOT_FOUND, READ_COMMITTED, list_offsets
+from tidelog.control import marks as marks_topics
+from tidelog.control.marks import Ends, Mark, each_mark
+from tidelog.control.reading import read
 from tidelog.errors import CursorExpired, UsageError
 from tidelog.record.columns import Row as Record
 from tidelog.views.catalog import Generation, View, find_view
@@ -179,8 +179,8 @@ def _has_older(cluster: Cluster, view: View, generation: Generation, now_ms: int
 def _until(cluster: Cluster, generation: Generation, ends: Ends) -> Rows:
     here = {at: end for at, end in ends.items() if at.topic == generation.topic}
     rows: Rows = {}
-    for at, records in _records(cluster, here):
-        _fold(rows, generation.declared, at, [row for row in records if row.offset < here[at]])
+    for at, record in _records(cluster, here):
+        _fold(rows, generation.declared, at, record)
     return rows
 
 
@@ -188,29 +188,24 @@ def _until_time(cluster: Cluster, generation: Generation, at_ms: int) -> Rows:
     partitions = cluster.partitions(generation.topic)
     latest = list_offsets(cluster, dict.fromkeys(partitions, LATEST), isolation=READ_COMMITTED)
     rows: Rows = {}
-    for at, records in _records(cluster, {at: found.offset for at, found in latest.items()}):
-        _fold(rows, generation.declared, at, [row for row in records if row.timestamp <= at_ms])
+    for at, record in _records(cluster, {at: found.offset for at, found in latest.items()}):
+        if record.timestamp <= at_ms:
+            _fold(rows, generation.declared, at, record)
     return rows
 
 
-def _fold(rows: Rows, declared: Declaration, at: TopicPartition, records: list[Record]) -> None:
-    for change in changes_of(declared, at, records, tombstones=True):
+def _fold(rows: Rows, declared: Declaration, at: TopicPartition, record: Record) -> None:
+    for change in changes_of(declared, at, [record], tombstones=True):
         if change.after is None:
             rows.pop(change.key, None)
         else:
             rows[change.key] = change.after
 
 
-def _records(cluster: Cluster, ends: Ends) -> Iterator[tuple[TopicPartition, list[Record]]]:
+def _records(cluster: Cluster, ends: Ends) -> Iterator[tuple[TopicPartition, Record]]:
     """Committed ones from the start up to `ends`, which may lie a little beyond."""
     starts = list_offsets(cluster, dict.fromkeys(ends, EARLIEST))
-    consumer = Consumer(cluster, read_committed=True)
-    left = {at: starts[at].offset for at, end in ends.items() if starts[at].offset < end}
-    while left:
-        consumer.assign(left)
-        for fetched in consumer.fetch():
-            yield fetched.at, list(fetched.rows())
-        left = {at: offset for at, offset in consumer.positions.items() if offset < ends[at]}
+    return read(cluster, {at: one.offset for at, one in starts.items()}, ends)
 
 
 def _sorted(rows: Rows, keep: Callable[[Row], bool]) -> list[Row]:

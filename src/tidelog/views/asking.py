@@ -28,7 +28,7 @@ from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.consumer import MAX_WAIT_MS, Consumer
 from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.client.producer import Producer
-from tidelog.client.status import AGAIN_S, Report, read_status, said_silence
+from tidelog.control.status import AGAIN_S, Report, read_status, said_silence
 from tidelog.errors import BrokerError, NotAnswered, PipelineStopped, TidelogError, UnknownKey, UsageError
 from tidelog.views.catalog import TOPIC, VIEW, Catalog, Derived, View
 

@@ -39,16 +39,15 @@ from typing import Any
 from warnings import warn
 
 from tidelog.client.admin import topics
-from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
-from tidelog.client.consumer import MAX_WAIT_MS, Consumer
-from tidelog.client.marks import Ends
+from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
-from tidelog.client.offsets import EARLIEST, LATEST, list_offsets
 from tidelog.client.transactions import Transactions
-from tidelog.errors import BrokerError, Disconnected, UsageError, ViewChanged
+from tidelog.control import offsets
+from tidelog.control.marks import Ends
+from tidelog.control.reading import read, span
+from tidelog.errors import Disconnected, OpenTransaction, UsageError, ViewChanged
 from tidelog.views.declaration import Declaration, check_name, from_fields, grows_to, to_fields
 from tidelog.views.stores.opening import checked
-from tidelog.wire.error_code import ErrorCode
 
 CATALOG = TopicPartition("__tidelog.views", 0)
 VERSION = 1
@@ -232,11 +231,6 @@ def _entry(named: Mapping[str, Any], fields: Mapping[str, Any]) -> View | Derive
 
 
 def _generation_fields(one: Generation) -> dict[str, Any]:
-    live: dict[str, dict[str, int]] | None = None
-    if one.live is not None:
-        live = {}
-        for at, offset in sorted(one.live.items()):
-            live.setdefault(at.topic, {})[str(at.partition)] = offset
     return {
         "number": one.number,
         "topic": one.topic,
@@ -244,15 +238,11 @@ def _generation_fields(one: Generation) -> dict[str, Any]:
         "fingerprint": one.fingerprint,
         "partitions": one.partitions,
         "declared": to_fields(one.declared),
-        "live": live,
+        "live": None if one.live is None else offsets.to_fields(one.live),
     }
 
 
 def _generation(fields: Mapping[str, Any]) -> Generation:
-    live = fields["live"]
-    ends = (
-        None if live is None else {TopicPartition(t, int(p)): int(n) for t, by in live.items() for p, n in by.items()}
-    )
     return Generation(
         int(fields["number"]),
         str(fields["topic"]),
@@ -260,7 +250,7 @@ def _generation(fields: Mapping[str, Any]) -> Generation:
         str(fields["fingerprint"]),
         int(fields["partitions"]),
         from_fields(fields["declared"]),
-        ends,
+        None if fields["live"] is None else offsets.from_fields(fields["live"]),
     )
 
 
@@ -287,23 +277,14 @@ def read_catalog(cluster: Cluster, *, patience_s: float = PATIENCE_S) -> Catalog
 
 def _read(cluster: Cluster, patience_s: float) -> tuple[Catalog, bool]:
     found: Catalog = {}
+    there = span(cluster, CATALOG)
+    if there is None:
+        return found, True
     try:
-        end = list_offsets(cluster, {CATALOG: LATEST})[CATALOG].offset
-        start = list_offsets(cluster, {CATALOG: EARLIEST})[CATALOG].offset
-    except BrokerError as error:
-        if error.code in UNKNOWN_TOPIC:
-            return found, True
-        raise
-    consumer = Consumer(cluster, read_committed=True)
-    consumer.assign({CATALOG: start})
-    deadline = time.monotonic() + patience_s
-    while consumer.positions[CATALOG] < end:
-        if (left := deadline - time.monotonic()) <= 0:
-            return found, False
-        consumer.max_wait_ms = max(1, min(MAX_WAIT_MS, int(left * 1000)))
-        for fetched in consumer.fetch():
-            for row in fetched.rows():
-                note(found, row.key or b"", row.value)
+        for _, row in read(cluster, {CATALOG: there.start}, {CATALOG: there.end}, within_s=patience_s):
+            note(found, row.key or b"", row.value)
+    except OpenTransaction:
+        return found, False
     return found, True
 
 
@@ -379,8 +360,4 @@ class Editor:
 
 
 def ensure_catalog(cluster: Cluster) -> None:
-    try:
-        topics.create(cluster, CATALOG.topic, partitions=1, configs={"cleanup.policy": "compact"})
-    except BrokerError as error:
-        if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-            raise
+    topics.ensure(cluster, CATALOG.topic, partitions=1, configs={"cleanup.policy": "compact"})

@@ -22,8 +22,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tidelog.client.marks import Ends, Mark
 from tidelog.client.metadata import TopicPartition
+from tidelog.control.marks import Ends, Mark
 from tidelog.errors import Disconnected, PeerError, UsageError
 from tidelog.record.columns import Row as Record
 from tidelog.views.declaration import Column, Declaration, Key, Row, Value, column_from_json, to_json

@@ -19,12 +19,12 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tidelog.client import marks
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.consumer import Consumer, Fetched
-from tidelog.client.marks import Mark, partition_of_marks, read_mark
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST, NOT_FOUND, READ_COMMITTED, list_offsets
+from tidelog.control import marks
+from tidelog.control.marks import Mark, partition_of_marks, read_mark
 from tidelog.errors import BrokerError, CursorExpired, NotShown, UsageError
 from tidelog.views import catalog
 from tidelog.views.catalog import CATALOG, VIEW, Generation, View, find_view

@@ -28,8 +28,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from tidelog.client.marks import Ends
 from tidelog.client.metadata import TopicPartition
+from tidelog.control.marks import Ends
 from tidelog.errors import NotShown, UsageError
 from tidelog.schema.expression.evaluation import Predicate
 from tidelog.views.catalog import Generation, View

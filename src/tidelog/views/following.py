@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from tidelog.client.marks import Ends
+from tidelog.control.marks import Ends
 from tidelog.views.catalog import Generation, View
 from tidelog.views.reading import reached
 from tidelog.views.stores.store import COPY, generation_of

@@ -13,12 +13,12 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from tidelog.client.status import AGAIN_S, Report, read_status, said_silence, silent_ms
+from tidelog.control.status import AGAIN_S, Report, read_status, said_silence, silent_ms
 from tidelog.errors import TidelogError
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster
-    from tidelog.client.marks import Ends, Mark
+    from tidelog.control.marks import Ends, Mark
     from tidelog.views.waiting import After, Hop
 
 SILENT_MS = 3 * AGAIN_S * 1000

@@ -32,12 +32,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from tidelog.client import marks as marks_topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.consumer import Fetched
-from tidelog.client.marks import Ends, Mark, partition_of_marks
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST, NOT_FOUND, READ_COMMITTED, list_offsets
+from tidelog.control import marks as marks_topics
+from tidelog.control.marks import Ends, Mark, partition_of_marks
 from tidelog.errors import CursorExpired
 from tidelog.record.columns import Columns
 from tidelog.record.columns import Row as Record

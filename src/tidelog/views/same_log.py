@@ -15,10 +15,10 @@ Rules:
 from __future__ import annotations
 
 from tidelog.client.cluster import Cluster
-from tidelog.client.consumer import Consumer
-from tidelog.client.marks import Mark, decode
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
+from tidelog.control.marks import Mark, decode
+from tidelog.control.reading import read
 
 CLOCKS_APART_MS = 60_000
 
@@ -37,11 +37,5 @@ def offset_of(cluster: Cluster, at: TopicPartition, mark: Mark, near: int) -> in
 
 
 def _found(cluster: Cluster, at: TopicPartition, mark: Mark, begin: int, end: int) -> int | None:
-    consumer = Consumer(cluster, read_committed=True)
-    consumer.assign({at: begin})
-    while consumer.positions[at] < end:
-        for fetched in consumer.fetch():
-            for row in fetched.rows():
-                if row.value is not None and decode(row.value) == mark:
-                    return row.offset
-    return None
+    rows = (row for _, row in read(cluster, {at: begin}, {at: end}))
+    return next((row.offset for row in rows if row.value is not None and decode(row.value) == mark), None)

@@ -37,10 +37,10 @@ from typing import NamedTuple, Protocol
 
 from tidelog.client.admin import groups
 from tidelog.client.cluster import Cluster
-from tidelog.client.marks import Ends
 from tidelog.client.membership import Member
 from tidelog.client.metadata import TopicPartition
-from tidelog.client.status import read_status, take_away
+from tidelog.control.marks import Ends
+from tidelog.control.status import read_status, take_away
 from tidelog.errors import AnotherApplier, BrokerError, TidelogError
 from tidelog.views.stores.store import Store
 from tidelog.wire.error_code import ErrorCode

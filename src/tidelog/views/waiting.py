@@ -25,9 +25,9 @@ from typing import NamedTuple, Protocol
 from tidelog.client.backoff import waits
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.consumer import MAX_WAIT_MS, Consumer
-from tidelog.client.marks import FIRST_LOOK, Ends, Mark, decode, partition_of_marks
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
+from tidelog.control.marks import FIRST_LOOK, Ends, Mark, decode, partition_of_marks
 from tidelog.errors import BrokerError, NotYetApplied, UsageError
 from tidelog.views.catalog import Catalog, Derived, Generation, View, read_catalog
 from tidelog.views.not_yet import reports_of, sink_behind, store_behind

@@ -15,8 +15,8 @@ from urllib.parse import urlencode
 
 from gateway.serving import SECONDS, Client
 from tidelog.client.cluster import Cluster
-from tidelog.client.marks import Mark
 from tidelog.client.security import Security
+from tidelog.control.marks import Mark
 from tidelog.views.applier import Applier
 from tidelog.views.catalog import View
 from tidelog.views.declaration import Declaration

@@ -9,7 +9,7 @@ from gateway.serving import Client
 from gateway.views.shop import wait_for
 from proving import proves
 from tidelog.client.cluster import Cluster
-from tidelog.client.status import Report, Reporter
+from tidelog.control.status import Report, Reporter
 from tidelog.gateway.views.parts import LATE_S, fault_of
 
 

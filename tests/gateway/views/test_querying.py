@@ -20,7 +20,7 @@ from gateway.serving import Client
 from gateway.views.shop import Shop, shop, wait_for
 from proving import proves
 from tidelog.client.cluster import Cluster
-from tidelog.client.marks import Sources
+from tidelog.control.marks import Sources
 from tidelog.errors import QueryTimedOut
 from tidelog.gateway.limits import CALLS_MAX, PAGE_BYTES
 from tidelog.gateway.refusal import refusal_of

@@ -17,9 +17,9 @@ from random import Random
 from threading import Event, Thread
 
 from tidelog.client.cluster import Cluster
-from tidelog.client.marks import Ends, Mark
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
+from tidelog.control.marks import Ends, Mark
 from tidelog.errors import Disconnected, NotShown, StorageError
 from tidelog.views.declaration import Row
 from tidelog.views.stores.opening import open_store, scheme_of

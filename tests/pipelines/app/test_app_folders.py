@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from kept_archives import archives_of, script, too_large, version_of, versions_without
 from pipelines.app.driven import Driven
 from proving import proves
-from tidelog.client.marks import read_mark
+from tidelog.control.marks import read_mark
 
 ARCHIVES = archives_of("apps")
 

@@ -17,7 +17,7 @@ from pipelines.app.driven import Driven, committed, make_topic, produce
 from proving import proves
 from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
-from tidelog.client.status import Reporter
+from tidelog.control.status import Reporter
 from tidelog.errors import PipelineStopped, UnknownKey, UsageError
 from tidelog.pipelines.app import App
 from tidelog.pipelines.operators.aggregates import count

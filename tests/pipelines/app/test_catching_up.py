@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proving import proves
-from tidelog.client.marks import Mark, Sources
 from tidelog.client.metadata import TopicPartition
-from tidelog.client.status import Report
+from tidelog.control.marks import Mark, Sources
+from tidelog.control.status import Report
 from tidelog.pipelines.catching_up import (
     CLOSE_BATCHES,
     FRESH_MS,

@@ -17,7 +17,7 @@ from proving import proves
 from tidelog.cli.status import reason
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
-from tidelog.client.status import read_status
+from tidelog.control.status import read_status
 from tidelog.errors import ViewChanged
 from tidelog.pipelines.app import App
 from tidelog.pipelines.changed_views import prepare_run

@@ -24,9 +24,9 @@ from crash.port import free_port
 from pipelines.app.looking import SOURCES, TOPIC, VIEW, Input, Looker, Rows
 from pipelines.app.test_view_exactly_once import App
 from proving import proves
-from tidelog.client import marks
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
+from tidelog.control import marks
 
 pytestmark = pytest.mark.full
 

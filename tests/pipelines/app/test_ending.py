@@ -16,9 +16,9 @@ import pytest
 from contract import TIMEOUT_S
 from proving import proves
 from tidelog.cli.run import say_in
-from tidelog.client import status
 from tidelog.client.cluster import Cluster
-from tidelog.client.status import Command, read_status, send_command
+from tidelog.control import status
+from tidelog.control.status import Command, read_status, send_command
 from tidelog.errors import Disconnected, UsageError
 from tidelog.logger import Logger
 from tidelog.pipelines.running import LAG_EVERY_S, Run

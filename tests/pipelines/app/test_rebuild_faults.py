@@ -13,10 +13,10 @@ from pipelines.app.test_rebuild_protocol import nothing, ours, rebuild, rebuildi
 from proving import proves
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
-from tidelog.client.marks import Sources
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
-from tidelog.client.status import Reporter, send_command
+from tidelog.control.marks import Sources
+from tidelog.control.status import Reporter, send_command
 from tidelog.errors import PipelineFailed, UsageError
 from tidelog.pipelines import generations
 from tidelog.pipelines.background import Background

@@ -30,10 +30,10 @@ from against.tidelog_process import TidelogProcess
 from crash.port import free_port
 from pipelines.app.looking import PRODUCTS, SOURCES, TOPIC, VIEW, Input, Rows, in_order, rows_of
 from proving import proves
-from tidelog.client import marks
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
-from tidelog.client.status import Commands, read_status
+from tidelog.control import marks
+from tidelog.control.status import Commands, read_status
 from tidelog.errors import NotShown
 from tidelog.views.catalog import find_view
 from tidelog.views.stores.opening import open_store

@@ -15,8 +15,8 @@ from pipelines.app.noting_query import NotingQuery
 from proving import proves
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
-from tidelog.client.marks import topic_of
-from tidelog.client.status import Commands, Reporter, read_status, send_command
+from tidelog.control.marks import topic_of
+from tidelog.control.status import Commands, Reporter, read_status, send_command
 from tidelog.errors import PipelineFailed, ProducerFenced, UsageError
 from tidelog.pipelines import generations, rebuilding
 from tidelog.pipelines.app import App

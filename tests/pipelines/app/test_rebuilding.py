@@ -20,7 +20,7 @@ from proving import proves
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
-from tidelog.client.status import read_status
+from tidelog.control.status import read_status
 from tidelog.errors import LostCheckpoint, NotShown
 from tidelog.pipelines.app import App
 from tidelog.pipelines.catching_up import Done

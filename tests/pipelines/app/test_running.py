@@ -24,7 +24,7 @@ from against.apache_kafka import die_with_parent
 from pipelines.app.driven import Driven, committed, make_topic, produce
 from proving import proves
 from tidelog.client.cluster import Cluster
-from tidelog.client.status import read_status, send_command
+from tidelog.control.status import read_status, send_command
 from tidelog.errors import UsageError
 from tidelog.pipelines import history
 from tidelog.pipelines.app import App

@@ -15,9 +15,9 @@ from pipelines.app.run_in_thread import Running, rebuilt
 from proving import proves
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
-from tidelog.client.marks import Mark, end_of_marks, read_marks
 from tidelog.client.metadata import TopicPartition
-from tidelog.client.status import read_status
+from tidelog.control.marks import Mark, end_of_marks, read_marks
+from tidelog.control.status import read_status
 from tidelog.errors import UsageError
 from tidelog.pipelines.app import App
 from tidelog.pipelines.graph import graph_of

@@ -19,8 +19,8 @@ from pyspark.errors import AnalysisException
 
 from proving import proves
 from tidelog import clock as time_of_day
-from tidelog.client.marks import Mark, Sources
 from tidelog.client.metadata import TopicPartition
+from tidelog.control.marks import Mark, Sources
 from tidelog.errors import Disconnected, LostCheckpoint, PipelineFailed, UndecodableValue, UsageError
 from tidelog.pipelines.app import App
 from tidelog.pipelines.graph import graph_of

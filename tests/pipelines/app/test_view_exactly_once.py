@@ -36,9 +36,9 @@ from pipelines.app.looking import SOURCES, TOPIC, VIEW, Input, Looker, Rows, row
 from pipelines.app.sums_app import PARTITIONS, app
 from postgres_server import PostgresServer, postgres
 from proving import proves
-from tidelog.client import marks
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
+from tidelog.control import marks
 from tidelog.pipelines import history
 from tidelog.pipelines.graph import graph_of
 from tidelog.pipelines.inputs import Span

@@ -17,8 +17,8 @@ from pipelines.app.test_running import ORDERS, orders, status
 from pipelines.app.test_running import until as until_so
 from proving import proves
 from tidelog.client.cluster import Cluster
-from tidelog.client.marks import Mark, Sources
 from tidelog.client.metadata import TopicPartition
+from tidelog.control.marks import Mark, Sources
 from tidelog.errors import UsageError
 from tidelog.pipelines import generations
 from tidelog.pipelines.app import App

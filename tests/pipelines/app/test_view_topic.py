@@ -18,9 +18,9 @@ from pyspark.sql import functions as F
 from pipelines.app.driven import Driven, make_topic, produce
 from proving import proves
 from tidelog.client.cluster import Cluster
-from tidelog.client.marks import read_mark
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import LATEST, list_offsets
+from tidelog.control.marks import read_mark
 from tidelog.errors import LostCheckpoint, UsageError, ViewChanged
 from tidelog.pipelines.app import App
 from tidelog.pipelines.operators.joins.join_tables import join_tables

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import count
 
-from tidelog.client.marks import Ends, Mark, Sources
 from tidelog.client.metadata import TopicPartition
+from tidelog.control.marks import Ends, Mark, Sources
 from tidelog.views.changes import Change, Stretch
 from tidelog.views.declaration import Declaration, Key, Row, Value, declare
 from tidelog.views.stores.store import Ask, Store

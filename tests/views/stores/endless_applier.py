@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 
-from tidelog.client.marks import Mark, Sources
 from tidelog.client.metadata import TopicPartition
+from tidelog.control.marks import Mark, Sources
 from tidelog.views.changes import Change, Stretch
 from tidelog.views.declaration import Row, declare
 from tidelog.views.stores import delta

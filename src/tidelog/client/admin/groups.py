@@ -1,4 +1,4 @@
-"""Consumer groups: who is in them and what they have committed; and moving or deleting that. Their lag: `client.lag`.
+"""Consumer groups: who is in them and what they have committed; and moving or deleting that. Their lag: `control.lag`.
 
 Both kinds of groups are meant, those of the classic protocol and those of KIP-848; a broker tells them apart,
 `describe` hides it. A commit from outside is taken only while a group has no members. Topics go by name: a group may

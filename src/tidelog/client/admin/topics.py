@@ -14,6 +14,7 @@ from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.connection import Connection
 from tidelog.client.metadata import Topic, TopicPartition, by_topic
 from tidelog.client.refusal import check, refused
+from tidelog.errors import BrokerError
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -68,6 +69,19 @@ def create(
     cluster.retry(attempt)
     cluster.forget()
     return cluster.retry(lambda: _led(cluster, name))
+
+
+def ensure(
+    cluster: Cluster, name: str, *, partitions: int = BROKERS_DEFAULT, configs: Mapping[str, str] | None = None
+) -> bool:
+    """Creates the topic unless it is there; what is there keeps its partitions and settings. Whether it was created."""
+    try:
+        create(cluster, name, partitions=partitions, configs=configs)
+    except BrokerError as error:
+        if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise
+        return False
+    return True
 
 
 def delete(cluster: Cluster, name: str) -> None:

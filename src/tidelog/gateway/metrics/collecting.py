@@ -11,13 +11,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tidelog.client import lag
 from tidelog.client.admin import brokers, groups
 from tidelog.client.cluster import Cluster
-from tidelog.client.lag import Unread
 from tidelog.client.metadata import NO_LEADER, Metadata, TopicPartition, by_topic
 from tidelog.client.offsets import EARLIEST, LATEST
-from tidelog.client.status import Report, read_status
+from tidelog.control import lag
+from tidelog.control.lag import Unread
+from tidelog.control.status import Report, read_status
 from tidelog.errors import BrokerError
 from tidelog.gateway.access import LOGIN_REFUSED
 from tidelog.gateway.metrics import table

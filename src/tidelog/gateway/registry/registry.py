@@ -164,11 +164,7 @@ class Registry:
         return True
 
     def _make(self, cluster: Cluster) -> None:
-        try:
-            topics.create(cluster, TOPIC, partitions=1, configs=SETTINGS)
-        except BrokerError as error:
-            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise
+        topics.ensure(cluster, TOPIC, partitions=1, configs=SETTINGS)
         self._check(cluster)
 
     def _check(self, cluster: Cluster) -> None:

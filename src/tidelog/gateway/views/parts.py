@@ -7,7 +7,7 @@ from typing import Any
 
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.consumer import check_readable
-from tidelog.client.status import (
+from tidelog.control.status import (
     AGAIN_S,
     RUNNING,
     STATUS,

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from tidelog.client.marks import Ends
+from tidelog.control.marks import Ends
 from tidelog.errors import AnotherApplier, NotShown, StorageError, UsageError
 from tidelog.views.changes import Stretch
 from tidelog.views.declaration import Declaration, Key, Row, from_fields, to_fields

@@ -30,7 +30,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from tidelog.client.marks import Ends
+from tidelog.control.marks import Ends
 from tidelog.errors import AnotherApplier, Disconnected, NotShown, StorageError, TidelogError, UsageError
 from tidelog.views.changes import Stretch
 from tidelog.views.declaration import Declaration, Key, Row

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 from uuid import uuid4
 
-from tidelog.client.marks import Ends
+from tidelog.control.marks import Ends
 from tidelog.errors import AnotherApplier, DiskFullError, NotShown, StorageError, UsageError
 from tidelog.views.changes import Stretch
 from tidelog.views.declaration import DATE, TIMESTAMP, Declaration, Key, Row

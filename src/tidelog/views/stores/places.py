@@ -15,12 +15,11 @@ Rules:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
 
-from tidelog.client import marks
-from tidelog.client.marks import Ends, Mark
 from tidelog.client.metadata import TopicPartition
+from tidelog.control import marks
+from tidelog.control.marks import Ends, Mark
+from tidelog.control.offsets import from_fields, to_fields
 from tidelog.errors import AnotherApplier
 from tidelog.views.changes import Stretch
 from tidelog.views.stores.store import Place, generation_of
@@ -64,15 +63,11 @@ def _said(end: int | None) -> str:
 
 
 def ends_to_text(ends: Ends) -> str:
-    grouped: dict[str, dict[str, int]] = {}
-    for at in sorted(ends):
-        grouped.setdefault(at.topic, {})[str(at.partition)] = ends[at]
-    return json.dumps(grouped, separators=(",", ":"))
+    return json.dumps(to_fields(ends), separators=(",", ":"))
 
 
 def ends_from_text(text: str) -> dict[TopicPartition, int]:
-    grouped: Mapping[str, Mapping[str, Any]] = json.loads(text)
-    return {TopicPartition(topic, int(index)): int(end) for topic, by in grouped.items() for index, end in by.items()}
+    return from_fields(json.loads(text))
 
 
 def mark_to_text(mark: Mark | None) -> str | None:

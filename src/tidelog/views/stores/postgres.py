@@ -24,7 +24,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from tidelog.client.marks import Ends
+from tidelog.control.marks import Ends
 from tidelog.errors import AnotherApplier, NotShown, UsageError
 from tidelog.views.changes import Change, Stretch
 from tidelog.views.declaration import JSON, Declaration, Key, Row, from_fields, to_fields

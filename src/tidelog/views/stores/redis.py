@@ -30,8 +30,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from tidelog.client.marks import Ends
 from tidelog.client.metadata import TopicPartition
+from tidelog.control.marks import Ends
 from tidelog.errors import AnotherApplier, Disconnected, NotShown, StorageError, TidelogError, UsageError
 from tidelog.views.changes import Stretch
 from tidelog.views.declaration import (

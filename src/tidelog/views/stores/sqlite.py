@@ -24,7 +24,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tidelog.client.marks import Ends
+from tidelog.control.marks import Ends
 from tidelog.errors import AnotherApplier, NotShown, StorageError, UsageError
 from tidelog.views.changes import Stretch
 from tidelog.views.declaration import Declaration, Key, Row, from_fields, to_fields

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from tidelog.client.marks import Ends, Mark
+from tidelog.control.marks import Ends, Mark
 from tidelog.errors import ViewChanged
 from tidelog.schema.expression.tree import Expression
 from tidelog.views.changes import Stretch

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from contract import TIMEOUT_S
 from proving import proves
-from tidelog.client import marks
 from tidelog.client.admin import configs, topics
 from tidelog.client.cluster import Cluster
-from tidelog.client.marks import FIRST_LOOK, Mark, Sources
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
 from tidelog.client.transactions import Transactions
+from tidelog.control import marks
+from tidelog.control.marks import FIRST_LOOK, Mark, Sources
 from tidelog.errors import LostCheckpoint, MalformedMark, PeerError, UsageError
 from tidelog.testing.broker import TestBroker
 

@@ -9,16 +9,16 @@ import pytest
 import tidelog
 from against.patience import eventually
 from proving import proves
-from tidelog.client import lag
 from tidelog.client.admin import groups, topics
 from tidelog.client.admin.configs import TOPIC, alter
 from tidelog.client.cluster import Cluster
-from tidelog.client.lag import RATE_WINDOW_MS, Partition, time_left
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.client.producer import Producer
-from tidelog.client.retention_warnings import read_warnings
-from tidelog.client.survey import FOREVER, Retention
+from tidelog.control import lag
+from tidelog.control.lag import RATE_WINDOW_MS, Partition, time_left
+from tidelog.control.retention_warnings import read_warnings
+from tidelog.control.survey import FOREVER, Retention
 
 HOUR_MS = 3_600_000
 QUIET = {"tidelog.log.level": "ERROR"}

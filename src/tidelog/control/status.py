@@ -23,13 +23,12 @@ from typing import Any, NamedTuple
 
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
-from tidelog.client.consumer import Consumer
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST, list_offsets
 from tidelog.client.producer import Producer
 from tidelog.clock import Jumps
-from tidelog.errors import BrokerError, Disconnected, TidelogError
-from tidelog.wire.error_code import ErrorCode
+from tidelog.control.reading import read
+from tidelog.errors import Disconnected, TidelogError
 
 STATUS = TopicPartition("__tidelog.status", 0)
 COMMANDS = TopicPartition("__tidelog.commands", 0)
@@ -125,11 +124,7 @@ def _ensure(cluster: Cluster, topic: str) -> None:
     known = cluster.ask_metadata([topic]).topics.get(topic)
     if known is not None and known.led:
         return
-    try:
-        topics.create(cluster, topic, partitions=1, configs={"cleanup.policy": "compact"})
-    except BrokerError as error:
-        if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-            raise
+    topics.ensure(cluster, topic, partitions=1, configs={"cleanup.policy": "compact"})
 
 
 def _key(kind: str, name: str) -> bytes:
@@ -208,15 +203,8 @@ def _end(cluster: Cluster, at: TopicPartition) -> int | None:
 
 
 def _read(cluster: Cluster, at: TopicPartition, begin: int, end: int) -> list[tuple[bytes, bytes | None]]:
-    found: list[tuple[bytes, bytes | None]] = []
-    consumer = Consumer(cluster)
-    consumer.assign({at: begin})
-    position = begin
-    while position < end:
-        for fetched in consumer.fetch():
-            position = fetched.next_offset
-            found += [(row.key, row.value) for row in fetched.rows() if row.key is not None]
-    return found
+    rows = read(cluster, {at: begin}, {at: end}, committed=False)
+    return [(row.key, row.value) for _, row in rows if row.key is not None]
 
 
 def _fields(key: bytes, value: bytes) -> tuple[dict[str, Any], dict[str, Any]] | None:

@@ -9,13 +9,13 @@ import pytest
 
 from client.committed import rows_of
 from proving import proves
-from tidelog.client import last_records
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
-from tidelog.client.last_records import STRETCH_MIN, starts_of_last
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import LATEST, READ_COMMITTED, list_offsets
 from tidelog.client.transactions import Transactions
+from tidelog.control import last_records
+from tidelog.control.last_records import STRETCH_MIN, starts_of_last
 
 ABORTED = 64 * STRETCH_MIN
 MARKED = 3 * STRETCH_MIN

@@ -8,7 +8,7 @@ from proving import proves
 from tidelog import clock as time_of_day
 from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
-from tidelog.client.status import (
+from tidelog.control.status import (
     AGAIN_S,
     EVERY_S,
     Commands,

@@ -9,16 +9,14 @@ from __future__ import annotations
 from json import loads
 from typing import NamedTuple
 
-from tidelog.client import survey
 from tidelog.client.cluster import Cluster
-from tidelog.client.consumer import Consumer
 from tidelog.client.metadata import TopicPartition
-from tidelog.client.offsets import EARLIEST, LATEST
+from tidelog.control import survey
+from tidelog.control.reading import read, span
 from tidelog.errors import BrokerError
 
 TOPIC = TopicPartition("__tidelog.warnings", 0)
 VERSION = 1
-FETCHES = 20  # of up to a few megabytes; the topic is compacted and mostly empty
 
 
 class Warned(NamedTuple):
@@ -35,18 +33,12 @@ def read_warnings(cluster: Cluster) -> dict[tuple[str, TopicPartition], Warned]:
     """Those that are in force, by group and partition."""
     if not cluster.is_tidelog() or not survey.there(cluster, [TOPIC]):
         return {}
-    start, end = survey.offsets(cluster, [TOPIC], EARLIEST), survey.offsets(cluster, [TOPIC], LATEST)
-    if not end.get(TOPIC) or TOPIC not in start:
-        return {}
-    consumer = Consumer(cluster)
-    consumer.assign({TOPIC: start[TOPIC]})
     newest: dict[bytes, bytes | None] = {}
     try:
-        for _ in range(FETCHES):
-            if consumer.positions[TOPIC] >= end[TOPIC]:
-                break
-            for fetched in consumer.fetch():
-                newest.update({row.key: row.value for row in fetched.rows() if row.key is not None})
+        if (there := span(cluster, TOPIC)) is None:
+            return {}
+        rows = read(cluster, {TOPIC: there.start}, {TOPIC: there.end}, committed=False)
+        newest.update({row.key: row.value for _, row in rows if row.key is not None})
     except BrokerError:
         return {}
     found = {}

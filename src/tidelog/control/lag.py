@@ -23,13 +23,13 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tidelog.client import survey
 from tidelog.client.admin.groups import committed
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST
-from tidelog.client.retention_warnings import Warned, read_warnings
-from tidelog.client.survey import FOREVER, Retention
+from tidelog.control import survey
+from tidelog.control.retention_warnings import Warned, read_warnings
+from tidelog.control.survey import FOREVER, Retention
 
 RATE_WINDOW_MS = 600_000
 PLACES_FETCHED = 10_000  # batches of which the header is looked at, at most; beyond, ages are not told

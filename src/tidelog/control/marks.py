@@ -20,18 +20,17 @@ Rules (docs/formats/mark.md has every field):
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tidelog.client.admin import topics
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
-from tidelog.client.consumer import Consumer
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, list_offsets
-from tidelog.errors import BrokerError, Disconnected, LostCheckpoint, MalformedMark, UsageError
-from tidelog.wire.error_code import ErrorCode
+from tidelog.control.offsets import from_fields, to_fields
+from tidelog.control.reading import read
+from tidelog.errors import BrokerError, LostCheckpoint, MalformedMark, UsageError
 
 VERSION = 1
 TOPIC_PREFIX = "__tidelog.marks."
@@ -104,10 +103,10 @@ def encode(mark: Mark) -> tuple[bytes, bytes]:
         "query": mark.query_id,
         "batch": mark.batch_id,
         "sources": {
-            "offsets": _by_topic(mark.sources.offsets),
+            "offsets": to_fields(mark.sources.offsets),
             "positions": dict(sorted(mark.sources.positions.items())),
         },
-        "ends": _by_topic(mark.ends),
+        "ends": to_fields(mark.ends),
         "time_ms": mark.time_ms,
     }
     content |= {"ids": dict(sorted(mark.ids.items()))} if mark.ids else {}
@@ -137,27 +136,14 @@ def _mark(content: Mapping[str, Any]) -> Mark:
         sink=str(content["sink"]),
         query_id=str(content["query"]),
         batch_id=int(content["batch"]),
-        sources=Sources(_flat(sources["offsets"]), {str(key): str(at) for key, at in sources["positions"].items()}),
-        ends=_flat(content["ends"]),
+        sources=Sources(
+            from_fields(sources["offsets"]), {str(key): str(at) for key, at in sources["positions"].items()}
+        ),
+        ends=from_fields(content["ends"]),
         time_ms=int(content["time_ms"]),
         generation=int(content["generation"]),
         ids={str(topic): str(one) for topic, one in content.get("ids", {}).items()},
     )
-
-
-def _by_topic(offsets: Ends) -> dict[str, dict[str, int]]:
-    grouped: dict[str, dict[str, int]] = {}
-    for at in sorted(offsets):
-        grouped.setdefault(at.topic, {})[str(at.partition)] = offsets[at]
-    return grouped
-
-
-def _flat(grouped: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    return {
-        TopicPartition(topic, int(index)): int(offset)
-        for topic, offsets in grouped.items()
-        for index, offset in offsets.items()
-    }
 
 
 # Decisions ------------------------------------------------------------------------------------------------------------
@@ -203,11 +189,7 @@ def settings_of_topic(horizon_ms: int = FEED_HORIZON_MS) -> dict[str, str]:
 def ensure_topic(cluster: Cluster, sink: str, *, horizon_ms: int = FEED_HORIZON_MS) -> TopicPartition:
     """Makes the topic unless it is there; what is there keeps its settings."""
     at = partition_of_marks(sink)
-    try:
-        topics.create(cluster, at.topic, partitions=1, configs=settings_of_topic(horizon_ms))
-    except BrokerError as error:
-        if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-            raise
+    topics.ensure(cluster, at.topic, partitions=1, configs=settings_of_topic(horizon_ms))
     return at
 
 
@@ -230,7 +212,7 @@ def read_mark(cluster: Cluster, sink: str, end: int | None = None) -> Mark | Non
     while True:
         # From the end backwards: seven days of marks may be many.
         begin = max(start, end - look)
-        values = list(_committed(cluster, at, begin, end))
+        values = list(_values(cluster, at, begin, end))
         if values:
             return decode(values[-1])
         if begin == start:
@@ -249,7 +231,7 @@ def each_mark(cluster: Cluster, sink: str, end: int) -> Iterator[Mark]:
         return
     at = partition_of_marks(sink)
     start = list_offsets(cluster, {at: EARLIEST})[at].offset
-    yield from map(decode, _committed(cluster, at, start, end))
+    yield from map(decode, _values(cluster, at, start, end))
 
 
 def _end(cluster: Cluster, at: TopicPartition, isolation: int) -> int:
@@ -261,18 +243,6 @@ def _end(cluster: Cluster, at: TopicPartition, isolation: int) -> int:
         raise
 
 
-def _committed(cluster: Cluster, at: TopicPartition, begin: int, end: int) -> Iterator[bytes]:
-    """Values from `begin` up to and without `end`, waiting until what is open there is ended."""
-    consumer = Consumer(cluster, read_committed=True)
-    consumer.assign({at: begin})
-    deadline = time.monotonic() + cluster.timeout_s
-    while (before := consumer.positions[at]) < end:
-        for fetched in consumer.fetch():
-            yield from (row.value for row in fetched.rows() if row.value is not None and row.offset < end)
-        if consumer.positions[at] > before:
-            deadline = time.monotonic() + cluster.timeout_s  # many take long, and are no open transaction
-        if consumer.positions[at] < end and time.monotonic() > deadline:
-            raise Disconnected(
-                f"{at} has not been readable up to offset {end} for {cluster.timeout_s:g} s, only up to"
-                f" {consumer.positions[at]}: a transaction is open there; `tidelog transactions` shows which"
-            )
+def _values(cluster: Cluster, at: TopicPartition, begin: int, end: int) -> Iterator[bytes]:
+    """Of committed records, waiting until what is open there is ended."""
+    return (row.value for _, row in read(cluster, {at: begin}, {at: end}) if row.value is not None)
