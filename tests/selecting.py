@@ -22,7 +22,7 @@ from tiers import TIERS, tier_of
 # Rooms that change together are proved together, and each shard takes about as long as the others.
 SHARDS = {
     "broker": (
-        *("against", "benchmarks", "broker", "cli", "client", "crash", "log", "record", "schema", "wire"),
+        *("against", "benchmarks", "broker", "cli", "client", "control", "crash", "log", "record", "schema", "wire"),
         *("gateway", "demo"),
     ),
     "views": (".", "sql", "views", "views/stores"),
