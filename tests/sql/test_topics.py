@@ -104,7 +104,8 @@ def test_nulls_are_nulls_and_headers_are_pairs(ask: Ask, cluster: Cluster, topic
         ("", "", [{"key": "a", "value": None}, {"key": "a", "value": b"\xff"}]),
         ("k", '{"x": null}', []),
     ]
-    assert ask.one(f'select count(*) from "{topic}" where x is null') == 3
+    with pytest.warns(UserWarning, match=rf"1 of the values of {topic} .*\[0\] offset 1: it ends too early"):
+        assert ask.one(f'select count(*) from "{topic}" where x is null') == 3
 
 
 @proves("sql")
