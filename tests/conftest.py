@@ -7,14 +7,15 @@ import os
 import signal
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
-import hypothesis
 import pytest
 
 from order import is_short
 from outcome import outcome_plugins
 from proving import fault_of, proven_by
 from selecting import Selecting, add_options
+from tries import load_profile, profile_of, repeats, seed_of
 
 REQUIRE_EXTERNAL = os.environ.get("CI_REQUIRE_EXTERNAL") == "1"
 MORE_OPEN_FILES_MAX = 200
@@ -37,24 +38,45 @@ ARCHIVED = f' "-XX:SharedArchiveFile={ARCHIVE}" {QUIETLY}' if ARCHIVE.exists() e
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIFE)
 os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIFE + ARCHIVED)
 
-# How long an example takes says something of the machine alone.
-ANY_PACE = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
-hypothesis.settings.register_profile("house", derandomize=True, **ANY_PACE)
-hypothesis.settings.register_profile("soak", max_examples=1000, print_blob=True, **ANY_PACE)
-hypothesis.settings.load_profile("soak" if "TIDELOG_SEED" in os.environ else "house")
+SEED_OF_WORKERS = "tidelog_hypothesis_seed"
+PROFILE = profile_of(os.environ)
+load_profile(PROFILE)
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    add_options(parser)
-
-
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    """Before hypothesis looks for a seed. A worker has that of who started it."""
+    given = getattr(config, "workerinput", {}).get(SEED_OF_WORKERS, config.option.hypothesis_seed)
+    try:
+        config.option.hypothesis_seed = seed_of(PROFILE, given)
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
     for plugin in (Selecting(config), *outcome_plugins(config)):
         config.pluginmanager.register(plugin)
     if config.pluginmanager.hasplugin("dsession"):
         from scheduling import Scheduling
 
         config.pluginmanager.register(Scheduling())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput[SEED_OF_WORKERS] = node.config.option.hypothesis_seed
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    told, seed = session.config.pluginmanager.get_plugin("terminalreporter"), session.config.option.hypothesis_seed
+    if told is not None and seed is not None:
+        told.write_line(repeats(PROFILE, seed))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.option.hypothesis_seed is not None and terminalreporter.stats.get("failed"):
+        terminalreporter.write_line(repeats(PROFILE, config.option.hypothesis_seed))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    add_options(parser)
 
 
 @pytest.fixture

@@ -164,7 +164,8 @@ def test_a_setting_that_cannot_be_is_refused_with_its_origin(layers: dict[str, o
 
 @proves("T1")
 def test_variables_of_others_are_left_alone() -> None:
-    environment = {"PATH": "/bin", "TIDELOG_BOOTSTRAP": "x:1", "TIDELOG_SEED": "3", "KAFKA_NUM_PARTITIONS": "9"}
+    environment = {"PATH": "/bin", "TIDELOG_BOOTSTRAP": "x:1", "KAFKA_NUM_PARTITIONS": "9"}
+    environment |= {"TIDELOG_SEED": "3", "TIDELOG_EXAMPLES": "slice"}
     assert load_broker_config(environment=environment).given == {}
 
 

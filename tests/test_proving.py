@@ -13,7 +13,7 @@ from proving import proves
 
 TESTS = Path(__file__).parent
 OURS = ["-p", "conftest", "-o", "markers=proves(*rows): what a test proves"]
-SET_BY_OTHERS = ("CI_REQUIRE_EXTERNAL", "TIDELOG_SEED", "PYTEST_ADDOPTS")
+SET_BY_OTHERS = ("CI_REQUIRE_EXTERNAL", "TIDELOG_SEED", "TIDELOG_EXAMPLES", "PYTEST_ADDOPTS")
 
 
 def outcome(folder: Path, program: str, **environment: str) -> str:

@@ -42,6 +42,7 @@ OTHER_VARIABLES = frozenset(
         "TIDELOG_BOOTSTRAP",
         "TIDELOG_COMMAND_CONFIG",
         "TIDELOG_DEBUG",
+        "TIDELOG_EXAMPLES",
         "TIDELOG_SEED",
         "TIDELOG_KAFKA_LIB",
         "TIDELOG_SPARK_KAFKA_LIB",

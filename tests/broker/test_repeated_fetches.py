@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 from raw import RawConnection, batch_of, fetch
 
@@ -11,6 +11,7 @@ from tidelog.client.admin import topics
 from tidelog.client.metadata import TopicPartition
 from tidelog.testing.broker import TestBroker
 from tidelog.wire.messages.fetch import FetchRequest
+from tries import tries
 
 BY_NAME = 12
 ACTIONS = ("nothing", "append", "delete records", "make the topic anew")
@@ -36,15 +37,22 @@ def act(broker: TestBroker, topic: str, action: str) -> None:
 
 
 @proves("T2")
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
-@given(actions=st.lists(st.sampled_from(ACTIONS), max_size=5), committed=st.booleans(), data=st.data())
+@tries(5, suppress_health_check=list(HealthCheck))  # each makes a topic and many connections
+@given(
+    actions=st.lists(st.sampled_from(ACTIONS), max_size=5),
+    committed=st.booleans(),
+    offset=st.integers(0, 3),
+    wait_ms=st.sampled_from((0, 1)),
+)
+@example(actions=[*ACTIONS], committed=False, offset=0, wait_ms=0)
+@example(actions=["append", *reversed(ACTIONS)], committed=True, offset=1, wait_ms=1)
 def test_it_is_answered_like_a_new_one(
-    tidelog_session_broker: TestBroker, actions: list[str], committed: bool, data: st.DataObject
+    tidelog_session_broker: TestBroker, actions: list[str], committed: bool, offset: int, wait_ms: int
 ) -> None:
     broker = tidelog_session_broker
     topic = broker.create_topic(broker.unique("repeated"))
     broker.produce(topic, [b"first"])
-    request = fetch(topic, data.draw(st.integers(0, 3)), wait_ms=data.draw(st.sampled_from((0, 1))))
+    request = fetch(topic, offset, wait_ms=wait_ms)
     request.isolation_level = int(committed)
     with RawConnection(broker.bootstrap) as old:
         for number, action in enumerate(["nothing", "nothing", *actions]):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from client.committed import values_of
@@ -23,6 +23,7 @@ from tidelog.client.metadata import TopicPartition
 from tidelog.client.transactions import Transactions, join
 from tidelog.errors import BrokerError, ProducerFenced
 from tidelog.record.columns import encode
+from tries import tries
 
 PARTITIONS = 3
 NOWHERE = 99
@@ -121,7 +122,7 @@ def version(request: pytest.FixtureRequest) -> Iterator[int]:
 @proves("F2", "F3", "T10")
 @pytest.mark.timeout(600)
 def test_what_is_seen_is_what_was_committed(broker: Broker, version: int) -> None:
-    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+    @tries(5, suppress_health_check=list(HealthCheck))  # each writes a topic of its own
     @given(st.lists(steps, min_size=1, max_size=8))
     def at_random(taken: list[Step]) -> None:
         run = Run(broker.bootstrap, version)

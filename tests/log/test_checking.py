@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from log.partition import batch
@@ -60,7 +60,6 @@ def test_good_batches_are_good_to_the_end(path: Path) -> None:
 
 
 @proves("T1")
-@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_one_flipped_bit_anywhere_ends_the_good_batches_before_it(path: Path, data: st.DataObject) -> None:
     made = batches()

@@ -127,7 +127,5 @@ class LogAgainstList(RuleBasedStateMachine):
         assert self.partition.trouble == []
 
 
-LogAgainstList.TestCase.settings = settings(
-    max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-)
+LogAgainstList.TestCase.settings = settings(stateful_step_count=40, suppress_health_check=list(HealthCheck))
 TestLogAgainstList = proves("T1")(LogAgainstList.TestCase)

@@ -260,7 +260,5 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transactions, "BLOCK", 3)
 
 
-TransactionsAgainstList.TestCase.settings = settings(
-    max_examples=250, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TransactionsAgainstList.TestCase.settings = settings(stateful_step_count=50, suppress_health_check=list(HealthCheck))
 TestTransactionsAgainstList = proves("T6", "crash")(TransactionsAgainstList.TestCase)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch as AioBatch
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AioBuilder
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as PythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as PythonBuilder
@@ -30,7 +30,6 @@ rows = st.lists(st.tuples(strings, strings, headers, st.integers(0, 1 << 41)), m
 
 @proves("T1")
 @pytest.mark.parametrize(("reader", "builder", "compression"), PEERS)
-@settings(max_examples=30)
 @given(given_rows=rows, transactional=st.booleans())
 def test_they_read_what_we_write(
     reader: Any, builder: Any, compression: str, given_rows: list[EncodableRow], transactional: bool
@@ -54,7 +53,6 @@ def test_they_read_what_we_write(
 
 @proves("T1")
 @pytest.mark.parametrize(("reader", "builder", "compression"), PEERS)
-@settings(max_examples=30)
 @given(given_rows=rows, transactional=st.booleans())
 def test_we_read_what_they_write(
     reader: Any, builder: Any, compression: str, given_rows: list[EncodableRow], transactional: bool

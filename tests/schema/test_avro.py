@@ -10,7 +10,7 @@ from typing import Any
 import fastavro
 import pytest
 from fastavro.read import SchemaResolutionError
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from proving import proves
@@ -205,7 +205,6 @@ def _values(kind: Any) -> st.SearchStrategy[Any]:
 
 
 @proves("schemas")
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_data_that_is_called_readable_is_read_by_fastavro(data: st.DataObject) -> None:
     fields = data.draw(FIELDS, "fields")
@@ -265,7 +264,6 @@ def test_every_pair_of_simple_types_is_answered_as_fastavro_does(writer: str, re
 
 
 @proves("schemas")
-@settings(max_examples=200, deadline=None)
 @given(FIELDS, FIELDS)
 def test_a_field_that_fastavro_misses_is_named(one: Any, other: Any) -> None:
     """The other way round: fields without a default that the writer lacks, and no others, are named."""

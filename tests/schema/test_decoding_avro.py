@@ -14,7 +14,7 @@ from uuid import UUID
 import fastavro
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from proving import proves
@@ -196,7 +196,6 @@ def read(schema: Any, values: list[bytes | None]) -> tuple[list[Any], list[Faile
 
 
 @proves("P1", "typed")
-@settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_what_fastavro_writes_is_read(data: st.DataObject) -> None:
     typed = data.draw(any_typed())
@@ -207,7 +206,6 @@ def test_what_fastavro_writes_is_read(data: st.DataObject) -> None:
 
 
 @proves("P1", "typed", "hostile")
-@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_a_row_that_is_cut_or_changed_fails_alone(data: st.DataObject) -> None:
     typed = data.draw(any_typed())
@@ -226,7 +224,6 @@ def test_a_row_that_is_cut_or_changed_fails_alone(data: st.DataObject) -> None:
 
 
 @proves("P1", "typed", "hostile")
-@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_any_bytes_are_read_or_refused(data: st.DataObject) -> None:
     typed = data.draw(any_typed())
@@ -276,7 +273,6 @@ DEFAULTS = {"int": 7, "long": -(2**40), "float": 0.5, "double": 1e300, "string":
 
 
 @proves("P1", "typed")
-@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_a_record_is_resolved_as_fastavro_resolves_it(data: st.DataObject) -> None:
     kinds = data.draw(st.lists(st.sampled_from(PROMOTIONS), min_size=1, max_size=6))

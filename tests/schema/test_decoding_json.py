@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from proving import proves
@@ -83,7 +83,6 @@ def as_arrow_shows(column: Column, value: Any) -> Any:
 
 
 @proves("P1", "typed")
-@settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_what_python_writes_is_read(data: st.DataObject) -> None:
     column, values = data.draw(columns())
@@ -108,7 +107,6 @@ def _refuse(name: str) -> Any:
 
 
 @proves("P1", "typed", "hostile")
-@settings(max_examples=500, deadline=None)
 @given(st.data())
 def test_json_is_what_python_takes_for_it(data: st.DataObject) -> None:
     text = bytearray(written(data.draw, data.draw(VALUES)).encode())
@@ -126,7 +124,6 @@ def test_json_is_what_python_takes_for_it(data: st.DataObject) -> None:
 
 
 @proves("P1", "typed", "hostile")
-@settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_any_bytes_are_read_or_refused(data: st.DataObject) -> None:
     column, values = data.draw(columns())
@@ -140,7 +137,6 @@ def test_any_bytes_are_read_or_refused(data: st.DataObject) -> None:
 
 
 @proves("P1", "typed")
-@settings(max_examples=500, deadline=None)
 @given(st.floats(allow_nan=False, allow_infinity=False), st.sampled_from(["", "0", "00000000000000000000001"]))
 def test_a_double_is_rounded_as_python_rounds_it(number: float, more: str) -> None:
     text = repr(number)
@@ -152,7 +148,6 @@ def test_a_double_is_rounded_as_python_rounds_it(number: float, more: str) -> No
 
 
 @proves("P1", "typed")
-@settings(max_examples=300, deadline=None)
 @given(
     st.decimals(allow_nan=False, allow_infinity=False, places=8, min_value=-(10**12), max_value=10**12), st.booleans()
 )
@@ -164,7 +159,6 @@ def test_a_decimal_is_exact_and_rounds_half_up(number: Decimal, scientific: bool
 
 
 @proves("P1", "typed")
-@settings(max_examples=200, deadline=None)
 @given(
     st.datetimes(
         datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.sampled_from([UTC, timezone(timedelta(hours=-5.5))])
@@ -193,14 +187,12 @@ def test_times_in_all_their_forms() -> None:
 
 
 @proves("P1", "typed")
-@settings(max_examples=100, deadline=None)
 @given(st.dates())
 def test_dates_are_read(day: date) -> None:
     assert read(Column("d", "date"), json.dumps(day.isoformat())) == ([day], [])
 
 
 @proves("P1", "typed")
-@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=20))
 def test_bytes_are_base64(data: bytes) -> None:
     assert read(Column("b", "binary"), json.dumps(base64.b64encode(data).decode())) == ([data], [])

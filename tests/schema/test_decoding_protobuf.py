@@ -14,7 +14,7 @@ from google.protobuf import descriptor_pb2 as pb
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from proving import proves
@@ -236,7 +236,6 @@ def read(file: pb.FileDescriptorProto, *rows: bytes) -> tuple[list[Any], list[Fa
 
 
 @proves("P1", "typed")
-@settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_what_the_library_writes_is_read(data: st.DataObject) -> None:
     file = data.draw(files())
@@ -248,7 +247,6 @@ def test_what_the_library_writes_is_read(data: st.DataObject) -> None:
 
 
 @proves("P1", "typed")
-@settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_fields_that_come_again_replace_or_merge_as_the_library_has_it(data: st.DataObject) -> None:
     file = data.draw(files(maps=False))
@@ -260,7 +258,6 @@ def test_fields_that_come_again_replace_or_merge_as_the_library_has_it(data: st.
 
 
 @proves("P1", "typed")
-@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_fields_of_another_version_are_skipped(data: st.DataObject) -> None:
     """Written with one random file, read with another: whatever the library keeps as unknown is unknown here."""
@@ -285,7 +282,6 @@ def _has_nan(value: Any) -> bool:
 
 
 @proves("P1", "typed", "hostile")
-@settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_any_bytes_are_read_or_refused(data: st.DataObject) -> None:
     file = data.draw(files())

@@ -6,7 +6,7 @@ import json
 from base64 import b64decode, b64encode
 from typing import Any
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proving import proves
@@ -90,14 +90,12 @@ def answered(format: str, text: str) -> None:
 
 
 @proves("schemas", "hostile")
-@settings(max_examples=300, deadline=None)
 @given(like(AVRO_NAMES, AVRO_WORDS))
 def test_nearly_avro(value: Any) -> None:
     answered("AVRO", json.dumps(value))
 
 
 @proves("schemas", "hostile")
-@settings(max_examples=400, deadline=None)
 @given(like(JSON_NAMES, JSON_WORDS))
 @example({"$ref": "#", "definitions": {}})
 @example({"allOf": [{"$ref": "#"}]})
@@ -107,7 +105,6 @@ def test_nearly_json_schema(value: Any) -> None:
 
 
 @proves("schemas", "hostile")
-@settings(max_examples=400, deadline=None)
 @given(st.sampled_from([PROTOBUF, OLDER]), st.data())
 def test_nearly_protobuf(text: str, data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(0, 3))):
@@ -120,7 +117,6 @@ def test_nearly_protobuf(text: str, data: st.DataObject) -> None:
 
 
 @proves("schemas", "hostile")
-@settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_nearly_a_descriptor(data: st.DataObject) -> None:
     sent = bytearray(b64decode(serialized(parse("PROTOBUF", PROTOBUF, {}))))
@@ -130,7 +126,6 @@ def test_nearly_a_descriptor(data: st.DataObject) -> None:
 
 
 @proves("schemas", "hostile")
-@settings(max_examples=100, deadline=None)
 @given(st.text(), st.sampled_from(["AVRO", "JSON", "PROTOBUF"]))
 def test_any_text(text: str, format: str) -> None:
     answered(format, text)

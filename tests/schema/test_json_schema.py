@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 
@@ -203,7 +203,6 @@ VALUES = st.recursive(
 
 
 @proves("schemas")
-@settings(max_examples=200, deadline=None)
 @given(SCHEMAS, SCHEMAS, st.lists(VALUES, min_size=20, max_size=20))
 def test_what_the_old_schema_lets_through_the_new_one_does(old: Any, new: Any, values: list[Any]) -> None:
     if kinds(old, new):

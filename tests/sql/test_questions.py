@@ -8,7 +8,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from proving import proves
@@ -23,6 +23,7 @@ from tidelog.sql.shape import column_names, fitted, json_column
 from tidelog.sql.statement import TableName
 from tidelog.sql.texts import as_text
 from tidelog.sql.topic import binary_of, strings
+from tries import tries
 
 
 def columns_of(query: str) -> frozenset[str] | None:
@@ -234,7 +235,7 @@ def test_random_records_are_what_python_makes_of_them(ask: Ask, cluster: Cluster
     """Ints, floats and text of an oracle that is but json.loads; one topic for each example."""
     made = iter(range(10_000))
 
-    @settings(max_examples=15)
+    @tries(8)  # each makes a topic
     @given(
         st.lists(
             st.tuples(

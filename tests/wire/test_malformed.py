@@ -6,7 +6,7 @@ import tracemalloc
 from random import Random
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proving import proves
@@ -19,10 +19,9 @@ from tidelog.wire.message import Struct, StructType
 from tidelog.wire.messages.fetch import FetchRequest
 from tidelog.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from tidelog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tries import tries
 from wire.any_message import any_message, message_classes, messages_and_versions
 
-EXAMPLES = settings().max_examples // 7
-"""Each example goes through all versions of a message; a soak asks for more."""
 MEMORY_PER_BYTE = 200
 MEMORY_AT_LEAST = 64 * 1024
 CLASSES = [pytest.param(cls, id=cls.__name__) for cls in message_classes()]
@@ -58,7 +57,7 @@ def decode_or_refuse(cls: StructType, version: int, data: bytes) -> None:
 
 @proves("T1")
 @pytest.mark.parametrize("cls", CLASSES)
-@settings(max_examples=EXAMPLES)
+@tries(3)  # each goes through all versions of a message
 @given(seed=st.integers(0, 1 << 32))
 def test_damaged_messages_are_refused_or_read(cls: StructType, seed: int) -> None:
     random = Random(seed)
@@ -67,7 +66,7 @@ def test_damaged_messages_are_refused_or_read(cls: StructType, seed: int) -> Non
 
 
 @proves("T1")
-@settings(max_examples=EXAMPLES * 20)
+@tries(60)  # there are 500 messages and versions
 @given(choice=st.sampled_from(ALL), data=st.binary(max_size=200))
 def test_random_bytes_are_refused_or_read(choice: tuple[StructType, int], data: bytes) -> None:
     decode_or_refuse(*choice, data)
@@ -85,7 +84,6 @@ def test_every_cut_of_a_message_is_refused(cls: StructType) -> None:
 
 
 @proves("T1")
-@settings(max_examples=EXAMPLES * 30)
 @given(data=st.binary(max_size=64))
 @example(b"\x00\x07\x00\x00\x00\x00\x00\x01")
 @example(b"\x00\x01\x00\x0c\x00\x00\x00\x01\xff\xff\x80\x80\x80\x80\x80\x01")
@@ -98,7 +96,6 @@ def test_any_request_header_is_refused_or_read(data: bytes) -> None:
 
 
 @proves("T1")
-@settings(max_examples=EXAMPLES * 20)
 @given(data=st.binary(max_size=64), version=st.integers(0, 13))
 def test_any_response_is_refused_or_read(data: bytes, version: int) -> None:
     try:

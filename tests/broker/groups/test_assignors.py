@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from proving import proves
@@ -42,7 +42,6 @@ def applied(subscribers: list[Subscriber], given: dict[str, Partitions]) -> list
 
 
 @proves("T3")
-@settings(max_examples=300, deadline=None)
 @given(groups(), st.sampled_from(sorted(ASSIGNORS)))
 def test_every_partition_goes_to_exactly_one_of_its_subscribers(
     group: tuple[list[Subscriber], dict[bytes, int]], name: str
@@ -58,7 +57,6 @@ def test_every_partition_goes_to_exactly_one_of_its_subscribers(
 
 
 @proves("T3")
-@settings(max_examples=300, deadline=None)
 @given(groups())
 def test_uniform_is_even_and_moves_nothing_when_nothing_changed(
     group: tuple[list[Subscriber], dict[bytes, int]],
@@ -74,7 +72,6 @@ def test_uniform_is_even_and_moves_nothing_when_nothing_changed(
 
 
 @proves("T3")
-@settings(max_examples=200, deadline=None)
 @given(st.integers(1, 8), st.lists(st.integers(1, 9), min_size=1, max_size=4))
 def test_uniform_moves_only_what_a_newcomer_and_a_goer_make_necessary(size: int, counts: list[int]) -> None:
     partitions = dict(zip(TOPICS, counts, strict=False))
@@ -92,7 +89,6 @@ def test_uniform_moves_only_what_a_newcomer_and_a_goer_make_necessary(size: int,
 
 
 @proves("T3")
-@settings(max_examples=200, deadline=None)
 @given(groups())
 def test_range_gives_neighbours_in_the_order_of_names(group: tuple[list[Subscriber], dict[bytes, int]]) -> None:
     subscribers, partitions = group

@@ -201,9 +201,7 @@ class ClassicGroups(RuleBasedStateMachine):
 
 
 TestClassicGroups = proves("T3")(ClassicGroups.TestCase)
-TestClassicGroups.settings = settings(
-    max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestClassicGroups.settings = settings(stateful_step_count=40, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.soak

@@ -225,9 +225,7 @@ class ConsumerGroups(RuleBasedStateMachine):
 
 
 TestConsumerGroups = proves("T3")(ConsumerGroups.TestCase)
-TestConsumerGroups.settings = settings(
-    max_examples=80, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestConsumerGroups.settings = settings(stateful_step_count=40, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.soak

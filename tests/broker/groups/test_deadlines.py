@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from proving import proves
@@ -19,7 +19,6 @@ moves = st.lists(
 
 
 @proves("T3")
-@settings(max_examples=500, deadline=None)
 @given(moves)
 def test_what_is_due_is_due_once_and_in_order(some: list[tuple[str, Key, int]]) -> None:
     deadlines, model = Deadlines(), dict[Key, int]()

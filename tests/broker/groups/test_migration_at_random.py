@@ -264,6 +264,4 @@ class MixedGroups(RuleBasedStateMachine):
 
 
 TestMixedGroups = proves("T3")(MixedGroups.TestCase)
-TestMixedGroups.settings = settings(
-    max_examples=80, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestMixedGroups.settings = settings(stateful_step_count=40, suppress_health_check=list(HealthCheck))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from proving import proves
@@ -263,7 +263,6 @@ COMMANDS = st.one_of(
 
 
 @proves("schemas", "D5")
-@settings(max_examples=200, deadline=None)
 @given(st.lists(COMMANDS, max_size=25))
 def test_a_compacted_topic_gives_the_same_registry(commands: list[Any]) -> None:
     log = Log()

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from proving import proves
@@ -56,7 +56,6 @@ CUTS = st.lists(st.tuples(*[st.integers(0, 6)] * PARTITIONS), max_size=6).map(la
 
 
 @proves("D7", "eo.15")
-@settings(max_examples=300, deadline=None)
 @given(CUTS, CUTS, st.integers(0, 18), st.integers(0, 18), st.integers(0, 6))
 def test_who_came_by_other_pieces_gets_the_rest_once(
     ring_cuts: list[Ends], own_cuts: list[Ends], had: int, cut_again: int, gone: int

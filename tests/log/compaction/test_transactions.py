@@ -12,7 +12,7 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import given, note, settings
+from hypothesis import given, note
 from hypothesis import strategies as st
 
 from crash.power_cut import quick_folder
@@ -178,7 +178,6 @@ def tell(folder: Path, seed: int) -> None:
 
 
 @proves("T6", "D5")
-@settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_readers_of_committed_records_see_what_was_committed_last(seed: int) -> None:
     note(f"seed {seed}")

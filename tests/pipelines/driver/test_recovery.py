@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
@@ -16,6 +16,7 @@ from tidelog.errors import PipelineFailed, UsageError
 from tidelog.testing.pipeline import PipelineDriver
 from tidelog.testing.pipeline_sinks import CRASH_POINTS, CrashPoint
 from tidelog.testing.pipeline_times import at
+from tries import tries
 
 CLICKS = "user string, at timestamp"
 
@@ -190,7 +191,7 @@ def seconds(most: int) -> st.SearchStrategy[datetime]:
 
 @pytest.mark.full
 @proves("P1")
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@tries(4, suppress_health_check=[HealthCheck.function_scoped_fixture])  # each is a run on Spark
 @given(data=st.data())
 def test_any_split_with_restarts_and_crashes_gives_the_batch_answer(tidelog_pipeline: PipelineDriver, data) -> None:
     """Rows within the lateness, so that none is late whatever came before."""

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from proving import proves
 from schema.expression.expressions import COLUMNS, expressions, rows
@@ -45,7 +45,6 @@ def bound(value: Any) -> Any:
 
 
 @proves("expressions", "D7")
-@settings(max_examples=400, deadline=None)
 @given(rows(), expressions())
 def test_a_database_answers_as_the_evaluation_does(row: dict[str, Any], expression: Expression) -> None:
     checked = check(expression, COLUMNS.items())

@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from proving import proves
@@ -133,7 +133,6 @@ def test_a_match_that_names_no_words_is_refused(pages: Applied, match: str) -> N
 
 
 @proves("P3")
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(st.sampled_from("ab*\"\\'() :^-+{}\x00NEARORAND,.;\n\u00e9\U0001f375"), max_size=20))
 def test_whatever_is_asked_is_words_or_is_refused(match: str) -> None:
     with sqlite3.connect(":memory:") as connection:

@@ -12,17 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import settings
 
 from pipelines.operators.state.test_bucket import Kept
 from tidelog.pipelines.operators.joins.sides import LEFT, RIGHT, Columns
 from tidelog.pipelines.operators.state.bucket import Layout, step_bucket
 from tidelog.pipelines.operators.state.fold import END_OF_TIME, HASH, SIDE, Clock, Fold
+from tries import tries
 
 Row = dict[str, Any]
 
-# A step writes real pages, so that an example of many steps takes a while; `make soak` has its own number of examples.
-FEWER = settings(max_examples=settings.default.max_examples * 2 // 5) if settings.default else settings()
+FEWER = tries(10)  # a step writes real pages, so that an example of many steps takes a while
 
 HASHES = 5
 BUCKETS = 2

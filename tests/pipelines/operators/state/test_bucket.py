@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.operators.state.counting import ROW, Counting
@@ -89,7 +89,6 @@ steps = st.lists(st.lists(st.tuples(keys, st.integers(-5, 5), st.integers(0, 100
 
 
 @proves("P1")
-@settings(max_examples=60, deadline=None)
 @given(steps)
 def test_any_split_into_steps_keeps_the_same_counts(batches: list[list[tuple[str, int, int]]]) -> None:
     kept, expected = Kept(), dict[str, tuple[int, int]]()
@@ -104,7 +103,6 @@ def test_any_split_into_steps_keeps_the_same_counts(batches: list[list[tuple[str
 
 
 @proves("P1", "P7")
-@settings(max_examples=60, deadline=None)
 @given(steps, st.lists(st.integers(1, 200), min_size=8, max_size=8))
 def test_what_is_due_is_looked_at_when_the_watermark_has_reached_it(
     batches: list[list[tuple[str, int, int]]], watermarks: list[int]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
@@ -22,6 +22,7 @@ from tidelog.pipelines.operators.state.reading import is_there, read_states
 from tidelog.pipelines.operators.state.steps import FoldCounts, called_by
 from tidelog.testing.pipeline import PipelineDriver
 from tidelog.testing.pipeline_sinks import CRASH_POINTS, CrashPoint
+from tries import tries
 
 SCHEMA = "key string, value long, at timestamp"
 
@@ -148,8 +149,9 @@ def test_a_wrong_key_another_key_and_a_missing_event_time_are_told(driver: Pipel
 
 @pytest.mark.full
 @proves("P1", "F1")
-@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@tries(2, suppress_health_check=[HealthCheck.function_scoped_fixture])  # each is a run on Spark
 @given(st.lists(st.tuples(st.text("abcde", max_size=12), st.sampled_from(["step", "restart"])), min_size=1, max_size=5))
+@example([("abca", "restart"), ("", "step"), ("bcd", "step"), ("aa", "restart"), ("e", "step")])
 def test_restarts_change_nothing(driver: PipelineDriver, script: list[tuple[str, str]]) -> None:
     words = driver.input("words", SCHEMA, partitions=2)
     run = driver.run(counting, words)

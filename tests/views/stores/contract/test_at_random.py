@@ -5,19 +5,19 @@ from __future__ import annotations
 from itertools import count
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from proving import proves
 from tidelog.errors import AnotherApplier
 from tidelog.views.declaration import Key, Row, declare
 from tidelog.views.stores.store import Store
+from tries import tries
 from views.stores.applied import AT, Applied, stretch
 from views.stores.conftest import KINDS, Open
 from views.stores.kinds import Kind
 
 DECLARED = declare({"part": "string", "number": "long", "text": "string", "amount": "double"}, ("part", "number"))
-EXAMPLES = 25
 VIEWS = count()
 
 parts = st.sampled_from(["", "a", "A", "b", "a\x00b", "ä", "'", "\x01"])
@@ -52,7 +52,7 @@ steps = st.lists(
 
 
 @proves("P3", "eo.16", "eo.17", "eo.24")
-@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@tries(10, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])  # many calls of a server
 @given(steps)
 def test_a_store_is_what_a_dict_is(url: str, opened: Open, steps: list[tuple[str, int, dict[Key, Row | None]]]) -> None:
     view = f"view{next(VIEWS)}"
