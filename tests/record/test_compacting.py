@@ -278,6 +278,23 @@ def test_bytes_that_make_no_sense_are_left_alone_by_both(parts: list, flips: lis
     check_dense(_codec, data, results[0][0])
 
 
+@proves("T6", "T1", "D5")
+def test_a_record_with_any_one_bit_changed_is_judged_alike_by_both() -> None:
+    """Each of its lengths, counts and deltas is wrong once."""
+    good = bytes(encode([(b"k", b"1", None, NOW)]))
+    made = encode([(b"k", b"2", ((b"h", b"v"),), NOW), (b"k", b"3", None, NOW)], base_offset=1)
+    unreadable = 0
+    for at in range(HEADER_SIZE * 8, len(made) * 8):
+        changed = bytearray(made)
+        changed[at // 8] ^= 1 << at % 8
+        _codec.seal(changed)
+        results = [compacted(codec, good + bytes(changed)) for codec in (_codec, _pure)]
+        assert results[0][0] == results[1][0]
+        assert results[0][1][1:] == results[1][1][1:]
+        unreadable += results[0][1][5]
+    assert unreadable > 50
+
+
 def _split(data: bytes) -> list[bytearray]:
     scan = _codec.scan(data)
     return [bytearray(data[at : at + header.size]) for at, header in zip(scan.positions, scan.headers, strict=True)]

@@ -6,6 +6,7 @@ import json
 from base64 import b64decode, b64encode
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -91,6 +92,7 @@ def answered(format: str, text: str) -> None:
 
 @proves("schemas", "hostile")
 @given(like(AVRO_NAMES, AVRO_WORDS))
+@example({"type": "record", "name": 5, "fields": []})
 def test_nearly_avro(value: Any) -> None:
     answered("AVRO", json.dumps(value))
 
@@ -114,6 +116,23 @@ def test_nearly_protobuf(text: str, data: st.DataObject) -> None:
             text[:start] + data.draw(st.one_of(WORDS, st.text(max_size=2), st.just(text[start:end] * 2))) + text[end:]
         )
     answered("PROTOBUF", text)
+
+
+@proves("schemas", "hostile")
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("syntax = 3;", "a string"),
+        ('syntax = "proto2"; message A { string a = 1; }', "optional, required or repeated"),
+        ('syntax = "proto3"; message A { required string a = 1; }', "proto3 has no required fields"),
+        ("", "the schema is empty"),
+        ("CgA=", "the descriptor describes nothing"),
+        ("/////w==", "neither the text of a .proto file nor a descriptor"),
+    ],
+)
+def test_what_few_examples_would_come_across_is_refused_in_words(text: str, told: str) -> None:
+    with pytest.raises(InvalidSchema, match=told):
+        parse("PROTOBUF", text, {})
 
 
 @proves("schemas", "hostile")

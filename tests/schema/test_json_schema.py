@@ -88,6 +88,10 @@ CONFLICTS = {
     "OPTIONAL_PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL": (opened(), opened(a=STRING)),
     "REQUIRED_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL": (closed(), {**closed(a=STRING), "required": ["a"]}),
     "PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL": (closed(a=STRING), closed()),
+    "PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL": (
+        closed(a=STRING),
+        {"type": "object", "additionalProperties": {"type": "integer"}},
+    ),
     "REQUIRED_ATTRIBUTE_ADDED": (opened(a=STRING), {**opened(a=STRING), "required": ["a"]}),
     "ADDITIONAL_PROPERTIES_REMOVED": (opened(a=STRING), closed(a=STRING)),
     "ADDITIONAL_PROPERTIES_NARROWED": (opened(), {**opened(), "additionalProperties": STRING}),

@@ -5,6 +5,9 @@ All choices come from the `Random` given, so one seed gives one message.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from hashlib import sha256
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -25,6 +28,7 @@ LENGTHS = (0, 1, 2, 3, 5, 8, 126, 127, 128, 300)
 """126 and 127 stand on both sides of where a compact length takes a second byte."""
 ALPHABET = "aZ09._-ü€𝄞\0"
 UNKNOWN_TAG = 100
+SEEDS_KNOWN = 3
 
 
 def message_classes() -> list[StructType]:
@@ -34,6 +38,16 @@ def message_classes() -> list[StructType]:
 
 def messages_and_versions() -> list[tuple[StructType, int]]:
     return [(cls, version) for cls in message_classes() for version in cls.SCHEMA.versions]
+
+
+def digest_of(encoded: Iterable[bytes]) -> str:
+    return sha256(b"".join(encoded)).hexdigest()[:16]
+
+
+def known_digests() -> dict[tuple[str, int], str]:
+    """Of SEEDS_KNOWN messages of each class and version, without unknown tags, as Apache Kafka encodes them."""
+    rows = [line.split() for line in (Path(__file__).parent / "kafka_digests.txt").read_text().splitlines()]
+    return {(name, int(version)): digest for name, version, digest in rows}
 
 
 def any_message(random: Random, cls: StructType, version: int, *, unknown_tags: bool = True) -> Any:

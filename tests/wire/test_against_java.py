@@ -25,7 +25,7 @@ from tidelog.wire.frame import encode_request, parse_request_header
 from tidelog.wire.message import Struct
 from tidelog.wire.messages.fetch import FetchRequest
 from tidelog.wire.messages.metadata import MetadataRequest
-from wire.any_message import any_message, messages_and_versions
+from wire.any_message import SEEDS_KNOWN, any_message, digest_of, known_digests, messages_and_versions
 
 pytestmark = [pytest.mark.external, pytest.mark.timeout(600)]
 
@@ -103,6 +103,24 @@ def test_kafka_encodes_what_our_messages_say_to_our_bytes(ask: Ask) -> None:
         decoded, end = decode(type(message), version, bytes.fromhex(answer))
         assert decoded == message
         assert end == len(answer) // 2
+
+
+@proves("T1")
+@pytest.mark.story
+def test_the_digests_that_are_kept_are_those_of_kafkas_bytes(ask: Ask, tmp_path: Path) -> None:
+    cases = [(cls, version, seed) for cls, version in messages_and_versions() for seed in range(SEEDS_KNOWN)]
+    made = [any_message(Random(seed), cls, version, unknown_tags=False) for cls, version, seed in cases]
+    asked = [
+        f"encode {java_name(one)} {version} {json.dumps(to_json(one, version))}"
+        for one, (_, version, _) in zip(made, cases, strict=True)
+    ]
+    theirs: dict[tuple[str, int], list[bytes]] = {}
+    for (cls, version, _), answer in zip(cases, ask(asked), strict=True):
+        theirs.setdefault((cls.__name__, version), []).append(bytes.fromhex(answer))
+    found = {place: digest_of(answers) for place, answers in theirs.items()}
+    anew = tmp_path / "kafka_digests.txt"
+    anew.write_text("".join(f"{name} {version} {digest}\n" for (name, version), digest in found.items()))
+    assert found == known_digests(), f"what Kafka says is in {anew}"
 
 
 @proves("T1")

@@ -14,7 +14,7 @@ from tidelog.errors import MalformedMessage
 from tidelog.wire import field
 from tidelog.wire.codec import decode, encode
 from tidelog.wire.decoder import MAX_ELEMENTS, MAX_TAGS
-from tidelog.wire.frame import decode_response, parse_request_header
+from tidelog.wire.frame import decode_response, encode_response, parse_request_header
 from tidelog.wire.message import Struct, StructType
 from tidelog.wire.messages.fetch import FetchRequest
 from tidelog.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
@@ -97,11 +97,30 @@ def test_any_request_header_is_refused_or_read(data: bytes) -> None:
 
 @proves("T1")
 @given(data=st.binary(max_size=64), version=st.integers(0, 13))
+@example(data=b"\0\0\0\7" + bytes(8), version=0)
+@example(data=b"\0\0\0\7" + bytes(4) + b"\0\0\0\1" + b"\0\3\0\1t" + bytes(4), version=0)
+@example(data=b"\xff\xff\xff\xff\1\5\1x" + bytes(4) + b"\1\0" + bytes(4) + b"\1" + bytes(3), version=13)
 def test_any_response_is_refused_or_read(data: bytes, version: int) -> None:
+    """What is read is what was sent: to be written and read again, and without a byte that did not come."""
     try:
-        decode_response(MetadataResponse, version, memoryview(data))
+        correlation_id, response = decode_response(MetadataResponse, version, memoryview(data))
     except MalformedMessage:
         return
+    assert correlation_id.to_bytes(4, "big", signed=True) == data[:4]
+    frame = b"".join(encode_response(MetadataResponse.SCHEMA.api_key, version, correlation_id, response))[4:]
+    assert decode_response(MetadataResponse, version, memoryview(frame)) == (correlation_id, response)
+    assert len(frame) <= len(data)
+
+
+@proves("T1")
+@pytest.mark.parametrize("version", MetadataResponse.SCHEMA.versions)
+def test_a_response_with_what_may_be_left_out_behind_it_is_read_and_one_that_is_cut_is_not(version: int) -> None:
+    response = any_message(Random(version), MetadataResponse, version)
+    frame = b"".join(encode_response(MetadataResponse.SCHEMA.api_key, version, 7, response))[4:]
+    assert decode_response(MetadataResponse, version, memoryview(frame + b"more")) == (7, response)
+    for cut in (3, 4, len(frame) - 1):
+        with pytest.raises(MalformedMessage):
+            decode_response(MetadataResponse, version, memoryview(frame[:cut]))
 
 
 @proves("T1")

@@ -201,7 +201,11 @@ _tidelog() {{
   esac
   _describe 'tidelog' offered
 }}
-(( $+functions[compdef] )) && compdef _tidelog tidelog
+if [[ "$funcstack[1]" == _tidelog ]]; then  # loaded by the first Tab, which is to be answered, too
+  _tidelog "$@"
+elif (( $+functions[compdef] )); then
+  compdef _tidelog tidelog
+fi
 """
 
 
