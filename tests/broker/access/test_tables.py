@@ -16,6 +16,7 @@ from access import ADMIN, ADMIN_PASSWORD, AUTHORIZER, PASSWORD, Refused
 from proving import proves
 from tidelog.broker.access.rules import RULES
 from tidelog.broker.dispatch import APIS
+from tidelog.broker.groups.commits import GROUPS_IN_BATCHES_SINCE
 from tidelog.record.columns import encode
 from tidelog.wire.api import APIS as NAMES
 from tidelog.wire.api import request_class
@@ -130,6 +131,7 @@ def lists_in(struct: Any) -> list[list[Any]]:
     return [value for value in values if isinstance(value, list)]
 
 
+OFFSET_FETCH, NULL_TOPICS_SINCE = 9, 2
 HIDES = (16, 66)  # what may not be seen is left out
 
 
@@ -202,6 +204,26 @@ def test_who_may_do_nothing_is_refused_by_every_version_of_every_api(broker, by_
                 else:
                     assert codes_in(response) & REFUSALS, named
                     assert codes_in(response) <= REFUSALS | {ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED}, named
+
+
+@proves("T10")
+def test_who_asks_for_all_offsets_of_a_group_that_is_not_his_is_refused_by_every_version(broker):
+    from tidelog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+
+    refusal = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    with broker.client("SASL_PLAINTEXT") as client:
+        assert client.login("alice", PASSWORD).error_code == 0
+        for version in range(NULL_TOPICS_SINCE, APIS[OFFSET_FETCH].max_version + 1):
+            if version < GROUPS_IN_BATCHES_SINCE:
+                answer = client.call(OffsetFetchRequest(group_id=GROUP, topics=None), version)
+                told = [(answer.error_code, answer.topics)]
+            else:
+                both = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in (GROUP, "another")]
+                answer = client.call(OffsetFetchRequest(groups=both), version)
+                told = [(one.error_code, one.topics) for one in answer.groups]
+                assert [one.group_id for one in answer.groups] == [GROUP, "another"]
+            assert told == [(refusal, [])] * len(told), f"v{version}"
+    assert "Traceback" not in broker.said()
 
 
 @proves("T10")

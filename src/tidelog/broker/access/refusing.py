@@ -38,9 +38,9 @@ def mirrored(made: Any, asked: Any, code: int, version: int, message: str | None
     fields = [field for field in made.SCHEMA.fields if version in span(field.versions)]
     names = [field.name for field in fields]
     result = _blank(made, names)
-    for name in names:
-        if hasattr(asked, name) and not isinstance(getattr(asked, name), list):
-            setattr(result, name, getattr(asked, name))
+    for field in fields:  # a list of the reply is a list, also where the request's may be null
+        if field.kind != "array" and hasattr(asked, field.name) and not isinstance(getattr(asked, field.name), list):
+            setattr(result, field.name, getattr(asked, field.name))
     at = next((name for name in ERRORS if name in names), None)
     if at is not None:
         setattr(result, at, code)
