@@ -7,6 +7,7 @@ import random
 import socket
 import struct
 import time
+from collections import Counter
 
 import pytest
 from access import PASSWORD, Client, Refused
@@ -15,13 +16,13 @@ from hypothesis import strategies as st
 
 from proving import proves
 from tidelog.broker.access.logins import Login, LoginRefused, decoy
-from tidelog.broker.access.state import AccessState
+from tidelog.broker.access.state import AccessState, apply, secret_record, to_records, user_record
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.api_versions import ApiVersionsRequest
 from tidelog.wire.messages.metadata import MetadataRequest
 from tidelog.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest
-from tidelog.wire.scram import ClientExchange, ScramFault, ServerExchange, read_client_first
+from tidelog.wire.scram import SHA_256, ClientExchange, Credential, ScramFault, ServerExchange, read_client_first
 
 HELLO = ApiVersionsRequest(client_software_name="raw", client_software_version="1")
 SASL = "SASL_PLAINTEXT"
@@ -218,6 +219,57 @@ def test_a_decoy_is_nobodys_and_always_the_same():
     assert decoy(state, "eve", "SCRAM-SHA-256") == decoy(state, "eve", "SCRAM-SHA-256")
     assert decoy(state, "eve", "SCRAM-SHA-256") != decoy(state, "adam", "SCRAM-SHA-256")
     assert decoy(state, "eve", "SCRAM-SHA-256") != decoy(other, "eve", "SCRAM-SHA-256")
+
+
+def holding(shapes: list[tuple[int, int]], secret: bytes = b"s" * 32) -> AccessState:
+    """Users with salts of so many bytes and so many iterations."""
+    state = AccessState()
+    apply(state, *secret_record(secret))
+    for number, (salt_bytes, iterations) in enumerate(shapes):
+        kept = Credential(bytes(salt_bytes), iterations, bytes(32), bytes(32))
+        apply(state, *user_record(f"user-{number}", SHA_256, kept))
+    return state
+
+
+def shape_of(state: AccessState, user: str) -> tuple[int, int]:
+    made = decoy(state, user, SHA_256)
+    return len(made.salt), made.iterations
+
+
+STRANGERS = [f"nobody-{number}" for number in range(400)]
+
+
+@proves("T10", "hostile")
+def test_a_name_that_nobody_has_looks_as_the_names_do_that_somebody_has():
+    state = holding([(16, 4096)] * 6 + [(26, 8192)] * 3 + [(100, 16384)])
+    seen = Counter(shape_of(state, user) for user in STRANGERS)
+    assert set(seen) == {(16, 4096), (26, 8192), (100, 16384)}
+    assert seen[16, 4096] > seen[26, 8192] > seen[100, 16384], "as often as users have it"
+    assert len({decoy(state, user, SHA_256).salt for user in STRANGERS}) == len(STRANGERS)
+
+
+@proves("T10", "hostile")
+def test_what_a_name_that_nobody_has_is_told_stays_while_others_come_and_the_broker_restarts():
+    shapes = [(16, 4096)] * 6 + [(26, 8192)] * 3
+    before, more, other = holding(shapes), holding([*shapes, (16, 4096)]), holding(shapes, b"t" * 32)
+    again = AccessState()
+    for record in to_records(before):
+        apply(again, record.key, record.value)
+    told = {user: decoy(before, user, SHA_256) for user in STRANGERS}
+    assert {user: decoy(again, user, SHA_256) for user in STRANGERS} == told
+    moved = [user for user in STRANGERS if decoy(more, user, SHA_256) != told[user]]
+    assert len(moved) < len(STRANGERS) / 10
+    assert all(decoy(more, user, SHA_256).salt != told[user].salt for user in moved), "as with a new password"
+    assert [shape_of(other, user) for user in STRANGERS] != [shape_of(before, user) for user in STRANGERS]
+
+
+@proves("T10", "hostile")
+def test_shapes_go_with_their_last_user():
+    state = holding([(16, 4096), (26, 8192)])
+    apply(state, user_record("user-0", SHA_256, None).key, None)
+    assert {shape_of(state, user) for user in STRANGERS} == {(26, 8192)}
+    apply(state, *user_record("user-1", SHA_256, Credential(bytes(16), 4096, bytes(32), bytes(32))))
+    assert {shape_of(state, user) for user in STRANGERS} == {(16, 4096)}
 
 
 @proves("T10")

@@ -5,17 +5,19 @@
     SCRAM-SHA-512   the same
 
 Rules:
-- A name that nobody has is answered as one that somebody has: with a salt that is always the same for it, and refused
-  at the end with the same words after the same work. So nobody learns who has an account.
+- A name that nobody has is answered as one that somebody has: with a salt that is always the same for it, as long as
+  users' salts are, with as many iterations as users have, and refused at the end with the same words after the same
+  work. So nobody learns who has an account.
 - What is wrong is not told in parts: wrong name, wrong password and wrong proof are one refusal.
 """
 
 from __future__ import annotations
 
 import hmac
+import math
 from typing import NamedTuple
 
-from tidelog.broker.access.state import AccessState
+from tidelog.broker.access.state import AccessState, Shape
 from tidelog.errors import PeerError
 from tidelog.wire.scram import (
     HASHES,
@@ -32,6 +34,8 @@ from tidelog.wire.scram import (
 PLAIN = "PLAIN"
 MECHANISMS = (SHA_256, SHA_512, PLAIN)
 PLAIN_BYTES_MAX = 2048
+DIGEST, DIGEST_BYTES = "sha512", 64
+USUAL = Shape(MAX_ITERATIONS, SALT_BYTES)  # where there are no users yet: as `tidelog users add` makes them
 
 
 class LoginRefused(PeerError):
@@ -79,10 +83,9 @@ class Login:
         if self._exchange is None:
             first = read_client_first(message)
             self.user = first.user
+            nobodys = decoy(state, first.user, self.mechanism)  # made for everybody: it takes its time
             self.kept = state.users.get((first.user, self.mechanism))
-            self._exchange = ServerExchange(
-                self.mechanism, first, self.kept or decoy(state, first.user, self.mechanism), self._nonce
-            )
+            self._exchange = ServerExchange(self.mechanism, first, self.kept or nobodys, self._nonce)
             return Answer(self._exchange.reply)
         reply = self._exchange.finish(message)
         if self.kept is None:  # nobody knows a password for a decoy; if somebody did, it would still be nobody's
@@ -104,7 +107,8 @@ def _plain(message: bytes, state: AccessState) -> Unverified:
         kept = state.users.get((user, mechanism))
         if kept is not None:
             return Unverified(user, mechanism, kept, password)
-    return Unverified(user, SHA_256, decoy(state, user, SHA_256), password)
+    usual = next((mechanism for mechanism in HASHES if state.shapes.get(mechanism)), SHA_256)
+    return Unverified(user, usual, decoy(state, user, usual), password)
 
 
 def decoy(state: AccessState, user: str, mechanism: str) -> Credential:
@@ -113,17 +117,34 @@ def decoy(state: AccessState, user: str, mechanism: str) -> Credential:
     It rests on a secret of this broker, so that nobody else can tell it from a real one.
     """
     assert state.secret, "made before the first login"
+    shape = _shape_for(state, user, mechanism)
 
     def derived(what: str, size: int) -> bytes:
-        return hmac.digest(state.secret, f"{what}\0{mechanism}\0{user}".encode(), "sha512")[:size]
+        """Another one with another shape: a user whose count of iterations has changed has a new salt, too."""
+        told = f"{what}\0{mechanism}\0{user}\0{shape.iterations}\0{shape.salt_bytes}"
+        blocks = range(math.ceil(size / DIGEST_BYTES))
+        return b"".join(hmac.digest(state.secret, f"{told}\0{n}".encode(), DIGEST) for n in blocks)[:size]
 
     key_bytes = 32 if mechanism == SHA_256 else 64
-    iterations = _usual_iterations(state, mechanism)
-    return Credential(
-        derived("salt", SALT_BYTES), iterations, derived("stored", key_bytes), derived("server", key_bytes)
+    salt, stored_key, server_key = (
+        derived(*one) for one in (("salt", shape.salt_bytes), ("stored", key_bytes), ("server", key_bytes))
     )
+    return Credential(salt, shape.iterations, stored_key, server_key)
 
 
-def _usual_iterations(state: AccessState, mechanism: str) -> int:
-    """As many as the first user has: accounts are mostly made by one tool, with one count."""
-    return next((kept.iterations for (_, kind), kept in state.users.items() if kind == mechanism), MAX_ITERATIONS)
+def _shape_for(state: AccessState, user: str, mechanism: str) -> Shape:
+    """One that users have, as often as they have it. The highest draw of all shapes wins (weighted rendezvous hashing):
+    when a user comes or goes, few names move to another shape, and the others are told what they were told before.
+    """
+    shapes = state.shapes.get(mechanism)
+    if not shapes:
+        return USUAL
+    if len(shapes) == 1:
+        return next(iter(shapes))
+
+    def draw(shape: Shape) -> float:
+        told = f"shape\0{mechanism}\0{user}\0{shape.iterations}\0{shape.salt_bytes}"
+        drawn = int.from_bytes(hmac.digest(state.secret, told.encode(), DIGEST)[:6], "big")
+        return shapes[shape] / -math.log((drawn + 0.5) / 2**48)
+
+    return max(sorted(shapes), key=draw)

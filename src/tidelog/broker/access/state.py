@@ -13,16 +13,18 @@ Rules:
 - Keys are written in this order of fields, so that equal keys are equal bytes. What is newer or unknown is refused.
 - A password is in no record: what is kept of it checks a proof and cannot make one. It would still let somebody guess
   at leisure, so no client can read this topic, whatever it may read else (`SECRET_TOPICS` in `topics`).
+- `shapes` is what can be seen of users' credentials without a login, counted: decoys are of the same shapes.
 - `revision` counts changes: what is derived from this state and remembered goes by it.
 """
 
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from json import dumps, loads
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidelog.broker.access.acls import Acl
 from tidelog.broker.access.entities import Entity
@@ -35,6 +37,13 @@ KINDS = ("user", "acl", "quota", "secret")
 ACL_FIELDS = ("resource", "pattern", "name", "principal", "host", "operation", "permission")
 
 
+class Shape(NamedTuple):
+    """What SCRAM tells of a credential to whoever gives the user's name."""
+
+    iterations: int
+    salt_bytes: int
+
+
 @dataclass(slots=True)
 class AccessState:
     """Made by `fresh`, changed by `apply` alone."""
@@ -43,6 +52,7 @@ class AccessState:
     acls: dict[Acl, None] = field(default_factory=dict)
     quotas: dict[Entity, Mapping[str, float]] = field(default_factory=dict)
     secret: bytes = b""
+    shapes: dict[str, Counter[Shape]] = field(default_factory=dict, compare=False)  # by mechanism
     revision: int = field(default=0, compare=False)
 
 
@@ -56,7 +66,7 @@ def apply(state: AccessState, key: bytes, value: bytes | None) -> None:
     state.revision += 1
     kind = parsed["kind"]
     if kind == "user":
-        _put(state.users, (parsed["name"], parsed["mechanism"]), None if content is None else _credential(content))
+        _put_user(state, parsed["name"], parsed["mechanism"], None if content is None else _credential(content))
     elif kind == "acl":
         acl = Acl(*(parsed[name] for name in ACL_FIELDS))
         if content is None:
@@ -114,6 +124,21 @@ def secret_record(secret: bytes) -> NewRecord:
 def _credential(content: dict[str, Any]) -> Credential:
     salt, stored_key, server_key = (b64decode(content[name]) for name in ("salt", "stored_key", "server_key"))
     return Credential(salt, content["iterations"], stored_key, server_key)
+
+
+def _put_user(state: AccessState, name: str, mechanism: str, kept: Credential | None) -> None:
+    shapes = state.shapes.setdefault(mechanism, Counter())
+    before = state.users.get((name, mechanism))
+    if before is not None:
+        shapes[_shape(before)] -= 1
+    if kept is not None:
+        shapes[_shape(kept)] += 1
+    state.shapes[mechanism] = +shapes  # without those that nobody has any more
+    _put(state.users, (name, mechanism), kept)
+
+
+def _shape(kept: Credential) -> Shape:
+    return Shape(kept.iterations, len(kept.salt))
 
 
 def _put(table: dict[Any, Any], key: Any, value: Any) -> None:
