@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import io
+import json
 import sys
 
 import pytest
@@ -10,8 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proving import proves
+from tidelog.cli.main import complain
+from tidelog.cli.rows_shown import Shown
 from tidelog.cli.tail import text_of, time_text
-from tidelog.cli.terminal import Progress, count_text, printable, show_table, size_text, span_text
+from tidelog.cli.terminal import (
+    Progress,
+    count_text,
+    printable,
+    show_json,
+    show_table,
+    size_text,
+    span_text,
+    warn,
+)
 
 
 @proves("command_line")
@@ -106,3 +119,59 @@ def test_progress_is_a_line_that_changes_on_a_terminal_and_nothing_in_a_short_lo
 @proves("command_line")
 def test_one_of_a_thing_is_not_called_by_the_name_of_several() -> None:
     assert [count_text(count, "record") for count in (0, 1, 2)] == ["0 records", "1 record", "2 records"]
+
+
+class Screen(io.StringIO):
+    """Standard output, to a terminal or to a file."""
+
+    def __init__(self, *, watched: bool) -> None:
+        super().__init__()
+        self._watched = watched
+
+    def isatty(self) -> bool:
+        return self._watched
+
+
+EVIL = '\x1b]0;owned\x07caf\xe9 \x9b31m\x7f\u202e,"quoted"\nnext'
+
+
+@proves("command_line", "hostile")
+@pytest.mark.parametrize("format", ["table", "json", "csv"])
+def test_no_value_of_a_row_drives_the_terminal(monkeypatch: pytest.MonkeyPatch, format: str) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(sys, "stdout", screen := Screen(watched=True))
+    with Shown(format, ["name", f"col{EVIL}"]) as shown:
+        shown.rows([(EVIL, {EVIL: [EVIL]}), (EVIL.encode(), None)])
+    assert all(line.isprintable() for line in screen.getvalue().split("\n")), screen.getvalue()
+    assert "caf\xe9" in screen.getvalue(), "what can be printed is"
+    if format == "json":
+        first, second = map(json.loads, screen.getvalue().splitlines())
+        assert first["name"] == second["name"] == EVIL, "escapes that JSON has itself"
+
+
+@proves("command_line", "hostile")
+def test_to_a_file_values_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", screen := Screen(watched=False))
+    with Shown("csv", ["name"]) as shown:
+        shown.rows([(EVIL,)])
+    assert list(csv.reader(io.StringIO(screen.getvalue(), newline="")))[1] == [EVIL]
+    monkeypatch.setattr(sys, "stdout", screen := Screen(watched=False))
+    with Shown("json", ["name"]) as shown:
+        shown.rows([(EVIL,)])
+    assert "\x9b31m\x7f\u202e" in screen.getvalue()
+
+
+@proves("command_line", "hostile")
+def test_no_json_no_warning_and_no_error_drives_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    for stream in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, stream, Screen(watched=True))
+    show_json({EVIL: [EVIL]})
+    warn(EVIL)
+    complain(EVIL, 1)
+    for screen in (sys.stdout, sys.stderr):
+        assert isinstance(screen, Screen)
+        said = screen.getvalue()
+        assert said and all(line.isprintable() for line in said.split("\n")), said
+    assert isinstance(sys.stdout, Screen)
+    assert json.loads(sys.stdout.getvalue()) == {EVIL: [EVIL]}

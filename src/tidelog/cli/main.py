@@ -153,6 +153,8 @@ def complain(message: str, code: int) -> int:
     """The exit code says it, also where nobody reads standard error any more."""
     from contextlib import suppress
 
+    from tidelog.cli.terminal import printable
+
     with suppress(BrokenPipeError):
-        print("tidelog: " + " ".join(message.split()), file=sys.stderr)
+        print("tidelog: " + printable(" ".join(message.split())), file=sys.stderr)
     return code

@@ -2,7 +2,7 @@
 
     value        table, csv                          json
     null         (null) in a table, nothing in CSV   null
-    text         itself; escapes in a table          itself
+    text         itself; escapes in a table          itself; on a terminal, what could drive it is escaped in all
     bytes        as text, what is none as \\xNN       NAME, or NAME_base64 where it is no text
     times        ISO 8601, in UTC                    the same
     decimal      its digits                          text of its digits
@@ -23,7 +23,7 @@ from itertools import islice
 from typing import Any
 
 from tidelog.cli.record_json import field
-from tidelog.cli.terminal import COLUMN_GAP, paint, printable
+from tidelog.cli.terminal import COLUMN_GAP, for_the_screen, paint, printable
 
 FORMATS = ("table", "json", "csv")
 MEASURED = 200  # rows that a table's widths are taken from
@@ -58,7 +58,7 @@ class Shown:
             line: dict[str, Any] = {}
             for name, value in zip(self.names, row, strict=True):
                 line |= field(name, value) if isinstance(value, bytes) else {name: plain(value)}
-            print(json.dumps(line, ensure_ascii=False))
+            print(for_the_screen(json.dumps(line, ensure_ascii=False)))
 
     def _csv(self, rows: Iterable[Sequence[Any]]) -> None:
         import csv
@@ -67,8 +67,9 @@ class Shown:
         if not self._csv_begun:
             writer.writerow(self.names)
             self._csv_begun = True
+        shown = printable if sys.stdout.isatty() else str
         for row in rows:
-            writer.writerow(["" if value is None else text_of(value) for value in row])
+            writer.writerow(["" if value is None else shown(text_of(value)) for value in row])
 
     def _table(self, rows: Iterable[Sequence[Any]]) -> None:
         coming = iter(rows)

@@ -17,7 +17,7 @@ from tidelog.cli import options as command
 from tidelog.cli.near import partitions_of
 from tidelog.cli.place import PLACE_HELP, Place, not_there, parse_place, resolve
 from tidelog.cli.record_json import field
-from tidelog.cli.terminal import paint, printable, warn
+from tidelog.cli.terminal import for_the_screen, paint, printable, warn
 from tidelog.errors import BrokerError, UsageError
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def show_json_line(at: TopicPartition, row: Row) -> None:
     headers = [{"name": printable(name), **field("value", value)} for name, value in row.headers]
     place = {"topic": at.topic, "partition": at.partition, "offset": row.offset, "timestamp": row.timestamp}
     record = {**place, **field("key", row.key), **field("value", row.value), "headers": headers}
-    print(json.dumps(record, ensure_ascii=False))
+    print(for_the_screen(json.dumps(record, ensure_ascii=False)))
 
 
 def text_of(data: bytes | None) -> str:

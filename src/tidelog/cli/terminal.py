@@ -67,11 +67,23 @@ def show_table(
 def show_json(value: Any) -> None:
     import json
 
-    print(json.dumps(value, indent=2 if sys.stdout.isatty() else None, ensure_ascii=False))
+    print(for_the_screen(json.dumps(value, indent=2 if sys.stdout.isatty() else None, ensure_ascii=False)))
+
+
+def for_the_screen(json_text: str) -> str:
+    """JSON as it is; on a terminal with JSON's own escapes for what could drive it. JSON itself escapes but some."""
+    if json_text.isprintable() or not sys.stdout.isatty():
+        return json_text
+    return "".join(c if c.isprintable() or c == "\n" else _escaped(c) for c in json_text)
+
+
+def _escaped(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at] << 8 | units[at + 1]:04x}" for at in range(0, len(units), 2))
 
 
 def warn(message: str) -> None:
-    print(paint(f"tidelog: {message}", "yellow", sys.stderr), file=sys.stderr)
+    print(paint(f"tidelog: {printable(message)}", "yellow", sys.stderr), file=sys.stderr)
 
 
 def confirm(question: str) -> bool:
