@@ -12,7 +12,7 @@ import pytest
 from proving import proves
 from tidelog.broker.settings.broker import BROKER
 from tidelog.broker.settings.configuring import load_broker_config
-from tidelog.config import address, attribute, gather, variable
+from tidelog.config import Endpoint, HttpListener, address, attribute, gather, is_loopback, variable
 from tidelog.errors import ConfigError
 
 LAYERS = ["file", "environment", "command line", "code"]
@@ -235,3 +235,34 @@ def test_settings_load_without_anything_heavy() -> None:
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=True)
     heavy = {"tomllib", "difflib", "json", "argparse", "logging", "asyncio", "inspect"}
     assert heavy & set(run.stdout.split()) == set()
+
+
+@proves("T10", "hostile")
+@pytest.mark.parametrize(
+    ("host", "is_one"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.9.10", True),
+        ("localhost", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("127.0.0.1.some.name", False),
+        ("127.example", False),
+        ("localhost.example", False),
+        ("127.0.0.1@elsewhere", False),
+        ("::ffff:10.0.0.1", False),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("10.127.0.1", False),
+        ("", False),
+    ],
+)
+def test_a_name_that_begins_as_a_loopback_address_is_not_one(host: str, is_one: bool) -> None:
+    assert Endpoint("PLAINTEXT", host, 9092).loopback is is_one
+    told = None
+    try:
+        HttpListener(host, 8642, "").check(False)
+    except ConfigError as error:
+        told = str(error)
+    assert (told is None) is is_one
+    assert is_loopback(host) is is_one

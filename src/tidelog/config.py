@@ -80,7 +80,7 @@ class Endpoint(NamedTuple):
 
     @property
     def loopback(self) -> bool:
-        return self.host in ("localhost", "::1") or self.host.startswith("127.")
+        return is_loopback(self.host)
 
 
 class BrokerConfig(NamedTuple):
@@ -158,6 +158,22 @@ class BrokerConfig(NamedTuple):
         return host, port
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only programs of this machine reach it: an address, or `localhost`. Any other name is whose it is: also
+    127.0.0.1.some.name is a name.
+    """
+    if host in ("127.0.0.1", "::1", "localhost"):
+        return True
+    from ipaddress import IPv6Address, ip_address
+
+    try:
+        found = ip_address(host)
+    except ValueError:
+        return False
+    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
+    return (mapped or found).is_loopback
+
+
 def address(text: str) -> tuple[str, str, int]:
     """A listener as (name, host, port): PLAINTEXT://127.0.0.1:9092, 127.0.0.1:9092, [::1]:9092 or :9092."""
     name, separator, rest = text.rpartition("://")
@@ -181,7 +197,7 @@ class HttpListener(NamedTuple):
 
     def check(self, login: bool) -> None:
         """ConfigError where others would be let in, or could listen. `login`: whether the broker demands one."""
-        if self.host == "localhost" or self.host.startswith("127.") or self.host == "::1":
+        if is_loopback(self.host):
             return
         where = f"{self.host or '*'}:{self.port}"
         if not login:

@@ -29,7 +29,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.config import BrokerConfig, HttpListener, http_listener
+from tidelog.config import BrokerConfig, HttpListener, http_listener, is_loopback
 from tidelog.errors import ConfigError, ListenError
 from tidelog.logger import Logger
 
@@ -105,7 +105,7 @@ class Activation:
     @property
     def loopback(self) -> bool:
         """Whether all who ask are of this machine."""
-        return all(host == "::1" or host.startswith("127.") for host, _ in self.addresses)
+        return all(is_loopback(host) for host, _ in self.addresses)
 
     @property
     def tls(self) -> bool:
