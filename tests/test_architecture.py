@@ -55,7 +55,7 @@ ARROWS = """
 GROUND = {"clock", "door", "errors"}
 # Public doors import from the rooms behind them; those of rooms hand out what stands in rooms to their left, too.
 DOORS = {"__init__.py", "__main__.py", "operators.py", "client/__init__.py", "views/__init__.py"}
-CONFIG_USERS = {"broker", "client", "gateway", "spark", "demo", "testing", "cli", "logger"}
+CONFIG_USERS = {"broker", "client", "gateway", "views", "spark", "demo", "testing", "cli", "logger"}
 LOGGER_USERS = {"broker", "cli", "demo", "gateway"}
 
 # What reads a clock, a file, a socket or chance, or runs beside the caller.

@@ -49,7 +49,7 @@ OTHER_VARIABLES = frozenset(
     }
 )
 # Of apps (`cli/app_settings.py`): both kinds may stand in one environment.
-APP_KEYS = ("bootstrap", "checkpoints", "store", "master", "memory", "trigger", "command.config")
+APP_KEYS = ("bootstrap", "checkpoints", "store", "allowed.stores", "master", "memory", "trigger", "command.config")
 
 
 Value = bool | int | float | str | tuple[str, ...]

@@ -5,6 +5,7 @@
     bootstrap        TIDELOG_BOOTSTRAP         127.0.0.1:9092
     checkpoints      TIDELOG_CHECKPOINTS       tidelog-checkpoints
     store            TIDELOG_STORE             sqlite:///tidelog-views/<app>.db
+    allowed.stores   TIDELOG_ALLOWED_STORES    none: which URLs of the catalog are opened (`views/stores/allowing.py`)
     master           TIDELOG_MASTER            all cores of this machine
     memory           TIDELOG_MEMORY            Spark's own: 1g
     trigger          TIDELOG_TRIGGER           100 milliseconds: how often a query looks for rows
@@ -41,6 +42,7 @@ def add_running(parser: command.Parser, *, only: bool = True) -> None:
         parser.add_argument("--only", metavar="NAME", action="append", default=[], help="only this output (repeatable)")
     parser.add_argument("--checkpoints", metavar="DIR", help=f"where queries keep their place (default: {CHECKPOINTS})")
     parser.add_argument("--store", metavar="URL", help="where views are kept that do not say so themselves")
+    command.add_allowed(parser)
     parser.add_argument("--master", metavar="URL", help="Spark's master, such as spark://host:7077 (default: here)")
     parser.add_argument("--memory", metavar="SIZE", help="the heap of Spark's driver, such as 2g")
     parser.add_argument("--trigger", metavar="TIME", help=f"how often queries look for rows (default: {TRIGGER})")
@@ -52,6 +54,7 @@ def settings_of(
 ) -> Settings:
     from tidelog.pipelines.operators.durations import milliseconds
     from tidelog.pipelines.running import Settings
+    from tidelog.views.stores.allowing import listed
     from tidelog.views.stores.opening import absolute
 
     environment = os.environ if environment is None else environment
@@ -59,7 +62,9 @@ def settings_of(
     given = gather(
         APP_KEYS,
         TABLE,
-        command_line=[(key, text) for key, text in written.items() if text],
+        command_line=[
+            (key, text if isinstance(text, str) else ",".join(text)) for key, text in written.items() if text
+        ],
         environment={name: environment[name] for name in map(variable, APP_KEYS) if environment.get(name)},
         file=find_file(environment, folder or Path.cwd()),
     )
@@ -72,6 +77,7 @@ def settings_of(
         store=absolute(store),
         store_unnamed="store" not in found and app.store is None,
         store_by_folder="store" not in found and absolute(store) != store,
+        allowed_stores=listed(found.get("allowed.stores", "")),
         master=found.get("master"),
         memory=found.get("memory"),
         trigger_ms=milliseconds(found.get("trigger") or TRIGGER, what="trigger"),

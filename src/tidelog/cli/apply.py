@@ -45,6 +45,8 @@ def parser() -> command.Parser:
     )
     made.add_argument("view", metavar="VIEW", help="which")
     made.add_argument("--store", metavar="URL", help="where it is kept (default: the first that the view declares)")
+    made.add_argument("--declared", metavar="URL", help="which of the stores that the view declares, by the catalog")
+    command.add_allowed(made)
     made.add_argument(
         "--share", action="store_true", help="split the view's partitions with all others that are started so"
     )
@@ -62,7 +64,9 @@ def run(arguments: list[str]) -> int:
 def apply(cluster: Cluster, options: Namespace) -> int:
     from tidelog.views.catalog import find_view
 
-    url = options.store or next(iter(find_view(cluster, options.view).stores), None)
+    if options.store and options.declared:
+        raise UsageError("apply: --store or --declared, not both")
+    url = options.store or options.declared or next(iter(find_view(cluster, options.view).stores), None)
     if url is None:
         raise UsageError(f"apply: view {options.view} declares no store; say --store URL")
     telling = Telling(cluster, options.view, url, shared=options.share)
@@ -78,11 +82,15 @@ def apply(cluster: Cluster, options: Namespace) -> int:
 def _apply(cluster: Cluster, options: Namespace, url: str, telling: Telling) -> None:
     from tidelog.views.applier import Applier
     from tidelog.views.catalog import find_view
+    from tidelog.views.stores.allowing import open_recorded
     from tidelog.views.stores.opening import open_store, redacted
 
     with suppress(Disconnected, BrokerError):  # which the applier waits for
         find_view(cluster, options.view)  # a mistyped name is told before anything is made or said of it
-    store = open_store(url, options.view)
+    if options.store:
+        store = open_store(url, options.view)
+    else:
+        store = open_recorded(url, options.view, command.allowed(options), write=True)
     if options.share and store.alone:
         raise UsageError(f"apply: {redacted(url)} cannot be shared: {store.alone}; leave out --share")
     applier = Applier(

@@ -34,6 +34,7 @@ def parser() -> command.Parser:
     made.add_argument("key", metavar="KEY", help="its value, or JSON: a list or an object of several")
     made.add_argument("--view", action="store_true", help="read the view's store, and not the operator's state")
     made.add_argument("--store", metavar="URL", help="with --view: which store (default: the first of the view)")
+    command.add_allowed(made)
     # What --timeout was called here before: it still counts, and is shown to nobody.
     made.add_argument("--wait", dest="timeout", type=command.seconds, default=SUPPRESS, help=SUPPRESS)
     command.add_json(made)
@@ -66,7 +67,7 @@ def _ask_view(cluster: Cluster, options: Namespace) -> int:
     from tidelog.cli.views import key_of, opened
     from tidelog.views.declaration import row_to_json
 
-    store, declared = opened(cluster, options.name, options.store)
+    store, declared = opened(cluster, options.name, options)
     try:
         row, _ = store.get(key_of(declared, options.key))
     finally:

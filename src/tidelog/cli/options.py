@@ -16,6 +16,7 @@ from tidelog.errors import UsageError
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster
     from tidelog.client.security import Security
+    from tidelog.views.stores.allowing import Allowed
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 DEFAULT_TIMEOUT_S = 10.0
@@ -69,6 +70,24 @@ def connection_options() -> Parser:
 
 def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON, for scripts")
+
+
+def add_allowed(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--allow-store",
+        metavar="URL",
+        action="append",
+        dest="allowed_stores",
+        default=argparse.SUPPRESS,
+        help="open stores of views whose URL begins so, with the ${NAME} in it (may be repeated; default:"
+        " TIDELOG_ALLOWED_STORES, else allowed.stores in tidelog.toml); files need none",
+    )
+
+
+def allowed(options: argparse.Namespace) -> Allowed:
+    from tidelog.views.stores.allowing import allowed_stores
+
+    return lambda: allowed_stores(command_line=getattr(options, "allowed_stores", None) or ())
 
 
 def add_set(parser: argparse.ArgumentParser, what: str) -> None:

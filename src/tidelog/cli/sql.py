@@ -49,6 +49,7 @@ def parser() -> command.Parser:
         "--external-access", action="store_true", help="let the question read files and use DuckDB's extensions"
     )
     made.add_argument("--format", choices=FORMATS, help="how rows are shown (default: table on a terminal, else json)")
+    command.add_allowed(made)
     command.add_json(made)
     return made
 
@@ -103,6 +104,7 @@ def asking(options: Namespace, start: Place | None = None) -> Asking:
         options.latest,
         options.external_access,
         Options(not options.uncommitted, options.raw, options.strict),
+        command.allowed(options),
     )
 
 

@@ -46,10 +46,11 @@ def parser() -> command.Parser:
         return added
 
     action("list", "views with their stores (the default)")
-    action("show", "columns, generations and how far each store is")
+    command.add_allowed(action("show", "columns, generations and how far each store is"))
     for name, what in (("get", "the row of one key"), ("rows", "rows in the order of the key")):
         added = action(name, what)
         added.add_argument("--store", metavar="URL", help="which store (default: the first that the view declares)")
+        command.add_allowed(added)
         if name == "get":
             added.add_argument("key", metavar="KEY", help="its value, or a JSON list of several")
         else:
@@ -112,7 +113,7 @@ def show(cluster: Cluster, options: Namespace) -> int:
         "inputs": list(view.inputs),
         "live": view.live,
         "generations": [_generation(view, one) for one in view.generations],
-        "stores": [_store(view, url) for url in view.stores],
+        "stores": [_store(view, url, options) for url in view.stores],
     }
     if options.json:
         show_json(described)
@@ -145,15 +146,16 @@ def _generation_line(one: dict[str, Any]) -> Sequence[Any]:
     return (one["number"], one["state"], one["topic"], one["partitions"], columns)
 
 
-def _store(view: View, url: str) -> dict[str, Any]:
+def _store(view: View, url: str, options: Namespace) -> dict[str, Any]:
     """How far it is; a store that is not reached is told, and the others are shown."""
     from tidelog.errors import TidelogError
-    from tidelog.views.stores.opening import open_store, redacted
+    from tidelog.views.stores.allowing import open_recorded
+    from tidelog.views.stores.opening import redacted
     from tidelog.views.stores.store import generation_of
 
     told: dict[str, Any] = {"store": redacted(url), "shown": None, "ends": None, "mark": None, "error": None}
     try:
-        store = open_store(url, view.name)
+        store = open_recorded(url, view.name, command.allowed(options))
         try:
             shown = store.shown()
             place = None if shown is None else store.place(shown)
@@ -176,7 +178,7 @@ def _store_line(one: dict[str, Any]) -> Sequence[Any]:
 
 
 def get(cluster: Cluster, options: Namespace) -> int:
-    store, declared = opened(cluster, options.view, options.store)
+    store, declared = opened(cluster, options.view, options)
     try:
         row, _ = store.get(key_of(declared, options.key))
     finally:
@@ -190,7 +192,7 @@ def get(cluster: Cluster, options: Namespace) -> int:
 def rows(cluster: Cluster, options: Namespace) -> int:
     from tidelog.views.stores.store import Ask
 
-    store, declared = opened(cluster, options.view, options.store)
+    store, declared = opened(cluster, options.view, options)
     try:
         after = None if options.after is None else key_of(declared, options.after)
         ask = Ask(where=_where(options), after=after, limit=options.limit)
@@ -307,15 +309,16 @@ def _left_behind(cluster: Cluster, view: View) -> list[Sequence[str]]:
 # Rows -----------------------------------------------------------------------------------------------------------------
 
 
-def opened(cluster: Cluster, view: str, store_url: str | None) -> tuple[Store, Declaration]:
+def opened(cluster: Cluster, view: str, options: Namespace) -> tuple[Store, Declaration]:
     """The store, and what it shows."""
     from tidelog.views.catalog import find_view
+    from tidelog.views.stores.allowing import open_recorded
     from tidelog.views.stores.opening import open_store, redacted
 
-    url = store_url or next(iter(find_view(cluster, view).stores), None)
+    url: str | None = options.store or next(iter(find_view(cluster, view).stores), None)
     if url is None:
         raise UsageError(f"views: view {view} declares no store; say --store URL")
-    store = open_store(url, view)
+    store = open_store(url, view) if options.store else open_recorded(url, view, command.allowed(options))
     shown = store.shown()
     if shown is None:
         store.close()

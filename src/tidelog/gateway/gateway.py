@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from threading import Event, Lock
 from typing import Protocol, TypeVar, cast
-from urllib.parse import parse_qsl, unquote
 
 from tidelog.client.address import parse_addresses
 from tidelog.client.cluster import Cluster
@@ -16,11 +15,9 @@ from tidelog.errors import Disconnected
 from tidelog.gateway.access import CHALLENGE, Clusters, Credentials
 from tidelog.gateway.limits import BROKER_TIMEOUT_S
 from tidelog.gateway.route import Refusal, Route
+from tidelog.views.stores.allowing import harm_of, is_allowed
 
 CLIENT_ID = "tidelog-gateway"
-# PostgreSQL, and in part Redis, takes these from the query of a URL, where they overrule its address.
-ELSEWHERE = ("host", "service", "passfile", "file")
-PORT = "port"  # a whole name: others may end so
 NOBODY, STRANGERS = "", "\0"  # neither is the name of a user
 
 
@@ -68,20 +65,13 @@ class Gateway:
     def may_open(self, url: str) -> bool:
         """Whether a store may be read by this process, with what its user and its environment can reach.
 
-        The URL is in the catalog, and who writes there need not be whom this machine's files and passwords are for:
-        where users are told apart, only what was named when the gateway was started, and of the environment only what
-        stands in that: a variable in a path or an address would be told to whoever sees where it leads.
+        The URL is in the catalog, and who writes there need not be whom this machine's files and passwords are for
+        (`views/stores/allowing.py`). Where users are told apart, or stores were named when the gateway was started,
+        only those; else what anybody on this machine may open, which is no secret of its user's.
         """
-        if not self._stores:
-            return not self.login
-        path, _, query = url.partition("?")
-        leads_away = ".." in unquote(path).split("/") or any(name in unquote(query).lower() for name in ELSEWHERE)
-        leads_away |= PORT in {name.lower() for name, _ in parse_qsl(query, keep_blank_values=True)}
-        return any(
-            url == one or (url.startswith(one if one.endswith("/") else f"{one}/") and not leads_away)
-            for one in self._stores
-            if "${" not in url[len(one) :]
-        )
+        if self._stores or self.login:
+            return is_allowed(url, self._stores)
+        return harm_of(url) is None
 
     def cluster(self, credentials: Credentials | None) -> AbstractContextManager[Cluster]:
         """A client of the broker, logged in with these credentials; for one thread, until the end of `with`."""

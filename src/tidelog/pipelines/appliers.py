@@ -1,4 +1,8 @@
-"""The appliers of a view's stores, as parts of a run: one `tidelog apply` for each."""
+"""The appliers of a view's stores, as parts of a run: one `tidelog apply` for each.
+
+A store that the app names, or the run, is `--store`. One that only the catalog has (of a run in another folder, of a
+rebuild) is `--declared`: its applier opens it as what came by a record (`views/stores/allowing.py`).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tidelog.pipelines.parts import ApplierPart, Part
-from tidelog.pipelines.placing import Target
+from tidelog.pipelines.placing import DEFAULT_STORE, Target
 
 if TYPE_CHECKING:
     from tidelog.pipelines.running import Settings
@@ -17,8 +21,11 @@ Key = tuple[str, str]  # kind and name
 
 def appliers_of(target: Target, settings: Settings) -> list[Part]:
     found: list[Part] = []
+    own = target.node.output.stores or (settings.store or DEFAULT_STORE.format(app=target.app),)
+    allowed = [word for entry in settings.allowed_stores for word in ("--allow-store", entry)]
     for number, url in enumerate(target.stores):
-        words = [sys.executable, "-m", "tidelog", "apply", target.node.name, "--store", url]
+        named = ["--store", url] if url in own else ["--declared", url, *allowed]
+        words = [sys.executable, "-m", "tidelog", "apply", target.node.name, *named]
         words += ["--bootstrap", settings.bootstrap, "--timeout", f"{settings.answer_s:g}", "--with-parent"]
         words += [] if settings.security_file is None else ["--command-config", settings.security_file]
         name = target.node.name if len(target.stores) == 1 else f"{target.node.name}.{number}"

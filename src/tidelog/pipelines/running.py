@@ -67,6 +67,7 @@ class Settings:
     store: str | None = None
     store_unnamed: bool = False  # whether nobody has named it: it is for new views then, and others stay where they are
     store_by_folder: bool = False  # whether `store` is where it is only because this process was started there
+    allowed_stores: tuple[str, ...] = ()  # which stores of the catalog are applied to (`views/stores/allowing.py`)
     master: str | None = None
     memory: str | None = None
     trigger_ms: int = 100

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster
     from tidelog.client.security import Security
     from tidelog.views.catalog import View
+    from tidelog.views.stores.allowing import Allowed
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 CATALOG = "__tidelog.views"
@@ -70,6 +71,7 @@ class Asking(NamedTuple):
     latest: bool = False
     external_access: bool = False
     options: Options = Options()
+    allowed: Allowed | None = None  # stores of views that may be opened; None: as the environment and tidelog.toml say
 
 
 def sql(
@@ -84,14 +86,17 @@ def sql(
     raw: bool = False,
     strict: bool = False,
     external_access: bool = False,
+    stores: Sequence[str] | None = None,
 ) -> DuckDBPyRelation:
     """A relation of DuckDB's: `.fetchall()`, `.df()`, `.arrow()`, `.show()`, `.filter(...)` and so on. Each of these
     asks anew, over the same offsets.
 
     `start` and `end` are an offset, a datetime, "earliest" or "latest", for all topics of the question. `latest` reads
-    each topic as the latest record of each key. `raw` gives Kafka's columns alone, in bytes.
+    each topic as the latest record of each key. `raw` gives Kafka's columns alone, in bytes. `stores` are URLs of
+    stores whose views may be read, with the variables in them; files need none (`allowed.stores`).
     """
     from tidelog.client.cluster import Cluster
+    from tidelog.views.stores.allowing import allowed_stores
 
     address = bootstrap or os.environ.get("TIDELOG_BOOTSTRAP") or DEFAULT_BOOTSTRAP
 
@@ -104,6 +109,7 @@ def sql(
         latest,
         external_access,
         Options(committed, raw, strict),
+        lambda: allowed_stores(code=stores),
     )
     return Question(query, connect, asking).relation()
 
@@ -238,11 +244,13 @@ class Question:
     ) -> None:
         if target.kind == VIEWS:
             from tidelog.sql.view import view_table
+            from tidelog.views.stores.allowing import allowed_stores
 
             current = views[target.name].current
             assert current is not None
             check_readable(cluster, TopicPartition(current.topic, 0))  # who may not read it may not read the store
-            self._show(table, self._register(view_table(views[target.name], columns)), ("*",))
+            allowed = self.asking.allowed or allowed_stores
+            self._show(table, self._register(view_table(views[target.name], columns, allowed)), ("*",))
             return
         latest = target.latest or self.asking.latest
         limits = Limits() if latest else limits_of(self.statement, table, self._evaluate)

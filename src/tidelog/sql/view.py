@@ -5,7 +5,8 @@
     double  DOUBLE        json    VARCHAR     decimal    DECIMAL(38, 18); what does not fit fails the question
 
 Rules:
-- The first store of the view that can be opened is read, by `Store.read`, whatever its kind.
+- The first store of the view that can be opened is read, by `Store.read`, whatever its kind. Its URL came by a record:
+  what it may have of this machine the asker has said (`views/stores/allowing.py`).
 - Columns are those of the generation that the store shows. A store that shows another one between two pages fails the
   question: its keys, and so the place to go on from, may be others.
 - Each page is of one instant. A view that changes while it is read may give pages of several, as any paging does.
@@ -24,7 +25,8 @@ from tidelog.errors import TidelogError, UsageError
 from tidelog.sql.c_stream import Batch, Field, Piece, Table
 from tidelog.sql.topic import binary_of
 from tidelog.views.declaration import Column, Declaration, Row, json_text
-from tidelog.views.stores.opening import open_store, redacted
+from tidelog.views.stores.allowing import Allowed, allowed_stores, harm_of, open_recorded, refusal
+from tidelog.views.stores.opening import redacted
 from tidelog.views.stores.store import PAGE_ROWS_MAX, Ask, Store
 
 if TYPE_CHECKING:
@@ -47,8 +49,8 @@ EPOCH_DAY = date(1970, 1, 1).toordinal()
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def view_table(view: View, columns: frozenset[str] | None) -> Table:
-    store = open_one(view)
+def view_table(view: View, columns: frozenset[str] | None, allowed: Allowed = allowed_stores) -> Table:
+    store = open_one(view, allowed)
     try:
         generation, declared = shown_by(store, view.name)
     finally:
@@ -56,7 +58,7 @@ def view_table(view: View, columns: frozenset[str] | None) -> Table:
     every = declared.columns
     wanted = [column for column in every if columns is None or column.name.lower() in columns] or [every[0]]
     fields = [Field(column.name, FORMATS[column.type]) for column in wanted]
-    return Table(fields, lambda: _batches(view, generation, declared, wanted))
+    return Table(fields, lambda: _batches(open_one(view, allowed), view.name, generation, declared, wanted))
 
 
 def shown_by(store: Store, view: str) -> tuple[int, Declaration]:
@@ -68,14 +70,15 @@ def shown_by(store: Store, view: str) -> tuple[int, Declaration]:
     return generation, declared
 
 
-def _batches(view: View, generation: int, declared: Declaration, columns: Sequence[Column]) -> Iterator[Batch]:
-    store = open_one(view)
+def _batches(
+    store: Store, view: str, generation: int, declared: Declaration, columns: Sequence[Column]
+) -> Iterator[Batch]:
     try:
         after = None
         while True:
             page = store.read(Ask(after=after, limit=PAGE_ROWS_MAX))
             if page.place.generation != generation:
-                raise _rebuilt(view.name)
+                raise _rebuilt(view)
             if page.rows:
                 yield Batch(len(page.rows), tuple(piece_of(column, page.rows) for column in columns))
                 after = declared.key_of(page.rows[-1])
@@ -89,22 +92,27 @@ def _rebuilt(view: str) -> UsageError:
     return UsageError(f"view {view} was switched to another generation while it was read; ask again")
 
 
-def open_one(view: View) -> Store:
-    faults = []
+def open_one(view: View, allowed: Allowed) -> Store:
+    faults, refusals = [], []
     for url in view.stores:
         try:
-            if (store := _showing(url, view.name)) is not None:
+            if harm_of(url) is not None and (refused := refusal(url, allowed())) is not None:
+                refusals.append(refused)
+            elif (store := _showing(url, view.name, allowed)) is not None:
                 return store
-            faults.append(f"{redacted(url)} shows nothing of it yet")
+            else:
+                faults.append(f"{redacted(url)} shows nothing of it yet")
         except (TidelogError, OSError, ImportError) as error:
             faults.append(f"{redacted(url)}: {error}")
-    said = ", ".join(faults) or "it has none"
+    if refusals and not faults:
+        raise UsageError(f"view {view.name}: {'; '.join(refusals)}")
+    said = ", ".join([*faults, *refusals]) or "it has none"
     raise UsageError(f"view {view.name} has no store that can be read here ({said}); is its applier running?")
 
 
-def _showing(url: str, view: str) -> Store | None:
+def _showing(url: str, view: str, allowed: Allowed) -> Store | None:
     """A store is reached when it is asked first, and not before."""
-    store = open_store(url, view)
+    store = open_recorded(url, view, allowed)
     try:
         if store.shown() is not None:
             return store

@@ -188,6 +188,26 @@ def test_a_name_is_whole_and_a_way_up_leads_nowhere() -> None:
     assert not Gateway("127.0.0.1:1", ROUTES, LOGIN).may_open("sqlite:///anything.db")
 
 
+@proves("http", "hostile")
+def test_where_nobody_logs_in_no_record_chooses_what_is_sent_and_where_either() -> None:
+    gateway = Gateway("127.0.0.1:1", ROUTES)
+    assert gateway.may_open("redis://127.0.0.1:6379/0?prefix=shop") and gateway.may_open("parquet:////var/views")
+    for url in (
+        "postgresql://evil:${AWS_SECRET_ACCESS_KEY}@127.0.0.1:5432/x",
+        "postgresql://evil.example/x",
+        "redis://evil.example/0",
+        "sqlite:////srv/${AWS_SECRET_ACCESS_KEY}.db",
+        "http://evil.example/",
+    ):
+        assert not gateway.may_open(url), url
+    named = "postgresql://shop:${PGPASS}@db.example/shop"
+    gateway = Gateway("127.0.0.1:1", ROUTES, stores=(named,))
+    assert gateway.may_open(named) and gateway.may_open(f"{named}?schema=views")
+    for name in ("dbname", "user", "options", "hostaddr", "service", "sslkey"):
+        assert not gateway.may_open(f"{named}?{name}=x"), name
+    assert not gateway.may_open("sqlite:///anything.db"), "who names stores means these"
+
+
 @proves("sql", "hostile")
 def test_sql_reads_a_views_store_for_whom_may_read_its_topic_alone(guarded: Guarded) -> None:
     dora = Security(SASL_PLAINTEXT, user="dora", password=SECRET)

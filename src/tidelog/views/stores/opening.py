@@ -9,6 +9,8 @@ Rules:
 - A URL is kept (catalog, status, messages) with `${NAME}` in it, never with the secret. One with a password in clear is
   refused by what would keep it (`without_secret`: the catalog is for all who may read views, and the URL of an applier
   stands in the list of processes), and `redacted` wherever else it is shown.
+- Who opens a URL that came by a record (the catalog) goes by `allowing.py`: its writer does not choose what of the
+  environment is sent, and where.
 - A file's path is `sqlite:///relative/file.db` or `sqlite:////absolute/file.db`, as elsewhere.
 """
 
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
@@ -60,13 +63,15 @@ DIGEST_CHARACTERS = 6
 ANYTHING = "1"  # a name, a host, a port and a number
 
 
-def open_store(url: str, view: str) -> Store:
-    """`view` is a name; nothing need be there of it yet."""
+def open_store(url: str, view: str, *, filled: str | None = None) -> Store:
+    """`view` is a name; nothing need be there of it yet. The URL is the asker's own, and filled in with all that is in
+    the environment: one that came by a record is opened by `allowing.open_recorded`.
+    """
     scheme = scheme_of(url)
     library, extra = LIBRARIES.get(scheme, ("re", ""))
     if find_spec(library) is None:
         raise UsageError(f"{scheme}:// needs {library}; pip install 'tidelog[{extra}]'")
-    return _connected(url, _filled(url), check_name(view))
+    return _connected(url, fill(url, os.environ) if filled is None else filled, check_name(view))
 
 
 def checked(url: str) -> str:
@@ -132,9 +137,9 @@ def name_of(url: str) -> str:
     return "-".join(part for part in (*parts[:2], parts[2][:DIGEST_CHARACTERS]) if part)
 
 
-def _filled(url: str) -> str:
+def fill(url: str, environment: Mapping[str, str]) -> str:
     def value(found: re.Match[str]) -> str:
-        said = os.environ.get(found[1])
+        said = environment.get(found[1])
         if said is None:
             raise UsageError(f"{redacted(url)} has ${{{found[1]}}}, and the environment does not; set it")
         return quote(said, safe="")
