@@ -174,8 +174,8 @@ LISTENING = [
         "tidelog.http.stores",
         LIST,
         None,
-        "How the URLs of stores begin that HTTP may read views from, sqlite:////var/views/ for one. Without it all,"
-        " where nobody has to log in, and none where everybody has.",
+        "How the URLs of stores begin that HTTP may read views from, sqlite:////var/views/ for one. Without it files,"
+        " and Redis and OpenSearch on this machine, where nobody has to log in, and none where everybody has.",
     ),
 ]
 
