@@ -58,7 +58,7 @@ class Oracle:
         self.versions += [row for row in rows if row[SIDE] == 1 and row["k"] is not None and row[TIME] is not None]
         late = []
         for row in (row for row in rows if row[SIDE] == 0):
-            if row[TIME] is None or (reached is not None and row["k"] is not None and row[TIME] <= reached):
+            if row[TIME] is None or (reached is not None and row[TIME] <= reached):
                 late.append(row["l"])
             else:
                 self.waiting.append(row)
@@ -259,6 +259,22 @@ def test_a_row_without_a_key_meets_nothing_and_waits_for_nothing() -> None:
     rows = [version(None, 1, 1), version("a", None, 2), version("a", 1, 3), event(None, 5, 1)]
     assert plain(operator.step(rows)) == [(1, None)]
     assert [row["r"] for row in operator.state()] == [3]
+
+
+@proves("P7", "P9")
+def test_a_late_row_without_a_key_is_late_and_one_in_time_is_put_out_at_once() -> None:
+    operator = driver()
+    operator.step([event("a", 5, 0)], 10)
+    output = operator.step([event(None, 10, 1), event(None, 11, 2), event(None, 5000, 3)], 10)
+    assert sorted((row["l"], row[LATE], row[MATCHED]) for row in output) == [
+        (1, True, False),
+        (2, False, False),
+        (3, False, False),
+    ]
+    rows = arrow([event(None, 10, 1), event(None, 11, 2)], ROW, ["k"])
+    fold = AsOf(KEYED, LONG)
+    step = fold.step(fold.state_schema.empty_table(), rows, Clock(10, 0))
+    assert (dict(step.counts), step.output["l"].to_pylist()) == ({"in": 2, "joined": 1, "dropped": 1}, [2])
 
 
 @proves("P7", "P9")

@@ -54,6 +54,18 @@ def counts(rows: list) -> Counter[str]:
     return Counter({row["key"]: row["n"] for row in rows})
 
 
+@proves("P8")
+def test_spark_has_one_hash_for_what_is_one_key_in_its_sql(spark: SparkSession) -> None:
+    """So folds find it in one bucket and one page, also in state from before keys were made plain."""
+    signed = "double('NaN')", "-double('NaN')", "sqrt(double(-1))", "double(0)", "-double(0)"
+    nans, zeros = signed[:3], signed[3:]
+    hashes = spark.sql(f"select {', '.join(f'xxhash64({one})' for one in signed)}").first()
+    assert hashes is not None
+    assert len(set(hashes[: len(nans)])) == 1 and len(set(hashes[len(nans) :])) == 1 and len(zeros) == 2
+    with pytest.raises(UsageError, match="UTF8_LCASE"):
+        counting(spark.sql("select 'a' collate UTF8_LCASE key, 1L value, now() at"))
+
+
 @proves("P1", "B1")
 def test_any_split_into_micro_batches_ends_at_the_batch_answer(driver: PipelineDriver) -> None:
     words = driver.input("words", SCHEMA, partitions=2)

@@ -12,7 +12,7 @@ Rules:
 - Versions that are kept: all that are newer than the watermark, and of each key the newest at or before it. If that one
   is a deletion, it is forgotten once the watermark is `deletes_kept` beyond it: a version from before it that comes
   later than that would be taken for the newest.
-- A row of the stream without a key meets nothing, and is put out at once. A version without is none.
+- A row of the stream without a key meets nothing, and is put out at once, unless it is late. A version without is none.
 - In a batch nothing is late, and all is due.
 - Counted: rows of the stream that came (`in`), were put out (`joined`), and were too late (`dropped`, `diverted`). What
   came and is none of these is waiting.
@@ -90,7 +90,7 @@ class AsOf:
         (codes,) = key_codes([all_rows], self.columns.keys.names)
         reached = reached_by(clock)
         untimed, keyless = times == NO_TIME, codes == NO_KEY
-        late = is_left & (untimed | (~keyless & _is_late(times, len(state), clock.late)))
+        late = is_left & (untimed | _is_late(times, len(state), clock.late))
         due = is_left & ~late & (keyless | (times <= reached))
         versions = self._by_order(all_rows, np.flatnonzero(~is_left & ~untimed & ~keyless))
         too_late = np.flatnonzero(late & self.divert)

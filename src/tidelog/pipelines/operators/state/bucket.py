@@ -33,6 +33,7 @@ from tidelog.errors import StateMismatch
 from tidelog.pipelines.operators.state.buckets import Layout
 from tidelog.pipelines.operators.state.checking import checked_step, columns_in, fitted
 from tidelog.pipelines.operators.state.fold import HASH, Clock, Fold, Upgrading
+from tidelog.pipelines.operators.state.key_values import with_plain_keys
 from tidelog.pipelines.operators.state.pages import (
     ENTRY,
     LOWEST,
@@ -112,6 +113,7 @@ def step_bucket(
         np.arange(len(directory)) if header.version != fold.version else touched(directory, hashes, clock.watermark)
     )
     held, before = _read(fold, store, header, directory[needed])
+    held, rows = with_plain_keys(held, keys), with_plain_keys(rows, keys)
     mask = concerned(held, hashes, clock.watermark)
     step = checked_step(fold, held.filter(pa.array(mask)), rows, clock, step_by)
     after = by_hash(pa.concat_tables([held.filter(pa.array(~mask)), step.state.cast(fold.state_schema)]))

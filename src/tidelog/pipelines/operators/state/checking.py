@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tidelog.pipelines.operators.state.steps import StepFunction
 
 MEMBERS = ("name", "version", "state_schema", "output_schema", "step")
+COLLATED = "string collate "
 LOOKED_AT = 4  # state rows of a step, whose hashes are looked for among those given: who errs does so in all of them
 TAKE_ALONG = "a row is found again by it alone: take it from the row or the state that it is of"
 
@@ -103,6 +104,16 @@ def check_keys(fold: Fold, keys: str | Sequence[str], columns: Sequence[str]) ->
         if name not in columns:
             raise UsageError(f"fold {fold.name!r} is by {name!r}, and its rows have only {', '.join(columns)}")
     return names
+
+
+def check_key_type(fold: Fold, name: str, kind: str) -> None:
+    """`kind` as Spark writes it. By a collation texts are equal that have other bytes, and a fold goes by bytes."""
+    if COLLATED in kind:
+        raise UsageError(
+            f"fold {fold.name!r} is by {name!r}, which is of type {kind}: by that, texts are one key that are written"
+            f" differently, and a fold tells keys apart as they are written; give it collate({name}, 'UTF8_BINARY'),"
+            f" and lower({name}) where case is not to count"
+        )
 
 
 # What a step gives ----------------------------------------------------------------------------------------------------

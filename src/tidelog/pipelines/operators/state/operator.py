@@ -9,6 +9,8 @@ whatever the session says later: so a stream learns them when it runs and not wh
 In a stream the input's watermark comes along beside the packed rows, and the event time column does not: so Spark has
 no way to drop late rows before the fold has seen them.
 
+What is one key in Spark's SQL is one here (`key_values.py`): 0.0 and -0.0, and all that is not a number.
+
 Questions (`questions.py`) are packed beside the rows, and go to the bucket of their key.
 """
 
@@ -18,8 +20,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tidelog.pipelines.operators.state.buckets import PARTITIONS, bucket_ids, layout_of, partitions_here
-from tidelog.pipelines.operators.state.checking import check_fold, check_keys, checked_step
+from tidelog.pipelines.operators.state.checking import check_fold, check_key_type, check_keys, checked_step
 from tidelog.pipelines.operators.state.fold import END_OF_TIME, HASH, Clock, Fold
+from tidelog.pipelines.operators.state.key_values import with_plain_keys
 from tidelog.pipelines.operators.state.packing import PACKED, nullable, nullable_schema, pack
 from tidelog.pipelines.operators.state.questions import (
     ASKED,
@@ -59,12 +62,14 @@ def run_fold(
 
     check_fold(fold, event_time)
     keys = check_keys(fold, keys, frame.columns)
+    for key in keys:
+        check_key_type(fold, key, frame.schema[key].dataType.simpleString())
     hashed = frame.withColumn(HASH, F.xxhash64(*keys))
     output = from_arrow_schema(fold.output_schema)
     if not frame.isStreaming:
         buckets = int(frame.sparkSession.conf.get(PARTITIONS) or 1) * BATCH_BUCKETS_A_PARTITION
         grouped = hashed.groupBy(F.pmod(F.col(HASH), F.lit(buckets)).alias(BUCKET))
-        made = grouped.applyInArrow(_whole(fold), output)
+        made = grouped.applyInArrow(_whole(fold, keys), output)
         return made if asking is None else no_answers(made)
     from tidelog.pipelines.operators.state.processor import AskedBy, FoldProcessor
 
@@ -97,10 +102,11 @@ def has_watermark(frame: DataFrame) -> bool:
     return "EventTimeWatermark" in frame._jdf.queryExecution().analyzed().toString()
 
 
-def _whole(fold: Fold) -> Callable[[pa.Table], pa.Table]:
+def _whole(fold: Fold, keys: Sequence[str]) -> Callable[[pa.Table], pa.Table]:
     def whole(rows: pa.Table) -> pa.Table:
         clock = Clock(END_OF_TIME, END_OF_TIME)
-        return checked_step(fold, fold.state_schema.empty_table(), nullable(rows), clock).output
+        plain = with_plain_keys(nullable(rows), keys)
+        return checked_step(fold, fold.state_schema.empty_table(), plain, clock).output
 
     return whole
 
