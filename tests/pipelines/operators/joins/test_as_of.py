@@ -296,7 +296,7 @@ def test_rows_of_a_key_come_out_by_time_and_of_the_same_time_as_they_came() -> N
 @proves("P7", "P9")
 def test_what_came_was_joined_or_dropped_or_waits() -> None:
     fold = AsOf(KEYED, LONG)
-    came = [version("a", 1, 1), event("a", 9, 1), event("a", 10, 2), event("a", 11, 3), event(None, 5, 4)]
+    came = [version("a", 1, 1), event("a", 9, 1), event("a", 10, 2), event("a", 11, 3), event(None, 12, 4)]
     came.append(event("a", None, 5))
     step = fold.step(fold.state_schema.empty_table(), arrow(came, ROW, ["k"]), Clock(10, 0))
     assert step.counts == {"in": 5, "joined": 1, "dropped": 3}

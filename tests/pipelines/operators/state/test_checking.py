@@ -184,7 +184,7 @@ class Dropping(Counting):
 @proves("P1", "B1")
 def test_a_batch_is_told_the_same() -> None:
     with pytest.raises(UsageError, match="fold 'counting' gave output without the column 'n'"):
-        _whole(Dropping())(table([("1", 0, 0)]))
+        _whole(Dropping(), ["key"])(table([("1", 0, 0)]))
 
 
 @proves("P1")
