@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import zygote
 from order import is_short
 from outcome import outcome_plugins
 from proving import fault_of, proven_by
@@ -28,6 +29,9 @@ known_open_files = 0
 
 # A shell's background job has it ignored, and so would have all programs that tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# From here on our own programs are started by forks, but where only a fresh interpreter shows what a test is about.
+zygote.install()
 
 # Programs that tests start are on Spark for seconds: for their Java machines, too, compiling well does not pay.
 # And where there is an archive of Spark's classes (scripts/archive_classes.py) they need not read them one by one.
@@ -90,11 +94,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol() -> Generator[None, object, object]:
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """A log that a test leaves as a crash would is a cycle, and its files stay open until it is searched for. So it is
     whenever there are many more than after the last search.
     """
     global known_open_files
+    zygote.use(item.get_closest_marker("real_interpreter") is None)
     result = yield
     if count_open_files() > known_open_files + MORE_OPEN_FILES_MAX:
         gc.collect()

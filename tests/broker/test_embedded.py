@@ -32,6 +32,7 @@ def create(broker: tidelog.Broker, name: str) -> None:
 
 
 @proves("T1")
+@pytest.mark.real_interpreter
 @pytest.mark.parametrize("in_process", [False, True])
 def test_a_broker_keeps_its_data_and_its_address_over_a_restart(tmp_path, in_process):
     broker = tidelog.Broker(tmp_path, in_process=in_process)
@@ -127,6 +128,7 @@ def test_the_child_process_ends_when_its_parent_is_killed(tmp_path: Path):
 
 
 @proves("T6")
+@pytest.mark.real_interpreter
 def test_sigterm_stops_cleanly(tmp_path: Path):
     command = [sys.executable, "-m", "tidelog", "up", "--data", str(tmp_path), "--listen", "127.0.0.1:0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -14,6 +14,7 @@ from tidelog.cli.main import COMMANDS
 
 
 @proves("command_line")
+@pytest.mark.real_interpreter
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_with_examples(nowhere: Command, command: str) -> None:
     ran = nowhere(command, "--help")
@@ -90,6 +91,7 @@ def test_no_broker_is_one_line_with_the_address_and_exit_code_3(nowhere: Command
 
 
 @proves("command_line")
+@pytest.mark.real_interpreter
 def test_bootstrap_on_the_line_is_stronger_than_the_environment(tidelog: Command) -> None:
     assert tidelog("topics", "--bootstrap", "127.0.0.1:2").code == 3
     assert tidelog("--help", TIDELOG_BOOTSTRAP="127.0.0.1:2").code == 0
@@ -106,6 +108,7 @@ def test_a_refusal_of_the_broker_is_exit_code_1(tidelog: Command, topic: str) ->
 
 
 @proves("command_line")
+@pytest.mark.real_interpreter
 def test_tracebacks_are_shown_when_asked_for(nowhere: Command) -> None:
     assert "Traceback" not in nowhere("topics").err
     assert "Traceback" in nowhere("topics", TIDELOG_DEBUG="1").err
@@ -121,6 +124,7 @@ def test_colours_are_for_terminals_and_can_be_turned_off(tidelog: Command, topic
 
 
 @proves("command_line")
+@pytest.mark.real_interpreter
 def test_a_reader_that_has_had_enough_ends_the_command_quietly(tidelog: Command, topic: str) -> None:
     tidelog.ok("topics", "create", topic, "--partitions", "1")
     tidelog.ok("produce", topic, stdin="line\n" * 20_000)
@@ -133,12 +137,14 @@ def test_a_reader_that_has_had_enough_ends_the_command_quietly(tidelog: Command,
 
 
 @proves("command_line")
+@pytest.mark.real_interpreter
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["tail", "--help"], ["help"], ["completion", "bash"]])
 def test_output_that_nobody_reads_is_no_traceback(nowhere: Command, words: list[str]) -> None:
     assert unread(nowhere, words, errors_too=False) == (0, "")
 
 
 @proves("command_line")
+@pytest.mark.real_interpreter
 @pytest.mark.parametrize(("words", "code"), [(["nonsense"], 2), (["topics", "--bootstrap", "127.0.0.1:1"], 3)])
 def test_an_error_that_nobody_reads_still_has_its_exit_code(nowhere: Command, words: list[str], code: int) -> None:
     assert unread(nowhere, words, errors_too=True) == (code, "")

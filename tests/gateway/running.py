@@ -25,9 +25,10 @@ class Up:
         words = ["up", "--listen", listen, "--data", str(folder / "data")]
         for setting in settings:
             words += ["--set", setting]
+        program = ["-c", f"import sys; {before}{UP}"] if before else ["-m", "tidelog"]
         with self.log.open("wb") as said:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", f"import sys; {before}{UP}", *words],
+                [sys.executable, *program, *words],
                 stdout=said,
                 stderr=said,
                 env={name: value for name, value in os.environ.items() if name != "TIDELOG_HTTP_LISTENER"},

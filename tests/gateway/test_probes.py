@@ -32,6 +32,7 @@ def test_without_a_broker_it_lives_and_is_not_ready(tmp_path: Path) -> None:
 
 
 @proves("http")
+@pytest.mark.real_interpreter
 def test_a_broker_that_comes_back_is_found_again(tmp_path: Path) -> None:
     broker = tidelog.Broker(tmp_path / "data").start()
     beside = GatewayProcess(broker.bootstrap, tmp_path / "log")

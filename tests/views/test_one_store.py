@@ -101,6 +101,7 @@ def process(tidelog_broker: TestBroker, url: str) -> Iterator[subprocess.Popen[s
 
 
 @proves("P3", "F3", "eo.16")
+@pytest.mark.real_interpreter
 def test_an_applier_whose_store_has_no_room_says_so_keeps_its_place_and_goes_on_when_there_is(
     cluster: Cluster, pipelines: dict[str, Pipeline], process: subprocess.Popen[str], tmp_path: Path, url: str
 ) -> None:
