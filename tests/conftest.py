@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import run_servers
 import zygote
 from order import is_short
 from outcome import outcome_plugins
@@ -32,6 +33,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # From here on our own programs are started by forks, but where only a fresh interpreter shows what a test is about.
 zygote.install()
+
+# Servers that are started once a run end with the last of its processes.
+if run_servers.RUN in os.environ:
+    run_servers.join()
 
 # Programs that tests start are on Spark for seconds: for their Java machines, too, compiling well does not pay.
 # And where there is an archive of Spark's classes (scripts/archive_classes.py) they need not read them one by one.

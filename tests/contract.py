@@ -1,24 +1,21 @@
 """One contract over two brokers for client and command line: a test of `broker` runs on Tidelog and on Apache Kafka.
 
-Tidelog is fresh for each test. Apache Kafka is started once a process and ends with it; so tests take names from
-`topic` and `group` and never look at what they did not make.
+Tidelog is fresh for each test. Apache Kafka is started once a run; so tests take names from `topic` and `group` and
+never look at what they did not make.
 """
 
 from __future__ import annotations
 
-import atexit
 import subprocess
 import uuid
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
-from shutil import rmtree
-from tempfile import mkdtemp
 from typing import Protocol
 
 import pytest
 
 from against.apache_kafka import ApacheKafka, Missing
+from against.shared_kafka import SharedKafka, shared_kafka
 from tidelog.client.cluster import Cluster
 from tidelog.client.identity import transaction_version
 
@@ -30,32 +27,22 @@ class Broker(Protocol):
     def bootstrap(self) -> str: ...
 
 
-@cache
-def running_kafka() -> ApacheKafka:
-    """It ends with this process, whichever test was the last to need it."""
-    folder = Path(mkdtemp(prefix="tidelog-contract-"))
-    atexit.register(rmtree, folder, ignore_errors=True)
-    kafka = ApacheKafka(folder)
-    atexit.register(kafka.kill)
-    return kafka.start()
-
-
 @pytest.fixture(params=["tidelog", pytest.param("apache_kafka", marks=pytest.mark.external)])
 def broker(request: pytest.FixtureRequest) -> Broker:
     if request.param == "tidelog":
         ours: Broker = request.getfixturevalue("tidelog_broker")
         return ours
     try:
-        return running_kafka()
+        return shared_kafka()
     except Missing as missing:
         pytest.skip(str(missing))
 
 
 @pytest.fixture
-def kafka() -> ApacheKafka:
+def kafka() -> SharedKafka:
     """For what Apache Kafka alone can show."""
     try:
-        return running_kafka()
+        return shared_kafka()
     except Missing as missing:
         pytest.skip(str(missing))
 

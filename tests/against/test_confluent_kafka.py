@@ -258,6 +258,7 @@ def test_fetch_min_bytes_holds_a_fetch_back_until_there_is_enough(broker: Broker
 
 
 @proves("T1", "T6")
+@pytest.mark.ends_broker
 def test_clients_go_on_when_the_broker_restarts(broker: Broker, topic: str) -> None:
     create(broker.bootstrap, topic, 1)
     producer = producer_of(broker, enable_idempotence=True, reconnect_backoff_max_ms=500)
@@ -275,6 +276,7 @@ def test_clients_go_on_when_the_broker_restarts(broker: Broker, topic: str) -> N
 
 
 @proves("T1", "T6")
+@pytest.mark.ends_broker
 def test_nothing_acked_is_lost_when_the_broker_is_killed(broker: Broker, topic: str) -> None:
     create(broker.bootstrap, topic, 1)
     delivered: list[tuple[KafkaError | None, Message]] = []

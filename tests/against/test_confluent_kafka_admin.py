@@ -176,6 +176,7 @@ def test_configs_are_altered_one_by_one(broker: Broker, topic: str) -> None:
 
 
 @proves("T10")
+@pytest.mark.ends_broker
 def test_altered_configs_survive_a_restart(broker: Broker, topic: str) -> None:
     create(broker.bootstrap, topic, 1)
     admin = admin_of(broker)
@@ -223,6 +224,7 @@ def test_offsets_are_listed_by_place_and_by_time(broker: Broker, topic: str) -> 
 
 
 @proves("T10")
+@pytest.mark.ends_broker
 def test_records_are_deleted_up_to_an_offset(broker: Broker, topic: str) -> None:
     admin = admin_of(broker)
     create(broker.bootstrap, topic, 1)

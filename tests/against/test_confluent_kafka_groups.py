@@ -56,6 +56,7 @@ def test_a_group_resumes_where_it_committed(broker: Broker, topic: str, group: s
 
 
 @proves("T7")
+@pytest.mark.ends_broker
 @PROTOCOLS
 def test_a_commit_keeps_its_metadata_and_survives_a_restart_of_the_broker(
     broker: Broker, topic: str, group: str, protocol: dict[str, Any]

@@ -13,7 +13,7 @@ from against.apache_kafka import Missing
 from tidelog.views.stores.opening import open_store
 from tidelog.views.stores.store import Store
 from views.stores.kinds import Kind
-from views.stores.opensearch_node import OpenSearchNode
+from views.stores.opensearch_node import OpenSearchNode, OpenSearchPlace, shared_node
 from views.stores.redis_server import RedisServer
 
 
@@ -57,7 +57,16 @@ def redis_url(redis_server: RedisServer) -> str:
 
 
 @pytest.fixture(scope="session")
-def opensearch_node() -> Iterator[OpenSearchNode]:
+def opensearch_node() -> OpenSearchPlace:
+    try:
+        return shared_node()
+    except Missing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture
+def own_opensearch_node() -> Iterator[OpenSearchNode]:
+    """For a test that kills it."""
     # Not pytest's own folder: a node that root starts runs as nobody, who may not enter that.
     with TemporaryDirectory(prefix="tidelog-opensearch-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)
@@ -70,7 +79,7 @@ def opensearch_node() -> Iterator[OpenSearchNode]:
 
 
 @pytest.fixture
-def opensearch_url(opensearch_node: OpenSearchNode) -> Iterator[str]:
+def opensearch_url(opensearch_node: OpenSearchPlace) -> Iterator[str]:
     prefix = f"t{uuid4().hex}"
     yield f"{opensearch_node.url}?prefix={prefix}"
     opensearch_node.delete(prefix)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from against.apache_kafka import REPOSITORY, Missing, die_with_parent
 from crash.port import free_port
+from run_servers import Facts, share
 
 LAUNCHER = Path(__file__).parent / "opensearch" / "SearchNode.java"
 START_SECONDS = 180.0
@@ -41,13 +42,50 @@ def opensearch_jars() -> Path:
     return folder
 
 
-class OpenSearchNode:
+class OpenSearchPlace:
+    """Where a node is: all that a test needs that does not end it."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    @property
+    def url(self) -> str:
+        return f"opensearch+http://127.0.0.1:{self.port}/"
+
+    def answers(self) -> bool:
+        health = f"http://127.0.0.1:{self.port}/_cluster/health?wait_for_status=yellow&timeout=10s"
+        try:
+            with urllib.request.urlopen(health, timeout=15) as answer:
+                return answer.status == 200
+        except OSError:
+            return False
+
+    def delete(self, prefix: str) -> None:
+        """All indexes of that prefix: a node has room for a thousand."""
+        asked = urllib.request.Request(f"http://127.0.0.1:{self.port}/{prefix}*", method="DELETE")
+        with urllib.request.urlopen(asked, timeout=60):
+            pass
+
+
+def shared_node() -> OpenSearchPlace:
+    """The node of the run, for all of its processes (`run_servers.py`)."""
+    opensearch_jars()
+    facts = share("opensearch", f"{__name__}:start", lambda found: OpenSearchPlace(found["port"]).answers())
+    return OpenSearchPlace(facts["port"])
+
+
+def start(folder: Path) -> OpenSearchNode:
+    return OpenSearchNode(folder).start()
+
+
+class OpenSearchNode(OpenSearchPlace):
     """`folder` must be one that others may enter, since root's node runs as nobody."""
 
     def __init__(self, folder: Path) -> None:
         self.jars = opensearch_jars()
         self.folder = folder
-        self.port, self._transport = free_port(), free_port()
+        super().__init__(free_port())
+        self._transport = free_port()
         self.process: subprocess.Popen[bytes] | None = None
         (folder / "config").mkdir(parents=True, exist_ok=True)
         (folder / "config" / "log4j2.properties").write_text(LOGGING)
@@ -64,9 +102,8 @@ class OpenSearchNode:
             for path in (folder, *folder.rglob("*")):
                 os.chown(path, NOBODY, NOBODY)
 
-    @property
-    def url(self) -> str:
-        return f"opensearch+http://127.0.0.1:{self.port}/"
+    def facts(self) -> Facts:
+        return {"port": self.port}
 
     def start(self) -> OpenSearchNode:
         words = ["java", f"-Xms{HEAP}", f"-Xmx{HEAP}", "-XX:+UseSerialGC", "-Dlog4j2.disable.jmx=true"]
@@ -83,27 +120,13 @@ class OpenSearchNode:
                 **as_nobody,  # type: ignore[call-overload]
             )
         deadline = time.monotonic() + START_SECONDS
-        while not self._answers():
+        while not self.answers():
             assert self.process.poll() is None and time.monotonic() < deadline, self.said()[-4000:]
             time.sleep(0.1)
         return self
 
     def said(self) -> str:
         return (self.folder / "node.log").read_text(errors="replace")
-
-    def _answers(self) -> bool:
-        health = f"http://127.0.0.1:{self.port}/_cluster/health?wait_for_status=yellow&timeout=10s"
-        try:
-            with urllib.request.urlopen(health, timeout=15) as answer:
-                return answer.status == 200
-        except OSError:
-            return False
-
-    def delete(self, prefix: str) -> None:
-        """All indexes of that prefix: a node has room for a thousand."""
-        asked = urllib.request.Request(f"http://127.0.0.1:{self.port}/{prefix}*", method="DELETE")
-        with urllib.request.urlopen(asked, timeout=60):
-            pass
 
     def kill(self) -> None:
         self._end(signal.SIGKILL)

@@ -20,7 +20,7 @@ from views.stores.applied import REVENUE, Applied, gone, put, row, stretch
 from views.stores.contract.test_crash import applier, end_of, is_whole, told_by
 from views.stores.endless_applier import AT as NUMBERS_AT
 from views.stores.endless_applier import stretch_of
-from views.stores.opensearch_node import OpenSearchNode
+from views.stores.opensearch_node import OpenSearchNode, OpenSearchPlace
 
 pytestmark = pytest.mark.external
 TEXTS = declare({"id": "long", "title": "string", "body": "string"}, ("id",))
@@ -32,7 +32,7 @@ def opened(url: str, view: str = "revenue") -> OpenSearchStore:
     return store
 
 
-def other_program(node: OpenSearchNode) -> OpenSearch:
+def other_program(node: OpenSearchPlace) -> OpenSearch:
     return OpenSearch(hosts=[{"host": "127.0.0.1", "port": node.port}], timeout=60)
 
 
@@ -99,7 +99,7 @@ def overtake(monkeypatch: pytest.MonkeyPatch, slow: Any, new: Applied) -> None:
 
 @proves("P3", "eo.17", "eo.24")
 def test_who_is_stopped_before_it_shows_the_first_generation_leaves_the_alias_with_a_later_one(
-    opensearch_url: str, opensearch_node: OpenSearchNode, monkeypatch: pytest.MonkeyPatch
+    opensearch_url: str, opensearch_node: OpenSearchPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped = opened(opensearch_url)
     old, new = Applied(stopped, generation=1), Applied(opened(opensearch_url), generation=2)
@@ -113,7 +113,7 @@ def test_who_is_stopped_before_it_shows_the_first_generation_leaves_the_alias_wi
 
 @proves("P3", "eo.24", "F2")
 def test_an_alias_on_two_generations_is_left_to_the_later_one_by_who_opens_next(
-    opensearch_url: str, opensearch_node: OpenSearchNode, monkeypatch: pytest.MonkeyPatch
+    opensearch_url: str, opensearch_node: OpenSearchPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who was stopped before it showed the first generation, woke up, and was killed before it looked again."""
     killed = opened(opensearch_url)
@@ -135,7 +135,7 @@ def test_an_alias_on_two_generations_is_left_to_the_later_one_by_who_opens_next(
 
 @proves("P3", "hostile")
 def test_indexes_of_somebody_else_that_are_called_alike_or_have_the_alias_are_not_ours(
-    opensearch_url: str, opensearch_node: OpenSearchNode
+    opensearch_url: str, opensearch_node: OpenSearchPlace
 ) -> None:
     one = Applied(opened(opensearch_url))
     one.put(row("tea"))
@@ -149,7 +149,7 @@ def test_indexes_of_somebody_else_that_are_called_alike_or_have_the_alias_are_no
 
 @proves("P3")
 def test_other_programs_search_the_alias_and_find_no_row_that_is_gone(
-    opensearch_url: str, opensearch_node: OpenSearchNode
+    opensearch_url: str, opensearch_node: OpenSearchPlace
 ) -> None:
     one = Applied(opened(opensearch_url))
     one.put(row("green tea", 4.0, 2), row("black tea", 9.0, 3), row("rum"))
@@ -164,17 +164,17 @@ def test_other_programs_search_the_alias_and_find_no_row_that_is_gone(
 
 @proves("P3", "F2", "eo.21")
 def test_a_killed_node_leads_to_the_same_rows_once_the_stretch_is_applied_again(
-    opensearch_url: str, opensearch_node: OpenSearchNode
+    own_opensearch_node: OpenSearchNode,
 ) -> None:
-    store = opened(opensearch_url, "numbers")
-    with applier(opensearch_url) as child:
+    store = opened(own_opensearch_node.url, "numbers")
+    with applier(own_opensearch_node.url) as child:
         told = told_by(child, 3)
-        opensearch_node.kill()
+        own_opensearch_node.kill()
         child.wait()
         assert child.stderr is not None and "Disconnected" in child.stderr.read()
     with pytest.raises(Disconnected):
         store.place(1)
-    opensearch_node.start()
+    own_opensearch_node.start()
     end = end_of(store)
     assert end >= told
     store.apply(1, stretch_of(end + 1), before={NUMBERS_AT: end}, show=True)
