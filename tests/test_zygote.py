@@ -325,6 +325,16 @@ def test_what_only_an_interpreter_can_do_is_left_to_it(
 
 
 @proves("zygote")
+def test_what_a_test_adds_to_the_environment_is_not_the_zygotes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zygote, "_zygote", None)
+    monkeypatch.setenv("PYTHONWARNINGS", "error")
+    monkeypatch.setenv("TIDELOG_OF_ONE_TEST", "1")
+    shows = line(folder, "import os, sys; print(sys.warnoptions, os.environ['TIDELOG_OF_ONE_TEST'])")
+    assert subprocess.run(shows, cwd=folder, capture_output=True).stdout == b"['error'] 1\n"
+    assert zygote._zygote is None, "none was started for an environment that no other test has"
+
+
+@proves("zygote")
 def test_a_signal_that_is_ignored_here_is_ignored_there(folder: Path) -> None:
     shows = line(folder, "import signal; print(signal.getsignal(signal.SIGTERM).name)")
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -34,6 +34,8 @@ WANTED = os.environ.get("TIDELOG_TEST_FORKS") != "0" and sys.platform == "linux"
 # What counts when an interpreter, its libc or its libraries start, and is not looked at again.
 AT_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "GLIBC_", "OPENSSL_", "SSL_")
 BUFFERS = "PYTHONUNBUFFERED"  # of these, forks heed it
+# The zygote's: what a test adds for its own programs, whichever is the first, is not for those of others.
+ENVIRONMENT = {name: value for name, value in os.environb.items() if name != BUFFERS.encode()}
 NOT_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # an interpreter would start with what we ignore
 # Options of Popen that a fork would have to do; each is as it is where nobody gave it.
 PLAIN: Mapping[str, tuple[object, ...]] = {
@@ -86,7 +88,6 @@ class Zygote:
 
     def __init__(self) -> None:
         self.owner = os.getpid()
-        self.environment = {name: value for name, value in os.environb.items() if name != BUFFERS.encode()}
         self._turn = threading.Lock()
         self._link, theirs = socket.socketpair()
         with theirs:
@@ -96,7 +97,7 @@ class Zygote:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                env=self.environment,
+                env=ENVIRONMENT,
             )
         assert self._answer() == self.process.pid
 
@@ -158,10 +159,8 @@ def _fork(start: Start) -> int | None:
     if not _is_used or any(signal.getsignal(one) is signal.SIG_IGN for one in NOT_IGNORED):
         return None
     environment = _environment_of(start)
-    if not is_forkable(start, environment, os.environb if _zygote is None else _zygote.environment):
-        return None
-    zygote = _running()
-    if zygote is None or not is_forkable(start, environment, zygote.environment):
+    zygote = _running() if is_forkable(start, environment, ENVIRONMENT) else None
+    if zygote is None:
         return None
     request: Request = {
         "words": list(start["args"]),
