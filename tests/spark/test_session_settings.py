@@ -13,7 +13,8 @@ import tidelog
 from proving import proves
 from tidelog.errors import ConfigError
 from tidelog.spark.providers import PROVIDER, PROVIDERS, state_store
-from tidelog.spark.session import SINK_MODES, available_cores, is_local, local_settings, wanted_settings
+from tidelog.spark.session import SINK_MODES, available_cores, local_settings, wanted_settings
+from tidelog.spark.worker_launch import is_local
 
 
 def wanted(master: str | None = None, **others: Any) -> dict[str, str]:

@@ -21,13 +21,17 @@ OLDEST = (4, 2)
 
 
 def register(spark: SparkSession) -> None:
-    """Makes `format("tidelog")` known to this session. Only needed where packages are not looked through."""
+    """Makes `format("tidelog")` known to this session, where packages are not looked through; and lets its workers
+    take longer to start than Spark waits.
+    """
     import pyspark
 
     if reason := refusal(pyspark.__version__):
         raise ConfigError(reason)
     from tidelog.spark.source import TidelogSource
+    from tidelog.spark.worker_launch import connect_first
 
+    connect_first(spark)
     with unsaid(spark):
         spark.dataSource.register(TidelogSource)
 

@@ -23,6 +23,7 @@ from tidelog.spark.callbacks import answer_calls
 from tidelog.spark.java import find_java, java_home
 from tidelog.spark.providers import PROVIDER, StateStore, provider_of
 from tidelog.spark.registration import refusal, register
+from tidelog.spark.worker_launch import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,11 +108,6 @@ def wanted_settings(
     if theirs := settings.get(EXTENSIONS):
         settings = {**settings, EXTENSIONS: f"{theirs},{ours[EXTENSIONS]}"}
     return wanted | {"spark.master": master or f"local[{cores}]"} | ours | dict(settings)
-
-
-def is_local(master: str | None) -> bool:
-    """Whether tasks run in this process's JVM; `local-cluster[...]` has executors of its own."""
-    return master is None or master == "local" or master.startswith("local[")
 
 
 def available_cores() -> int:

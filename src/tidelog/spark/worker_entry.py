@@ -1,0 +1,116 @@
+"""How a Python worker of Spark's begins that no daemon forks: it connects to Spark first, and imports afterwards.
+
+Such are the planner of a query's source, and the worker that a query with `transformWithState` begins with. Spark
+starts a process for each and waits 10 s until it connects, whatever its settings say; then it waits as long as it
+takes. But to import PySpark and Arrow is seconds of work, and more than 10 s where many want the same cores.
+
+    launched    by `worker_launch.py`'s script, in the driver's Python, without `site`: a hundredth of a second
+    connect     it connects, gives the secret where Spark asks for one, and becomes the Python that was asked for
+    run         in that Python: Spark's own module runs, and when it connects it is handed the connection that is there
+
+Rules: it is run by its path, in a Python that may have no Tidelog. So it imports nothing of ours, and the rest only
+when its own folder is off the path. A worker that cannot connect here runs as without it, and Spark says why.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False  # typing itself is one of the rest
+if TYPE_CHECKING:
+    from socket import socket
+    from typing import Any, NoReturn
+
+CONNECT, RUN = "connect", "run"
+MODULE = "-m"
+# What Spark tells such a worker, and no other: where it listens, and the secret where that is a port.
+PATH, PORT, SECRET = "PYTHON_WORKER_FACTORY_SOCK_PATH", "PYTHON_WORKER_FACTORY_PORT", "PYTHON_WORKER_FACTORY_SECRET"
+IPV6 = "SPARK_PREFER_IPV6"
+ACCEPTED = b"ok"
+SIZE_BYTES = 4  # before each text, as an unsigned number, highest byte first
+BECOME = 'exec "$0" "$@"'  # by a shell, as it may be a script without a first line that names one
+
+
+def main(step: str, *given: str) -> None:
+    if sys.path[0] == __file__.rpartition("/")[0]:
+        sys.path[0] = os.getcwd()  # noqa: PTH109 (nothing is imported yet); as with -m
+    if step == CONNECT:
+        connect(*given)
+    else:
+        run(*given)
+
+
+def connect(python: str, *arguments: str) -> NoReturn:
+    if arguments[:1] == (MODULE,):
+        try:
+            descriptor = connected().detach()
+        except OSError:
+            pass
+        else:
+            os.set_inheritable(descriptor, True)
+            arguments = (__file__, RUN, str(descriptor), *arguments[1:])
+    os.execv("/bin/sh", ["/bin/sh", "-c", BECOME, python, *arguments])
+
+
+def connected() -> socket:
+    import socket
+
+    if path := os.environ.get(PATH):
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        made.connect(path)
+        return made
+    host = "::1" if os.environ.get(IPV6, "false").lower() == "true" else "127.0.0.1"
+    made = socket.create_connection((host, int(os.environ[PORT])))
+    secret = os.environ[SECRET].encode()
+    made.sendall(len(secret).to_bytes(SIZE_BYTES) + secret)
+    answer = made.recv(SIZE_BYTES + len(ACCEPTED), socket.MSG_WAITALL)
+    if answer != len(ACCEPTED).to_bytes(SIZE_BYTES) + ACCEPTED:
+        raise ConnectionError("Spark does not take its own secret")
+    return made
+
+
+def run(descriptor: str, module: str, *arguments: str) -> None:
+    from runpy import run_module
+
+    hand_over(int(descriptor))
+    sys.argv = [module, *arguments]
+    run_module(module, run_name="__main__", alter_sys=True)
+
+
+def hand_over(descriptor: int) -> None:
+    """To the first socket that connects to where Spark listens: it becomes that connection, and PySpark goes on."""
+    import socket
+
+    place = os.environ.get(PATH) or int(os.environ[PORT])
+    known: Any = socket.socket
+
+    def connect_or_take(self: socket.socket, address: Any) -> None:
+        if place != (address[1] if isinstance(address, tuple) else address):
+            super(known, self).connect(address)
+            return
+        del known.connect
+        os.dup2(descriptor, self.fileno(), inheritable=False)
+        os.close(descriptor)
+        self.settimeout(self.gettimeout())  # a flag of the connection itself depends on it
+
+    known.connect = connect_or_take
+    if isinstance(place, int):
+        leave_out_the_secret()
+
+
+def leave_out_the_secret() -> None:
+    """Once: Spark has it, and would take a second one for what it is told next."""
+    from pyspark import util
+
+    known: Any = util
+    plain = known._do_server_auth
+
+    def given_already(*_: object) -> None:
+        known._do_server_auth = plain
+
+    known._do_server_auth = given_already
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,68 @@
+"""The Python that a session's workers are started by: a script that lets those connect first which Spark waits for.
+
+Spark starts what `SparkContext.pythonExec` names, for daemons and for the few workers that no daemon forks. Those few
+have 10 s to connect (`worker_entry.py`), so a busy machine was a broken one. Here the script takes the place of that
+Python, and becomes it.
+
+Rules: only where tasks run in the driver's own JVM. On a cluster the executors start what has the same name there, and
+the script is on this machine alone. Where it cannot be run, or PySpark is another one than we know, all stays as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidelog.spark import worker_entry
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NAME = "tidelog-python"
+
+
+def is_local(master: str | None) -> bool:
+    """Whether tasks run in this process's JVM; `local-cluster[...]` has executors of its own."""
+    return master is None or master == "local" or master.startswith("local[")
+
+
+def connect_first(spark: SparkSession) -> None:
+    """For what this session is given from here on; its Python stays the same. A session of Spark Connect has no
+    context here.
+    """
+    context: Any = getattr(spark, "_sc", None)
+    if context is None or not is_local(context.master) or not _can_be():
+        return
+    if Path(context.pythonExec).name != NAME:
+        context.pythonExec = _written(Path(context._temp_dir), context.pythonExec)
+
+
+def _can_be() -> bool:
+    """A Python that needs PYTHONHOME does not start without its environment."""
+    from pyspark import util
+
+    return os.name == "posix" and "PYTHONHOME" not in os.environ and hasattr(util, "_do_server_auth")
+
+
+def _written(folder: Path, python: str) -> str:
+    """Beside what PySpark writes for this JVM, and deleted with it; one for each Python that it becomes."""
+    from tempfile import mkdtemp
+
+    if os.statvfs(folder).f_flag & os.ST_NOEXEC:
+        return python
+    script = Path(mkdtemp(dir=folder)) / NAME
+    script.write_text(script_of(python))
+    script.chmod(0o700)
+    return str(script)
+
+
+def script_of(python: str) -> str:
+    entry = [sys.executable, "-I", "-S", worker_entry.__file__, worker_entry.CONNECT, python]
+    return f"""#!/bin/sh
+# Spark waits 10 s for a worker that no daemon forks: such a one connects first, and imports afterwards.
+[ -n "${worker_entry.PATH}${worker_entry.PORT}" ] || exec {shlex.quote(python)} "$@"
+exec {shlex.join(entry)} "$@"
+"""

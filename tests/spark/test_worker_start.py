@@ -1,0 +1,146 @@
+"""A worker that Spark starts by itself connects before its own Python has started; and whose workers do."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+from pyspark.sql import SparkSession
+
+from proving import proves
+from tidelog.spark.worker_entry import ACCEPTED, PATH, PORT, SECRET, SIZE_BYTES
+from tidelog.spark.worker_launch import NAME, connect_first, script_of
+
+WAIT_S = 300
+SECRET_TEXT = b"not for everyone"
+# As Spark's own: it connects by PySpark, which writes its number; then it says how it was started.
+WORKER = """
+import json, os, sys
+from pyspark.worker_util import get_sock_file_to_executor
+
+with get_sock_file_to_executor(timeout=None) as file:
+    assert file.readline() == b"go\\n"
+    file.write(json.dumps([__name__, sys.path[0] == os.getcwd(), len(sys.argv)]).encode())
+"""
+
+
+class Listening(NamedTuple):
+    """What Spark does for a worker, without a JVM."""
+
+    socket: socket.socket
+    told: dict[str, str]
+
+
+@pytest.fixture(params=["path", "port"])
+def listening(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Listening]:
+    if request.param == "path":
+        made, told = socket.socket(socket.AF_UNIX), {PATH: str(tmp_path / "socket")}
+        made.bind(told[PATH])
+    else:
+        made = socket.socket(socket.AF_INET)
+        made.bind(("127.0.0.1", 0))
+        told = {PORT: str(made.getsockname()[1]), SECRET: SECRET_TEXT.decode()}
+    with made:
+        made.listen(1)
+        made.settimeout(WAIT_S)
+        yield Listening(made, told)
+
+
+def launcher(folder: Path, python: str) -> Path:
+    script = folder / NAME
+    script.write_text(script_of(python))
+    script.chmod(0o700)
+    return script
+
+
+def sized(text: bytes) -> bytes:
+    return len(text).to_bytes(SIZE_BYTES) + text
+
+
+def environment(folder: Path, told: dict[str, str]) -> dict[str, str]:
+    (folder / "a_worker.py").write_text(WORKER)
+    return os.environ | told | {"PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)])}
+
+
+@proves("P1", "F1")
+def test_a_worker_is_connected_before_its_python_starts_and_then_is_as_spark_started_it(
+    listening: Listening, tmp_path: Path
+) -> None:
+    slow = tmp_path / "slow python"  # without a first line that names a shell: Java starts it all the same
+    slow.write_text(f'read go < "{tmp_path}/start"\nexec {sys.executable} "$@"\n')
+    slow.chmod(0o700)
+    os.mkfifo(tmp_path / "start")
+    command = [launcher(tmp_path, str(slow)), "-m", "a_worker"]
+    with subprocess.Popen(command, env=environment(tmp_path, listening.told), cwd=tmp_path) as process:
+        connection, _ = listening.socket.accept()
+        with connection, connection.makefile("rb") as said:
+            if SECRET in listening.told:
+                assert said.read(SIZE_BYTES + len(SECRET_TEXT)) == sized(SECRET_TEXT)
+                connection.sendall(sized(ACCEPTED))
+            listening.socket.close()  # as Spark does: there is no second connection
+            (tmp_path / "start").write_text("go\n")
+            assert int.from_bytes(said.read(4)) == process.pid
+            connection.sendall(b"go\n")
+            assert said.read() == b'["__main__", true, 1]'
+        assert process.wait(WAIT_S) == 0
+
+
+@proves("P1", "F1")
+def test_a_worker_that_nobody_waits_for_any_more_says_so_as_without_us(tmp_path: Path) -> None:
+    told = {PATH: str(tmp_path / "gone")}
+    command = [launcher(tmp_path, sys.executable), "-m", "a_worker"]
+    ended = subprocess.run(command, env=environment(tmp_path, told), capture_output=True, text=True, timeout=WAIT_S)
+    assert ended.returncode == 1 and "CANNOT_OPEN_SOCKET" in ended.stderr
+
+
+@proves("P1", "F1")
+@pytest.mark.parametrize("told", [{}, {PATH: "/nowhere"}], ids=["a daemon", "not a module"])
+def test_what_is_no_such_worker_runs_in_the_python_that_was_asked_for(tmp_path: Path, told: dict[str, str]) -> None:
+    script = launcher(tmp_path, sys.executable)
+    command = [script, "-c", "import sys; print(sys.argv, sys.executable)", "a b", "$c"]
+    ended = subprocess.run(command, env=os.environ | told, capture_output=True, text=True, timeout=WAIT_S)
+    assert ended.stdout == f"{['-c', 'a b', '$c']} {sys.executable}\n"
+
+
+@proves("P1", "F1")
+def test_a_session_of_ours_starts_its_workers_so_and_once(spark: SparkSession) -> None:
+    before = spark.sparkContext.pythonExec
+    assert Path(before).name == NAME and sys.executable in Path(before).read_text()
+    connect_first(spark)
+    assert spark.sparkContext.pythonExec == before
+
+
+@proves("P1", "F1")
+@pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "local-cluster[2,1,1024]"])
+def test_on_a_cluster_the_python_is_the_clusters(master: str) -> None:
+    """Its executors start what has that name on their machines."""
+    context = SimpleNamespace(master=master, pythonExec="python3")
+    session: Any = SimpleNamespace(_sc=context)
+    connect_first(session)
+    assert context.pythonExec == "python3"
+
+
+@proves("P1", "F1")
+def test_a_session_without_a_context_here_is_left_alone() -> None:
+    session: Any = SimpleNamespace()
+    connect_first(session)
+    assert vars(session) == {}
+
+
+@proves("P1", "F1")
+def test_a_python_that_needs_its_environment_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    context = SimpleNamespace(master="local[2]", pythonExec="python3", _temp_dir=str(tmp_path))
+    session: Any = SimpleNamespace(_sc=context)
+    monkeypatch.setenv("PYTHONHOME", "/somewhere")
+    connect_first(session)
+    assert context.pythonExec == "python3"
+    monkeypatch.delenv("PYTHONHOME")
+    connect_first(session)
+    assert context.pythonExec.endswith(NAME)
