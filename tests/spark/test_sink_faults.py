@@ -28,7 +28,6 @@ from certificates import make_certificates
 from contract import TIMEOUT_S
 from crash.powered_broker import PoweredBroker
 from proving import proves
-from spark.driver import SLOW
 from spark.filling import fill, numbers
 from spark.sinking import committed, connected, last_mark, numbers_of, run, staged_numbers, up_to, writing_of
 from spark.test_sink import seen, stream, writing, written
@@ -134,12 +133,10 @@ def test_a_password_that_was_changed_ends_the_query_which_says_where_the_old_one
 
 
 def started(write: DataStreamWriter, reached: Callable[[], bool]) -> StreamingQuery:
-    """One that has got so far, or failed; but not because its processes took long to start."""
-    while True:
-        query = write.start()
-        eventually(lambda found=query: reached() or found.exception() is not None, seconds=PATIENCE_S)
-        if SLOW not in str(query.exception()):
-            return query
+    """One that has got so far, or failed."""
+    query = write.start()
+    eventually(lambda: reached() or query.exception() is not None, seconds=PATIENCE_S)
+    return query
 
 
 def change_password(secured: Secured, password: str) -> None:

@@ -10,7 +10,8 @@
 Rules:
 - After a fault a part waits, twice as long after each, up to BACK_OFF_MAX_S; one that has run for STEADY_S begins anew.
 - A user's error (a changed declaration, a lost checkpoint, a column that is not there) is final; so is what Spark says
-  while it looks at a plan. All else may pass: a broker that is away, a store that is full, a service that is slow.
+  while it looks at a plan. All else may pass: a broker that is away, a store that is full, a service that is slow. So
+  may a machine that was too busy for Spark to start a worker, wherever in a plan it needed one.
 - One part's fault is no other's.
 """
 
@@ -33,6 +34,8 @@ FINAL = re.compile(
     r"tidelog\.errors\.(UsageError|ConfigError|InvalidSchema|LostCheckpoint|StateMismatch|ViewChanged|DataLoss)\b"
     r"|\bAnalysisException\b|USER_RAISED_EXCEPTION|STATE_STORE_\w*SCHEMA\w*|INCOMPATIBLE"
 )
+# Spark's, of a worker that did not connect within 10 s: on a cluster, where nothing of ours lets it connect first.
+BUSY = "Python worker failed to connect back"
 _ENDS = re.compile(r"[\w.]+(Error|Exception|Checkpoint|Value|Loss|Mismatch): ")
 _OF_THE_JVM = ("org.", "java.", "py4j", "pyspark.errors", "scala.")
 _LINE = re.compile(r'File "([^"]+)", line (\d+)')
@@ -112,7 +115,7 @@ def fault_of(error: BaseException | None, text: str, file: str) -> Fault:
     said = text if error is None else f"{text}\n{type(error).__name__}: {error}"
     lines = [int(line) for name, line in _LINE.findall(said) if name == file]
     final = isinstance(error, UsageError) if error is not None else False
-    final = (final or FINAL.search(said) is not None) and not isinstance(error, Disconnected)
+    final = (final or FINAL.search(said) is not None) and not isinstance(error, Disconnected) and BUSY not in said
     full = text if error is None else f"{text}\n{error}"  # Spark may have been handed less of it
     return Fault(_message(error, full), final, file if lines else None, lines[-1] if lines else None)
 

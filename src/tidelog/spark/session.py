@@ -123,6 +123,8 @@ def local_settings(cores: int) -> dict[str, str]:
         "spark.driver.extraClassPath": str(CHECKPOINT_JAR),
         "spark.hadoop.fs.AbstractFileSystem.file.impl": FILE_CONTEXT,
         "spark.hadoop.fs.file.impl": FILE_SYSTEM,
+        # For so long Python and the JVM wait for each other's first words: 15 s are few on a busy machine.
+        "spark.python.authenticate.socketTimeout": "300s",
         # A stage in Python answers without the delays of small TCP packets.
         "spark.python.unix.domain.socket.enabled": "true",
         # Who writes to a topic in update mode hears how to, and not only that Spark does not.

@@ -67,6 +67,11 @@ ValueError: no price
 \tat org.apache.spark.api.python.BasePythonRunner.read(PythonRunner.scala:1)
 """
 
+TOO_BUSY = """Python worker failed to connect back.
+=== Streaming Query ===
+Identifier: orders [id = 1, runId = 2]
+Current State: INITIALIZING"""
+
 
 @proves("P3")
 def test_a_part_waits_twice_as_long_after_each_fault_and_begins_anew_once_steady() -> None:
@@ -140,6 +145,8 @@ def test_an_error_that_went_through_spark_names_the_users_line_and_is_tried_agai
         (None, "tidelog.errors.Disconnected: away", False),
         (OSError("disk full"), "", False),
         (AnalysisException("[STREAMING_OUTPUT_MODE] not with this plan"), "", True),
+        (AnalysisException("[PYTHON_DATA_SOURCE_ERROR] Python worker failed to connect back."), "", False),
+        (None, f"{TOO_BUSY}\nLogical Plan:\nFilter (verdict = INCOMPATIBLE)", False),
     ],
 )
 def test_what_is_final(error: Exception | None, text: str, final: bool) -> None:
