@@ -24,7 +24,7 @@ def slow_python(spark: SparkSession, folder: Path) -> Iterator[Path]:
     script = folder / "python"
     script.write_text(
         f"""#!/bin/sh
-case "$*" in *pyspark.daemon*) ;; *) sleep {SLOW_S}; echo "$*" >> {started} ;; esac
+case "$*" in -c*|*pyspark.daemon*) ;; *) sleep {SLOW_S}; echo "$*" >> {started} ;; esac
 exec {sys.executable} "$@"
 """
     )

@@ -54,10 +54,13 @@ def listening(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Listen
 
 
 def launcher(folder: Path, python: str) -> Path:
-    script = folder / NAME
-    script.write_text(script_of(python))
-    script.chmod(0o700)
-    return script
+    return program(folder / NAME, script_of(python))
+
+
+def program(path: Path, text: str) -> Path:
+    path.write_text(text)
+    path.chmod(0o700)
+    return path
 
 
 def sized(text: bytes) -> bytes:
@@ -73,9 +76,7 @@ def environment(folder: Path, told: dict[str, str]) -> dict[str, str]:
 def test_a_worker_is_connected_before_its_python_starts_and_then_is_as_spark_started_it(
     listening: Listening, tmp_path: Path
 ) -> None:
-    slow = tmp_path / "slow python"  # without a first line that names a shell: Java starts it all the same
-    slow.write_text(f'read go < "{tmp_path}/start"\nexec {sys.executable} "$@"\n')
-    slow.chmod(0o700)
+    slow = program(tmp_path / "slow python", f'#!/bin/sh\nread go < "{tmp_path}/start"\nexec {sys.executable} "$@"\n')
     os.mkfifo(tmp_path / "start")
     command = [launcher(tmp_path, str(slow)), "-m", "a_worker"]
     with subprocess.Popen(command, env=environment(tmp_path, listening.told), cwd=tmp_path) as process:
@@ -135,12 +136,34 @@ def test_a_session_without_a_context_here_is_left_alone() -> None:
 
 
 @proves("P1", "F1")
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        (f'#!/bin/sh\nexec {sys.executable} "$@"\n', True),
+        (
+            f"#!{sys.executable}\nimport subprocess, sys\nsys.exit(subprocess.call([sys.executable, *sys.argv[1:]]))\n",
+            False,
+        ),
+        ("#!/bin/sh\nexit 3\n", False),
+        ("#!/nowhere\n", False),
+    ],
+    ids=["becomes it", "starts another process", "ends", "is not there"],
+)
+def test_a_python_that_would_lose_its_connection_is_left_alone(tmp_path: Path, text: str, kept: bool) -> None:
+    python = str(program(tmp_path / "python", text))
+    context = SimpleNamespace(master="local", pythonExec=python, _temp_dir=str(tmp_path))
+    session: Any = SimpleNamespace(_sc=context)
+    connect_first(session)
+    assert (context.pythonExec == python) is not kept
+
+
+@proves("P1", "F1")
 def test_a_python_that_needs_its_environment_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    context = SimpleNamespace(master="local[2]", pythonExec="python3", _temp_dir=str(tmp_path))
+    context = SimpleNamespace(master="local[2]", pythonExec=sys.executable, _temp_dir=str(tmp_path))
     session: Any = SimpleNamespace(_sc=context)
     monkeypatch.setenv("PYTHONHOME", "/somewhere")
     connect_first(session)
-    assert context.pythonExec == "python3"
+    assert context.pythonExec == sys.executable
     monkeypatch.delenv("PYTHONHOME")
     connect_first(session)
     assert context.pythonExec.endswith(NAME)

@@ -29,7 +29,7 @@ PATH, PORT, SECRET = "PYTHON_WORKER_FACTORY_SOCK_PATH", "PYTHON_WORKER_FACTORY_P
 IPV6 = "SPARK_PREFER_IPV6"
 ACCEPTED = b"ok"
 SIZE_BYTES = 4  # before each text, as an unsigned number, highest byte first
-BECOME = 'exec "$0" "$@"'  # by a shell, as it may be a script without a first line that names one
+NUMBER_MIN = 64  # of the connection, above those that shell scripts use
 
 
 def main(step: str, *given: str) -> None:
@@ -42,15 +42,17 @@ def main(step: str, *given: str) -> None:
 
 
 def connect(python: str, *arguments: str) -> NoReturn:
+    from fcntl import F_DUPFD, fcntl
+
     if arguments[:1] == (MODULE,):
         try:
-            descriptor = connected().detach()
+            made = connected()
         except OSError:
             pass
         else:
-            os.set_inheritable(descriptor, True)
+            descriptor = fcntl(made.fileno(), F_DUPFD, NUMBER_MIN)  # which the next program inherits
             arguments = (__file__, RUN, str(descriptor), *arguments[1:])
-    os.execv("/bin/sh", ["/bin/sh", "-c", BECOME, python, *arguments])
+    os.execvp(python, [python, *arguments])
 
 
 def connected() -> socket:

@@ -5,13 +5,15 @@ have 10 s to connect (`worker_entry.py`), so a busy machine was a broken one. He
 Python, and becomes it.
 
 Rules: only where tasks run in the driver's own JVM. On a cluster the executors start what has the same name there, and
-the script is on this machine alone. Where it cannot be run, or PySpark is another one than we know, all stays as it is.
+the script is on this machine alone. Where it cannot be run, where a Python loses the connection (as a script may that
+starts another process and closes what that would inherit), or with a PySpark that we do not know, all stays as it is.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NAME = "tidelog-python"
+ANSWER_S = 60  # how long a Python that is not this one may take to say whether it keeps a connection
 
 
 def is_local(master: str | None) -> bool:
@@ -36,8 +39,26 @@ def connect_first(spark: SparkSession) -> None:
     context: Any = getattr(spark, "_sc", None)
     if context is None or not is_local(context.master) or not _can_be():
         return
-    if Path(context.pythonExec).name != NAME:
-        context.pythonExec = _written(Path(context._temp_dir), context.pythonExec)
+    python: str = context.pythonExec
+    if Path(python).name != NAME and keeps_connections(python):
+        context.pythonExec = _written(Path(context._temp_dir), python)
+
+
+def keeps_connections(python: str) -> bool:
+    """Whether what this program inherits is there in the Python that it becomes."""
+    if python == sys.executable:
+        return True
+    from fcntl import F_DUPFD, fcntl
+
+    with open(os.devnull) as nothing:  # noqa: PTH123 (not a file of anybody's)
+        kept = fcntl(nothing, F_DUPFD, worker_entry.NUMBER_MIN)
+    try:
+        look = [python, "-c", f"import os; os.fstat({kept})"]
+        return subprocess.run(look, pass_fds=[kept], capture_output=True, timeout=ANSWER_S).returncode == 0
+    except (OSError, subprocess.SubprocessError):
+        return False
+    finally:
+        os.close(kept)
 
 
 def _can_be() -> bool:
