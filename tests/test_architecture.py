@@ -189,22 +189,8 @@ def test_every_room_is_in_the_picture() -> None:
 
 
 @proves("architecture")
-def test_the_picture_knows_what_is_left_and_right() -> None:
-    allowed = allowed_rooms()
-    assert allowed["record"] == set()
-    assert allowed["log"] == {"record"}
-    assert allowed["broker"] == {"record", "wire", "log"}
-    assert allowed["client"] == {"record", "wire"}
-    assert allowed["schema"] == set()
-    assert allowed["control"] == {"record", "wire", "client"}
-    assert allowed["views"] == {"record", "schema", "wire", "client", "control"}
-    assert allowed["sql"] == {"record", "schema", "wire", "client", "control", "views"}
-    assert allowed["gateway"] == {"record", "schema", "wire", "client", "control", "views", "sql"}
-    assert allowed["spark"] == {"record", "schema", "wire", "client", "control"}
-    assert allowed["pipelines"] == {"record", "schema", "wire", "client", "control", "views", "spark"}
-    assert allowed["demo"] == set(allowed) - {"demo", "cli", "testing"}
-    assert allowed["cli"] == set(allowed) - {"cli"}
-    assert all(room not in lefts for room, lefts in allowed.items()), "the picture has a cycle"
+def test_the_picture_has_no_cycle() -> None:
+    assert [room for room, lefts in allowed_rooms().items() if room in lefts] == []
 
 
 @proves("architecture")
@@ -216,7 +202,13 @@ def test_the_picture_knows_what_is_left_and_right() -> None:
         ("client/connection.py", "tidelog.broker.broker", False),
         ("record/codec.py", "tidelog.config.BrokerConfig", False),
         ("broker/broker.py", "tidelog.cli.main", False),
+        ("views/applier.py", "tidelog.spark.sink", False),
+        ("sql/topic.py", "tidelog.gateway.route", False),
+        ("pipelines/app.py", "tidelog.broker.broker", False),
+        ("testing/disk.py", "tidelog.demo.shop", False),
+        ("demo/shop.py", "tidelog.testing.disk", False),
         ("broker/broker.py", "tidelog.log.log.Log", True),
+        ("cli/run.py", "tidelog.record.codec", True),
         ("testing/disk.py", "tidelog.log.files", True),
     ],
 )

@@ -59,11 +59,26 @@ def test_a_compacted_topic_shrinks_and_says_the_same(broker: TestBroker) -> None
     assert table(broker, "prices") == expected(2 * ROUNDS)
 
 
+def compacts_another(broker: TestBroker, rounds: range) -> None:
+    """One walk of the cleaner, which takes one partition after the other."""
+    fill(broker, "stock", rounds)
+    until(lambda: len(broker.records("stock")) < ROUNDS * KEYS / 4)
+
+
+def turns(broker: TestBroker, topic: str) -> None:
+    """A turn of what the broker does by itself: retention first, then the cleaner."""
+    broker.create_topic(topic, configs={"retention.ms": "1", "internal.segment.bytes": "2000"})
+    fill(broker, topic, range(2))
+    until(lambda: len(broker.records(topic)) < KEYS)
+
+
 @proves("T8", "D5")
 def test_a_topic_is_compacted_from_when_it_is_told_to(broker: TestBroker) -> None:
     broker.create_topic("prices", configs={**COMPACT, "cleanup.policy": "delete"})
     fill(broker, "prices")
-    time.sleep(1.5)
+    broker.create_topic("stock", configs=COMPACT)
+    compacts_another(broker, range(ROUNDS))
+    compacts_another(broker, range(ROUNDS, 2 * ROUNDS))  # all partitions have had their turn since the first
     assert len(broker.records("prices")) == ROUNDS * KEYS
     configs.alter(broker.cluster, configs.KINDS["topic"], "prices", set={"cleanup.policy": "compact"}, delete=[])
     until(lambda: len(broker.records("prices")) < ROUNDS * KEYS / 4)
@@ -76,8 +91,12 @@ def test_compaction_can_be_turned_off(tmp_path: Path) -> None:
     with TestBroker(tmp_path / "data", settings=settings) as broker:
         broker.create_topic("prices", configs=COMPACT)
         fill(broker, "prices")
-        time.sleep(1.5)
+        for number in range(3):
+            turns(broker, f"old-{number}")
         assert len(broker.records("prices")) == ROUNDS * KEYS
+    with TestBroker(tmp_path / "data", settings=QUICK) as broker:
+        fill(broker, "prices", range(1))  # a log that nobody has used since the start is passed over
+        until(lambda: len(broker.records("prices")) < ROUNDS * KEYS / 4)
 
 
 @proves("T8")

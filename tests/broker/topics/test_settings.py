@@ -29,7 +29,6 @@ from tidelog.broker.settings.setting import (
     LONG,
     PASSWORD,
     SHORT,
-    STORED,
     STRING,
     WORKS,
     Setting,
@@ -129,14 +128,6 @@ def test_every_synonym_is_a_setting_of_the_broker_with_the_same_kind_of_value() 
         for key in setting.synonyms:
             assert BROKER[key].kind == setting.kind or {BROKER[key].kind, setting.kind} == numbers, key
             assert setting.key in GROUP or BROKER[key].effect == setting.effect, key
-
-
-@proves("T1")
-def test_every_setting_says_in_a_sentence_what_it_is() -> None:
-    for setting in ALL:
-        assert setting.doc[0].isupper() or setting.doc[0].isdigit() or setting.doc.split(" ")[0] in TOPIC | GROUP
-        assert setting.doc.endswith("."), setting.key
-        assert setting.effect in (WORKS, STORED)
 
 
 @proves("T1")
