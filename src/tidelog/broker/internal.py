@@ -21,7 +21,6 @@ A snapshot file `TOPIC.NNNNNNNNNNNNNNNNNNNN.fold` in the data folder (the offset
 
 from __future__ import annotations
 
-import os
 import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -40,7 +39,6 @@ FORMAT_VERSION = 1
 SNAPSHOT_EVERY_BYTES = 8 << 20
 RECORDS_PER_BATCH = 1000
 READ_BYTES = 4 << 20
-OWNER_ONLY, OWNER_ONLY_FOLDER = 0o600, 0o700
 
 _HEADER = struct.Struct(">8sHqI")
 
@@ -58,15 +56,9 @@ class InternalTopic:
 
     log: Log
 
-    def __init__(
-        self, name: str, fold: Fold, on_lost: Callable[[StorageError], None], *, private: bool = False
-    ) -> None:
-        """`on_lost` is called when records that were applied could not be written: the state is ahead of the disk.
-
-        Of a `private` topic no other user of the machine can read the files.
-        """
+    def __init__(self, name: str, fold: Fold, on_lost: Callable[[StorageError], None]) -> None:
+        """`on_lost` is called when records that were applied could not be written: the state is ahead of the disk."""
         self.name = name
-        self._private = private
         self.state: Any = None
         self._fold = fold
         self._on_lost = on_lost
@@ -89,10 +81,6 @@ class InternalTopic:
         return changes
 
     def _append(self, records: list[NewRecord], wall_ms: int) -> list[Any]:
-        if self._private:
-            # Before there is anything to read in it.
-            os.makedirs(self.log.folder, exist_ok=True)  # noqa: PTH103
-            os.chmod(self.log.folder, OWNER_ONLY_FOLDER)  # noqa: PTH101
         # One batch, whatever its size: the records of a decision are all there after a power cut, or none is.
         batch = encode([(record.key, record.value, (), wall_ms) for record in records])
         self.log.append(memoryview(batch), check(batch), wall_ms)
@@ -163,7 +151,7 @@ class InternalTopic:
         for start in range(0, len(records), RECORDS_PER_BATCH):
             body += encode([(record.key, record.value, (), 0) for record in records[start : start + RECORDS_PER_BATCH]])
         content = _HEADER.pack(MAGIC, FORMAT_VERSION, offset, crc32c(body)) + body
-        replace_file(self._files, self._path(offset), content, mode=OWNER_ONLY if self._private else None)
+        replace_file(self._files, self._path(offset), content)
 
     def close(self) -> None:
         """At a clean stop: a snapshot at the end, so that the next start folds nothing but it."""

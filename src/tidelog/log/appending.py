@@ -6,12 +6,16 @@ that failed appends leave no trace: offsets are given again, producers stand whe
 *generation* in which it was queued; when appends are taken back a new one begins, and the committer drops what is left
 of the old.
 
+While the record that makes a partition's topic is not on disk, its appends are *held*: what is in a folder always has a
+topic, whatever a power cut takes.
+
 Snapshots and blocks of the index are planned here, at an offset just given, and saved when that offset is synced.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tidelog.errors import FencedProducer, OutsideTransaction
@@ -50,9 +54,11 @@ class Appending:
         "_committer",
         "_folder",
         "_generation",
+        "_held",
         "_leader_epoch",
         "_pending",
         "_plans",
+        "_put",
         "_reading",
         "_snapshot_at",
         "_tail",
@@ -68,6 +74,8 @@ class Appending:
     ) -> None:
         self._folder = folder
         self._committer = committer
+        self._put: Callable[[Append], None] = committer.put
+        self._held: list[Append] = []
         self._reading = reading
         self._tail = tail
         self.settings = settings
@@ -131,11 +139,21 @@ class Appending:
         segment.note(offset, header.size, max_timestamp, settings.index_interval_bytes)
         self.end_offset = last_offset + 1
         end, next_offset = segment.end, last_offset + 1
-        self._committer.put(Append(self._tail, segment, batch, end, next_offset, self._generation, marker))
+        self._put(Append(self._tail, segment, batch, end, next_offset, self._generation, marker))
         if segment.end >= self._snapshot_at:
             self._plans.append(self.plan_at_end(segment))
             self._snapshot_at = segment.end + SNAPSHOT_BYTES
         return Appended(offset, last_offset, append_time, False)
+
+    def hold(self) -> None:
+        """What is appended from now on stays here until `let_go`."""
+        self._put = self._held.append
+
+    def let_go(self, *, to_disk: bool) -> None:
+        held, self._held = self._held, []
+        self._put = self._committer.put
+        for append in held if to_disk else ():
+            self._put(append)
 
     def append_marker(
         self, producer_id: int, epoch: int, commit: bool, coordinator_epoch: int, now_ms: int
@@ -173,7 +191,7 @@ class Appending:
     def roll(self, now_ms: int) -> None:
         """Begins a new segment without a batch, so that the old one can be deleted once the new one is there."""
         segment = self._plan_segment(now_ms)
-        self._committer.put(Append(self._tail, segment, b"", segment.end, self.end_offset, self._generation))
+        self._put(Append(self._tail, segment, b"", segment.end, self.end_offset, self._generation))
 
     def _plan_segment(self, now_ms: int) -> Segment:
         reading, offset = self._reading, self.end_offset

@@ -8,7 +8,8 @@ written while the last one is synced.
 A commit of one partition is one `fdatasync`; of several, one `syncfs`, or, where that would write much that is somebody
 else's, one `fdatasync` each in a small pool. New
 segments are made in the pool, and only their own partition waits for that. What was acked without a sync is synced
-every second by a thread of its own (`flusher`), behind no other work. Every result goes to the loop's thread through
+every second by a thread of its own (`flusher`), behind no other work; what rests is recorded by another (idling.py).
+Every result goes to the loop's thread through
 `drain`, in order: `notify` (called by any thread) says that there is something to drain.
 
     queue     loop -> writer      appends, in order
@@ -29,6 +30,7 @@ from typing import Any
 
 from tidelog.errors import DiskFullError, OfflineError, StorageError
 from tidelog.log.files import Files
+from tidelog.log.idling import Idling
 from tidelog.log.index_cache import IndexCache
 from tidelog.log.latency import Histogram
 from tidelog.log.open_files import OpenFiles
@@ -56,6 +58,7 @@ class Committer:
         *,
         open_files_limit: int | None = None,
         threads: bool = True,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self.files = files
         self.open_files = OpenFiles(files, open_files_limit)
@@ -64,6 +67,9 @@ class Committer:
         self.pool = Pool(POOL_THREADS if threads else 0, "tidelog-sync", self._fault)
         self.background = Pool(BACKGROUND_THREADS if threads else 0, "tidelog-upkeep", self._fault)
         self.flusher = Pool(1 if threads else 0, "tidelog-flush", self._fault)
+        self._recorder = Pool(1 if threads else 0, "tidelog-record", self._fault)
+        self._idling = Idling()
+        self._clock = clock
         self._notify = notify
         self._queue: deque[Append] = deque()
         self._wake: SimpleQueue[None] = SimpleQueue()
@@ -130,7 +136,7 @@ class Committer:
 
     @property
     def _pools(self) -> tuple[Pool, ...]:
-        return self.pool, self.background, self.flusher
+        return self.pool, self.background, self.flusher, self._recorder
 
     # Any thread -------------------------------------------------------------------------------------------------------
 
@@ -160,18 +166,36 @@ class Committer:
         self.tell(_raise, error)
 
     def _wait(self) -> None:
-        """For something to write, or for the time to flush what nobody waits for."""
-        if not self._lazy:
+        """For something to write, or for the time to flush what nobody waits for or to record what rests."""
+        lazy, idling = self._lazy, self._idling.pending
+        if not lazy and not idling:
             self._wake.get()
             return
-        wait = self._flush_at - monotonic()
+        due = self._flush_at if lazy else self._idling.turn_at
+        wait = (min(due, self._idling.turn_at) if idling else due) - self._clock()
         if wait > 0:
             with suppress(Empty):
                 self._wake.get(timeout=wait)
-        if self._lazy and monotonic() >= self._flush_at:
-            self._flush_at = monotonic() + FLUSH_INTERVAL
+        if self._lazy and self._clock() >= self._flush_at:
+            self._flush_at = self._clock() + FLUSH_INTERVAL
             if not self.flusher.busy:  # else the disk is slower than that, and the next flush takes what came
                 self.flusher.submit(self.flush)
+        self.look_for_idle()
+
+    def look_for_idle(self) -> None:
+        """Has what rests recorded, if it is time."""
+        idling = self._idling
+        if idling.pending and self._clock() >= idling.turn_at and idling.turn(self._clock()):
+            if not self._recorder.busy:  # else that is not done, and takes these as well
+                self._recorder.submit(lambda: idling.settle(self.files, self._may_record_all, self._sync_failed))
+
+    def _may_record_all(self, count: int) -> bool:
+        return self._may_sync_all(count, self._clock())
+
+    def note_idle(self, tail: Tail) -> None:
+        """Its last commit is in no slot, and it may be that nothing is ever appended to it."""
+        self._idling.note(tail)
+        self._wake.put(None)
 
     def write_round(self) -> None:
         """Writes what is queued now."""
@@ -200,14 +224,14 @@ class Committer:
         entries = list(latest.values())
         if not entries:
             return
-        started = monotonic()
+        started = self._clock()
         if len(entries) >= SYNC_ALL_FROM and self._may_sync_all(len(entries), started):
             self._sync_all(entries)
         elif len(entries) > 1:
             self.pool.each(self._sync, entries)
         else:
             self._sync(entries[0])
-        self.commits.add(monotonic() - started)
+        self.commits.add(self._clock() - started)
 
     def _may_sync_all(self, count: int, now: float) -> bool:
         if not self.files.can_sync_all or now < self._sync_all_from:
@@ -223,6 +247,8 @@ class Committer:
             lazy, self._lazy = self._lazy, {}
         for entry in lazy.values():
             self._sync(entry)
+        if lazy:
+            self._wake.put(None)  # for whoever looks for what rests
 
     # Writing ----------------------------------------------------------------------------------------------------------
 
@@ -254,7 +280,7 @@ class Committer:
             self._dirty.append(entry)
         else:
             if not self._lazy:
-                self._flush_at = monotonic() + FLUSH_INTERVAL
+                self._flush_at = self._clock() + FLUSH_INTERVAL
             self._lazy[tail] = entry
             self.tell(tail.owner.committed, tail.written)
         return True
@@ -291,31 +317,37 @@ class Committer:
         try:
             extent = entry.tail.sync(entry.segment, entry.file)
         except OSError as error:
-            # Buffers are let go when this is told: not while they are being written.
-            with self._writing:
-                self._went_offline(entry.tail, error)
+            self._sync_failed(entry.tail, error)
             return
         # Also when acks stopped waiting for syncs since: what was written before that still waits for this one.
         if extent is not None:
+            self._idling.note(entry.tail)
             self.tell(entry.tail.owner.committed, extent)
+
+    def _sync_failed(self, tail: Tail, error: OSError) -> None:
+        """Buffers are let go when this is told: not while they are being written."""
+        with self._writing:
+            self._went_offline(tail, error)
 
     def _sync_all(self, entries: Sequence[Dirty]) -> None:
         """One call for the whole file system. If that fails, each file is asked for its own error: most have none."""
         begun = [(entry, extent) for entry in entries if (extent := entry.tail.begin_sync(entry)) is not None]
-        started = monotonic()
+        started = self._clock()
         try:
             self.files.sync_all(entries[0].segment.folder)
         except OSError:
             self.pool.each(self._sync, entries)
             return
-        finished = monotonic()
+        finished = self._clock()
         if finished - started > len(entries) * SYNC_ALL_SECONDS:
             self._sync_all_from = finished + self._sync_all_pause
             self._sync_all_pause = min(2 * self._sync_all_pause, SYNC_ALL_PAUSES[1])
         else:
             self._sync_all_pause = SYNC_ALL_PAUSES[0]
-        done = [(entry.tail.owner, extent) for entry, extent in begun if entry.tail.end_sync(extent)]
-        self.tell(_committed, done)
+        done = [(entry.tail, extent) for entry, extent in begun if entry.tail.end_sync(extent)]
+        for tail, _ in done:
+            self._idling.note(tail)
+        self.tell(_committed, [(tail.owner, extent) for tail, extent in done])
 
     def _went_offline(self, tail: Tail, error: OSError) -> None:
         tail.offline = True

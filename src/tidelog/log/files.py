@@ -8,6 +8,9 @@ What callers may rely on: `write` and `read` take positions and may be short; `s
 that file before the call, and its length; a new, renamed or removed name is durable only after `sync_folder`;
 `sync_all` is both for everything on the file system of that folder, and tells of failures where `can_sync_all`. Nothing
 else is durable.
+
+What is made here is its owner's alone (`OWNER_ONLY`, `OWNER_ONLY_FOLDER`): records are nobody else's to read. What is
+there already keeps its mode.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ PROBE_STEP = 128 * 1024  # one probe per read-ahead window: a page that is cache
 TEMPORARY = ".tmp"
 OFFSET_DIGITS = 20  # of a file that is named after an offset
 SPARE_TRIES, SPARE_PAUSE_S = 100, 0.02
+OWNER_ONLY, OWNER_ONLY_FOLDER = 0o600, 0o700  # given where a name is made: a umask is the whole process's
 SYNCFS_TELLS_ERRORS_SINCE = (5, 8)  # before that version of Linux it said "fine" whatever happened
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
@@ -87,7 +91,7 @@ class RealFiles:
 
     def open(self, path: str, *, create: bool = False) -> int:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
-        return os.open(path, flags, 0o644)
+        return os.open(path, flags, OWNER_ONLY)
 
     def close(self, fd: int) -> None:
         os.close(fd)
@@ -158,7 +162,7 @@ class RealFiles:
             return [Entry(e.name, e.stat().st_size if e.is_file() else 0) for e in entries]
 
     def make_folder(self, path: str) -> None:
-        Path(path).mkdir(exist_ok=True)
+        Path(path).mkdir(exist_ok=True, mode=OWNER_ONLY_FOLDER)
 
     def remove_folder(self, path: str) -> None:
         Path(path).rmdir()
@@ -268,25 +272,30 @@ def read_file(files: Files, path: str) -> bytes | None:
         files.close(fd)
 
 
-def replace_file(files: Files, path: str, data: Buffer, *, durable: bool = True, mode: int | None = None) -> None:
-    """Puts a small file in place. If durable, a power cut leaves either the old one or the new one, whole.
+def replace_file(files: Files, path: str, data: Buffer, *, durable: bool = True) -> None:
+    """Puts a small file in place. If durable, a power cut leaves either the old one or the new one, whole."""
+    put_file(files, path, data, durable=durable)
+    if durable:
+        files.sync_folder(path.rpartition("/")[0])
 
-    `mode` is who may read and write it, before it has any content.
-    """
+
+def put_file(files: Files, path: str, data: Buffer, *, durable: bool) -> None:
+    """The same for a folder that the caller syncs: until then the name may be the old one's or nobody's."""
+    write_temporary(files, path, data, durable=durable)
+    files.rename(path + TEMPORARY, path)
+
+
+def write_temporary(files: Files, path: str, data: Buffer, *, durable: bool) -> None:
+    """What is to become the file `path`, under the name that it has until it is whole."""
     temporary = path + TEMPORARY
     remove_files(files, [temporary])
     fd = files.open(temporary, create=True)
     try:
-        if mode is not None:
-            os.fchmod(fd, mode)
         write_fully(files, fd, data, 0)
         if durable:
             files.sync(fd)
     finally:
         files.close(fd)
-    files.rename(temporary, path)
-    if durable:
-        files.sync_folder(path.rpartition("/")[0])
 
 
 def remove_files(files: Files, paths: Iterable[str]) -> None:

@@ -25,7 +25,7 @@ from typing import Any
 
 from tidelog.errors import DataFolderError
 from tidelog.log.clean_mark import CleanMark
-from tidelog.log.files import TEMPORARY, Files, read_file, remove_files, replace_file
+from tidelog.log.files import OWNER_ONLY, TEMPORARY, Files, read_file, remove_files, replace_file
 from tidelog.log.segment import DELETED_SUFFIX
 from tidelog.record.codec import crc32c
 
@@ -61,7 +61,7 @@ class DataFolder:
     # Whose it is ------------------------------------------------------------------------------------------------------
 
     def _take_lock(self) -> None:
-        lock = os.open(f"{self.path}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock = os.open(f"{self.path}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

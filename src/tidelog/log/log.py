@@ -25,11 +25,12 @@ failed sync a log is `offline` until the next start: it is read as before and ta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tidelog.errors import OffsetOutOfRange, StorageError
+from tidelog.log import identity as identity_file
 from tidelog.log.appending import Appended, Appending
 from tidelog.log.clean_mark import NO_POSITION, CleanMark
 from tidelog.log.commit import Committer
@@ -37,6 +38,7 @@ from tidelog.log.durability import Durability
 from tidelog.log.epochs import end_offset_for, epoch_at
 from tidelog.log.facts import Hole
 from tidelog.log.files import Buffer, Files
+from tidelog.log.identity import Identity
 from tidelog.log.loading import Loading
 from tidelog.log.old_records import OldRecords
 from tidelog.log.pending import Done, Release
@@ -68,6 +70,7 @@ class Log:
         "_committer",
         "_durability",
         "_files",
+        "_identity",
         "_loading",
         "_old",
         "_reading",
@@ -90,7 +93,10 @@ class Log:
         "start_offset",
     )
 
-    def __init__(self, folder: str, files: Files, settings: LogSettings, committer: Committer) -> None:
+    def __init__(
+        self, folder: str, files: Files, settings: LogSettings, committer: Committer, identity: Identity | None = None
+    ) -> None:
+        """`identity` says whose the folder is, and is written into it; None leaves what is there."""
         self.folder = folder
         self.settings = settings
         self.start_offset = 0
@@ -105,6 +111,7 @@ class Log:
         self.loaded = False
         self._files = files
         self._committer = committer
+        self._identity = identity
         self._loading = Loading()
 
     @classmethod
@@ -117,8 +124,9 @@ class Log:
         *,
         clean: CleanMark | None = None,
         wait: bool = True,
+        identity: Identity | None = None,
     ) -> Log:
-        log = cls(folder, files, settings, committer)
+        log = cls(folder, files, settings, committer, identity)
         if clean is None and wait:
             log.load()
         elif clean is not None:
@@ -150,6 +158,10 @@ class Log:
         reading.holes.known = found.facts.holes
         self._scrub = Scrub(reading)
         self._tail = tail = Tail(self._files, self.folder, extent, found.slot_sequence)
+        tail.identity = self._identity
+        tail.found(recorded=found.recorded)
+        if not found.recorded:
+            committer.note_idle(tail)
         self._appending = Appending(self.folder, committer, reading, tail, self.settings, found)
         plan = self._appending.plan_at_end(extent.segment) if extent is not None else None
         self._upkeep = Upkeep(self.folder, committer, reading, self.trouble)
@@ -165,6 +177,18 @@ class Log:
         self.high_watermark = self._appending.end_offset
         if plan is not None and max(found.saved.offset, 0) < plan.segment.base_offset:
             self._upkeep.save(plan)
+        if extent is not None:
+            self._write_identity(found.names)
+
+    def _write_identity(self, names: Sequence[str]) -> None:
+        """Where the folder does not say whose it is, as those of older versions, or says it as it was."""
+        identity, files, folder = self._identity, self._files, self.folder
+        if identity is None:
+            return
+        if identity_file.IDENTITY_NAME not in names:
+            self._upkeep.submit(lambda: identity_file.put(files, folder, identity, durable=False), nobody_waits)
+        elif not identity_file.says(identity_file.load(files, folder), identity):
+            self._upkeep.submit(lambda: identity_file.save(files, folder, identity), nobody_waits)
 
     def _tell_loaded(self) -> None:
         self.update_settings(self.settings)  # they may have changed meanwhile
@@ -353,6 +377,24 @@ class Log:
             self._appending.settings = settings
             self._reading.interval = settings.index_interval_bytes
             self._durability.follow(settings.durable, self.high_watermark)
+
+    def identify(self, identity: Identity) -> bool:
+        """Its topic is another one now. Whether the folder is there, and should be told: not done here."""
+        self._identity = identity
+        if self.loaded:
+            self._tail.identity = identity
+        return self.loaded and self._appending.is_begun
+
+    def hold_until_decided(self, decided_in: Log) -> None:
+        """Nothing is written to its folder, which is not there yet, before what made its topic is on disk."""
+
+        def decided(error: StorageError | None) -> None:
+            self._appending.let_go(to_disk=error is None)
+            if error is not None:
+                self._visibility.write_failed(None, error)
+
+        self._appending.hold()
+        decided_in.when_visible(decided_in.end_offset, decided)
 
     def repair(self, *, skip: bool) -> tuple[Hole, ...]:
         """The holes that readers stop at; with `skip` they pass them from now on, and the file of facts says so."""

@@ -19,6 +19,7 @@ the new ones count: they were wholly synced before they got their names. The old
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import pairwise
@@ -63,7 +64,10 @@ class Report(NamedTuple):
         """For the broker's log."""
         told = [f"mended {what}" for what in self.mended]
         if self.cut_bytes:
-            told.append(f"cut {self.cut_bytes} bytes that were not synced ({self.cut_reason}); kept in {self.cut_file}")
+            told.append(
+                f"cut {self.cut_bytes} bytes at its end, kept in {self.cut_file} ({self.cut_reason}): a write that the"
+                " stop cut short, or damage to what was acked in the last second before it"
+            )
         for hole in self.holes:
             told.append(f"offsets {hole.base_offset} to {hole.end_offset - 1} are damaged ({hole.reason})")
         if self.raised_epoch >= 0:
@@ -75,6 +79,8 @@ NOTHING_DONE = Report()
 
 
 class Recovered(NamedTuple):
+    """`recorded`: a slot of the last segment says all that there is, so nothing of it is in doubt."""
+
     segments: tuple[Segment, ...]
     extent: Extent | None
     producers: dict[int, Producer]
@@ -82,6 +88,8 @@ class Recovered(NamedTuple):
     facts: Facts
     slot_sequence: int
     saved: Boundary  # of the newest snapshot, or where one would have begun
+    recorded: bool
+    names: Sequence[str]  # of the files in the folder
     report: Report
 
 
@@ -98,9 +106,8 @@ def recover(
 
 def nothing_found(facts: Facts) -> Recovered:
     """A partition without a segment."""
-    return Recovered(
-        (), None, {}, Transactions(NO_TRANSACTIONS), facts, FIRST_SLOT, Boundary(HEADER_BLOCK, -1), NOTHING_DONE
-    )
+    saved = Boundary(HEADER_BLOCK, -1)
+    return Recovered((), None, {}, Transactions(NO_TRANSACTIONS), facts, FIRST_SLOT, saved, True, (), NOTHING_DONE)
 
 
 class Recovery:
@@ -144,7 +151,9 @@ class Recovery:
             saved = Boundary(kept.position if kept.segment == last.base_offset else HEADER_BLOCK, kept.offset)
         transactions = Transactions(self._transactions.fold())
         transactions.prune(facts.start_offset)
-        return Recovered(tuple(segments), extent, self._producers, transactions, facts, sequence, saved, report)
+        recorded = slot is not None and slot[1:] == (end.offset, end.position)
+        state = self._producers, transactions, facts, sequence, saved, recorded, self._names
+        return Recovered(tuple(segments), extent, *state, report)
 
     # The folder -------------------------------------------------------------------------------------------------------
 
@@ -303,7 +312,7 @@ class Recovery:
         return end, report
 
     def _save_cut(self, file: OpenFile, position: int, size: int, name: str) -> None:
-        """A copy of what is about to be cut; nobody has been told that it was there, so it may also fail."""
+        """A copy of what is about to be cut, for somebody to look at: a torn write as a rule, which nobody misses."""
         older = sorted(other for other in self._names if other.endswith(CUT_SUFFIX))
         self._remove([name, *older[: -CUTS_KEPT + 1]])
         with suppress(OSError):

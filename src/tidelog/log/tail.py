@@ -15,7 +15,8 @@ position, offset) and replaced whole, so any thread may read them. States of a t
 
 A process, or a machine, that has no descriptors left is no broken disk: the write is refused and tried again later.
 
-`lock` is held by whoever syncs, so that a roll and a commit never use the slots of a segment at once.
+`lock` is held by whoever syncs, so that a roll and a commit never use the slots of a segment at once. `_recorded` is
+what the newest slot says: a slot is not written again for what one says already, so no two are ever on their way.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from errno import EIO, EMFILE, ENFILE
 from typing import NamedTuple, Protocol
 
 from tidelog.errors import StorageError
+from tidelog.log import identity as identity_file
 from tidelog.log.files import Buffer, Files, OpenFile, write_fully
 from tidelog.log.header_block import HEADER_BLOCK, SLOT_AT, Slot, pack_block, pack_slot
+from tidelog.log.identity import Identity
 from tidelog.log.segment import Segment
 
 IOV_MAX = 1024  # buffers that one pwritev takes
@@ -87,11 +90,13 @@ class SyncFailed(OSError):
 class Tail:
     __slots__ = (
         "_files",
-        "_folder",
         "_name_in_doubt",
+        "_recorded",
         "_slot_sequence",
         "durable",
         "failed",
+        "folder",
+        "identity",
         "lock",
         "offline",
         "owner",
@@ -105,9 +110,11 @@ class Tail:
 
     def __init__(self, files: Files, folder: str, synced: Extent | None, slot_sequence: int = FIRST_SLOT) -> None:
         self._files = files
-        self._folder = folder
+        self.folder = folder
+        self.identity: Identity | None = None  # whose the folder is, for when it is made
         self.synced = self.written = synced  # None: the partition has no folder yet
         self._slot_sequence = slot_sequence
+        self._recorded: Extent | None = None
         self._name_in_doubt = False
         self.durable = True
         self.sync_to = 0  # the offset up to which acks wait for a sync although the partition is not durable
@@ -177,9 +184,34 @@ class Tail:
         written = self.written
         if self.offline or written is None or written is self.synced or written.segment is not segment:
             return None
-        with suppress(OSError):  # without it two commits are in doubt, and the data is what counts
-            self._write_slot(file)
+        if self._recorded is not self.synced:
+            with suppress(OSError):  # without it two commits are in doubt, and the data is what counts
+                self._write_slot(file)
         return written
+
+    def begin_record(self) -> OpenFile | None:
+        """For a tail that rests: a slot says all that was synced; None when one does, or a commit is under way."""
+        with self.lock:
+            synced = self.synced
+            if self.offline or synced is None or synced is self._recorded or synced is not self.written:
+                return None
+            file = synced.segment.file()
+            self._write_slot(file)
+            return file
+
+    def end_record(self, file: OpenFile) -> None:
+        with self.lock:
+            if self.offline:
+                return
+            try:
+                self._files.sync(file.fd)
+            except OSError as error:
+                self.offline = True
+                raise SyncFailed(*error.args) from error
+
+    def found(self, *, recorded: bool) -> None:
+        """After recovery: whether the newest slot says all that there is."""
+        self._recorded = self.synced if recorded else None
 
     def _write_slot(self, file: OpenFile) -> None:
         synced = self.synced
@@ -188,11 +220,12 @@ class Tail:
         data = pack_slot(Slot(sequence, synced.offset, synced.position))
         write_fully(self._files, file.fd, data, SLOT_AT[sequence & 1])
         self._slot_sequence = sequence + 1
+        self._recorded = synced
 
     def close(self) -> None:
         """Records the last sync as well. Not synced itself: without it recovery only looks at a little more."""
         with self.lock:
-            if self.synced is not None:
+            if self.synced is not None and self._recorded is not self.synced:
                 self._write_slot(self.synced.segment.file())
 
     def finish(self) -> Extent | None:
@@ -215,8 +248,11 @@ class Tail:
             self.synced = self.written = Extent(segment, HEADER_BLOCK, segment.base_offset)
 
     def _make_folder(self) -> None:
-        self._files.make_folder(self._folder)
-        self._files.sync_folder(self._folder.rpartition("/")[0])
+        """Its own name is synced here; the names in it are when the first segment is among them."""
+        self._files.make_folder(self.folder)
+        if self.identity is not None:
+            identity_file.put(self._files, self.folder, self.identity)
+        self._files.sync_folder(self.folder.rpartition("/")[0])
 
     def _create(self, segment: Segment) -> OpenFile:
         """The file with its header block; no trace of it is left after an OSError."""
@@ -232,7 +268,7 @@ class Tail:
         """Makes the new file and its name durable."""
         try:
             self._files.sync(file.fd)
-            self._files.sync_folder(self._folder)
+            self._files.sync_folder(self.folder)
         except OSError as error:
             if error.errno in NO_DESCRIPTORS:  # the folder was not opened, so no sync of it has failed
                 self._remove(segment, error)
@@ -244,7 +280,7 @@ class Tail:
         """Takes a new segment back. If it came back after a power cut, it would hide what is appended before it."""
         try:
             segment.remove()
-            self._files.sync_folder(self._folder)
+            self._files.sync_folder(self.folder)
         except OSError as second:
             if second.errno not in NO_DESCRIPTORS:
                 raise CannotTakeBack(*second.args) from error
@@ -253,7 +289,7 @@ class Tail:
     def _settle_names(self) -> None:
         """Before anything else is written; raises, and the write is refused, while there is no descriptor."""
         try:
-            self._files.sync_folder(self._folder)
+            self._files.sync_folder(self.folder)
         except OSError as error:
             if error.errno in NO_DESCRIPTORS:
                 raise

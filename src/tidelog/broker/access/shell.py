@@ -55,9 +55,7 @@ class Access:
 
     def __init__(self, owner: Owner, on_lost: Callable[[StorageError], None]) -> None:
         self._owner = owner
-        self.internal = InternalTopic(
-            ACCESS_TOPIC.name, Fold(fold.fresh, fold.apply, fold.to_records), on_lost, private=True
-        )
+        self.internal = InternalTopic(ACCESS_TOPIC.name, Fold(fold.fresh, fold.apply, fold.to_records), on_lost)
         self.beside: Callable[[Callable[[], object], Done], None] = owner.scheduler.in_thread
         self.on_change: Callable[[], None] | None = None
         self._remembered: dict[Question, bool] = {}

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from tidelog.broker.backup.manifest import OWNER_ONLY, Kept, Partition
+from tidelog.broker.backup.manifest import Kept, Partition
 from tidelog.broker.backup.pins import NO_LINKS, Pin, Pinned, facts_of
 from tidelog.errors import BackupError
 from tidelog.log import facts as facts_file
@@ -142,7 +142,6 @@ class Copier:
         """`head` takes the place of the first bytes; nothing at or after `stop` is copied."""
         source = pin.open()
         target = self._files.open(self._at(folder, name), create=True)
-        os.chmod(self._at(folder, name), OWNER_ONLY)  # noqa: PTH101
         try:
             stop = os.fstat(source).st_size if stop is None else stop
             write_fully(self._files, target, head, 0)
@@ -162,7 +161,6 @@ class Copier:
 
     def _write(self, folder: str, name: str, data: bytes) -> Kept:
         target = self._files.open(self._at(folder, name), create=True)
-        os.chmod(self._at(folder, name), OWNER_ONLY)  # noqa: PTH101
         try:
             write_fully(self._files, target, data, 0)
         finally:

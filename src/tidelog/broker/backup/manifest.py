@@ -35,7 +35,6 @@ VERSION = 1
 KIND = "tidelog backup"
 MANIFEST = "manifest"
 TREE, TEMPORARY = "tree-", ".tmp"
-OWNER_ONLY, OWNER_ONLY_FOLDER = 0o600, 0o700  # of what is copied: keys of passwords are among it
 
 
 class Kept(NamedTuple):
@@ -83,7 +82,7 @@ def write(files: Files, folder: str, manifest: Manifest) -> None:
         **manifest._asdict(),
         "partitions": [_partition_json(one) for one in manifest.partitions],
     }
-    replace_file(files, f"{folder}/{MANIFEST}", with_checksum(content), mode=0o600)
+    replace_file(files, f"{folder}/{MANIFEST}", with_checksum(content))
 
 
 def read(folder: str) -> Manifest:

@@ -31,7 +31,7 @@ from tidelog.errors import BackupError
 from tidelog.log import snapshot
 from tidelog.log.clean_mark import CleanMark
 from tidelog.log.facts import FACTS_NAME, Facts, unpack
-from tidelog.log.files import OFFSET_DIGITS, Files, offset_of
+from tidelog.log.files import OFFSET_DIGITS, OWNER_ONLY_FOLDER, Files, offset_of
 from tidelog.log.folder import BACKUP, partition_name
 from tidelog.log.segment import INDEX_SUFFIX, LOG_SUFFIX, Name, newest
 
@@ -89,7 +89,7 @@ class Pins:
         self._count = 0
 
     def __enter__(self) -> Pins:
-        Path(self._folder).mkdir(exist_ok=True, mode=0o700)
+        Path(self._folder).mkdir(exist_ok=True, mode=OWNER_ONLY_FOLDER)
         self._lock = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -15,9 +15,9 @@ from json import dumps
 from pathlib import Path
 
 from tidelog.broker.backup import manifest as manifest_file
-from tidelog.broker.backup.manifest import OWNER_ONLY, OWNER_ONLY_FOLDER, Kept, Manifest
+from tidelog.broker.backup.manifest import Kept, Manifest
 from tidelog.errors import BackupError, DataFolderError
-from tidelog.log.files import Files, replace_file, write_fully
+from tidelog.log.files import OWNER_ONLY_FOLDER, Files, replace_file, write_fully
 from tidelog.log.folder import FORMAT, VERSION, DataFolder
 from tidelog.record.codec import crc32c
 
@@ -59,7 +59,6 @@ class _Restoring:
     def run(self) -> None:
         for one in self._manifest.partitions:
             self._files.make_folder(f"{self._data}/{one.folder}")
-            Path(self._data, one.folder).chmod(OWNER_ONLY_FOLDER)
             for kept in one.files:
                 self._copy(one.folder, kept)
         for kept in self._manifest.folds:
@@ -80,7 +79,6 @@ class _Restoring:
                 raise
             raise BackupError(f"{self._tree}/{name} is missing; the backup is damaged, use another one") from None
         target = self._files.open(f"{self._data}/{name}", create=True)
-        Path(self._data, name).chmod(OWNER_ONLY)
         try:
             crc = position = 0
             while data := os.pread(source, COPY_WINDOW, position):

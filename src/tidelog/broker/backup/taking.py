@@ -86,10 +86,7 @@ class _Target:
         self.before: Manifest | None = None
 
     def __enter__(self) -> _Target:
-        new = not Path(self.path).exists()
         self._files.make_folder(self.path)
-        if new:
-            Path(self.path).chmod(0o700)
         self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -142,7 +139,6 @@ class _Taking:
         tree = f"{self._target.path}/{self._target.next_tree}{TEMPORARY}"
         try:
             self._files.make_folder(tree)
-            Path(tree).chmod(0o700)
             copier = Copier(self._files, tree, self._before(), cut.at_ms, self._tell)
             made = self._copy(copier, data.cluster_id, cut, pinned, folds)
             self._publish(tree, made)
