@@ -20,6 +20,7 @@ from tidelog.broker.config_changes import broker_values
 from tidelog.broker.decision import Decision, Instant
 from tidelog.broker.housekeeping import Housekeeping
 from tidelog.broker.internal import Fold, InternalTopic
+from tidelog.broker.orphans import Orphans
 from tidelog.broker.partition import Partition
 from tidelog.broker.partitions import Partitions
 from tidelog.broker.settings.configuring import broker_config
@@ -90,6 +91,7 @@ class Broker:
         self._on_fatal = on_fatal
         self._committer = Committer(self._files, commit_ready)
         self._partitions = Partitions(self._folder, files, self._committer, logger)
+        self._orphans = Orphans(self._folder, files, logger, self._committer.background.submit)
         self._partitions.on_unfinished = lambda partition: self.transactions.end_hanging(partition)
         self._topic_configs: dict[str, TopicConfig] = {}
         fold = Fold(topics_fold.fresh, topics_fold.apply, topics_fold.to_records)
@@ -129,7 +131,7 @@ class Broker:
         from tidelog.broker.coordinator import Coordinator
 
         may_describe = self._may_describe if self.config.text("authorizer.class.name") else None
-        coordinator = Coordinator(self.scheduler, self.now, self._lost, may_describe)
+        coordinator = Coordinator(self.scheduler, self.now, self._lost, may_describe, self._orphans.is_set_aside)
         # A client may have opened it by asking for its metadata: one folder has one log.
         partition = self.partition(GROUPS_TOPIC.name, 0)
         assert partition is not None
@@ -279,7 +281,9 @@ class Broker:
             self._committer.start()
             topics = self._open(TOPICS_TOPIC, 0).log
             topics.load()
-            self._topics.recover(topics, self._folder.path, self._files)
+            self._topics.recover(topics, self._folder.path, self._files, self._orphans.note)
+            for name in self._orphans.begin(self.topics, topics, self._topics.ahead):
+                self._partitions.forget(name)
             if self.topics.configs:
                 self._follow_settings()
             if self._partitions.left_uncleanly:
@@ -307,9 +311,10 @@ class Broker:
             found.extend(self._folder.partitions())
             self._folder.remove_left_overs()
 
-        self.scheduler.in_thread(
-            look, lambda _result, _error: self._partitions.remove_orphans(found, self.topics, self._topics.log)
-        )
+        def clear(_result: object, _error: BaseException | None) -> None:
+            self._orphans.clear(found, self.topics, self._topics.log, self._partitions.forget)
+
+        self.scheduler.in_thread(look, clear)
 
     def with_given(self, given: Mapping[str, Given]) -> BrokerConfig:
         """The settings as they would be; ConfigError says what is wrong with them."""
@@ -396,7 +401,8 @@ class Broker:
     # Partitions -----------------------------------------------------------------------------------------------------
 
     def _open(self, topic: Topic, index: int) -> Partition:
-        return self._partitions.open(topic, index, self._topic_config(topic))
+        undecided = None if topic.own else self.undecided()
+        return self._partitions.open(topic, index, self._topic_config(topic), undecided)
 
     def _topic_config(self, topic: Topic) -> TopicConfig:
         if topic.own:
@@ -411,6 +417,7 @@ class Broker:
         """What a decision about topics and settings means for open partitions and for groups."""
         topics = []
         for change in changes:
+            self._orphans.note(change)
             if isinstance(change, TopicChange):
                 if change.before is not None:
                     self._reconfigure(change.before, change.after)
@@ -431,6 +438,8 @@ class Broker:
             partition = self._partitions.find(before.name, index)
             if partition is not None:
                 partition.configure(self._topic_config(after))
+        if after is not None and after.configs != before.configs:
+            self._partitions.identify(after)
 
     def _follow_settings(self) -> None:
         self.config = broker_config(self.config.given, broker_values(self.topics, self.config))

@@ -29,11 +29,14 @@ class Coordinator:
         now: Callable[[], Instant],
         on_lost: Callable[[StorageError], None],
         may_describe: MayDescribe | None = None,
+        is_set_aside: Callable[[str], bool] | None = None,
     ) -> None:
+        """Offsets of a topic that `is_set_aside` are kept: it may be given back."""
         self.internal = InternalTopic(GROUPS_TOPIC.name, Fold(fold.fresh, fold.apply, fold.to_records), on_lost)
         self._scheduler = scheduler
         self._now = now
         self._may_describe = may_describe
+        self._is_set_aside = is_set_aside
         self._timer: Timer | None = None
         self._deadline: int | None = None
 
@@ -56,6 +59,8 @@ class Coordinator:
     def _awaken(self, settings: Mapping[str, object], topics: Topics) -> None:
         self.state.live.overrides = lambda group: topics.altered(GROUP_RESOURCE, group)
         self.state.live.may_describe = self._may_describe
+        if self._is_set_aside is not None:
+            self.state.live.is_set_aside = self._is_set_aside
         self.commit(awaken(self.state, settings_from(settings), topics.by_name, self._now()))
 
     def commit(self, decision: Decision) -> None:

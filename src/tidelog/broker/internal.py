@@ -65,12 +65,14 @@ class InternalTopic:
         self._unsettled: deque[tuple[int, list[NewRecord]]] = deque()  # applied, not yet visible; with where each ends
         self._appended_bytes = 0
         self._snapshotting = False
+        self.ahead = -1  # how far a snapshot goes that has more than the log: the log has lost its end
 
-    def recover(self, log: Log, folder: str, files: Files) -> None:
+    def recover(self, log: Log, folder: str, files: Files, told: Callable[[Any], None] | None = None) -> None:
+        """`told` is called with what `apply` says of each record behind the snapshot."""
         self.log = log
         self._folder = folder
         self._files = files
-        self.state, _ = self._load(self.log.end_offset)
+        self.state, _ = self._load(self.log.end_offset, told)
 
     def commit(self, decision: Decision, wall_ms: int) -> list[Any]:
         """Returns what `apply` said of each record."""
@@ -171,17 +173,22 @@ class InternalTopic:
 
     # The fold ----------------------------------------------------------------------------------------------------
 
-    def _load(self, upto: int) -> tuple[Any, int]:
+    def _load(self, upto: int, told: Callable[[Any], None] | None = None) -> tuple[Any, int]:
         state = self._fold.fresh()
         offset = self._load_snapshot(state, upto)
         for key, value in self._records(offset, upto):
-            self._fold.apply(state, key, value)
+            change = self._fold.apply(state, key, value)
+            if told is not None:
+                told(change)
         return state, offset
 
     def _load_snapshot(self, state: Any, upto: int) -> int:
         for offset in sorted(self._snapshots(), reverse=True):
             body = self._snapshot_body(offset)
-            if offset > upto or body is None:
+            if body is None:
+                continue
+            if offset > upto:
+                self.ahead = max(self.ahead, offset)
                 continue
             for row in decode(body).rows():
                 assert row.key is not None, "every record of an internal topic has a key"

@@ -3,22 +3,24 @@
 A partition's log is opened on its first use, which touches no file. What a clean stop has marked is known without
 looking. What it has not is recovered when it is loaded, and the log says what that took: in a worker thread where many
 partitions are asked about, else by whoever needs it. A partition whose topic is deleted loses its folder when the
-topic's end is on disk; folders that a crash left behind are removed at the next start.
+topic's end is on disk, and gets one not before the topic's record is; folders without a topic are for `orphans`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
 from tidelog.broker.partition import Partition
 from tidelog.broker.settings.topic_config import TopicConfig
-from tidelog.broker.topics import Topic, Topics
+from tidelog.broker.topics import Topic
 from tidelog.errors import StorageError
+from tidelog.log import identity as identity_file
 from tidelog.log.clean_mark import CleanMark
 from tidelog.log.commit import Committer
 from tidelog.log.files import Files
 from tidelog.log.folder import DataFolder, partition_name
+from tidelog.log.identity import Identity
 from tidelog.log.log import Log
 from tidelog.log.recovery import Report
 from tidelog.log.upkeep import remove_folder
@@ -71,13 +73,21 @@ class Partitions:
         mark = self._marks[name]
         return mark.leader_epoch if mark is not None else None
 
-    def open(self, topic: Topic, index: int, config: TopicConfig) -> Partition:
-        """Its log may not be `known` yet: then it must be loaded before anybody looks at its offsets."""
+    def open(self, topic: Topic, index: int, config: TopicConfig, undecided: Log | None = None) -> Partition:
+        """Its log may not be `known` yet: then it must be loaded before anybody looks at its offsets.
+
+        `undecided` is the log of topics while it may still lose the topic: a new partition gets no folder before that
+        is on disk.
+        """
         path = self._folder.partition(topic.topic_id, index)
         name = partition_name(topic.topic_id, index)
         is_new = name not in self._marks
         mark = self._marks.pop(name, None)
-        log = Log.open(path, self._files, config.log, self._committer, clean=mark, wait=is_new)
+        log = Log.open(
+            path, self._files, config.log, self._committer, clean=mark, wait=is_new, identity=identity_of(topic)
+        )
+        if is_new and undecided is not None:
+            log.hold_until_decided(undecided)
         partition = Partition(topic.name, topic.topic_id, index, log, config)
         log.on_trouble = partial(self._tell, "trouble", partition)
         log.on_recovered = partial(self._tell_recovery, partition)
@@ -131,22 +141,25 @@ class Partitions:
             if partition.topic_id not in topic_ids:
                 self._open.pop((partition.topic, partition.index)).drop()
 
-    def remove_orphans(self, found: Iterable[tuple[bytes, int]], state: Topics, decided_in: Log) -> None:
-        """Folders of topics that are no more: a crash came between the topic's end and theirs.
+    def forget(self, name: str) -> None:
+        """A folder that is gone, or has another name now."""
+        self._marks.pop(name, None)
 
-        `found` was listed before the topics are looked at, here on the loop: one that came meanwhile is safe. And so is
-        one whose end is decided and not yet on disk: nothing goes before that is.
+    def identify(self, topic: Topic) -> None:
+        """Has the folders of a topic that has other settings say so, in the background: those that are open. The others
+        do when they are opened.
         """
-        orphans = [one for one in found if one[0] not in state.by_id]
+        identity = identity_of(topic)
+        wanted = [self._open[at] for index in range(topic.partitions) if (at := (topic.name, index)) in self._open]
+        folders = [partition.log.folder for partition in wanted if partition.log.identify(identity)]
+        if folders:
+            self._committer.background.submit(partial(self._save_identity, folders, identity))
 
-        def remove(error: StorageError | None) -> None:
-            for topic_id, index in orphans if error is None else ():
-                self._marks.pop(partition_name(topic_id, index), None)
-                path = self._folder.partition(topic_id, index)
-                self._logger.info("left-over folder removed", path=path)
-                self._committer.background.submit(partial(self._remove, path))
-
-        decided_in.when_visible(decided_in.end_offset, remove)
+    def _save_identity(self, folders: list[str], identity: Identity) -> None:
+        try:
+            identity_file.save_all(self._files, folders, identity)
+        except OSError as error:
+            self._logger.warning("folders have a topic's old settings", topic=identity.topic, error=error)
 
     def _remove(self, path: str) -> None:
         try:
@@ -168,3 +181,7 @@ class Partitions:
         for partition in self:
             marks[partition_name(partition.topic_id, partition.index)] = partition.log.close()
         self._folder.leave(marks)
+
+
+def identity_of(topic: Topic) -> Identity:
+    return Identity(topic.name, topic.topic_id, topic.partitions, topic.configs, topic.created_ms)

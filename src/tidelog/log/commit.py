@@ -184,10 +184,11 @@ class Committer:
 
     def look_for_idle(self) -> None:
         """Has what rests recorded, if it is time."""
-        idling = self._idling
-        if idling.pending and self._clock() >= idling.turn_at and idling.turn(self._clock()):
-            if not self._recorder.busy:  # else that is not done, and takes these as well
-                self._recorder.submit(lambda: idling.settle(self.files, self._may_record_all, self._sync_failed))
+        idling, now = self._idling, self._clock()
+        if not idling.pending or now < idling.turn_at:
+            return
+        if idling.turn(now) and not self._recorder.busy:  # else that is not done, and takes these as well
+            self._recorder.submit(lambda: idling.settle(self.files, self._may_record_all, self._sync_failed))
 
     def _may_record_all(self, count: int) -> bool:
         return self._may_sync_all(count, self._clock())

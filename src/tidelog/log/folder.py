@@ -6,6 +6,8 @@
                                   a mark of null: the partition must be recovered all the same; then a line
                                   "crc 8a3fe1c0", the CRC-32C of the first line in hex
     DIR/ID-INDEX/                 one partition, by its topic's id in hex: a topic made anew has a folder of its own
+    DIR/ID-INDEX.orphaned/        one with records that no topic knew when a broker started; `tidelog repair adopt`
+                                  gives it back, nobody else touches it
     DIR/TOPIC.OFFSET.fold         a snapshot of an internal topic (written by the broker)
     DIR/backup.deleted/           second names of files, while a backup is taken, which locks it
 
@@ -21,7 +23,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from json import JSONDecodeError, dumps, loads
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidelog.errors import DataFolderError
 from tidelog.log.clean_mark import CleanMark
@@ -32,8 +34,16 @@ from tidelog.record.codec import crc32c
 VERSION = 1
 LOCK, FORMAT, CLEAN = "lock", "format", "clean"
 BACKUP = "backup" + DELETED_SUFFIX
+ORPHANED_SUFFIX = ".orphaned"
 ID_HEX_DIGITS = 32
 EXPECTED = (LOCK, FORMAT + TEMPORARY, "lost+found")  # in a folder that was never begun
+
+
+class Contents(NamedTuple):
+    """Partitions by their topic's id and their index: those that are in use, and those that were set aside."""
+
+    partitions: list[tuple[bytes, int]]
+    orphaned: list[tuple[bytes, int]]
 
 
 class DataFolder:
@@ -140,12 +150,27 @@ class DataFolder:
         return f"{self.path}/{partition_name(topic_id, index)}"
 
     def partitions(self) -> list[tuple[bytes, int]]:
-        found = []
+        return self.contents().partitions
+
+    def contents(self) -> Contents:
+        found = Contents([], [])
         for name, _ in self._files.list(self.path):
-            topic_id, dash, index = name.partition("-")
-            if dash and len(topic_id) == ID_HEX_DIGITS and index.isdigit():
-                found.append((bytes.fromhex(topic_id), int(index)))
+            place = parse_name(name.removesuffix(ORPHANED_SUFFIX))
+            if place is not None:
+                (found.orphaned if name.endswith(ORPHANED_SUFFIX) else found.partitions).append(place)
         return found
+
+    def set_aside(self, topic_id: bytes, index: int) -> str:
+        """Under a name that no broker opens and none removes, durably; returns it."""
+        path = self.partition(topic_id, index)
+        self._files.rename(path, path + ORPHANED_SUFFIX)
+        self._files.sync_folder(self.path)
+        return path + ORPHANED_SUFFIX
+
+    def bring_back(self, topic_id: bytes, index: int) -> None:
+        """What was set aside has its name again. Not durable before the folder is synced."""
+        path = self.partition(topic_id, index)
+        self._files.rename(path + ORPHANED_SUFFIX, path)
 
     def remove_left_overs(self) -> None:
         """Folders of deleted partitions that a crash left half removed. Whoever else removes one does not matter."""
@@ -162,6 +187,18 @@ class DataFolder:
 
 def partition_name(topic_id: bytes, index: int) -> str:
     return f"{topic_id.hex()}-{index}"
+
+
+def parse_name(name: str) -> tuple[bytes, int] | None:
+    """The topic's id and the partition; None for a name that is not one of ours."""
+    digits, dash, index = name.partition("-")
+    if not dash or len(digits) != ID_HEX_DIGITS or not (index.isascii() and index.isdigit()):
+        return None
+    try:
+        topic_id = bytes.fromhex(digits)
+    except ValueError:
+        return None
+    return (topic_id, int(index)) if partition_name(topic_id, int(index)) == name else None
 
 
 def _parse_marks(content: bytes, path: str) -> dict[str, CleanMark | None]:

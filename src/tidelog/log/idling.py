@@ -57,7 +57,9 @@ class Idling:
                 self._noted = fresh
         return bool(self._resting)
 
-    def settle(self, files: Files, may_sync_all: Callable[[int], bool], failed: Callable[[Tail, OSError], None]) -> None:
+    def settle(
+        self, files: Files, may_sync_all: Callable[[int], bool], failed: Callable[[Tail, OSError], None]
+    ) -> None:
         """Records what rests, and returns when it is synced; `failed` is told of a tail whose sync failed."""
         while self._resting:
             begun = _begin([self._resting.popleft() for _ in range(min(AT_ONCE, len(self._resting)))])

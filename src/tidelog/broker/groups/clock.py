@@ -39,7 +39,7 @@ def awaken(state: Groups, settings: GroupSettings, topics: Mapping[str, Topic], 
                 deadlines.put(giving_back, now.monotonic_ms + member.rebalance_timeout_ms)
     named = {topic for offsets in state.offsets.values() for topic, _ in offsets}
     named |= {topic for some in state.pending.values() for offsets in some.values() for topic, _ in offsets}
-    decision = _offsets_gone(state, named)
+    decision = _offsets_gone(state, {topic for topic in named if not state.live.is_set_aside(topic)})
     if state.consumer:
         from tidelog.broker.groups.consumer import move_on
 

@@ -58,6 +58,10 @@ def _no_overrides(_: str) -> Mapping[str, str]:
     return {}
 
 
+def _nothing(_: str) -> bool:
+    return False
+
+
 @dataclass(slots=True)
 class Live:
     settings: GroupSettings = field(default_factory=GroupSettings)
@@ -67,6 +71,7 @@ class Live:
     deadlines: Deadlines = field(default_factory=Deadlines)
     overrides: Callable[[str], Mapping[str, str]] = _no_overrides  # the settings that a group has of its own
     may_describe: MayDescribe | None = None  # None where everybody may describe everything
+    is_set_aside: Callable[[str], bool] = _nothing  # topics whose records are there although they are not
 
     def session_timeout_ms(self, group_id: str, member: Member) -> int:
         if member.classic is not None:
