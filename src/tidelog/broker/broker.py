@@ -81,15 +81,19 @@ class Broker:
         commit_ready: Callable[[], None],
         on_fatal: Callable[[Exception], None],
         files: Files,
+        committer: Committer | None = None,
     ) -> None:
-        """`commit_ready` is called by other threads when there is something to drain; `on_fatal` ends the process."""
+        """`commit_ready` is called by other threads when there is something to drain; `on_fatal` ends the process.
+
+        `committer` is for tests that run its rounds themselves, by a clock of their own.
+        """
         self.config = config
         self.scheduler = scheduler
         self.logger = logger
         self._files = files
         self._folder = DataFolder(config.texts("log.dirs")[0], files)
         self._on_fatal = on_fatal
-        self._committer = Committer(self._files, commit_ready)
+        self._committer = committer or Committer(self._files, commit_ready)
         self._partitions = Partitions(self._folder, files, self._committer, logger)
         self._orphans = Orphans(self._folder, files, logger, self._committer.background.submit)
         self._partitions.on_unfinished = lambda partition: self.transactions.end_hanging(partition)

@@ -182,6 +182,12 @@ class InternalTopic:
                 told(change)
         return state, offset
 
+    def snapshot_ahead(self) -> Any:
+        """The state as the snapshot has it that goes further than the log."""
+        state = self._fold.fresh()
+        self._load_snapshot(state, self.ahead)
+        return state
+
     def _load_snapshot(self, state: Any, upto: int) -> int:
         for offset in sorted(self._snapshots(), reverse=True):
             body = self._snapshot_body(offset)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.cli import options as command
 from tidelog.cli.tail import time_text
-from tidelog.cli.terminal import Progress, show_json, show_table, size_text, warn
+from tidelog.cli.terminal import Progress, count_text, show_json, show_table, size_text, warn
 
 if TYPE_CHECKING:
     from tidelog.broker.backup.manifest import Manifest
@@ -41,7 +41,14 @@ def run(arguments: list[str]) -> int:
         taken = take(str(options.data), str(options.folder), RealFiles(), progress)
     made = taken.manifest
     if options.json:
-        show_json({**summary(made), "taken_over": taken.taken_over, "seconds": round(taken.seconds, 3)})
+        show_json(
+            {
+                **summary(made),
+                "taken_over": taken.taken_over,
+                "seconds": round(taken.seconds, 3),
+                "left_out": taken.left_out,
+            }
+        )
     else:
         show_partitions(made)
         print(
@@ -49,6 +56,12 @@ def run(arguments: list[str]) -> int:
             f" {size_text(taken.taken_over)} of it from the backup before, in {taken.seconds:.1f} s"
         )
     warn_of_holes(made)
+    if taken.left_out:
+        names = ", ".join(taken.left_out[:3]) + (", ..." if len(taken.left_out) > 3 else "")
+        warn(
+            f"not in the backup: {count_text(len(taken.left_out), 'folder')} that the broker has set aside ({names});"
+            " `tidelog repair adopt` gives them back to their topics"
+        )
     return 0
 
 

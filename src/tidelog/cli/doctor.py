@@ -33,6 +33,7 @@ SYNC_BYTES = 4096
 SLOW_SYNC_MS = 20.0
 EARLIEST_CLOCK = 1_735_689_600  # 2025-01-01: a machine that believes in an earlier time has not set its clock
 SLOW_CLOCKS = ("hpet", "acpi_pm", "jiffies")
+OTHERS = 0o055  # a group's and everybody's rights to list a folder and to go into it
 MEMORY_FILE_SYSTEMS = ("tmpfs", "ramfs")
 NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p")
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -177,8 +178,13 @@ def check_data_folder(data: Path, folder: Path) -> Finding:
     if not above.is_dir():
         fact = f"{above} is missing, in which {data.name} would be made"
         return Finding("data folder", "fail", fact, "make it, or name another with --data")
-    state = "is there" if data.is_dir() else f"would be made in {folder}"
-    return Finding("data folder", "ok", f"{data} {state}")
+    if not data.is_dir():
+        return Finding("data folder", "ok", f"{data} would be made in {folder}")
+    mode = data.stat().st_mode & 0o777
+    if mode & OTHERS:
+        fact = f"{data} is there, and other users of this machine can read it (mode {mode:04o})"
+        return Finding("data folder", "warn", fact, f"records are in it as they were sent: chmod 700 {data}")
+    return Finding("data folder", "ok", f"{data} is there")
 
 
 def check_file_system(folder: Path) -> Finding:

@@ -1,5 +1,7 @@
 """`tidelog repair [TOPIC [PARTITION]] --data DIR [--skip]`: what is damaged in a stopped broker's log, and passing it.
 
+`tidelog repair adopt` is in repair_adopt.py: it gives back what a start has set aside, which is shown here.
+
 Every batch of the partitions is read and its checksum checked, so it takes as long as the disk takes to read them.
 Without `--skip` nothing is lost by it: the partition is recovered as the next start would recover it. `--skip` loses
 nothing that is readable either, but from then on readers go over the hole without an error, and the partition's file
@@ -10,26 +12,28 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.cli import options as command
-from tidelog.cli.terminal import confirm, show_json, show_table, size_text, warn
-from tidelog.errors import DataFolderError, StorageError, UsageError
+from tidelog.cli.terminal import confirm, count_text, show_json, show_table, size_text, warn
+from tidelog.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
+    from tidelog.broker.orphans import Orphan
+    from tidelog.broker.stopped import StoppedBroker
     from tidelog.broker.topics import Topic
     from tidelog.log.facts import Hole
-    from tidelog.log.log import Log
 
 EXAMPLES = """\
   tidelog repair --data /var/lib/tidelog                   check every partition
   tidelog repair --data /var/lib/tidelog orders            check one topic
   tidelog repair --data /var/lib/tidelog orders 0 --skip   let readers pass its holes
+  tidelog repair adopt --data /var/lib/tidelog             give set-aside folders back to their topics
 """
 
-CHECKED_AT_ONCE = 64 << 20
+ADOPT = "adopt"
 
 # What a hole in a topic of the broker's own would make it forget.
 FORGOTTEN = {
@@ -80,13 +84,20 @@ def parser() -> command.Parser:
 
 
 def run(arguments: list[str]) -> int:
+    if arguments[:1] == [ADOPT]:
+        from tidelog.cli import repair_adopt
+
+        return repair_adopt.run(arguments[1:])
+    from tidelog.broker.stopped import StoppedBroker
+
     options = command.parse(parser(), arguments)
     if options.skip and options.partition is None:
         raise UsageError("repair: --skip of what? name the topic and the partition")
     found = []
     checked = Checked()
     with StoppedBroker(options.data) as stopped:
-        for topic, index in chosen(stopped, options):
+        topics, aside, is_lost = known_topics(stopped)
+        for topic, index in chosen(stopped, topics, options):
             log = stopped.open(topic, index)
             checked.bytes += stopped.check(log)
             checked.partitions += 1
@@ -97,8 +108,29 @@ def run(arguments: list[str]) -> int:
                 ask(found, options)
                 log.repair(skip=True)
                 found = [one._replace(hole=one.hole._replace(passed=True)) for one in found]
-    show(found, checked, options)
-    return 1 if any(not one.hole.passed for one in found) else 0
+    show(found, checked, aside, options)
+    return 1 if any(not one.hole.passed for one in found) or aside or is_lost else 0
+
+
+def known_topics(stopped: StoppedBroker) -> tuple[dict[str, Topic], list[Orphan], bool]:
+    """The broker's own topics, and those that its log of topics tells of; folders without one; and whether that log
+    cannot be believed, which is told.
+    """
+    from tidelog.broker import orphans
+    from tidelog.broker.topics import INTERNAL_TOPICS
+
+    own = {topic.name: topic for topic in INTERNAL_TOPICS}
+    try:
+        told = stopped.topics()
+        aside = orphans.find(stopped.folder, stopped.files, told.state.by_id)
+        lost = [one for one in aside if not one.is_aside]
+        fault = orphans.fault_of_topics(told.log, told.ahead, lost, stopped.folder.path)
+    except StorageError as error:
+        warn(f"the list of topics cannot be read, so only the broker's own are checked: {error}")
+        return own, [], True
+    if fault is not None:
+        warn(fault)
+    return {**own, **told.state.by_name}, aside, fault is not None
 
 
 class Checked:
@@ -119,80 +151,7 @@ class Checked:
         return f"checked {partitions}: {files}, {size_text(self.bytes)}, {records} in {seconds:.1f} s"
 
 
-class StoppedBroker:
-    """A data folder, locked against brokers while it is looked at, and left as clean as it was found."""
-
-    def __init__(self, data: Path) -> None:
-        from tidelog.log.commit import Committer
-        from tidelog.log.files import RealFiles
-        from tidelog.log.folder import FORMAT, DataFolder
-
-        if not (data / FORMAT).is_file():
-            raise DataFolderError(f"{data} is not a broker's data folder; name one with --data")
-        self._files = RealFiles()
-        self._committer = Committer(self._files, lambda: None, threads=False)
-        self._folder = DataFolder(str(data), self._files)
-        self._logs: dict[str, Log] = {}
-
-    def __enter__(self) -> StoppedBroker:
-        self._folder.open()
-        self._marks = self._folder.take_marks()
-        self._was_clean = bool(self._marks)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._committer.settle()
-        if self._was_clean:
-            closed = {name: log.close() for name, log in self._logs.items()}
-            self._folder.leave({**self._marks, **closed})
-        self._folder.close()
-
-    def topics(self) -> dict[str, Topic]:
-        """The broker's own topics, and those that its log of topics tells of, if that can be read."""
-        from tidelog.broker import topics as fold
-        from tidelog.broker.internal import Fold, InternalTopic
-
-        own = {topic.name: topic for topic in fold.INTERNAL_TOPICS}
-        told = InternalTopic(fold.TOPICS_TOPIC.name, Fold(fold.fresh, fold.apply, fold.to_records), lambda _error: None)
-        try:
-            told.recover(self.open(fold.TOPICS_TOPIC, 0), self._folder.path, self._files)
-        except StorageError as error:
-            warn(f"the list of topics cannot be read, so only the broker's own are checked: {error}")
-            return own
-        return {**own, **told.state.by_name}
-
-    def has(self, topic: Topic, index: int) -> bool:
-        return Path(self._folder.partition(topic.topic_id, index)).is_dir()
-
-    def open(self, topic: Topic, index: int) -> Log:
-        from tidelog.broker.broker import INTERNAL_CONFIG
-        from tidelog.broker.settings.describing import NO_VALUES
-        from tidelog.broker.settings.topic_config import topic_config
-        from tidelog.log.folder import partition_name
-        from tidelog.log.log import Log
-
-        name = partition_name(topic.topic_id, index)
-        if name not in self._logs:
-            config = INTERNAL_CONFIG if topic.own else topic_config(topic.configs, NO_VALUES)
-            path = self._folder.partition(topic.topic_id, index)
-            clean = self._marks.pop(name, None)
-            self._logs[name] = Log.open(path, self._files, config.log, self._committer, clean=clean)
-        return self._logs[name]
-
-    def check(self, log: Log) -> int:
-        """Every batch; returns how many bytes they are. What is bad is then among the log's holes."""
-        checked_bytes = 0
-        finished = False
-        while not finished:
-            scrubbed = log.scrub(CHECKED_AT_ONCE)
-            checked_bytes += scrubbed.checked_bytes
-            finished = scrubbed.finished
-        self._committer.settle()
-        return checked_bytes
-
-
-def chosen(stopped: StoppedBroker, options: Namespace) -> Iterator[tuple[Topic, int]]:
-    topics = stopped.topics()
+def chosen(stopped: StoppedBroker, topics: dict[str, Topic], options: Namespace) -> Iterator[tuple[Topic, int]]:
     if options.topic is not None and options.topic not in topics:
         raise UsageError(f"no topic {options.topic!r} in {options.data}; there are {', '.join(sorted(topics))}")
     for topic in [topics[name] for name in sorted(topics)] if options.topic is None else [topics[options.topic]]:
@@ -211,15 +170,38 @@ def ask(found: list[Damage], options: Namespace) -> None:
         raise UsageError("nothing was changed; say --yes to skip without being asked")
 
 
-def show(found: list[Damage], checked: Checked, options: Namespace) -> None:
+def show(found: list[Damage], checked: Checked, aside: list[Orphan], options: Namespace) -> None:
     if options.json:
-        show_json({"checked": checked.as_json(), "damage": [one.as_json() for one in found]})
+        damage = [one.as_json() for one in found]
+        show_json({"checked": checked.as_json(), "damage": damage, "set_aside": [orphan_json(one) for one in aside]})
         return
     print(checked)
+    if aside:
+        show_orphans(aside)
+        print(f"{count_text(len(aside), 'folder')} without a topic; `tidelog repair adopt` gives them back")
     if found:
         show_damage(found)
     else:
         print("no damage")
+
+
+def orphan_json(orphan: Orphan) -> dict[str, object]:
+    held = {"records": orphan.held.records, "bytes": orphan.held.size}
+    return {"folder": orphan.name, "topic": orphan.topic, "partition": orphan.partition, **held}
+
+
+def show_orphans(aside: Iterable[Orphan]) -> None:
+    rows = [
+        (
+            one.topic or "?",
+            one.partition,
+            "?" if one.held.records < 0 else one.held.records,
+            size_text(one.held.size),
+            one.name,
+        )
+        for one in aside
+    ]
+    show_table(("topic", "partition", "records", "size", "folder"), rows)
 
 
 def show_damage(found: list[Damage]) -> None:

@@ -33,6 +33,7 @@ from tidelog.log.clean_mark import CleanMark
 from tidelog.log.facts import FACTS_NAME, Facts, unpack
 from tidelog.log.files import OFFSET_DIGITS, OWNER_ONLY_FOLDER, Files, offset_of
 from tidelog.log.folder import BACKUP, partition_name
+from tidelog.log.identity import IDENTITY_NAME
 from tidelog.log.segment import INDEX_SUFFIX, LOG_SUFFIX, Name, newest
 
 FOLD_SUFFIX = ".fold"
@@ -137,7 +138,7 @@ class Pins:
 
     def _pin_names(self, folder: str, mark: CleanMark, names: list[str]) -> Pinned:
         """The facts first: they must not know of more than what the segments have."""
-        others = {FACTS_NAME: self._pin(folder, FACTS_NAME)} if FACTS_NAME in names else {}
+        others = {name: self._pin(folder, name) for name in (FACTS_NAME, IDENTITY_NAME) if name in names}
         parsed = [name for name in map(Name.parse, names) if name is not None]
         chosen = [name for name in newest(parsed) if name.base_offset < mark.end_offset]
         segments = {name: self._pin(folder, f"{name}{LOG_SUFFIX}") for name in chosen}

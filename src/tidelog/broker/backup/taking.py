@@ -28,7 +28,7 @@ from tidelog.broker.backup.manifest import MANIFEST, TEMPORARY, TREE, Kept, Mani
 from tidelog.broker.backup.pins import Again, Pin, Pinned, Pins
 from tidelog.errors import BackupError
 from tidelog.log.files import Files
-from tidelog.log.folder import DataFolder
+from tidelog.log.folder import ORPHANED_SUFFIX, DataFolder, partition_name
 
 ROUNDS = 10
 
@@ -39,6 +39,7 @@ class Taken(NamedTuple):
     manifest: Manifest
     taken_over: int  # bytes that the backup before had already
     seconds: float
+    left_out: tuple[str, ...] = ()  # folders that have no topic: what they belong to is not known
 
 
 def take(data: str, target: str, files: Files, progress: Progress) -> Taken:
@@ -57,7 +58,9 @@ def take(data: str, target: str, files: Files, progress: Progress) -> Taken:
             with StoppedFolder(data, files) as cut, Pins(data, files) as pins:
                 pinned, folds = pins.pin_all(cut.marks)
                 made = _Taking(folder, files, progress).run(DataFolder(data, files), cut, pinned, folds)
-    return made._replace(seconds=time.monotonic() - begun)
+    aside = DataFolder(data, files).contents().orphaned
+    left_out = tuple(sorted(partition_name(*place) + ORPHANED_SUFFIX for place in aside))
+    return made._replace(seconds=time.monotonic() - begun, left_out=left_out)
 
 
 def _pin_running(data: str, files: Files, pins: Pins) -> tuple[Cut, list[Pinned], dict[str, Pin]]:
