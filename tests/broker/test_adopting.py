@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,16 @@ from by_hand import ByHand
 from proving import proves
 from tidelog.broker.adopting import Decided, adopt, decide
 from tidelog.broker.orphans import Orphan
+from tidelog.broker.producer_ids import decide_allocate
 from tidelog.broker.stopped import StoppedBroker
-from tidelog.broker.topics import Topic, Topics, apply, fresh, topic_record
+from tidelog.broker.topics import TOPICS_TOPIC, Topic, Topics, apply, fresh, topic_record
 from tidelog.cli.main import main
 from tidelog.errors import DataFolderError, UsageError
+from tidelog.log.folder import partition_name
 from tidelog.log.held import Held
 from tidelog.log.identity import IDENTITY_NAME, Identity
+from tidelog.record.codec import check
+from tidelog.record.columns import encode
 
 A, B = b"a" * 16, b"b" * 16
 SOME = Held(5, 500)
@@ -175,13 +180,6 @@ def test_what_is_not_set_aside_cannot_be_adopted(aside: Path) -> None:
 
 @proves("T6")
 def test_producer_ids_are_not_given_twice_when_the_log_of_topics_is_made_anew(tmp_path: Path) -> None:
-    import shutil
-
-    from tidelog.broker.producer_ids import decide_allocate
-    from tidelog.broker.topics import TOPICS_TOPIC
-    from tidelog.log.folder import partition_name
-    from tidelog.record.codec import check
-    from tidelog.record.columns import encode
 
     data = tmp_path / "data"
     broker = ByHand(data).start()

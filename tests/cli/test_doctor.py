@@ -80,6 +80,16 @@ def test_the_data_folder_may_be_missing_but_not_a_file(tmp_path: Path) -> None:
 
 
 @proves("command_line")
+def test_a_data_folder_that_others_can_read_is_told(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    assert check_data_folder(tmp_path, tmp_path).state == "ok"
+    tmp_path.chmod(0o750)
+    found = check_data_folder(tmp_path, tmp_path)
+    assert found.state == "warn" and "other users of this machine can read it (mode 0750)" in found.fact
+    assert found.advice.endswith(f"chmod 700 {tmp_path}")
+
+
+@proves("command_line")
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no memory file system to look at")
 def test_memory_is_no_disk() -> None:
     found = check_file_system(Path("/dev/shm"))

@@ -222,17 +222,23 @@ class InternalTopic:
         return body if magic == MAGIC and stated == offset and crc32c(body) == checksum else None
 
     def _records(self, offset: int, upto: int) -> Iterator[tuple[bytes, bytes | None]]:
-        while offset < upto:
-            for row in self._read(offset, upto).rows():
+        while (columns := self._read(offset, upto)) is not None:
+            for row in columns.rows():
                 if offset <= row.offset < upto:
                     assert row.key is not None, "every record of an internal topic has a key"
                     yield row.key, row.value
                     offset = row.offset + 1
 
-    def _read(self, offset: int, upto: int) -> Columns:
-        """A fold never skips: what cannot be read stops it, and only a person can decide to go on without."""
+    def _read(self, offset: int, upto: int) -> Columns | None:
+        """None at the end. A fold never skips: what cannot be read stops it, and only a person can decide to go on
+        without.
+        """
+        if offset >= upto:
+            return None
         try:
             piece = self.log.read(offset, READ_BYTES, limit=upto)
+            if piece is None and self._was_let_pass(offset, upto):
+                return None
             if piece is None:
                 raise StorageError(f"{self.name} is to be folded up to {upto} and cannot be read at {offset} now")
             return decode(piece.read())
@@ -242,6 +248,13 @@ class InternalTopic:
                 f" or run: tidelog repair --data {self._folder} {self.name} 0 --skip, after which the broker starts and"
                 " has forgotten what was decided there"
             ) from error
+
+    def _was_let_pass(self, offset: int, upto: int) -> bool:
+        """Whether somebody has decided to go on without all that is left."""
+        for hole in sorted(self.log.holes):
+            if hole.passed and hole.base_offset <= offset < hole.end_offset:
+                offset = hole.end_offset
+        return offset >= upto
 
 
 def _deliver(replies: list[tuple[Any, Any]], error: StorageError | None) -> None:

@@ -114,7 +114,7 @@ def run(arguments: list[str]) -> int:
 
 def known_topics(stopped: StoppedBroker) -> tuple[dict[str, Topic], list[Orphan], bool]:
     """The broker's own topics, and those that its log of topics tells of; folders without one; and whether that log
-    cannot be believed, which is told.
+    is lost, which is told.
     """
     from tidelog.broker import orphans
     from tidelog.broker.topics import INTERNAL_TOPICS
@@ -127,7 +127,7 @@ def known_topics(stopped: StoppedBroker) -> tuple[dict[str, Topic], list[Orphan]
         fault = orphans.fault_of_topics(told.log, told.ahead, lost, stopped.folder.path)
     except StorageError as error:
         warn(f"the list of topics cannot be read, so only the broker's own are checked: {error}")
-        return own, [], True
+        return own, [], False  # the hole in it counts
     if fault is not None:
         warn(fault)
     return {**own, **told.state.by_name}, aside, fault is not None
