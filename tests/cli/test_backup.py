@@ -26,7 +26,7 @@ def test_a_running_broker_is_backed_up_and_comes_back_elsewhere(
     tidelog_broker.create_topic("orders", partitions=2)
     tidelog_broker.produce("orders", ["a", "b", "c"], partition=1)
     taken = nowhere.ok("backup", saved, "--data", data)
-    assert [line.split()[:5] for line in taken.lines if line.startswith("orders")] == [["orders", "1", "0", "3", "1"]]
+    assert [line.split()[:5] for line in taken.lines if line.startswith("orders")] == [["orders", "1", "0", "3", "2"]]
     assert re.fullmatch(rf"{saved} is a backup as of [-0-9T:.]+Z: .* in \d+\.\d s", taken.lines[-1]), taken.out
     assert "is whole: " in nowhere.ok("verify", saved).out
     tidelog_broker.produce("orders", ["d"], partition=1)
@@ -37,6 +37,22 @@ def test_a_running_broker_is_backed_up_and_comes_back_elsewhere(
         tailed = Command(again.bootstrap).ok("tail", "orders", "--from", "earliest", "--values")
         assert tailed.lines == ["a", "b", "c"]
     assert len(tidelog_broker.records("orders")) == 4
+
+
+@proves("T6")
+def test_a_folder_that_was_set_aside_is_named_and_left_out_and_the_others_say_whose_they_are(
+    tidelog_broker: TestBroker, nowhere: Command, tmp_path: Path
+) -> None:
+    data, saved, new = tidelog_broker.data, tmp_path / "saved", tmp_path / "new"
+    tidelog_broker.produce("orders", ["a"])
+    aside = data / f"{'ab' * 16}-3.orphaned"
+    aside.mkdir()
+    taken = nowhere.ok("backup", str(saved), "--data", str(data))
+    assert f"not in the backup: 1 folder that the broker has set aside ({aside.name})" in taken.err
+    assert not list(saved.rglob("*.orphaned"))
+    assert nowhere.ok("backup", str(saved), "--data", str(data), "--json").json["left_out"] == [aside.name]
+    nowhere.ok("restore", str(saved), "--data", str(new))
+    assert b'"topic":"orders"' in b"".join(path.read_bytes() for path in new.glob("*/topic"))
 
 
 @proves("T6")

@@ -251,7 +251,13 @@ class Tail:
         """Its own name is synced here; the names in it are when the first segment is among them."""
         self._files.make_folder(self.folder)
         if self.identity is not None:
-            identity_file.put(self._files, self.folder, self.identity)
+            try:
+                identity_file.put(self._files, self.folder, self.identity)
+            except OSError as error:
+                if error.errno != EIO:
+                    raise
+                self.offline = True
+                raise SyncFailed(*error.args) from error
         self._files.sync_folder(self.folder.rpartition("/")[0])
 
     def _create(self, segment: Segment) -> OpenFile:
