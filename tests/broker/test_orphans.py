@@ -18,6 +18,9 @@ from proving import proves
 from tidelog.broker.decision import Decision
 from tidelog.broker.topic_changes import Creation, decide_create
 from tidelog.broker.topics import GROUPS_TOPIC, TOPICS_TOPIC, random_id
+from tidelog.broker.transactions import state as transactions
+from tidelog.broker.transactions.state import Transaction
+from tidelog.broker.transactions.states import State
 from tidelog.cli.main import main
 from tidelog.errors import DataFolderError, DiskFullError
 from tidelog.log import identity
@@ -289,6 +292,32 @@ def test_a_partition_gets_no_folder_before_its_topic_is_on_disk(tmp_path: Path) 
     broker.create("lost")
     broker.produce("lost", b"y")
     assert broker.values("lost") == [b"y"]
+    broker.kill()
+
+
+@proves("T4")
+def test_a_transaction_that_was_committed_is_committed_when_its_topic_comes_back(tmp_path: Path) -> None:
+    """The kill came between the outcome and its marker. Without the topic the marker cannot be written, and must be."""
+    data = tmp_path / "data"
+    broker = ByHand(data).start()
+    broker.create("first")
+    broker.create("orders")
+    batch = encode([(None, b"paid", (), 1)], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    broker.broker.partition("orders", 0).log.append(memoryview(batch), codec.check(batch), 1)
+    prepared = Transaction("id", State.PREPARE_COMMIT, 7, 0, 60_000, 1, partitions=frozenset({("orders", 0)}))
+    broker.broker.transactions.internal.commit(Decision([transactions.record(prepared)], []), 1)
+    broker.committer.settle()
+    broker.kill()
+    flip(50)(data)
+    broker = ByHand(data).start()
+    assert "marker waits: its topic's folders are set aside" in broker.said()
+    assert broker.broker.transactions.state.transactions["id"].state is State.PREPARE_COMMIT
+    broker.kill()
+    assert main(["repair", "adopt", "--data", str(data)]) == 0
+    broker = ByHand(data).start()
+    assert broker.broker.transactions.state.transactions["id"].state is State.COMPLETE_COMMIT
+    stable = broker.broker.partition("orders", 0).log.stable()
+    assert (stable.offset, stable.aborted_between(0, 2)) == (2, []), "and not aborted, as what nobody knows of is"
     broker.kill()
 
 

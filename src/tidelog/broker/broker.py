@@ -220,6 +220,10 @@ class Broker:
                 partition = self._open(topic, index)
         return partition
 
+    def is_set_aside(self, topic: str) -> bool:
+        """Whether there are records of a topic that the log of topics has lost."""
+        return self._orphans.is_set_aside(topic)
+
     def leader_epoch(self, topic: Topic, index: int) -> int | None:
         """Of a partition that is well, if it is known without looking at the disk."""
         return self._partitions.leader_epoch(topic, index)

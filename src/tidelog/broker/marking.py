@@ -70,7 +70,11 @@ class Marking:
             return
         again = partial(self._mark, job, place, epoch)
         partition = self._broker.find_partition(*place)
-        if partition is None:
+        if partition is None and self._broker.is_set_aside(place[0]):
+            # Its records are there and may be given back: then they must find this outcome.
+            self._broker.logger.seldom("marker waits: its topic's folders are set aside", topic=place[0])
+            self._later(again)
+        elif partition is None:
             self._marked(job, place)
         elif not partition.log.loaded:
             self._load(partition.log, again)
