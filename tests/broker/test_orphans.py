@@ -295,7 +295,7 @@ def test_a_partition_gets_no_folder_before_its_topic_is_on_disk(tmp_path: Path) 
     broker.kill()
 
 
-@proves("T4")
+@proves("T6")
 def test_a_transaction_that_was_committed_is_committed_when_its_topic_comes_back(tmp_path: Path) -> None:
     """The kill came between the outcome and its marker. Without the topic the marker cannot be written, and must be."""
     data = tmp_path / "data"

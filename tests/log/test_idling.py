@@ -114,7 +114,7 @@ def test_what_is_cut_is_not_said_to_be_unsynced(tmp_path: Path) -> None:
     assert (tmp_path / "p0" / again.recovery.cut_file).stat().st_size == SIZE
 
 
-@proves("T2")
+@proves("T6")
 def test_a_thousand_that_fall_idle_at_once_are_recorded_by_a_few_syncs(tmp_path: Path) -> None:
     disk = SimulatedDisk(tmp_path)
     life = Life(tmp_path, 3 * AT_ONCE // 2, disk)

@@ -140,6 +140,9 @@ class Orphans:
             self._set_aside(one)
         self._names = {one.topic for one in found if one.topic is not None}
         self._nameless = any(one.topic is None for one in found)
+        if lost:  # so many lines of one kind are not all written
+            names = ",".join(sorted({one.topic or "unknown" for one in lost})[:NAMES_SHOWN])
+            self._logger.error("partitions have lost their topic", count=len(lost), topics=names, **self._advice())
         waiting = len(found) - len(lost)
         if waiting:
             self._logger.warning("folders are set aside", count=waiting, **self._advice())
