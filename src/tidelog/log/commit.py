@@ -176,11 +176,13 @@ class Committer:
         if wait > 0:
             with suppress(Empty):
                 self._wake.get(timeout=wait)
-        if self._lazy and self._clock() >= self._flush_at:
-            self._flush_at = self._clock() + FLUSH_INTERVAL
+        now = self._clock()
+        if self._lazy and now >= self._flush_at:
+            self._flush_at = now + FLUSH_INTERVAL
             if not self.flusher.busy:  # else the disk is slower than that, and the next flush takes what came
                 self.flusher.submit(self.flush)
-        self.look_for_idle()
+        if now >= self._idling.turn_at:
+            self.look_for_idle()
 
     def look_for_idle(self) -> None:
         """Has what rests recorded, if it is time."""
