@@ -8,8 +8,12 @@ from contextlib import contextmanager
 from threading import Thread
 from typing import NamedTuple
 
+import pytest
+
 from contract import TIMEOUT_S
 from tidelog.client.cluster import Cluster
+from tidelog.client.consumer import Fetched
+from tidelog.client.metadata import TopicPartition
 from tidelog.control.marks import Ends
 from tidelog.errors import NotShown
 from tidelog.views.applier import Applier
@@ -17,6 +21,8 @@ from tidelog.views.reading import reached
 from tidelog.views.stores.opening import open_store
 from tidelog.views.stores.store import PAGE_ROWS_MAX, Ask
 from views.writing import revenues
+
+STEPS = 5
 
 
 class Shown(NamedTuple):
@@ -52,6 +58,32 @@ class Running:
             self.applier.stop()
         self.thread.join(TIMEOUT_S)
         assert not self.thread.is_alive()
+
+
+class Watched:
+    """How far all appliers of this process have read, and how many steps they have made."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.read: dict[TopicPartition, int] = {}
+        self.steps = 0
+        note, step = Applier._note, Applier.step
+
+        def noting(applier: Applier, fetched: Fetched) -> None:
+            self.read[fetched.at] = fetched.next_offset
+            note(applier, fetched)
+
+        def counting(applier: Applier) -> None:
+            step(applier)
+            self.steps += 1
+
+        monkeypatch.setattr(Applier, "_note", noting)
+        monkeypatch.setattr(Applier, "step", counting)
+
+    def until_read(self, ends: Ends) -> None:
+        """And until it has had its chances to do something with it."""
+        until(lambda: all(self.read.get(at, 0) >= end for at, end in ends.items()))
+        enough = self.steps + STEPS
+        until(lambda: self.steps >= enough)
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from collections.abc import Callable
 from threading import Thread
 
@@ -14,7 +13,6 @@ from contract import TIMEOUT_S
 from proving import proves
 from tidelog.client.admin import configs, groups, topics
 from tidelog.client.cluster import Cluster
-from tidelog.client.consumer import Fetched
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
 from tidelog.client.transactions import Transactions
@@ -30,10 +28,9 @@ from tidelog.views.declaration import Column, Declaration, declare
 from tidelog.views.stores.opening import open_store
 from tidelog.views.stores.sqlite import SqliteStore
 from tidelog.views.stores.store import COPY, Ask
-from views.applying import applying, shown, stepping, until, until_applied
+from views.applying import Watched, applying, shown, stepping, until, until_applied
 from views.writing import REVENUE, Oracle, Pipeline, declare_view, make_topics, row_of
 
-STEPS = 5  # of the applier, after which it has seen all that there is
 DAY_MS = 24 * 3600 * 1000
 
 
@@ -85,19 +82,7 @@ def test_a_micro_batch_is_seen_when_its_last_partition_can_be_read(
     """A transaction of somebody else holds one partition back, as a marker does that is late. All else of the second
     micro-batch has been read, and steps have been made since, when it is looked at.
     """
-    read, steps = dict[TopicPartition, int](), Counter[str]()
-    note, step = Applier._note, Applier.step
-
-    def noting(self: Applier, fetched: Fetched) -> None:
-        read[fetched.at] = fetched.next_offset
-        note(self, fetched)
-
-    def counting(self: Applier) -> None:
-        step(self)
-        steps["done"] += 1
-
-    monkeypatch.setattr(Applier, "_note", noting)
-    monkeypatch.setattr(Applier, "step", counting)
+    watched = Watched(monkeypatch)
     pipeline, oracle = begun(cluster, partitions=4)
     first = written(pipeline, oracle, {"a": 1, "b": 1, "c": 1, "d": 1, "e": 1})
     held = next(at for at, end in first.ends.items() if end)
@@ -109,9 +94,7 @@ def test_a_micro_batch_is_seen_when_its_last_partition_can_be_read(
         other.producer.flush()
         second = written(pipeline, oracle, {"a": 2, "b": 2, "c": 2, "d": 2, "e": 2})
         others = {at: end for at, end in second.ends.items() if at != held}
-        until(lambda: all(read.get(at, 0) >= end for at, end in others.items()))
-        done = steps["done"]
-        until(lambda: steps["done"] >= done + STEPS)
+        watched.until_read(others)
         assert shown(url).rows == oracle.at(first.ends)  # type: ignore[union-attr]
         other.abort()
         assert until_applied(url, second.ends).rows == oracle.now
