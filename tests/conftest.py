@@ -21,6 +21,7 @@ from tries import load_profile, profile_of, repeats, seed_of
 
 REQUIRE_EXTERNAL = os.environ.get("CI_REQUIRE_EXTERNAL") == "1"
 MORE_OPEN_FILES_MAX = 200
+LONG_TIMEOUT_S = 600
 SEED = int(os.environ.get("TIDELOG_SEED", "1"))
 
 # Brokers that tests start as users do would all want the one default port for HTTP; those that test it ask for theirs.
@@ -95,6 +96,11 @@ def seed() -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A hang ends after two minutes (pyproject.toml); what is long anyway gets ten."""
+    for item in items:
+        long = item.get_closest_marker("full") or item.get_closest_marker("external") or item.get_closest_marker("soak")
+        if long is not None and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(LONG_TIMEOUT_S))
     items.sort(key=is_short)
 
 
