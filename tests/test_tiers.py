@@ -182,5 +182,6 @@ def test_no_test_begins_after_the_time_is_up(left_s: int, told: str, tmp_path: P
         "def pytest_configure(config): config.pluginmanager.register(Selecting(config))\n"
     )
     words = [sys.executable, "-m", "pytest", "-c", "/dev/null", "--rootdir", str(tmp_path), "-p", "no:cacheprovider"]
-    ran = subprocess.run([*words, "--begin-until", str(time.time() + left_s), str(tmp_path)], capture_output=True, text=True)
+    until = str(time.time() + left_s)
+    ran = subprocess.run([*words, "--begin-until", until, str(tmp_path)], capture_output=True, text=True)
     assert told in ran.stdout
