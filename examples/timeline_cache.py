@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 import tidelog
 from tidelog.client import Cluster, Producer, topics
-from tidelog.operators import Table, as_changelog, join_tables
+from tidelog.operators import PLACE, Table, as_changelog, join_tables
 
 # Key and value; a key without a value is deleted.
 ROUNDS = [
@@ -54,10 +54,10 @@ def table(spark: SparkSession, bootstrap: str, topic: str, schema: str) -> DataF
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
     rows = spark.readStream.format("tidelog").options(**options).load()
     value = F.from_json(F.col("value").cast("string"), schema).alias("row")
-    named = rows.select(F.col("key").cast("string").alias(f"{topic}_key"), value, "offset")
-    upserts = named.select(f"{topic}_key", "row.*", "offset")
+    named = rows.select(F.col("key").cast("string").alias(f"{topic}_key"), value, *PLACE)
+    upserts = named.select(f"{topic}_key", "row.*", *PLACE)
     first = schema.split()[0]
-    return upserts.transform(as_changelog(by=[f"{topic}_key"], order="offset", deleted=f"{first} is null"))
+    return upserts.transform(as_changelog(by=[f"{topic}_key"], order=PLACE, deleted=f"{first} is null"))
 
 
 def produce(bootstrap: str, changes: dict[str, list[tuple[str, dict[str, object] | None]]]) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.operators.joins.histories import History, histories, table_of
 from proving import proves
 from sql.asking import Ask, write_batch
 from tidelog.client.admin import topics
@@ -18,7 +19,7 @@ from tidelog.client.cluster import Cluster
 from tidelog.errors import UsageError
 from tidelog.sql.following import check_followed
 from tidelog.sql.names import Target, quoted, target_of
-from tidelog.sql.session import Asking, new_engine, parse
+from tidelog.sql.session import Asking, latest_of, new_engine, parse
 from tidelog.sql.shape import column_names, fitted, json_column
 from tidelog.sql.statement import TableName
 from tidelog.sql.texts import as_text
@@ -263,3 +264,18 @@ def test_random_records_are_what_python_makes_of_them(ask: Ask, cluster: Cluster
         assert ask(f"select l.offset from latest('{topic}') l order by 1") == [(number,) for number in live]
 
     check()
+
+
+@proves("sql", "B1")
+@given(histories())
+def test_the_latest_of_a_key_is_that_of_plain_python_however_keys_move(history: History) -> None:
+    records = [one for partition in history for one in partition]
+    engine = new_engine()
+    engine.execute('create table t (key text, value int, "partition" int, "offset" bigint, "timestamp" timestamp_ms)')
+    if records:
+        engine.executemany(
+            "insert into t values (?, ?, ?, ?, make_timestamp_ms(?))",
+            [(one.key, one.value, one.partition, one.offset, one.time) for one in records],
+        )
+    found = engine.execute(f"select key, value from t{latest_of('t')}").fetchall()
+    assert sorted(found) == sorted(table_of(records).items())

@@ -275,6 +275,17 @@ def test_latest_is_the_last_record_of_each_key_without_tombstones(ask: Ask, clus
     assert ask(f"select l.n from latest('{topic}') l where l.key = 'k2'") == [(56,)]
 
 
+@proves("sql", "D5")
+def test_latest_shows_a_key_once_that_has_moved_between_partitions(ask: Ask, cluster: Cluster, topic: str) -> None:
+    topics.create(cluster, topic, partitions=3)
+    with Producer(cluster) as producer:
+        for partition, time, n in ((0, 5, 1), (0, 9, 2), (0, 3, 3), (1, 8, 4), (2, 9, 5), (1, 10, 6), (2, 2, 7)):
+            producer.send(topic, as_json({"n": n}), key=b"k", partition=partition, timestamp=time)
+        for partition, time, value in ((0, 5, b'{"n": 8}'), (1, 6, None), (2, 4, b'{"n": 9}')):
+            producer.send(topic, value, key=b"gone", partition=partition, timestamp=time)
+    assert ask(f"select key, n, l.offset from latest('{topic}') l") == [("k", 6, 1)]
+
+
 # Names
 
 

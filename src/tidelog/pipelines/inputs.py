@@ -8,6 +8,8 @@
 
 Rules:
 - All is read committed: what a transaction did not commit was never there.
+- Of a table's records by key, the last one counts by one order, also where keys move between partitions
+  (`operators/joins/places.py`). Versions bring their places along, for `enrich`; no output has them.
 - The key of a table's record is the column's own text, or JSON with the columns by name, as views and derived topics
   have it; it is needed for tombstones alone, elsewhere the columns are the value's.
 - Over history, other outputs are computed and not read: the same code over the same records, whatever was written.
@@ -24,9 +26,11 @@ from tidelog.errors import TidelogError, UsageError
 from tidelog.pipelines.app import QUESTIONS, RECORD_TIME, STREAM, TOPIC, Input, Output, Place, Time
 from tidelog.pipelines.loading import place_in
 from tidelog.pipelines.operators.changelog import DELETED, INSERT, OP, SEQ, as_changelog
+from tidelog.pipelines.operators.joins.places import SEED
+from tidelog.pipelines.operators.joins.sides import PLACED, unplaced
 from tidelog.pipelines.operators.state.questions import ASKED, BESIDE, QUESTION
 from tidelog.pipelines.operators.time import event_time
-from tidelog.pipelines.seeding import older
+from tidelog.pipelines.seeding import BEFORE_ALL, older
 from tidelog.spark.ddl import is_ddl, struct_of
 from tidelog.views.asking import Pipeline
 
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     from tidelog.pipelines.seeding import Seed
 
 OFFSET, TIME, GONE, KEY = "_tidelog_offset", "_tidelog_time", "_tidelog_gone", "_tidelog_key"
+RECORDED, PARTITION = "_tidelog_recorded", "_tidelog_partition"  # with OFFSET, a place; names are kept with the state
 QUESTIONS_AT_ONCE = "10000"  # that a micro-batch answers
 NOTHING_MORE: Mapping[str, str] = {}
 ALIGN = {"format": "alignFormat", "message": "alignMessage", "registry": "alignRegistry"}
@@ -88,7 +93,7 @@ class Reader:
                 f"{output.place}: {output.kind} {output.name!r} names questions, and its rows have no {missing[0]}:"
                 " give them to its last operator (questions=questions), and keep the column"
             )
-        return made if self.span is None else made.drop(*BESIDE)
+        return unplaced(made if self.span is None else made.drop(*BESIDE))
 
     def _questions(self, output: Output) -> DataFrame:
         from pyspark.sql import functions as F
@@ -239,17 +244,31 @@ def _tabled(decoded: DataFrame, key: tuple[str, ...], time: Time | None, *, vers
         *(_key_column(name, types[name], alone=len(key) == 1) for name in key),
         *(F.col(f"value.`{name}`").alias(name) for name in fields if name not in key),
         F.col("value").isNull().alias(GONE),
-        F.col("offset").alias(OFFSET),
         F.col("timestamp").alias(RECORD_TIME if _is_records(time, fields) else TIME),
+        *_place(),  # behind it: of two columns that are made of the timestamp, ticks take the first
     )
     if versions:
         assert time is not None
         if time.column != RECORD_TIME or RECORD_TIME in fields:  # a tombstone has no columns: it counts from its record
             rows = rows.withColumn(time.column, F.coalesce(F.col(f"`{time.column}`"), F.col(TIME)))
-        return rows.transform(_timed(time)).withColumnRenamed(GONE, DELETED).drop(OFFSET, TIME)
+        parts = {"recorded": RECORDED, "partition": PARTITION, "offset": OFFSET}
+        place = F.struct(*(F.col(name).alias(part) for part, name in parts.items()))
+        timed = rows.transform(_timed(time)).withColumnRenamed(GONE, DELETED)
+        return timed.withColumn(PLACED, place).drop(*parts.values(), TIME)
     if time is not None:
         rows = rows.transform(_timed(time))
-    return rows.drop(TIME).transform(as_changelog(by=key, order=OFFSET, deleted=GONE)).drop(GONE)
+    order = (RECORDED, PARTITION, OFFSET)
+    return rows.drop(TIME).transform(as_changelog(by=key, order=order, deleted=GONE)).drop(GONE)
+
+
+def _place() -> list[Column]:
+    """Numbers all of them. What a seed has lies before all records, whatever its time is."""
+    from pyspark.sql import functions as F
+
+    is_seed = F.col("partition") == SEED
+    recorded = F.when(is_seed, F.lit(BEFORE_ALL)).otherwise(F.unix_micros("timestamp"))
+    partition = F.col("partition").cast("bigint")
+    return [recorded.alias(RECORDED), partition.alias(PARTITION), F.col("offset").alias(OFFSET)]
 
 
 def _key_column(name: str, kind: Any, *, alone: bool) -> Column:

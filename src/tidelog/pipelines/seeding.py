@@ -26,6 +26,7 @@ from tidelog.control import marks
 from tidelog.control.marks import Ends, Mark, Sources
 from tidelog.control.offsets import to_fields
 from tidelog.errors import UsageError
+from tidelog.pipelines.operators.joins.places import SEED
 from tidelog.views.catalog import Generation, find_view
 from tidelog.views.changes import encode
 from tidelog.views.declaration import Declaration, Row
@@ -39,7 +40,7 @@ PREFIX = "__tidelog.seed."
 OWNER_PREFIX = "seed."  # of the sink whose mark it is
 TRIES = 100  # of reading a store that goes on meanwhile
 WAIT_S = 0.1
-BEFORE_ALL = 1 << 62  # taken from the offsets of a seed's rows
+BEFORE_ALL = -(1 << 62)  # added to the offsets of a seed's rows, and what their times count as
 
 
 class Seed(NamedTuple):
@@ -78,11 +79,13 @@ def begin_of(place: Place, generation: Generation) -> Ends:
 
 
 def older(frame: DataFrame, seed: Seed) -> DataFrame:
-    """Offsets that say what is later: rows of the seed lie before all of the topic's."""
+    """Places that say what is later: rows of the seed lie before all of the topic's, in a partition of their own."""
     from pyspark.sql import functions as F
 
     is_seed = F.col("topic") == seed.topic
-    return frame.withColumn("offset", F.col("offset") - F.when(is_seed, F.lit(BEFORE_ALL)).otherwise(F.lit(0)))
+    offset = F.col("offset") + F.when(is_seed, F.lit(BEFORE_ALL)).otherwise(F.lit(0))
+    partition = F.when(is_seed, F.lit(SEED)).otherwise(F.col("partition"))
+    return frame.withColumn("offset", offset).withColumn("partition", partition)
 
 
 # The shell ------------------------------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ ROWS_AT_ONCE = 1000
 
 Answer = TypeVar("Answer")
 Scan = Callable[[Topic, tuple[str, ...]], Callable[[], Iterator[Batch]]]
-OF_LATEST = ("key", "value", "partition", "offset")
+OF_LATEST = ("key", "value", "partition", "offset", "timestamp")
 
 
 class Asking(NamedTuple):
@@ -320,8 +320,16 @@ class Question:
 
 
 def latest_of(source: str) -> str:
-    """Of records with a key the last of each, in its partition, unless that is a tombstone."""
-    newest = f'select "partition", max("offset") from {source} where key is not null group by "partition", key'
+    """Of records with a key the last of each, unless that is a tombstone.
+
+    Of each partition it is the last by offset, with the largest time that the key has there; and of these, where a key
+    has moved between partitions, the largest by time and partition (as pipelines have it, `joins/places.py`).
+    """
+    time = """coalesce(max("timestamp"), make_timestamp_ms(0))"""
+    ends = f'{{time: {time}, "partition": "partition", "offset": max("offset")}} as place'
+    by_partition = f'select key, {ends} from {source} where key is not null group by key, "partition"'
+    last = f"select max(place) as place from ({by_partition}) group by key"
+    newest = f'select place."partition", place."offset" from ({last})'
     return f' where value is not null and ("partition", "offset") in ({newest})'
 
 

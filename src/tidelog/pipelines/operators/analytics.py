@@ -28,6 +28,7 @@ from tidelog.errors import UsageError
 from tidelog.pipelines.operators.durations import Duration, milliseconds, positive
 from tidelog.pipelines.operators.grouping import Integers, encode_keys, pairs
 from tidelog.pipelines.operators.in_order import micros
+from tidelog.pipelines.operators.joins.sides import unplaced
 from tidelog.pipelines.operators.keyed import check_columns, row_schema, run_by
 from tidelog.pipelines.operators.place_in_query import takes_results
 from tidelog.pipelines.operators.state.fold import DUE, HASH, Clock, Step
@@ -69,7 +70,8 @@ def compare_with_earlier(
     if not names:
         raise UsageError("compare_with_earlier needs columns to compare; name them")
 
-    def compared(rows: DataFrame) -> DataFrame:
+    def compared(frame: DataFrame) -> DataFrame:
+        rows = unplaced(frame)
         check_columns("compare_with_earlier", rows, (*names, *keys))
         time = event_time_column(rows)
         if taken := [name for name in names if f"{name}{EARLIER}" in rows.columns]:

@@ -28,9 +28,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.errors import UsageError
+from tidelog.pipelines.operators.durations import Duration, milliseconds
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from tidelog.pipelines.operators.joins.matching import Numbers
 
@@ -39,6 +40,9 @@ SEQ = "_seq"
 DELETED = "_deleted"
 
 INSERT, BEFORE, AFTER, DELETE = "+I", "-U", "+U", "-D"
+PLACE = ("timestamp", "partition", "offset")  # of a record, by the names that the source has: an order
+OrderBy = str | Sequence[str] | None  # a column, or the place of a record
+
 ADDITIONS = (INSERT, AFTER)
 RETRACTIONS = (BEFORE, DELETE)
 
@@ -146,11 +150,14 @@ def upserts_of(changes: pa.Table, by: Sequence[str]) -> pa.Table:
     return found.drop_columns([OP, SEQ]).append_column(DELETED, pa.array(signs(found) < 0))
 
 
-def latest_by_key(by: Sequence[str], *, order: str, deleted: str | None = None) -> Callable[[DataFrame], DataFrame]:
+def latest_by_key(
+    by: Sequence[str], *, order: str | Sequence[str], deleted: str | None = None
+) -> Callable[[DataFrame], DataFrame]:
     """Takes plain rows of a batch and gives plain rows: of each key, the row with the largest `order`.
 
-    `deleted` is an expression that is true for a row that ends its key: `"value is null"`. On a stream the answer would
-    change, so there it is `as_changelog`.
+    `order` is a column, or the place of a record (`PLACE`), as for `as_changelog`. `deleted` is an expression that is
+    true for a row that ends its key: `"value is null"`. On a stream the answer would change, so there it is
+    `as_changelog`.
     """
 
     def latest(frame: DataFrame) -> DataFrame:
@@ -161,43 +168,70 @@ def latest_by_key(by: Sequence[str], *, order: str, deleted: str | None = None) 
         keyed = frame.where(" and ".join(f"`{name}` is not null" for name in by))
         rest = [F.col(name) for name in frame.columns if name not in by]
         gone = F.expr(deleted) if deleted else F.lit(False)
+        row = F.struct(*rest, gone.alias(DELETED))
         # Within a struct: a row whose order is null would not be looked at, and is the first of its key.
-        last = F.max_by(F.struct(*rest, gone.alias(DELETED)), F.struct(order)).alias("last")
-        found = keyed.groupBy(*by).agg(last).where(f"not coalesce(last.{DELETED}, false)")
+        if isinstance(order, str):
+            last = keyed.groupBy(*by).agg(F.max_by(row, F.struct(order)).alias("last"))
+        else:
+            last = _last_by_place(keyed, by, row, order)
+        found = last.where(f"not coalesce(last.{DELETED}, false)")
         return found.select(*(name if name in by else F.col(f"last.{name}") for name in frame.columns))
 
     return latest
 
 
+def _last_by_place(keyed: DataFrame, by: Sequence[str], row: Column, order: Sequence[str]) -> DataFrame:
+    """Of each partition the last row by offset, with the largest time of the key there; and of these the largest."""
+    from pyspark.sql import functions as F
+
+    from tidelog.pipelines.operators.joins.sides import ORDER, order_of
+
+    place = order_of(keyed, order)
+    placed = keyed.select(*by, row.alias("row"), *(column.alias(name) for name, column in place.columns.items()))
+    time, partition = (name for name in place.columns if name != ORDER)
+    most = [F.max_by("row", F.struct(ORDER)).alias("row"), F.max(time).alias(time)]
+    ends = placed.groupBy(*by, partition).agg(*most)
+    return ends.groupBy(*by).agg(F.max_by("row", F.struct(time, partition)).alias("last"))
+
+
 def as_changelog(
     by: Sequence[str],
     *,
-    order: str | None = None,
+    order: OrderBy = None,
     deleted: str | None = None,
+    deletes_kept: Duration = "1 day",
     questions: DataFrame | None = None,
 ) -> Callable[[DataFrame], DataFrame]:
     """Takes upserts by key, as a topic has them, and gives a changelog of the table that they are.
 
-    `order` names the column that says which of two rows of a key is the later one (`"offset"`), a whole number, a
-    timestamp or a date; without it, it is the one that came later, which a batch does not know. `deleted` is an
-    expression that is true for a row that ends its key (`"value is null"`). The column `order` is not part of the
-    table. `questions` are answered with a key's row.
+    `order` says which of two rows of a key is the later one: a column (a whole number, a timestamp or a date), of which
+    the largest counts, or the place of its record (`PLACE`: time, partition and offset). Of places the largest counts,
+    where a record's time is at least that of the key's record before it in its partition. Without `order`, it is the
+    row that came later, which a batch does not know. The columns of `order` are not part of the table.
+
+    `deleted` is an expression that is true for a row that ends its key (`"value is null"`). With an `order`, it is
+    remembered for `deletes_kept`, by the clock: a row from before it that comes later than that would be taken.
+    `questions` are answered with a key's row.
     """
+
+    kept = milliseconds(deletes_kept, what="deletes_kept")
 
     def changelog(frame: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
 
-        from tidelog.pipelines.operators.joins.sides import GONE, ORDER, order_of
+        from tidelog.pipelines.operators.joins.sides import GONE, order_of
         from tidelog.pipelines.operators.joins.upserts import Upserts
         from tidelog.pipelines.operators.keyed import asking_of
         from tidelog.pipelines.operators.state.operator import run_fold
 
-        columns = [name for name in frame.columns if name != order]
-        gone = F.coalesce(F.expr(deleted), F.lit(False)) if deleted else F.lit(False)
         place = order_of(frame, order)
-        rows = frame.select(*columns, gone.alias(GONE), place.column.alias(ORDER))
+        columns = [name for name in frame.columns if name not in place.dropped]
+        gone = F.coalesce(F.expr(deleted), F.lit(False)) if deleted else F.lit(False)
+        says = (column.alias(name) for name, column in place.columns.items())
+        rows = frame.select(*columns, gone.alias(GONE), *says)
         asking = asking_of("as_changelog", questions, by)
-        fold = Upserts(arrow_schema(frame.select(*columns)), tuple(by), order, place.unit)
+        schema = arrow_schema(frame.select(*columns))
+        fold = Upserts(schema, tuple(by), place.name, place.unit, place.across, kept)
         return run_fold(rows, by, fold, asking=asking)
 
     return changelog
@@ -223,7 +257,7 @@ def must_be_changelog(frame: DataFrame, where: str) -> None:
     if missing := [name for name in (OP, SEQ) if name not in frame.columns]:
         raise UsageError(
             f"{where} takes a changelog, and this has no {' and no '.join(missing)} among {', '.join(frame.columns)}; "
-            "make one of a table topic's rows by as_changelog(by=..., order='offset')"
+            "make one of a table topic's rows by as_changelog(by=..., order=PLACE)"
         )
 
 

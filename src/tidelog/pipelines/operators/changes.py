@@ -29,6 +29,7 @@ from tidelog.errors import UsageError
 from tidelog.pipelines.operators.durations import Duration, positive
 from tidelog.pipelines.operators.grouping import Booleans, Integers, encode
 from tidelog.pipelines.operators.in_order import Sequenced, plain, state_schema, step_in_order
+from tidelog.pipelines.operators.joins.sides import unplaced
 from tidelog.pipelines.operators.keyed import check_columns, row_schema, run_by
 from tidelog.pipelines.operators.place_in_query import check_place
 from tidelog.pipelines.operators.state.fold import Clock, Step
@@ -61,7 +62,8 @@ def changes(
     if at_least is not None and (len(watched) > 1 or at_least <= 0):
         raise UsageError(f"at_least is {at_least!r}, of {', '.join(watched)}; it is above 0, and of one column")
 
-    def changed(rows: DataFrame) -> DataFrame:
+    def changed(frame: DataFrame) -> DataFrame:
+        rows = unplaced(frame)
         check_columns("changes", rows, (*watched, *keys))
         time = event_time_column(rows)
         fold = Changes(row_schema(rows), time, keys, span, watched, at_least, first)

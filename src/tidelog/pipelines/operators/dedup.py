@@ -32,6 +32,7 @@ from tidelog.errors import UsageError
 from tidelog.pipelines.operators.durations import Duration, positive
 from tidelog.pipelines.operators.grouping import Booleans
 from tidelog.pipelines.operators.in_order import BEGINNING, Sequenced, plain, state_schema, step_in_order
+from tidelog.pipelines.operators.joins.sides import unplaced
 from tidelog.pipelines.operators.keyed import check_columns, row_schema, run_by
 from tidelog.pipelines.operators.place_in_query import check_place
 from tidelog.pipelines.operators.state.fold import Clock, Step
@@ -56,7 +57,8 @@ def deduplicate(
     if questions is not None and span is None:
         raise UsageError("deduplicate without within is Spark's own, whose state nobody can ask; say within=...")
 
-    def without_duplicates(rows: DataFrame) -> DataFrame:
+    def without_duplicates(frame: DataFrame) -> DataFrame:
+        rows = unplaced(frame)
         check_columns("deduplicate", rows, names)
         time = event_time_column(rows)
         if span is not None:

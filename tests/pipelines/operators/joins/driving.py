@@ -6,7 +6,9 @@ are few hashes.
 
 from __future__ import annotations
 
+import json
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,11 +49,12 @@ class Driver:
     keys: Sequence[str]
     buckets: list[Kept] = field(default_factory=lambda: [Kept() for _ in range(BUCKETS)])
     time: int | None = None
+    now: int = 0
 
     def step(self, rows: Sequence[Mapping[str, Any]] = (), watermark: int | None = None) -> list[Row]:
         """One micro-batch. The watermark stays what it was unless one is given."""
         self.time = self.time if watermark is None else watermark
-        clock, layout = Clock(self.time, 0), Layout(BUCKETS, 1)
+        clock, layout = Clock(self.time, self.now), Layout(BUCKETS, 1)
         found: list[Row] = []
         for number, bucket in enumerate(self.buckets):
             table = arrow([row for row in rows if self._bucket(row) == number], self.row, self.keys)
@@ -63,6 +66,11 @@ class Driver:
 
     def _bucket(self, row: Mapping[str, Any]) -> int:
         return hash_of(row[key] for key in self.keys) % BUCKETS
+
+    def counts(self) -> dict[str, int]:
+        """What all steps have counted."""
+        headers = [json.loads(bucket.known[0]) for bucket in self.buckets if bucket.known is not None]
+        return dict(sum((Counter(header["counts"]) for header in headers), Counter()))
 
     def state(self) -> list[Row]:
         from tidelog.pipelines.operators.state.pages import read_page

@@ -3,7 +3,8 @@
 Rules:
 - A row of the table is a *version* of its key, from its time on until that of the next. One that is marked as gone is a
   version too: from then on the key has no row. Of versions with the same time the one with the largest ORDER counts,
-  and without one, or of equal ones, the one that came last.
+  and without one, or of equal ones, the one that came last. Where versions have places, it is the last by these
+  (`places.py`), of those that have the same time: no others are looked at for what a record's time counts as.
 - A row of the stream waits until the watermark has reached its time. Then it meets the newest version at or before it,
   or none; that is put out and never revised. A key's rows come out by time, those of the same time as they came.
 - A row of the stream at or below the watermark is late: the versions of its time may be gone. It is dropped, or put out
@@ -21,6 +22,7 @@ Rules:
             _side 1   a version: its key, time, _gone and right columns; due when it is needed no more: at the time of
                       the next one, and a deletion `deletes_kept` behind its own; the newest row of a key is never due
             _order    of a version, where an order is declared. Version 1 had none: it went by arrival alone
+            _recorded, _partition   of a version, where they have places; _order is the offset then. Version 3 has them
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelog.pipelines.operators.joins import places
 from tidelog.pipelines.operators.joins.matching import (
     NO_KEY,
     NO_ROW,
@@ -42,6 +45,7 @@ from tidelog.pipelines.operators.joins.matching import (
     newest,
     taken,
 )
+from tidelog.pipelines.operators.joins.places import RECORDED
 from tidelog.pipelines.operators.joins.sides import GONE, LEFT, ORDER, Columns, added, of_table
 from tidelog.pipelines.operators.state.fold import DUE, END_OF_TIME, HASH, SIDE, Clock, Step
 
@@ -63,20 +67,29 @@ class AsOf:
     on: tuple[tuple[str, str], ...] = ()  # for who goes on with the state: it has the names of the left alone
     order: str | None = None  # the column that ORDER is made of; one that counts within a micro-batch alone is none
     order_in: str | None = None  # the unit of ORDER
+    across: tuple[str, ...] = ()  # of a place: the columns of the time and of the partition
     name: str = "enrich as of event time"
 
     @property
     def version(self) -> int:
-        return 1 if self.order is None else 2
+        return 3 if self.across else 1 if self.order is None else 2
 
     def upgrade(self, state: pa.Table, version: int) -> pa.Table:
-        return state.append_column(ORDER, pa.nulls(len(state), pa.int64()))
+        """What was kept without an order, or without a place, is before all that have one."""
+        for field in self._order:
+            if field.name not in state.schema.names:
+                state = state.append_column(field.name, pa.nulls(len(state), pa.int64()))
+        return state
+
+    @property
+    def _order(self) -> list[pa.Field]:
+        order = [] if self.order is None and not self.across else [pa.field(ORDER, pa.int64())]
+        return [*order, *(places.FIELDS if self.across else ())]
 
     @property
     def state_schema(self) -> pa.Schema:
         head = pa.schema([(HASH, pa.int64()), (SIDE, pa.int8()), (TIME, pa.int64()), (GONE, pa.bool_())])
-        order = [] if self.order is None else [pa.field(ORDER, pa.int64())]
-        return pa.schema([*head, *order, *self.columns.all, pa.field(DUE, pa.int64())])
+        return pa.schema([*head, *self._order, *self.columns.all, pa.field(DUE, pa.int64())])
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -92,7 +105,7 @@ class AsOf:
         untimed, keyless = times == NO_TIME, codes == NO_KEY
         late = is_left & (untimed | _is_late(times, len(state), clock.late))
         due = is_left & ~late & (keyless | (times <= reached))
-        versions = self._by_order(all_rows, np.flatnonzero(~is_left & ~untimed & ~keyless))
+        all_rows, versions = self._by_order(all_rows, codes, times, np.flatnonzero(~is_left & ~untimed & ~keyless))
         too_late = np.flatnonzero(late & self.divert)
         output = self._joined(all_rows, codes, times, np.flatnonzero(due), versions, too_late)
         kept = versions[needed_versions(codes[versions], times[versions], reached)]
@@ -107,12 +120,22 @@ class AsOf:
         """The versions of the key that are still needed."""
         return of_table(self.columns, state)
 
-    def _by_order(self, rows: pa.Table, versions: Numbers) -> Numbers:
-        """Those of the state and of this step together; where no order is declared, as they came."""
+    def _by_order(self, rows: pa.Table, codes: Numbers, times: Numbers, versions: Numbers) -> tuple[pa.Table, Numbers]:
+        """Those of the state and of this step together; where no order is declared, as they came.
+
+        Where they have places, rows are given the time that each counts as.
+        """
+        if self.across:
+            own = places.places_in(rows, ORDER)
+            by_place, counts_as = places.by_place((times[versions], codes[versions]), own.at(versions))
+            recorded = own.times.copy()
+            recorded[versions] = counts_as
+            told = pa.array(recorded, mask=recorded == places.FIRST)
+            return rows.set_column(rows.schema.get_field_index(RECORDED), RECORDED, told), versions[by_place]
         if self.order is None:
-            return versions
+            return rows, versions
         order = pc.fill_null(rows[ORDER], NO_TIME).to_numpy()[versions]
-        return versions[np.argsort(order, kind="stable")]
+        return rows, versions[np.argsort(order, kind="stable")]
 
     def _joined(
         self, rows: pa.Table, codes: Numbers, times: Numbers, due: Numbers, versions: Numbers, too_late: Numbers

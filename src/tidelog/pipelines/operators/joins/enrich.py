@@ -13,12 +13,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.errors import UsageError
-from tidelog.pipelines.operators.changelog import BEFORE, DELETE, OP, SEQ
+from tidelog.pipelines.operators.changelog import BEFORE, DELETE, OP, SEQ, OrderBy
 from tidelog.pipelines.operators.durations import Duration, milliseconds
 from tidelog.pipelines.operators.joins.as_of import LATE, MATCHED, TIME, AsOf
 from tidelog.pipelines.operators.joins.compaction import check_table
 from tidelog.pipelines.operators.joins.latest import Latest
-from tidelog.pipelines.operators.joins.sides import GONE, ORDER, Sides, as_one, columns_of, order_of, sides_of
+from tidelog.pipelines.operators.joins.sides import GONE, Sides, as_one, columns_of, order_of, sides_of, unplaced
 from tidelog.pipelines.operators.keyed import asking_of
 from tidelog.pipelines.operators.place_in_query import check_place, makes_changes
 from tidelog.pipelines.operators.state.fold import Fold
@@ -41,7 +41,7 @@ class Ask(NamedTuple):
     how: str
     where: str | None
     deleted: str | None
-    order: str | None
+    order: OrderBy
     late: str
     deletes_kept: int
     load_until: int | None
@@ -55,7 +55,7 @@ def enrich(
     how: str = "left",
     where: str | None = None,
     deleted: str | None = None,
-    order: str | None = None,
+    order: OrderBy = None,
     late: str = "drop",
     deletes_kept: Duration = "1 day",
     load_until: datetime | None = None,
@@ -68,8 +68,10 @@ def enrich(
 
     `on`: the columns that both have, or `{"left": "right"}`. `how`: a row without a match has nulls ("left") or is left
     out ("inner"). `where`: a condition on both, asked after the version is picked; no older version is fallen back on.
-    `deleted`: what is true for a row of the table that ends its key. `order`: the column that says which of two
-    versions with the same time is the later one, a whole number, timestamp or date; it is not part of the table.
+    `deleted`: what is true for a row of the table that ends its key. `order` says which of two versions with the same
+    time is the later one: a column (a whole number, timestamp or date), or the place of its record (`PLACE`), as for
+    `as_changelog`; it is not part of the table, unless it is event time. Tables of an app have their places, and need
+    no `order`.
     `late`: rows behind the watermark, and those without a time, are dropped, or put out with `_late` true instead of
     null ("divert"). `deletes_kept`: how long a deletion is remembered, lest a version from before it comes later.
 
@@ -93,7 +95,8 @@ def enrich(
     )
     far = None if horizon is None else milliseconds(horizon, what="horizon")
 
-    def enriched(frame: DataFrame) -> DataFrame:
+    def enriched(rows: DataFrame) -> DataFrame:
+        frame = unplaced(rows)
         _check_inputs(frame, table)
         if as_of == AT_EVENT_TIME:
             _check_versions(table)
@@ -109,22 +112,26 @@ def enrich(
 def _joined(
     frame: DataFrame, table: DataFrame, pairs: list[tuple[str, str]], ask: Ask, asking: Asking | None
 ) -> DataFrame:
+    from pyspark.sql import functions as F
+
     from tidelog.pipelines.operators.state.operator import run_fold
 
     changes = table.where(f"{OP} != '{BEFORE}'") if OP in table.columns else table
-    rows = changes.drop(ask.order) if ask.order else changes
+    order = order_of(table, ask.order or (SEQ if SEQ in table.columns else None))
+    rows = changes.drop(*(name for name in order.dropped if name not in _staying(table, ask)))
     sides = sides_of(frame, rows, pairs)
-    more = {GONE: _gone(table, ask), ORDER: _order(table, ask)}
+    nothing = F.lit(None).cast("bigint")
+    more = {GONE: _gone(table, ask)} | {name: (nothing, column) for name, column in order.columns.items()}
     if ask.as_of == AT_EVENT_TIME:
         more[TIME] = _times(frame, table)
     elif ask.load_until is not None:
         _times(frame, table)
     both = as_one(sides, frame, changes, more)
     columns = columns_of(sides, frame, rows)
-    fold: Fold = Latest(columns, ask.load_until, sides.pairs)
+    said = (order.name, order.unit) if ask.order else (None, None)  # one within a micro-batch is none
+    fold: Fold = Latest(columns, ask.load_until, sides.pairs, *said, order.across, ask.deletes_kept)
     if ask.as_of == AT_EVENT_TIME:
-        unit = order_of(table, ask.order).unit
-        fold = AsOf(columns, ask.deletes_kept, ask.late == "divert", sides.pairs, ask.order, unit)
+        fold = AsOf(columns, ask.deletes_kept, ask.late == "divert", sides.pairs, *said, order.across)
     return _chosen(run_fold(both, sides.keys, fold, asking=asking), sides, ask)
 
 
@@ -154,19 +161,19 @@ def _gone(table: DataFrame, ask: Ask) -> tuple[Column, Column]:
     return F.lit(False), F.coalesce(ended, F.lit(False))
 
 
-def _order(table: DataFrame, ask: Ask) -> tuple[Column, Column]:
-    from pyspark.sql import functions as F
-
-    name = ask.order or (SEQ if SEQ in table.columns else None)
-    return F.lit(None).cast("bigint"), order_of(table, name).column
-
-
 def _times(frame: DataFrame, table: DataFrame) -> tuple[Column, Column]:
     from pyspark.sql import functions as F
 
     from tidelog.pipelines.operators.time import event_time_column
 
     return F.col(event_time_column(frame)), F.col(event_time_column(table))
+
+
+def _staying(table: DataFrame, ask: Ask) -> set[str]:
+    """Columns that are part of the table also where they are part of its order."""
+    from tidelog.pipelines.operators.time import event_time_column
+
+    return {SEQ} | ({event_time_column(table)} if ask.as_of == AT_EVENT_TIME else set())
 
 
 def _lateness(frame: DataFrame, table: DataFrame) -> int:

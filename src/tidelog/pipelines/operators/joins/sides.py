@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.errors import UsageError
-from tidelog.pipelines.operators.changelog import OP, SEQ, arrow_schema
+from tidelog.pipelines.operators.changelog import OP, SEQ, OrderBy, arrow_schema
+from tidelog.pipelines.operators.joins.places import PARTITION, RECORDED
 from tidelog.pipelines.operators.state.fold import SIDE
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 LEFT, RIGHT = 0, 1
 GONE = "_gone"  # boolean: a row of a table that ends its key
 ORDER = "_order"  # bigint or null: which of two rows is the later one, where the order of arrival does not say it
+PLACED = "_place"  # struct<recorded, partition, offset>: a column of rows that come with the place of their record
 NUMBERS = ("byte", "short", "integer", "long")  # whole ones, by their width
 
 
@@ -58,6 +60,11 @@ class Sides(NamedTuple):
         """The names after the join, with those within the fold, in order."""
         shared = {name: f"k_{name}" for name, other in self.pairs if name == other}
         return shared | {name: f"l_{name}" for name in self.left} | {name: f"r_{name}" for name in self.right}
+
+
+def unplaced(frame: DataFrame) -> DataFrame:
+    """Without the places that versions of an app's table have for `enrich`: to other operators they are no column."""
+    return frame.drop(PLACED) if PLACED in frame.columns else frame
 
 
 def sides_of(left: DataFrame, right: DataFrame, pairs: Sequence[tuple[str, str]]) -> Sides:
@@ -117,26 +124,55 @@ def added(state: pa.Table, rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 class Order(NamedTuple):
-    """ORDER as it is made of a column, and what its numbers are: "numbers", "microseconds" or "days"; None for none."""
+    """What says which of two rows is the later one, as a fold takes it.
 
-    column: Column
-    unit: str | None
+    `columns` are those of its rows: ORDER, and of a place RECORDED and PARTITION. `name` is the column that ORDER is
+    made of, and `unit` what its numbers are: "numbers", "microseconds" or "days". `across` names the columns of a
+    place's time and partition. `dropped` are those that are not part of the table.
+    """
+
+    columns: Mapping[str, Column]
+    name: str | None = None
+    unit: str | None = None
+    across: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
 
 
-def order_of(frame: DataFrame, name: str | None) -> Order:
+def order_of(frame: DataFrame, order: OrderBy) -> Order:
     """Refuses what is no whole number and no time: cut to one, it would say that two rows are the same that are not."""
     from pyspark.sql import functions as F
 
-    if name is None:
-        return Order(F.lit(None).cast("bigint"), None)
+    if order is None and PLACED in frame.columns:  # it has one, and nobody had to say so
+        parts = {RECORDED: "recorded", PARTITION: "partition", ORDER: "offset"}
+        columns = {name: F.col(f"{PLACED}.{part}") for name, part in parts.items()}
+        return Order(columns, across=(f"{PLACED}.recorded", f"{PLACED}.partition"), dropped=(PLACED,))
+    beside = (PLACED,) if PLACED in frame.columns else ()
+    if order is None:
+        return Order({ORDER: F.lit(None).cast("bigint")}, dropped=beside)
+    if isinstance(order, str):
+        number, unit = _number(frame, order)
+        return Order({ORDER: number}, order, unit, dropped=(order, *beside))
+    if len(order) != 3:
+        raise UsageError(
+            f"order is {tuple(order)!r}; it is a column, or the place of a record: its time, partition and offset, as "
+            'in ("timestamp", "partition", "offset")'
+        )
+    (time, _), (partition, _), (offset, unit) = (_number(frame, name) for name in order)
+    across = (order[0], order[1])
+    return Order({ORDER: offset, RECORDED: time, PARTITION: partition}, order[2], unit, across, (*order, *beside))
+
+
+def _number(frame: DataFrame, name: str) -> tuple[Column, str]:
+    from pyspark.sql import functions as F
+
     place = F.col(name)
     kind = frame.select(place).schema[0].dataType
     if kind.typeName() in NUMBERS:
-        return Order(place.cast("bigint"), "numbers")
+        return place.cast("bigint"), "numbers"
     if kind.typeName() == "timestamp":
-        return Order(F.unix_micros(place), "microseconds")
+        return F.unix_micros(place), "microseconds"
     if kind.typeName() == "date":
-        return Order(F.unix_date(place).cast("bigint"), "days")
+        return F.unix_date(place).cast("bigint"), "days"
     raise UsageError(
         f"order is {name!r}, which is of type {kind.simpleString()}; it is a whole number, a timestamp or a date: cast "
         "it to one"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tidelog.errors import UsageError
 from tidelog.pipelines.operators.changelog import OP
 from tidelog.pipelines.operators.durations import Duration, milliseconds
-from tidelog.pipelines.operators.joins.sides import sides_of
+from tidelog.pipelines.operators.joins.sides import sides_of, unplaced
 from tidelog.spark.native_operators import declared_with
 
 if TYPE_CHECKING:
@@ -40,12 +40,13 @@ def stream_join(
     if how not in SPARK_KINDS:
         raise UsageError(f"how is {how!r}; it is one of {', '.join(map(repr, SPARK_KINDS))}")
 
-    def joined(left: DataFrame) -> DataFrame:
-        _check_inputs(left, right)
-        sides = sides_of(left, right, [(name, name) for name in names])
-        met = _joined(left, right, names, (before, after), how)
-        met = declared_with(met, "stream_join", _said(left, right, names, (before, after), how))
-        return met.select(*_columns(left, right, names, how, sides.right))
+    def joined(rows: DataFrame) -> DataFrame:
+        left, other = unplaced(rows), unplaced(right)
+        _check_inputs(left, other)
+        sides = sides_of(left, other, [(name, name) for name in names])
+        met = _joined(left, other, names, (before, after), how)
+        met = declared_with(met, "stream_join", _said(left, other, names, (before, after), how))
+        return met.select(*_columns(left, other, names, how, sides.right))
 
     return joined
 

@@ -175,7 +175,7 @@ def _side(counted: pa.Table, codes: Numbers) -> Side:
         row = rows.drop_columns([HASH]).slice(int(missing.argmax()), 1).to_pylist()[0]
         raise UsageError(
             f"join_tables was told to take away a row that is not there: {row}; its input is no whole changelog, make "
-            "one by as_changelog(by=..., order='offset')"
+            "one by as_changelog(by=..., order=PLACE)"
         )
     return Side(rows, old, new, codes)
 

@@ -2,13 +2,22 @@
 
 Rules:
 - `Upserts` keeps the row that each key has now. A key's last row of a step is what it is afterwards; a row that is
-  equal to the one that was there changes nothing but the ORDER: what is kept is what was put out, to the bit, so that
+  equal to the one that was there changes nothing but its place: what is kept is what was put out, to the bit, so that
   it can be taken back (0.0 is equal to -0.0, and is another row to who counts rows).
-- Where rows have an ORDER, it says which is the last of a step, and a row that is below the one that is kept is
-  ignored. That of a deleted row is not remembered: rows of a key have to come in order, as those of one partition do.
-- Version 1 kept the ORDER of timestamps in seconds, and took rows of one second for equally late. Version 2, which is
-  that of timestamps alone, keeps microseconds; of what it finds in seconds it knows no more than version 1 did.
-- `Netting` keeps nothing: a micro-batch's changes of a key are together, and become one row.
+- Where rows have an ORDER, the largest is the last, and of equal ones the one that came last. Where they have places,
+  it is `places.py` that says which is the last. Where they have neither, it is the one that came last.
+- A row that is behind the one that is kept is ignored. So a deletion is kept, too, wherever rows have an order: its key
+  and its place, for `deletes_kept` by the clock of the micro-batch that took it. By then it is forgotten in the next
+  step that reads its page. What a step puts out does not rest on the clock: a micro-batch that is run again puts out
+  the same.
+- Counted, where rows have places: keys in a step that have moved between partitions (`moved`), and rows of state from
+  before there were places (`without_place`), which the next record of their key replaces.
+
+    state   _order                    of the last row; beside a place, its offset
+            _recorded  _partition     where rows have places
+            _gone_since               null for a row; for a deletion, the time in ms at which it was taken
+        version 1 had none but _order, and of timestamps it had seconds; 2, of timestamps alone, had microseconds
+        version 3 is that of all that have an order; without one, it is still version 1
 """
 
 from __future__ import annotations
@@ -31,54 +40,126 @@ from tidelog.pipelines.operators.changelog import (
     of_changes,
     upserts_of,
 )
-from tidelog.pipelines.operators.joins.matching import NO_KEY, NO_ROW, Mask, Numbers, key_codes
+from tidelog.pipelines.operators.joins import places
+from tidelog.pipelines.operators.joins.matching import NO_ROW, Mask, Numbers, key_codes
+from tidelog.pipelines.operators.joins.places import FIRST, PARTITION, RECORDED, Last
 from tidelog.pipelines.operators.joins.sides import GONE, ORDER, added
 from tidelog.pipelines.operators.state.fold import DUE, HASH, Clock, Step
+from tidelog.pipelines.operators.state.packing import nullable_schema
 
 MICROSECONDS = 1_000_000  # in a second
-FIRST = -(2**63)  # as which a row without an ORDER counts
+GONE_SINCE = "_gone_since"
+NEVER = 2**63 - 1
+DAY = 24 * 60 * 60 * 1000  # ms
 
 
 @dataclass(frozen=True, slots=True)
 class Upserts:
     columns: pa.Schema  # of the table
     by: tuple[str, ...]
-    order: str | None = None
+    order: str | None = None  # the column that ORDER is made of; of a place, that of the offset
     order_in: str | None = None  # the unit of ORDER
+    across: tuple[str, ...] = ()  # of a place: the columns of the time and of the partition
+    deletes_kept: int = DAY
     name: str = "as_changelog"
 
     @property
     def version(self) -> int:
-        return 2 if self.order_in == "microseconds" else 1
+        return 3 if self._is_ordered else 1
+
+    @property
+    def _is_ordered(self) -> bool:
+        return self.order is not None or bool(self.across)
 
     def upgrade(self, state: pa.Table, version: int) -> pa.Table:
-        order = pc.multiply(state[ORDER], MICROSECONDS)
-        return state.set_column(state.schema.get_field_index(ORDER), ORDER, order)
+        if version == 1 and self.order_in == "microseconds":
+            order = pc.multiply(state[ORDER], MICROSECONDS)
+            state = state.set_column(state.schema.get_field_index(ORDER), ORDER, order)
+        for name in (*((RECORDED, PARTITION) if self.across else ()), GONE_SINCE):
+            state = state.append_column(name, pa.nulls(len(state), pa.int64()))
+        return state
 
     @property
     def state_schema(self) -> pa.Schema:
-        ends = [pa.field(ORDER, pa.int64()), pa.field(DUE, pa.int64())]
-        return pa.schema([pa.field(HASH, pa.int64()), *self.columns, *ends])
+        head, due = pa.field(HASH, pa.int64()), pa.field(DUE, pa.int64())
+        order = pa.field(ORDER, pa.int64())
+        if not self._is_ordered:
+            return pa.schema([head, *self.columns, order, due])
+        more = [order, *(places.FIELDS if self.across else ()), pa.field(GONE_SINCE, pa.int64())]
+        return pa.schema([head, *nullable_schema(self.columns), *more, due])
 
     @property
     def output_schema(self) -> pa.Schema:
         return pa.schema([*HEAD, *self.columns])
 
     def step(self, state: pa.Table, rows: pa.Table, clock: Clock) -> Step:
-        held = self.state_schema.remove(len(self.state_schema) - 1)
-        all_rows = added(state, rows, held)
+        all_rows = added(state, self._as_state(rows, clock), self._held)
         (codes,) = key_codes([all_rows], self.by)
-        gone = np.concatenate([np.zeros(len(state), bool), np.asarray(rows[GONE])])
-        old, new = _before_and_after(codes, len(state), _last(codes, all_rows[ORDER]))
-        new[(new != NO_ROW) & gone[new]] = NO_ROW
+        last = self._last(codes, all_rows)
+        gone = self._gone(state, rows)
+        old = np.full(len(last.rows), NO_ROW, np.int64)
+        kept_rows = np.flatnonzero(~gone[: len(state)])
+        old[codes[kept_rows]] = kept_rows
+        new = np.where(gone[last.rows], NO_ROW, last.rows) if len(last.rows) else last.rows
         table = all_rows.select(self.columns.names)
         changed = _changed(table, old, new)
-        stays = new != NO_ROW
-        kept = all_rows.take(pa.array(np.where(changed, new, old)[stays]))
-        order = all_rows[ORDER].take(pa.array(new[stays]))
-        kept = kept.set_column(kept.schema.get_field_index(ORDER), ORDER, order)
-        kept = kept.append_column(DUE, pa.nulls(len(kept), pa.int64()))
-        return Step(kept, self._changes(table, old, new, changed))
+        kept = self._kept(all_rows, np.where(changed | (new == NO_ROW), last.rows, old), last, new != NO_ROW)
+        kept = kept.filter(pa.array(~self.forgotten(kept, clock)))
+        return Step(kept, self._changes(table, old, new, changed), self._counts(state, last))
+
+    def forgotten(self, state: pa.Table, clock: Clock) -> Mask:
+        """Deletions that are needed no more."""
+        if not self._is_ordered:
+            return np.zeros(len(state), bool)
+        since: Numbers = pc.fill_null(state[GONE_SINCE], NEVER).to_numpy()
+        forgotten: Mask = since <= clock.now - self.deletes_kept
+        return forgotten
+
+    def answer(self, state: pa.Table, clock: Clock) -> pa.Table:
+        """What the key has now."""
+        there = state.filter(state[GONE_SINCE].is_null()) if self._is_ordered else state
+        return there.select(self.columns.names)
+
+    @property
+    def _held(self) -> pa.Schema:
+        return self.state_schema.remove(len(self.state_schema) - 1)
+
+    def _as_state(self, rows: pa.Table, clock: Clock) -> pa.Table:
+        if not self._is_ordered:
+            return rows
+        since = pc.if_else(rows[GONE], pa.scalar(clock.now, pa.int64()), pa.scalar(None, pa.int64()))
+        return rows.append_column(GONE_SINCE, since)
+
+    def _gone(self, state: pa.Table, rows: pa.Table) -> Mask:
+        kept = np.asarray(state[GONE_SINCE].is_valid()) if self._is_ordered else np.zeros(len(state), bool)
+        return np.concatenate([kept, np.asarray(rows[GONE])])
+
+    def _last(self, codes: Numbers, rows: pa.Table) -> Last:
+        if self.across:
+            return places.last_by_place(codes, places.places_in(rows, ORDER))
+        last = places.largest(codes, pc.fill_null(rows[ORDER], FIRST).to_numpy())
+        return Last(last, np.zeros(0, np.int64), np.zeros(0, bool))
+
+    def _kept(self, rows: pa.Table, taken: Numbers, last: Last, stays: Mask) -> pa.Table:
+        """The row that each key has, with the place of its last one; of a deletion the key's columns alone."""
+        if not self._is_ordered:
+            taken, last, stays = taken[stays], last._replace(rows=last.rows[stays]), stays[stays]
+        kept = rows.take(pa.array(taken))
+        for name in (ORDER, *((PARTITION,) if self.across else ())):
+            kept = _with(kept, name, rows[name].take(pa.array(last.rows)))
+        if self.across:
+            kept = _with(kept, RECORDED, pa.array(last.times, mask=last.times == FIRST))
+        for name in self.columns.names if not stays.all() else ():
+            if name not in self.by:
+                kept = _with(kept, name, pc.if_else(pa.array(stays), kept[name], pa.nulls(len(kept), kept[name].type)))
+        return kept.append_column(DUE, pa.nulls(len(kept), pa.int64()))
+
+    def _counts(self, state: pa.Table, last: Last) -> dict[str, int]:
+        """Only what there is: most tables have none of either."""
+        if not self.across:
+            return {}
+        found = {"moved": int(np.count_nonzero(last.moved)), "without_place": state[PARTITION].null_count}
+        return {name: count for name, count in found.items() if count}
 
     def _changes(self, rows: pa.Table, old: Numbers, new: Numbers, changed: Mask) -> pa.Table:
         is_there, stays = old != NO_ROW, new != NO_ROW
@@ -91,26 +172,8 @@ class Upserts:
         )
 
 
-def _last(codes: Numbers, order: pa.ChunkedArray) -> Numbers:
-    """For each code the place of its last row: the largest in `order`, where there is one, and the last of those.
-
-    Without a sort: that was a third of a step.
-    """
-    places = np.flatnonzero(codes != NO_KEY)
-    last = np.full(int(codes.max(initial=NO_KEY)) + 1, NO_ROW, np.int64)
-    if order.null_count < len(order):
-        numbers = pc.fill_null(order, FIRST).to_numpy()
-        largest = np.full(len(last), FIRST)
-        np.maximum.at(largest, codes[places], numbers[places])
-        places = places[numbers[places] == largest[codes[places]]]
-    last[codes[places]] = places  # the last assignment of an index stays
-    return last
-
-
-def _before_and_after(codes: Numbers, held: int, last: Numbers) -> tuple[Numbers, Numbers]:
-    old = np.full(len(last), NO_ROW, np.int64)
-    old[codes[:held]] = np.arange(held)
-    return old, last.copy()
+def _with(rows: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Table:
+    return rows.set_column(rows.schema.get_field_index(name), name, column)
 
 
 def _changed(rows: pa.Table, old: Numbers, new: Numbers) -> Mask:

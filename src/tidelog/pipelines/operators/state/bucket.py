@@ -16,6 +16,7 @@ Rules:
 - State that another fold wrote, or one with other parameters, that is spread over another number of buckets, or that is
   newer than this code is refused before anything is written.
 - State of an older version of the fold is read whole and written anew in the first step, if the fold can read it.
+- Of other keys in the pages that a step reads, what the fold says is needed no more is left out (`Forgetting`).
 - The bucket asks to be woken at the earliest DUE of its rows, once: one timer a bucket.
 """
 
@@ -32,7 +33,7 @@ import pyarrow as pa
 from tidelog.errors import StateMismatch
 from tidelog.pipelines.operators.state.buckets import Layout
 from tidelog.pipelines.operators.state.checking import checked_step, columns_in, fitted
-from tidelog.pipelines.operators.state.fold import HASH, Clock, Fold, Upgrading
+from tidelog.pipelines.operators.state.fold import HASH, Clock, Fold, Forgetting, Upgrading
 from tidelog.pipelines.operators.state.key_values import with_plain_keys
 from tidelog.pipelines.operators.state.pages import (
     ENTRY,
@@ -116,7 +117,8 @@ def step_bucket(
     held, rows = with_plain_keys(held, keys), with_plain_keys(rows, keys)
     mask = concerned(held, hashes, clock.watermark)
     step = checked_step(fold, held.filter(pa.array(mask)), rows, clock, step_by)
-    after = by_hash(pa.concat_tables([held.filter(pa.array(~mask)), step.state.cast(fold.state_schema)]))
+    others = _needed(fold, held.filter(pa.array(~mask)), clock)
+    after = by_hash(pa.concat_tables([others, step.state.cast(fold.state_schema)]))
     directory, number = _write(store, header.next, directory, needed, before, after)
     timer = _next_due(directory, fold, clock)
     if timer != header.timer:
@@ -126,6 +128,10 @@ def step_bucket(
     header = Header(fold.name, fold.version, layout, fold.state_schema, number, timer, counts, declared)
     store.set_header(header.encode(), directory.tobytes())
     return step.output
+
+
+def _needed(fold: Fold, state: pa.Table, clock: Clock) -> pa.Table:
+    return state.filter(pa.array(~fold.forgotten(state, clock))) if isinstance(fold, Forgetting) else state
 
 
 def held_of(fold: Fold, store: Store, layout: Layout, hashes: Hashes, keys: Sequence[str] = ()) -> pa.Table:

@@ -20,6 +20,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import pyarrow as pa
 
 HASH = "_hash"  # int64: the hash of a row's key columns, in rows and in state alike
@@ -72,6 +74,19 @@ class Fold(Protocol):
     def output_schema(self) -> pa.Schema: ...
 
     def step(self, state: pa.Table, rows: pa.Table, clock: Clock) -> Step: ...
+
+
+@runtime_checkable
+class Forgetting(Protocol):
+    """What a fold has besides, if some of its state is forgotten by the clock, without an event time to be woken at.
+
+    It is asked of the other keys, too, in whose pages a step reads and writes: what no step comes by stays, and does
+    not grow. What a step puts out must not rest on it.
+    """
+
+    def forgotten(self, state: pa.Table, clock: Clock) -> npt.NDArray[np.bool_]:
+        """Which rows of state are needed no more."""
+        ...
 
 
 @runtime_checkable
