@@ -27,6 +27,7 @@ from tidelog.errors import UsageError
 from tidelog.pipelines.app import VIEW, Output
 from tidelog.pipelines.graph import Graph
 from tidelog.pipelines.micro_batches import History, MicroBatch, Read
+from tidelog.pipelines.ordering import in_order
 from tidelog.pipelines.placing import Target, live_topic, topic_target, view_target
 from tidelog.pipelines.queries import records
 from tidelog.pipelines.supervision import fault_of
@@ -186,6 +187,7 @@ def run_again(frame: DataFrame, target: Target, checkpoint: Path, number: int) -
     from tidelog.spark.native_operators import keep_to
     from tidelog.spark.providers import state_store
 
+    frame = in_order(frame, target, str(checkpoint))
     keep_to(frame, str(checkpoint))
     made = Replayed()
     caught: list[BaseException] = []

@@ -133,11 +133,20 @@ def as_text(graph: Graph) -> str:
         by = f" by {', '.join(one.key)}" if one.key else ""
         lines += ["", f"{one.kind:<7}{one.name}{by}  {one.place}"]
         lines += [f"       reads {', '.join(read.name for read in node.reads)}"]
+        lines += [f"       order {one.order}: {_compared(node)}"] if one.order is not None else []
         lines += [f"       answers questions: tidelog ask {one.name} KEY"] if node.asked else []
         if one.kind == VIEW and one.stores:
             lines += [f"       stores {', '.join(map(redacted, one.stores))}"]
         lines += [f"       fingerprint {node.fingerprint}"]
     return "\n".join(lines)
+
+
+def _compared(node: Node) -> str:
+    """What only a run can see, by its checkpoint, is said as what it depends on."""
+    if node.asked or node.output.mode is not None:
+        return "rows of one micro-batch are compared"
+    anew = "is rebuilt" if node.output.kind == VIEW else "is written by another name"
+    return f"all rows are compared; where its checkpoint is from before that, those of one micro-batch until it {anew}"
 
 
 def _of_topic(one: Input) -> str:

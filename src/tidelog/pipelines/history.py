@@ -22,7 +22,7 @@ from tidelog.errors import UsageError
 from tidelog.pipelines.app import VIEW
 from tidelog.pipelines.graph import Graph, Node
 from tidelog.pipelines.inputs import Reader, Span
-from tidelog.pipelines.operators.changelog import DELETED, OP, SEQ
+from tidelog.pipelines.operators.changelog import DELETED, OP, SEQ, latest_by_key
 from tidelog.pipelines.placing import Target, topic_target
 from tidelog.pipelines.queries import generation_option, records
 from tidelog.pipelines.running import Settings, prepare
@@ -41,6 +41,10 @@ def rows_of(reader: Reader, node: Node) -> DataFrame:
     from pyspark.sql import functions as F
 
     frame = reader.result(node)
+    output = node.output
+    if output.order is not None and output.key and OP not in frame.columns:
+        deleted = DELETED if DELETED in frame.columns else None
+        frame = frame.transform(latest_by_key(output.key, order=output.order, deleted=deleted))
     gone = F.coalesce(F.col(DELETED), F.lit(False)) if DELETED in frame.columns else F.lit(False)
     return frame.where(~gone).drop(OP, SEQ, DELETED)
 

@@ -13,6 +13,7 @@ A part can be started, looked at and stopped. Looking returns a fault once it ha
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tidelog.clock import Jumps
 from tidelog.errors import ViewChanged
 from tidelog.pipelines.operators.state.steps import FoldCounts, called_by
+from tidelog.pipelines.ordering import notices_of
 from tidelog.pipelines.placing import Target
 from tidelog.pipelines.progress import Progress
 from tidelog.pipelines.queries import Written, has_ended, start_query
@@ -84,6 +86,7 @@ class QueryPart:
         self._counts = FoldCounts()
         self._jumps = Jumps()
         self._back_s = 0.0  # by which the clock was set back, and Spark may wait longer
+        self._told: set[str] = set()  # what is told once, by its name
         self.progress = Progress()
 
     @property
@@ -95,14 +98,15 @@ class QueryPart:
             raise ViewChanged(self.target.changed)
         self._written = Written(rows=self._written.rows)
         self._counts = FoldCounts()
+        self._jumps, self._back_s = Jumps(), 0.0
         with called_by(self._counts.step_of):
             frame = self._frame(self.target)
-        self._jumps, self._back_s = Jumps(), 0.0
-        self._query = start_query(frame, self.target, self._options, trigger=self._trigger, written=self._written)
+            self._query = start_query(frame, self.target, self._options, trigger=self._trigger, written=self._written)
 
     def look(self) -> Fault | None:
         assert self._query is not None
         self._take_progress()
+        self._tell()
         if not has_ended(self._query):
             return self._held_up(self._query)
         fault = self._fault(self._query.exception())
@@ -155,6 +159,12 @@ class QueryPart:
             "lateness_ms": None if time_of is None else time_of.lateness_ms,
             **told,
         }
+
+    def _tell(self) -> None:
+        for name, text in notices_of(self.target, self._counts.read()).items():
+            if name not in self._told:
+                self._told.add(name)
+                logging.getLogger(__name__).warning("%s: %s", self.name, text)
 
     def _take_progress(self) -> None:
         if self._query is not None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.control.marks import topic_of
 from tidelog.errors import LostCheckpoint, PipelineFailed, StateMismatch
 from tidelog.pipelines.app import VIEW
+from tidelog.pipelines.ordering import in_order
 from tidelog.pipelines.placing import Target
 from tidelog.pipelines.view_readers import command_of
 from tidelog.pipelines.view_topic import (
@@ -58,6 +59,7 @@ def start_query(
     """`options` say how the brokers are reached, as the source and the sink take them."""
     from tidelog.spark.providers import state_store
 
+    frame = in_order(frame, target)
     _keep_to(frame, target)
     mode = mode_of(target.node.output, frame)
     with state_store(frame):

@@ -36,7 +36,7 @@ class ExtremeBy:
 
     def reduce(self, state: Sequence[pa.Array], groups: Groups) -> Sequence[pa.Array]:
         order, values = state
-        places = (latest if self.largest else earliest)(_ranks(order), groups)
+        places = (latest if self.largest else earliest)(ranks(order), groups)
         return (order.take(places), values.take(places))
 
     def finish(self, state: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
@@ -48,7 +48,7 @@ class ExtremeBy:
         return (F.max_by if self.largest else F.min_by)(*self.column)
 
 
-def _ranks(values: pa.Array) -> pa.Array:
+def ranks(values: pa.Array) -> pa.Array:
     """Integers in the order of the values, equal where they are; null for null. Not a number is the largest."""
     if pa.types.is_integer(values.type) or pa.types.is_timestamp(values.type):
         return values.cast(pa.int64())
