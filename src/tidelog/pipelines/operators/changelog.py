@@ -48,6 +48,7 @@ RETRACTIONS = (BEFORE, DELETE)
 
 HEAD = [pa.field(OP, pa.string()), pa.field(SEQ, pa.int64())]
 COUNT = "_count"
+ENDS = "_tidelog_ends"  # of a row among others: whether it ends its key
 
 
 def of_changes(gone: pa.Table, come: pa.Table, gone_ops: pa.Array, come_ops: pa.Array) -> pa.Table:
@@ -168,13 +169,13 @@ def latest_by_key(
         keyed = frame.where(" and ".join(f"`{name}` is not null" for name in by))
         rest = [F.col(name) for name in frame.columns if name not in by]
         gone = F.expr(deleted) if deleted else F.lit(False)
-        row = F.struct(*rest, gone.alias(DELETED))
+        row = F.struct(*rest, gone.alias(ENDS))
         # Within a struct: a row whose order is null would not be looked at, and is the first of its key.
         if isinstance(order, str):
             last = keyed.groupBy(*by).agg(F.max_by(row, F.struct(order)).alias("last"))
         else:
             last = _last_by_place(keyed, by, row, order)
-        found = last.where(f"not coalesce(last.{DELETED}, false)")
+        found = last.where(f"not coalesce(last.{ENDS}, false)")
         return found.select(*(name if name in by else F.col(f"last.{name}") for name in frame.columns))
 
     return latest

@@ -80,14 +80,18 @@ def last_by_place(codes: Numbers, places: Places) -> Last:
     own, among = codes[rows], places.at(rows)
     count = int(codes.max(initial=NO_KEY)) + 1
     last, times = largest(codes, places.offsets), _most(own, among.times, count)
-    lowest = np.full(count, 2**63 - 1)
-    np.minimum.at(lowest, own, among.partitions)
-    several = np.flatnonzero((_most(own, among.partitions, count) != lowest)[own])
-    if len(several):
+    any_of = np.empty(count, np.int64)
+    any_of[own] = among.partitions
+    other = own[among.partitions != any_of[own]]  # keys that are not in one partition alone
+    moved = np.zeros(count, bool)
+    if len(other):
+        moved[other] = True
+        several = np.flatnonzero(moved[own])
         fronts = _fronts(own[several], among.at(several))
         found = rows[several[fronts.rows]]
         last[codes[found]], times[codes[found]] = found, fronts.times
-    return Last(last, times, _moved(own, among.partitions, count))
+        moved = _moved(own[several], among.partitions[several], count)
+    return Last(last, times, moved)
 
 
 def by_place(groups: tuple[Numbers, ...], places: Places) -> tuple[Numbers, Numbers]:
