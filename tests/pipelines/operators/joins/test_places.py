@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.operators.joins.driving import FEWER, KEYED, Driver, Row, in_a_batch, left, right
+from pipelines.operators.joins.driving import FEWER, KEYED, Driver, Row, arrow, in_a_batch, left, right
 from pipelines.operators.joins.histories import KEYS, History, Record, histories, last_of, readings, table_of
 from pipelines.operators.joins.kept_states import kept_state
 from proving import proves
@@ -24,7 +25,9 @@ from tidelog.pipelines.operators.joins.newest import Newest
 from tidelog.pipelines.operators.joins.places import PARTITION, RECORDED, SEED
 from tidelog.pipelines.operators.joins.sides import GONE, ORDER
 from tidelog.pipelines.operators.joins.upserts import GONE_SINCE, Upserts
+from tidelog.pipelines.operators.state.buckets import Layout
 from tidelog.pipelines.operators.state.fold import HASH, SIDE, Clock
+from tidelog.pipelines.operators.state.questions import ANSWER, QUESTION, WRONG, answers_of, question_schema
 
 COLUMNS = pa.schema([("k", pa.string()), ("v", pa.int64())])
 PLACES = [pa.field(name, pa.int64()) for name in (ORDER, RECORDED, PARTITION)]
@@ -146,8 +149,15 @@ def test_deletions_of_keys_that_never_come_again_are_forgotten_with_the_pages_th
 def test_what_a_deleted_key_has_is_no_answer() -> None:
     operator = driver()
     operator.step([row_of(Record("a", 0, 0, 0, 1)), row_of(Record("b", 0, 1, 0, None))])
-    state = pa.Table.from_pylist(operator.state(), fold().state_schema)
-    assert fold().answer(state, Clock(None, 0)).to_pylist() == [{"k": "a", "v": 1}]
+    asked = [{QUESTION: key, WRONG: None, "k": key} for key in "abc"]
+    schema = question_schema(pa.schema([("k", pa.string())]))
+    told = {}
+    for bucket in operator.buckets:
+        layout, clock = Layout(2, 1), Clock(None, 0)
+        answers = answers_of(fold(), bucket, layout, arrow(asked, schema, ["k"]), ["k"], clock)
+        told |= {row[QUESTION]: row for row in answers.to_pylist() if "answered" in row[ANSWER]}
+        assert all("unknown" in row[ANSWER] for row in answers.to_pylist() if row[QUESTION] != "a")
+    assert json.loads(told["a"][ANSWER]) == {"status": "answered", "rows": [{"k": "a", "v": 1}]}
 
 
 @proves("P9")
@@ -331,6 +341,16 @@ def test_versions_from_before_there_were_places_are_before_all_that_have_one(nam
     operator = gone_on_with(name, lambda: AsOf(KEYED, LONG, True, (), order, unit, ACROSS), BOTH)
     operator.step([version(Record("a", 2, 0, 5, 7), 10), version(Record("a", 1, 9, 4, 8), 10)])
     assert {row["l"]: row["r"] for row in operator.step([], 20)} == {100: 7, 101: 2}
+
+
+@proves("P10", "F4")
+@pytest.mark.parametrize("more", [{}, {"order": "offset", "order_in": "numbers"}, {"across": ACROSS}])
+def test_what_a_table_has_from_before_it_had_an_order_is_replaced_by_what_comes_next(more: dict[str, Any]) -> None:
+    operator = gone_on_with("enrich with the latest", lambda: Latest(KEYED, None, **more), BOTH)
+    met = operator.step([version(Record("a", 2, 3, -5, 9), 0), *(left(k=key, l=0) for key in KEYS)])
+    assert {row["k"]: row["r"] for row in met} == {"a": 9, "b": 2, "c": None}
+    met = operator.step([version(Record("a", 1, 2, -6, 8), 0), left(k="a", l=0)])
+    assert [row["r"] for row in met] == [9 if more else 8]
 
 
 @proves("P9", "F4")

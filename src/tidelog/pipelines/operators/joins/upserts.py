@@ -46,6 +46,7 @@ from tidelog.pipelines.operators.joins.places import FIRST, PARTITION, RECORDED,
 from tidelog.pipelines.operators.joins.sides import GONE, ORDER, added
 from tidelog.pipelines.operators.state.fold import DUE, HASH, Clock, Step
 from tidelog.pipelines.operators.state.packing import nullable_schema
+from tidelog.pipelines.operators.state.questions import shown
 
 MICROSECONDS = 1_000_000  # in a second
 GONE_SINCE = "_gone_since"
@@ -117,8 +118,7 @@ class Upserts:
 
     def answer(self, state: pa.Table, clock: Clock) -> pa.Table:
         """What the key has now."""
-        there = state.filter(state[GONE_SINCE].is_null()) if self._is_ordered else state
-        return there.select(self.columns.names)
+        return shown(state.filter(pc.is_null(state[GONE_SINCE])) if self._is_ordered else state)
 
     @property
     def _held(self) -> pa.Schema:

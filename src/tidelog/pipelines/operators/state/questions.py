@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 from tidelog.errors import UsageError
 from tidelog.pipelines.operators.state.bucket import Store, held_of
 from tidelog.pipelines.operators.state.buckets import Layout
-from tidelog.pipelines.operators.state.fold import HASH, Clock, Fold
+from tidelog.pipelines.operators.state.fold import HASH, Clock, Fold, Forgetting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -179,6 +179,8 @@ def _answer(fold: Fold, held: pa.Table, row: dict[str, Any], keys: Sequence[str]
         if not len(own):
             return _text({"status": "unknown"})
         said = fold.answer(own, clock) if isinstance(fold, Answering) else shown(own)
+        if not len(said) and isinstance(fold, Forgetting):  # what it keeps is that the key is gone
+            return _text({"status": "unknown"})
         return _fitting(said)
     except Exception as error:  # whatever a fold makes of its state, the query goes on
         return _text({"status": "refused", "error": f"{type(error).__name__}: {str(error)[:200]}"})
