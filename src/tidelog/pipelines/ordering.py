@@ -72,7 +72,7 @@ def notices_of(target: Target, counts: Mapping[str, Mapping[str, int]]) -> dict[
     anew = f"`{command_of(target.node)}` builds it" if target.node.output.kind == VIEW else "a topic of another name is"
     texts = {
         MOVED: "keys of a table have moved between partitions; of their records the last counts by time, partition and"
-        " offset, and what compaction takes out can change which that is (docs/guide/joins.md)",
+        " offset, and what compaction takes out can change which that is in a rebuild",
         WITHOUT_PLACE: "rows of its checkpoint are from a version that did not know their partitions; where a key had"
         f" moved before, its row may be stale until its next record comes; {anew} without them",
     }
