@@ -25,7 +25,7 @@ from tidelog.pipelines.operators.aggregates import (
     variance,
 )
 from tidelog.pipelines.operators.analytics import compare_with_earlier, rate
-from tidelog.pipelines.operators.changelog import Table, as_changelog, as_upserts, latest_by_key
+from tidelog.pipelines.operators.changelog import PLACE, Table, as_changelog, as_upserts, latest_by_key
 from tidelog.pipelines.operators.changes import changes
 from tidelog.pipelines.operators.clocks import clock_verdict, corrected_time
 from tidelog.pipelines.operators.dedup import deduplicate
@@ -50,6 +50,7 @@ __all__ = [
     "DUE",
     "END_OF_TIME",
     "HASH",
+    "PLACE",
     "Aggregate",
     "Asking",
     "Clock",
