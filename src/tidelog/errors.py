@@ -14,7 +14,8 @@
     ├── PeerError                  the other side's: bytes or answers that break the protocol
     │   ├── MalformedBatch         bytes that are not a record batch
     │   │   ├── TruncatedBatch     fewer bytes than the batch says it has
-    │   │   └── CorruptBatch       the checksum does not match
+    │   │   ├── CorruptBatch       the checksum does not match
+    │   │   └── OversizedBatch     its records are larger than the limit when they are decompressed
     │   ├── OutOfOrderSequence     an idempotent producer left out or repeated a batch
     │   ├── FencedProducer         an idempotent producer whose place a newer one has taken
     │   ├── OutsideTransaction     a producer with an open transaction wrote a batch that is not part of it
@@ -122,6 +123,10 @@ class TruncatedBatch(MalformedBatch):
 
 
 class CorruptBatch(MalformedBatch):
+    pass
+
+
+class OversizedBatch(MalformedBatch):
     pass
 
 

@@ -54,6 +54,7 @@ from tidelog.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:
     from tidelog.broker.access.shell import Access
+    from tidelog.broker.beside import Done, Work
     from tidelog.broker.coordinator import Coordinator
     from tidelog.broker.groups.state import Groups
     from tidelog.broker.transaction_coordinator import TransactionCoordinator
@@ -107,6 +108,7 @@ class Broker:
         self.housekeeping = Housekeeping(self)
         self.counters = Counters()
         self.commits = self._committer.commits
+        self.beside: Callable[[Work, Done], None] = scheduler.in_thread  # for arithmetic; the server has other threads
         self.status = Status(self)
 
     # What handlers use ----------------------------------------------------------------------------------------------

@@ -81,8 +81,11 @@ class Call:
     def ticket(self) -> Call:
         return self
 
-    def reply(self, response: Any) -> None:
-        """Answers the request. None answers it with silence, as acks=0 asks for."""
+    def reply(self, response: Any, gathered: str = "") -> None:
+        """Answers the request. None answers it with silence, as acks=0 asks for.
+
+        The list of the field `gathered`, if one is named, is encoded already (`divided`).
+        """
         if self.done:
             return
         self.done = True
@@ -92,7 +95,7 @@ class Call:
             return
         if response is not None:
             try:
-                self.chunks = encode_response(self.api_key, self.version, self.correlation_id, response)
+                self.chunks = encode_response(self.api_key, self.version, self.correlation_id, response, gathered)
             except Exception as error:
                 self.fault(error)
                 return
@@ -110,6 +113,12 @@ class Call:
             self.chunks = [frame[:4] + self.correlation_id.to_bytes(4, "big", signed=True) + frame[8:]]
             connection.outbound.size += len(frame)
             connection.server.flush_soon(connection)
+
+    def amend_part(self, response: Any, last: bool) -> None:
+        """What is to be changed in the answer to a part of the request, before it is encoded."""
+
+    def worked(self, seconds: float) -> None:
+        """The loop has worked on it for so long, after its handler returned."""
 
     def may_be_repeated(self, request: Repeatable) -> None:
         if self.frame is not None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tidelog.broker.divided import divided
 from tidelog.errors import MalformedMessage
 from tidelog.wire.api import request_class
 from tidelog.wire.codec import decode
@@ -117,7 +118,7 @@ class Dispatch:
                 f"api key {call.api_key} version {version} from {call.peer_host} (client id {call.client_id!r})"
                 " is not one that this broker advertises"
             )
-        ready = request_class(call.api_key), _handler(entry.name)
+        ready = request_class(call.api_key), divided(call.api_key, _handler(entry.name))
         self._ready[call.api_key << 16 | version] = ready
         return ready
 

@@ -69,6 +69,7 @@ class Server:
         self.broker = Broker(config, self._loop, logger, self._commit_ready, self._fatal, files)
         self._connections = Connections(self.broker, self._loop, logger, self.fault)
         self._listeners = Listeners(self.broker, self._loop, logger, self._connections, self._connect)
+        self.broker.beside = self._checking = Beside("tidelog-keys", self._loop, self.fault)
         self._shaking = Beside("tidelog-handshake", self._loop, self.fault)
         self._logins = Beside("tidelog-login", self._loop, self.fault)
         self.broker.on_access = self._access_began
@@ -125,6 +126,7 @@ class Server:
             try:
                 self._loop.finish_work()
                 clean = self.broker.stop(clean=self.failed is None)
+                self._checking.stop()
                 self._shaking.stop()
                 self._logins.stop()
             finally:

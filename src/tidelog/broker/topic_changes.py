@@ -73,29 +73,48 @@ def decide_create(
 ) -> Decided:
     asked = list(creations)
     times = Counter(creation.name for creation in asked)
-    made: dict[str, Topic] = {}
+    made = _Made(state)
     outcomes = []
     for creation in {creation.name: creation for creation in asked}.values():
         name = creation.name
         if times[name] > 1:
             outcomes.append(Outcome(name, fault=Fault(ErrorCode.INVALID_REQUEST, f"topic {name} {TWICE}")))
             continue
-        outcome = _create(state, made, creation, config, new_id, now)
+        outcome = _create(made, creation, config, new_id, now)
         if outcome.topic is not None:
-            made[name] = outcome.topic
+            made.add(outcome.topic)
         outcomes.append(outcome)
-    return Decided([topic_record(topic) for topic in made.values()], outcomes)
+    return Decided([topic_record(topic) for topic in made.topics], outcomes)
 
 
-def _create(
-    state: Topics, made: Mapping[str, Topic], creation: Creation, config: BrokerConfig, new_id: NewId, now: Instant
-) -> Outcome:
-    fault = _fault_of_name(state, made, creation.name) or _fault_of_shape(creation, config.int("node.id"))
+class _Made:
+    """The topics of a request that will be made, beside those that there are: the next one must not collide."""
+
+    def __init__(self, state: Topics) -> None:
+        self._state = state
+        self.topics: list[Topic] = []
+        self.partitions = state.partitions
+        self._colliding: dict[str, str] = {}
+
+    def add(self, topic: Topic) -> None:
+        self.topics.append(topic)
+        self.partitions += topic.partitions
+        self._colliding[collision_key(topic.name)] = topic.name
+
+    def has(self, name: str) -> bool:
+        return name in self._state.by_name
+
+    def colliding(self, name: str) -> str | None:
+        key = collision_key(name)
+        return self._state.colliding.get(key) or self._colliding.get(key)
+
+
+def _create(made: _Made, creation: Creation, config: BrokerConfig, new_id: NewId, now: Instant) -> Outcome:
+    fault = _fault_of_name(made, creation.name) or _fault_of_shape(creation, config.int("node.id"))
     if fault is not None:
         return Outcome(creation.name, fault=fault)
     partitions = _partitions(creation, config)
-    total = state.partitions + sum(topic.partitions for topic in made.values())
-    fault = _fault_of_size(creation.name, 0, partitions, total, config)
+    fault = _fault_of_size(creation.name, 0, partitions, made.partitions, config)
     if fault is not None:
         return Outcome(creation.name, fault=fault)
     try:
@@ -117,16 +136,15 @@ def topic_configs(pairs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
     return configs
 
 
-def _fault_of_name(state: Topics, made: Mapping[str, Topic], name: str) -> Fault | None:
+def _fault_of_name(made: _Made, name: str) -> Fault | None:
     wrong = fault_of(name)
     if wrong is not None:
         return Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, wrong)
-    if name in state.by_name or name in made:
+    if made.has(name):
         return Fault(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} already exists")
     if is_own(name):
         return Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name} cannot be created; {OURS}")
-    key = collision_key(name)
-    other = state.colliding.get(key) or next((one for one in made if collision_key(one) == key), None)
+    other = made.colliding(name)
     if other is not None:
         message = f"topic {name} collides with topic {other}, from which it differs in '.' and '_' only; rename it"
         return Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, message)

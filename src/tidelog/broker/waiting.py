@@ -27,6 +27,8 @@ class Timer(Protocol):
 class Scheduler(Protocol):
     """The loop as the broker sees it: later, and elsewhere. The server implements it; tests have their own clock."""
 
+    def call_soon(self, action: Callable[[], None]) -> None: ...
+
     def call_later(self, delay_s: float, action: Callable[[], None]) -> Timer: ...
 
     def in_thread(self, work: Callable[[], object], done: Callable[[object, BaseException | None], None]) -> None:

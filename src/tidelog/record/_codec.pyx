@@ -17,7 +17,7 @@ from libc.string cimport memcpy, memset
 from os import urandom as _urandom
 
 from tidelog.errors import MalformedBatch, UsageError
-from tidelog.record.fault import batch_fault, record_fault, scan_error
+from tidelog.record.fault import UNREADABLE, batch_fault, record_fault, scan_error
 from tidelog.record.header import BatchHeader as _BatchHeader, Scan as _Scan
 
 cdef extern from "crc32c.h":
@@ -116,6 +116,7 @@ cdef extern from "compact.h":
     ctypedef enum Outcome:
         AS_IT_IS, EMPTIED, MADE_ANEW, MADE_NOTHING
     void part_of(const uint8_t* p, const uint8_t* records, const uint8_t* end, Part* part) noexcept nogil
+    int64_t keyless_of "find_keyless"(const Part* part, int32_t* numbers, int64_t most, int64_t* failed) noexcept nogil
     int64_t note_part(KeyTable* keys, const Part* part, int64_t start) noexcept nogil
     Progress note_batches(KeyTable* keys, const uint8_t** cursor, const uint8_t* end, const uint8_t* verdicts,
                           int64_t count, int64_t start, int64_t* batch, int64_t* full) noexcept nogil

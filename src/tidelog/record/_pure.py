@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tidelog.record._pure_compact import KeyMap as KeyMap
 from tidelog.record._pure_compact import filter_records as filter_records
+from tidelog.record._pure_compact import find_keyless as find_keyless
 from tidelog.record._pure_compact import note_keys as note_keys
 from tidelog.record._pure_crc import crc32c as crc32c
 from tidelog.record._pure_decode import decode as decode

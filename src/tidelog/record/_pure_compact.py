@@ -13,7 +13,7 @@ from tidelog.record import fault as faults
 from tidelog.record._pure_decode import _varint, _Wrong
 from tidelog.record._pure_encode import _put_varint
 from tidelog.record._pure_headers import HEADER, header_of, seal, view_of, wrap
-from tidelog.record.fault import batch_fault
+from tidelog.record.fault import batch_fault, record_fault
 from tidelog.record.header import (
     APPEND_TIME_BIT,
     CONTROL_BIT,
@@ -24,6 +24,7 @@ from tidelog.record.header import (
     LENGTH_END,
     MAGIC,
     MAX_BATCH_SIZE,
+    MIN_RECORD_SIZE,
     REMEMBER_BIT,
     SET_HORIZON_BIT,
     TRANSACTIONAL_BIT,
@@ -138,6 +139,34 @@ def _plain(header: BatchHeader, batch: memoryview, decompress: Decompress, limit
         return memoryview(decompress(header.compression, batch[HEADER_SIZE:], limit)).cast("B")
     except MalformedBatch:
         return None
+
+
+def find_keyless(buffer: Buffer, most: int, decompress: Decompress, limit: int) -> tuple[int, int, list[int]]:
+    """Of one batch: its size when it is plain, how many records have no key, and the first `most` of them by number."""
+    batch = view_of(buffer, 0)
+    if len(batch) < HEADER_SIZE:
+        raise batch_fault(faults.HEADER_CUT, batch, 0, len(batch))
+    header = header_of(batch)
+    if not HEADER_SIZE <= header.size <= len(batch):
+        raise batch_fault(faults.BATCH_CUT, batch, 0, len(batch))
+    data = batch[HEADER_SIZE : header.size]
+    if header.compression:
+        data = memoryview(decompress(header.compression, data, limit)).cast("B")
+    if header.count < 0 or header.count * MIN_RECORD_SIZE > len(data):
+        raise batch_fault(faults.TOO_MANY_RECORDS, batch, 0, len(batch))
+    keyless = []
+    at, delta = 0, -1
+    for number in range(header.count):
+        try:
+            record, at = _find(data, at, header, delta)
+        except _Wrong:
+            raise record_fault(faults.UNREADABLE, 0, number) from None
+        delta = record.delta
+        if record.key is None:
+            keyless.append(number)
+    if at != len(data):
+        raise batch_fault(faults.BATCH_NOT_FILLED, batch, 0, len(batch))
+    return len(data), len(keyless), keyless[: max(0, most)]
 
 
 def note_keys(keys: KeyMap, buffer: Buffer, verdicts: Buffer, start: int, decompress: Decompress, limit: int) -> int:

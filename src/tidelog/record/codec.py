@@ -15,7 +15,7 @@ Errors are `MalformedBatch` and its kinds. The same function in `_pure` says in 
     scan(buffer, position=0, *, crc=True)       whole good batches in a row, and why the row ends
     murmur2(key)                                the hash of `partitioner`
     decode, rows, encode_rows, encode_columns, group_rows   the inside of `columns`, which is how they are called
-    KeyMap, note_keys, filter_records           the inside of `compacting`, likewise
+    KeyMap, note_keys, filter_records, find_keyless         the inside of `compacting`, likewise
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ try:
         encode_rows,
         engine,
         filter_records,
+        find_keyless,
         group_rows,
         murmur2,
         note_keys,
@@ -55,6 +56,7 @@ except ImportError as error:
         encode_rows,
         engine,
         filter_records,
+        find_keyless,
         group_rows,
         murmur2,
         note_keys,
@@ -85,6 +87,7 @@ __all__ = [
     "encode_rows",
     "engine",
     "filter_records",
+    "find_keyless",
     "group_rows",
     "murmur2",
     "note_keys",

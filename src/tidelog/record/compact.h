@@ -163,6 +163,18 @@ static int is_readable(const Part *part) {
     return cursor == part->end;
 }
 
+/* How many records have no key, the first `most` of them by number; -1 when one cannot be read, with its number. */
+static int64_t find_keyless(const Part *part, int32_t *numbers, int64_t most, int64_t *failed) {
+    const uint8_t *cursor = part->records;
+    int64_t last_delta = -1, keyless = 0;
+    Found found;
+    for (*failed = 0; *failed < part->count; ++*failed) {
+        if (!find_record(part, &cursor, &last_delta, &found)) return -1;
+        if (found.key_size < 0 && keyless++ < most) numbers[keyless - 1] = (int32_t)*failed;
+    }
+    return cursor == part->end ? keyless : -1;
+}
+
 /* Notes the keys from `start` on. The offset of the first record that did not fit, or -1. */
 static int64_t note_part(KeyTable *keys, const Part *part, int64_t start) {
     const uint8_t *cursor = part->records;

@@ -31,6 +31,39 @@ cdef Held plain_records(const uint8_t* p, buffer, Py_ssize_t position, decompres
         return None
 
 
+def find_keyless(buffer, int64_t most, decompress, int64_t limit):
+    cdef Held source = Held(buffer), plain
+    cdef const uint8_t* p = <const uint8_t*>source.view.buf
+    cdef int64_t size, keyless, failed = 0
+    cdef Part part
+    if source.view.len < HEADER_SIZE:
+        raise fault_at(HEADER_CUT, p, source.view.len, 0)
+    size = <int64_t>read32(p + 8) + LENGTH_END
+    if not HEADER_SIZE <= size <= source.view.len:
+        raise fault_at(BATCH_CUT, p, source.view.len, 0)
+    part_of(p, p + HEADER_SIZE, p + size, &part)
+    compression = read16(p + 21) & COMPRESSION_BITS
+    if compression:
+        plain = Held(decompress(compression, memoryview(buffer).cast("B")[HEADER_SIZE:size], limit))
+        part_of(p, <const uint8_t*>plain.view.buf, <const uint8_t*>plain.view.buf + plain.view.len, &part)
+    size = part.end - part.records
+    if part.count < 0 or <int64_t>part.count * MIN_RECORD_SIZE > size:
+        raise fault_at(TOO_MANY_RECORDS, p, source.view.len, 0)
+    most = max(0, min(most, <int64_t>part.count))
+    numbers = block_of(4 * most)
+    cdef int32_t* told = <int32_t*>room(numbers)
+    if size < YIELD_BYTES:
+        keyless = keyless_of(&part, told, most, &failed)
+    else:
+        with nogil:
+            keyless = keyless_of(&part, told, most, &failed)
+    if keyless < 0 and failed == part.count:
+        raise fault_at(BATCH_NOT_FILLED, p, source.view.len, 0)
+    if keyless < 0:
+        raise record_fault(UNREADABLE, 0, failed)
+    return size, keyless, [told[i] for i in range(min(most, keyless))]
+
+
 def note_keys(KeyMap keys, buffer, verdicts, int64_t start, decompress, int64_t limit):
     cdef Held source = Held(buffer), said = Held(verdicts), plain
     cdef const uint8_t* first = <const uint8_t*>source.view.buf

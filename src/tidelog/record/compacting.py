@@ -51,6 +51,21 @@ class Filtered(NamedTuple):
     unreadable: int  # batches
 
 
+class Keyless(NamedTuple):
+    plain_size: int  # of the batch's records, decompressed
+    total: int  # of those without a key
+    numbers: list[int]  # where they stand in the batch, the first of them
+
+
+def find_keyless(batch: Buffer, most: int, limit: int) -> Keyless:
+    """The records of a batch that has been checked that have no key; nothing of them is taken out of it.
+
+    OversizedBatch when it has more than `limit` bytes when it is decompressed, MalformedBatch when a record cannot be
+    read.
+    """
+    return Keyless(*codec.find_keyless(batch, most, decompress, limit))
+
+
 def note_keys(keys: KeyMap, buffer: Buffer, verdicts: Buffer, start: int) -> int:
     """Notes the keys of records from offset `start` on. The offset of the first that did not fit; -1 when all did."""
     return codec.note_keys(keys, buffer, verdicts, start, decompress, MAX_DECOMPRESSED)

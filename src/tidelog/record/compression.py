@@ -3,7 +3,8 @@
 Codes are those of the batch attributes: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd. What other clients expect of us, and
 what they send: snappy in the blocks of Java's xerial library, which we write; plain snappy, as some write it, is read
 too. LZ4 as a frame with independent blocks and no content checksum, all that Java reads. The bound holds while
-decompressing: output goes to memory of that size or less, and what does not fit is refused when it comes.
+decompressing: output goes to memory of that size or less, and what does not fit is refused when it comes. What says of
+itself that it does not fit is refused before: it is larger, or broken.
 cramjam is imported by the first batch that needs it.
 """
 
@@ -13,7 +14,7 @@ import struct
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from tidelog.errors import MalformedBatch, UsageError
+from tidelog.errors import MalformedBatch, OversizedBatch, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +32,7 @@ _ZSTD_BLOCK = 128 << 10  # bytes that one block may become
 
 _LIKELY_RATIO = 64  # beyond it, what the data says of itself is not believed before it is seen
 _BROKEN = (struct.error, ValueError)
+_FULL = ("failed to write whole buffer", "snappy: output buffer")  # how cramjam says that there is more than fits
 _INT32 = struct.Struct(">i")
 _UINT32 = struct.Struct("<I")
 _UINT64 = struct.Struct("<Q")
@@ -68,13 +70,18 @@ def _compress_xerial(data: memoryview) -> bytearray:
 
 
 def decompress(code: int, data: memoryview, limit: int) -> memoryview:
-    """The plain bytes, `limit` of them at most; MalformedBatch when there would be more or `data` is broken."""
+    """The plain bytes, `limit` of them at most; OversizedBatch when there would be more, MalformedBatch when `data` is
+    broken.
+    """
     import cramjam
 
     if not NONE < code < len(NAMES):
         raise MalformedBatch(f"batch has compression {code}, which is unknown")
     decode = _decompress_snappy if code == SNAPPY else getattr(cramjam, NAMES[code]).decompress_into
-    likely = min(_likely_size(code, data), limit, _LIKELY_RATIO * len(data))
+    size, stated = _likely_size(code, data)
+    if stated and size > limit:
+        raise OversizedBatch(f"{NAMES[code]} data of {len(data)} bytes becomes {size} bytes, more than {limit}")
+    likely = min(size, limit, _LIKELY_RATIO * len(data))
     try:
         if likely < limit:
             with suppress(*_BROKEN, cramjam.DecompressionError):
@@ -84,7 +91,7 @@ def decompress(code: int, data: memoryview, limit: int) -> memoryview:
         return output[: decode(data, output)]
     except (*_BROKEN, cramjam.DecompressionError) as error:
         problem = f"{NAMES[code]} data of {len(data)} bytes does not decompress within {limit} bytes: {error}"
-        raise MalformedBatch(problem) from None
+        raise (OversizedBatch if str(error).startswith(_FULL) else MalformedBatch)(problem) from None
 
 
 def _reserve(size: int) -> memoryview:
@@ -127,45 +134,46 @@ def _decompress_snappy(data: memoryview, output: memoryview) -> int:
 # than to reserved memory, whose pages come one by one.
 
 
-def _likely_size(code: int, data: memoryview) -> int:
+def _likely_size(code: int, data: memoryview) -> tuple[int, bool]:
+    """And whether the data itself states it: then it has no less, unless it is broken."""
     try:
         if code == GZIP:
-            return int.from_bytes(data[-4:], "little")
+            return int.from_bytes(data[-4:], "little"), True
         if code == LZ4:
             return _likely_lz4(data)
         if code == ZSTD:
             return _likely_zstd(data)
         from cramjam import snappy
 
-        return sum(map(snappy.decompress_raw_len, _snappy_blocks(data)))
+        return sum(map(snappy.decompress_raw_len, _snappy_blocks(data))), True
     except Exception:  # broken data: the real attempt will say so
-        return 0
+        return 0, False
 
 
-def _likely_lz4(data: memoryview) -> int:
+def _likely_lz4(data: memoryview) -> tuple[int, bool]:
     flags, block_max = data[4], 1 << 8 + 2 * (data[5] >> 4 & 7)
     if flags & 0x08:
         size: int = _UINT64.unpack_from(data, 6)[0]
-        return size
+        return size, True
     total, at = 0, 7 + (4 if flags & 0x01 else 0)
     while (size := _UINT32.unpack_from(data, at)[0]) != 0:
         stored = size & 0x7FFFFFFF
         total += stored if size >> 31 else block_max
         at += 4 + stored + (4 if flags & 0x10 else 0)
-    return total
+    return total, False
 
 
-def _likely_zstd(data: memoryview) -> int:
+def _likely_zstd(data: memoryview) -> tuple[int, bool]:
     flags = data[4]
     single = flags >> 5 & 1
     at = 6 - single + (0, 1, 2, 4)[flags & 3]
     width = (single, 2, 4, 8)[flags >> 6]
     if width:
-        return int.from_bytes(data[at : at + width], "little") + (256 if width == 2 else 0)
+        return int.from_bytes(data[at : at + width], "little") + (256 if width == 2 else 0), True
     total, last = 0, 0
     while not last:
         block = int.from_bytes(data[at : at + 3], "little")
         last, kind, size = block & 1 | (at >= len(data)), block >> 1 & 3, block >> 3
         total += size if kind < 2 else _ZSTD_BLOCK
         at += 3 + (1 if kind == 1 else size)
-    return total
+    return total, False

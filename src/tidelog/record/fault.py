@@ -42,6 +42,7 @@ WRONG_HEADER_LENGTH = 16
 RECORD_NOT_FILLED = 17
 BATCH_NOT_FILLED = 18
 COLUMN_FULL = 19
+UNREADABLE = 21  # 20 never leaves the compiled codec
 
 _RECORD_FAULTS = {
     WRONG_VARINT: "has a number that does not end or does not fit",
@@ -52,6 +53,7 @@ _RECORD_FAULTS = {
     WRONG_HEADER_COUNT: "has a header count that does not fit the record",
     WRONG_HEADER_LENGTH: "has a header length that does not fit the record",
     RECORD_NOT_FILLED: "ends before its length says",
+    UNREADABLE: "cannot be read",
     COLUMN_FULL: "takes a column past 2 GiB; decode fewer batches at a time",
 }
 

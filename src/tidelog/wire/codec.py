@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidelog.errors import UsageError
 from tidelog.wire.decoder import compile_decoder
-from tidelog.wire.encoder import compile_encoder
+from tidelog.wire.encoder import compile_element_encoder, compile_encoder
 from tidelog.wire.message import Struct, StructType
 
 if TYPE_CHECKING:
@@ -56,14 +56,36 @@ def encode(message: Struct, version: int) -> list[Chunk]:
     return chunks
 
 
-def encode_into(message: Struct, version: int, parts: list[Any], chunks: list[Any]) -> None:
-    """Adds the message to `parts`; where a chunk stands alone, all parts so far and then it move to `chunks`."""
+def encode_into(message: Struct, version: int, parts: list[Any], chunks: list[Any], gathered: str = "") -> None:
+    """Adds the message to `parts`; where a chunk stands alone, all parts so far and then it move to `chunks`.
+
+    The list of the field `gathered`, if one is named, is encoded already (`encoder.Gathered`).
+    """
     cls = type(message)
-    encoder = cls.SCHEMA.encoders.get(version) or _encoder(cls, version)
+    if gathered:
+        encoder = _kept(cls, (version, gathered), lambda: compile_encoder(cls, version, gathered))
+    else:
+        encoder = cls.SCHEMA.encoders.get(version) or _encoder(cls, version)
     try:
         encoder(message, parts, chunks)
     except (struct.error, AttributeError, TypeError, UnicodeEncodeError) as error:
         raise UsageError(f"{cls.__name__} version {version} cannot be encoded: {error}") from error
+
+
+def encode_elements(cls: StructType, version: int, field: str, elements: list[Any]) -> bytes:
+    """Elements of a list of structs that messages of this class have, for a `Gathered`."""
+    encoder = _kept(cls, (version, field, "element"), lambda: compile_element_encoder(cls, version, field))
+    parts: list[Any] = []
+    for element in elements:
+        encoder(element, parts, [])
+    return b"".join(parts)
+
+
+def _kept(cls: StructType, key: tuple[object, ...], compiled: Callable[[], Any]) -> Any:
+    encoders = cls.SCHEMA.encoders
+    if key not in encoders:
+        encoders[key] = compiled()
+    return encoders[key]
 
 
 def _encoder(cls: StructType, version: int) -> Any:

@@ -4,6 +4,10 @@ Neighbouring fields of fixed size are written by one `struct` call, whose last m
 pieces gather in `parts`; where records are left as a chunk of their own, what was gathered so far is joined and
 both go to `chunks`. A field which the version lacks is refused unless it has its default or is ignorable, as in
 Kafka.
+
+A long reply can be encoded in steps: the elements of one of its lists by an encoder of their own
+(`compile_element_encoder`), then the rest around them, where that list is a `Gathered` (`compile_encoder` with its
+name).
 """
 
 from __future__ import annotations
@@ -24,28 +28,54 @@ OWN_CHUNK = 8192
 IN_MEMORY = (bytes, memoryview, bytearray)
 
 
-def compile_encoder(cls: StructType, version: int) -> Any:
-    """A function (message, parts, chunks) -> None."""
-    source = _Source(cls, version)
+class Gathered:
+    """The elements of a list that are encoded already, some in each chunk."""
+
+    __slots__ = ("chunks", "count", "size")
+
+    def __init__(self) -> None:
+        self.chunks: list[bytes] = []
+        self.count = 0
+        self.size = 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    def add(self, count: int, chunk: bytes) -> None:
+        self.chunks.append(chunk)
+        self.count += count
+        self.size += len(chunk)
+
+
+def compile_encoder(cls: StructType, version: int, gathered: str = "") -> Any:
+    """A function (message, parts, chunks) -> None. `gathered` is the field whose list is a `Gathered`."""
+    source = _Source(version, version in cls.SCHEMA.flexible, gathered)
     source.struct("m0", cls)
-    source.flush()
-    names = source.names
-    exec("def encode(m0, parts, chunks):\n add = parts.append\n" + "\n".join(source.lines), names)
-    return names["encode"]
+    return source.compiled()
+
+
+def compile_element_encoder(cls: StructType, version: int, field: str) -> Any:
+    """The same for one element of a list of structs that a message of this class has."""
+    element = next(one.element for one in cls.SCHEMA.fields if one.name == field)
+    source = _Source(version, version in cls.SCHEMA.flexible)
+    source.struct("m0", struct_named(cls, element))
+    return source.compiled()
 
 
 class _Source:
     """Source text under construction. `run` holds format and expression of fixed-size writes not yet written out."""
 
-    def __init__(self, cls: StructType, version: int) -> None:
+    def __init__(self, version: int, flexible: bool, gathered: str = "") -> None:
         self.version = version
-        self.flexible = version in cls.SCHEMA.flexible
+        self.flexible = flexible
+        self.gathered = f"m0.{gathered}"
         self.lines: list[str] = []
         self.names: dict[str, Any] = {
             "rest": rest_of_varint,
             "rest_of_string": rest_of_string,
             "size_of": size_of,
             "put_records": put_records,
+            "put_gathered": put_gathered,
             "tag_bytes": tag_bytes,
             "unsupported": refuse_field,
             "fixed": fixed_array,
@@ -55,6 +85,11 @@ class _Source:
         self.run: list[tuple[str, str]] = []
         self.count = 0
         self.add = "add"
+
+    def compiled(self) -> Any:
+        self.flush()
+        exec("def encode(m0, parts, chunks):\n add = parts.append\n" + "\n".join(self.lines), self.names)
+        return self.names["encode"]
 
     def line(self, text: str) -> None:
         self.lines.append(" " * self.indent + text)
@@ -163,6 +198,9 @@ class _Source:
         self.line(f"{x} = {source}")
         self.measured(nullable, x, n, f"len({x})")
         self.length(n, "i")
+        if source == self.gathered:
+            self.line(f"put_gathered({x}, parts, chunks)")
+            return
         if field.element in FIXED:
             self.line(f"if {x}: {self.add}(fixed({x}, {FIXED[field.element]!r}))")
             return
@@ -255,6 +293,12 @@ def put_records(records: Any, parts: list[Any], chunks: list[Any]) -> None:
     chunks.append(b"".join(parts))
     parts.clear()
     chunks.append(records)
+
+
+def put_gathered(gathered: Gathered, parts: list[Any], chunks: list[Any]) -> None:
+    chunks.append(b"".join(parts))
+    parts.clear()
+    chunks.extend(gathered.chunks)
 
 
 def fixed_array(values: list[Any], code: str) -> bytes:

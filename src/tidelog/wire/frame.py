@@ -98,19 +98,21 @@ def encode_request(request: Struct, version: int, correlation_id: int, client_id
     return _prepend(prefix, chunks)
 
 
-def encode_response(api_key: int, version: int, correlation_id: int, response: Struct) -> list[Chunk]:
-    """A whole frame, in chunks."""
-    chunks = _encode_body(response, version)
+def encode_response(
+    api_key: int, version: int, correlation_id: int, response: Struct, gathered: str = ""
+) -> list[Chunk]:
+    """A whole frame, in chunks; the list of the field `gathered`, if one is named, is encoded already."""
+    chunks = _encode_body(response, version, gathered)
     size = chunks_size(chunks)
     if api_key != ApiKey.API_VERSIONS and is_flexible(api_key, version):
         return _prepend(_response_prefix_flexible.pack(size + 5, correlation_id), chunks)
     return _prepend(_response_prefix.pack(size + 4, correlation_id), chunks)
 
 
-def _encode_body(message: Struct, version: int) -> list[Any]:
+def _encode_body(message: Struct, version: int, gathered: str = "") -> list[Any]:
     parts: list[Any] = []
     chunks: list[Any] = []
-    encode_into(message, version, parts, chunks)
+    encode_into(message, version, parts, chunks, gathered)
     chunks.append(b"".join(parts))
     return chunks
 

@@ -40,7 +40,7 @@ class Schema:
         self.versions = span(versions)
         self.flexible = span(flexible)
         self.decoders: dict[int, Any] = {}
-        self.encoders: dict[int, Any] = {}
+        self.encoders: dict[Any, Any] = {}  # also those of parts, see `codec`
 
 
 @dataclass_transform(kw_only_default=True)

@@ -88,6 +88,14 @@ class AclFilter(NamedTuple):
     operation: int
     permission: int
 
+    def exactly(self) -> Acl | None:
+        """The one rule that it can fit, if it leaves nothing open."""
+        if self.name is None or self.principal is None or self.host is None or self.pattern in (ANY, MATCH):
+            return None
+        if ANY in (self.resource, self.operation, self.permission):
+            return None
+        return Acl(self.resource, self.pattern, self.name, self.principal, self.host, self.operation, self.permission)
+
     def takes(self, acl: Acl) -> bool:
         return (
             self.resource in (ANY, acl.resource)

@@ -155,9 +155,17 @@ def fault_of_acl(acl: Acl) -> Fault | None:
 
 def decide_delete_acls(state: AccessState, filters: Iterable[AclFilter]) -> tuple[list[NewRecord], list[list[Acl]]]:
     """The records, and which rules each filter takes."""
-    taken = [[acl for acl in state.acls if one.takes(acl)] for one in filters]
+    taken = [_taken(state, one) for one in filters]
     gone = {acl: None for found in taken for acl in found}
     return [acl_record(acl, gone=True) for acl in gone], taken
+
+
+def _taken(state: AccessState, one: AclFilter) -> list[Acl]:
+    """A filter that names all of a rule is looked up: a request may have thousands, and so may a broker have rules."""
+    whole = one.exactly()
+    if whole is not None:
+        return [whole] if whole in state.acls else []
+    return [acl for acl in state.acls if one.takes(acl)]
 
 
 def fault_of_filter(one: AclFilter) -> Fault | None:

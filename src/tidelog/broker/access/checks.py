@@ -95,7 +95,7 @@ class EachName:
             setattr(request, self.items, allowed)
             made = element(call.api_key, self.results)
             results = [named(made, self.name, one, CODES[self.resource]) for one in denied]
-            call.amend(lambda response: getattr(response, self.results).extend(results))
+            call.amend(lambda response: getattr(response, self.results).extend(results), once=True)
         return None
 
 
@@ -137,7 +137,7 @@ def refuse_some(call: GuardedCall, results: str, denied: list[Any], code: int) -
     made = element(call.api_key, results)
     refused_ones = [mirrored(made, one, code, call.version) for one in denied]
     call.refused = True
-    call.amend(lambda response: getattr(response, results).extend(refused_ones))
+    call.amend(lambda response: getattr(response, results).extend(refused_ones), once=True)
 
 
 def element(api_key: int, results: str) -> Any:

@@ -89,7 +89,7 @@ class GuardedCall(Call):
         self.refused = False
         self._began_s = time.perf_counter()
         self._spent_s: float | None = None
-        self._amendments: list[Callable[[Any], None]] = []
+        self._amendments: list[tuple[Callable[[Any], None], bool]] = []
 
     @property
     def broker(self) -> Broker:
@@ -103,23 +103,32 @@ class GuardedCall(Call):
     def handled(self) -> None:
         self._spent_s = time.perf_counter() - self._began_s
 
-    def amend(self, change: Callable[[Any], None]) -> None:
-        """`change` is made to the reply before it leaves."""
-        self._amendments.append(change)
+    def worked(self, seconds: float) -> None:
+        if self._spent_s is not None:
+            self._spent_s += seconds
 
-    def reply(self, response: Any) -> None:
+    def amend(self, change: Callable[[Any], None], *, once: bool = False) -> None:
+        """`change` is made to the reply before it leaves: to each part of it, or `once`, because it adds something."""
+        self._amendments.append((change, once))
+
+    def amend_part(self, response: Any, last: bool) -> None:
+        for change, once in self._amendments:
+            if last or not once:
+                change(response)
+
+    def reply(self, response: Any, gathered: str = "") -> None:
         if self.done:
             return
         if response is None and self.refused:
             self.connection.close("produce with acks=0 was refused")
         try:
-            for change in self._amendments if response is not None else ():
-                change(response)
+            if response is not None and not gathered:
+                self.amend_part(response, last=True)
             self.session.charge(self, response)
         except Exception as error:
             self.fault(error)
             return
-        super().reply(response)
+        super().reply(response, gathered)
 
 
 class Session:

@@ -7,7 +7,7 @@ by the handler; a name that is empty was an unknown id.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tidelog.broker.decision import Decision, Instant, NewRecord, Ticket
 from tidelog.broker.groups.classic import Step, member_error
@@ -51,6 +51,7 @@ MEMBER_EPOCH_SINCE = 9
 TOPIC_ID_SINCE = 10
 GROUPS_IN_BATCHES_SINCE = 8
 NOTHING_COMMITTED = CommittedOffset(-1, -1, "", 0)
+AskedTopic = OffsetFetchRequestTopic | OffsetFetchRequestTopics
 
 
 # Commit ----------------------------------------------------------------------------------------------------------
@@ -209,7 +210,7 @@ def _fetch_error(state: Groups, request: OffsetFetchRequestGroup) -> int:
 def _lookup(
     state: Groups,
     group_id: str,
-    topics: Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
+    topics: Iterable[AskedTopic] | None,
 ) -> list[tuple[str, list[tuple[int, CommittedOffset]]]]:
     """Topics with the offsets asked for; all that there are, when none are named."""
     offsets = state.offsets.get(group_id, {})
@@ -217,14 +218,25 @@ def _lookup(
         return [
             (
                 topic.name,
-                [(index, offsets.get((topic.name, index), NOTHING_COMMITTED)) for index in topic.partition_indexes],
+                [(index, offsets.get((topic.name, index), NOTHING_COMMITTED)) for index in indexes],
             )
-            for topic in topics
+            for topic, indexes in _once(topics)
         ]
     by_topic: dict[str, list[tuple[int, CommittedOffset]]] = {}
     for (name, index), one in sorted(offsets.items()):
         by_topic.setdefault(name, []).append((index, one))
     return list(by_topic.items())
+
+
+def _once(topics: Iterable[AskedTopic]) -> Iterator[tuple[AskedTopic, dict[int, None]]]:
+    """Topics with the partitions that no topic before them has named: a small request cannot ask for any reply."""
+    named: dict[tuple[str, bytes], set[int]] = {}
+    for topic in topics:
+        before = named.setdefault((topic.name, getattr(topic, "topic_id", b"")), set())
+        indexes = dict.fromkeys(index for index in topic.partition_indexes if index not in before)
+        before.update(indexes)
+        if indexes or not topic.partition_indexes:
+            yield topic, indexes
 
 
 # Delete ----------------------------------------------------------------------------------------------------------

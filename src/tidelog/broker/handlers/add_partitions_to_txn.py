@@ -9,6 +9,7 @@ All partitions or none: when one is unknown, the others are told OPERATION_NOT_A
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from tidelog.broker.names import is_own
@@ -50,8 +51,12 @@ def handle(broker: Broker, request: AddPartitionsToTxnRequest, call: Call) -> Ad
     if not asked:
         return AddPartitionsToTxnResponse()
     answers = _Answers(call, len(asked))
+    times = Counter(one.transactional_id for one in asked)
     for number, one in enumerate(asked):
-        _add(broker, one, number, answers)
+        if times[one.transactional_id] > 1:  # each would write all that the transaction has so far
+            answers.put(number, one.transactional_id, _results(one.topics, {}, ErrorCode.INVALID_REQUEST))
+        else:
+            _add(broker, one, number, answers)
     return None
 
 

@@ -34,16 +34,18 @@ if TYPE_CHECKING:
     from tidelog.broker.call import Call
 
 ONE_REPLICA = 1
+CONFIGS_SINCE = 5
 UNWRITTEN = "the broker's disk is full or failed, as its log says; free some space, then try again"
 
 
 def handle(broker: Broker, request: CreateTopicsRequest, call: Call) -> CreateTopicsResponse | None:
     decided = decide_create(broker.topics, map(_creation, request.topics), broker.config, random_id, broker.now())
     values = broker_values(broker.topics, broker.config)
-    response = CreateTopicsResponse(topics=[_result(outcome, values, request) for outcome in decided.outcomes])
+    results = _Results(values, request.validate_only, with_configs=call.version >= CONFIGS_SINCE)
+    response = CreateTopicsResponse(topics=list(map(results.of, decided.outcomes)))
     unwritten = Outcome(None, fault=Fault(ErrorCode.KAFKA_STORAGE_ERROR, UNWRITTEN))
     refused = [one if one.fault else unwritten._replace(name=one.name) for one in decided.outcomes]
-    refusal = CreateTopicsResponse(topics=[_result(outcome, values, request) for outcome in refused])
+    refusal = CreateTopicsResponse(topics=list(map(results.of, refused)))
     try:
         records = [] if request.validate_only else decided.records
         broker.commit(TOPICS_TOPIC.name, Decision(records, [(Refusable(call, refusal), response)]))
@@ -62,23 +64,39 @@ def _creation(topic: CreatableTopic) -> Creation:
     )
 
 
-def _result(outcome: Outcome, values: BrokerValues, request: CreateTopicsRequest) -> CreatableTopicResult:
-    assert outcome.name is not None
-    if outcome.topic is None:
-        assert outcome.fault is not None
-        return CreatableTopicResult(
-            name=outcome.name, error_code=outcome.fault.code, error_message=outcome.fault.message, configs=None
+class _Results:
+    """Topics without settings of their own, as most are, share what is told of them: a request may have thousands."""
+
+    def __init__(self, values: BrokerValues, validate_only: bool, with_configs: bool) -> None:
+        self._values = values
+        self._validate_only = validate_only
+        self._with_configs = with_configs
+        self._common: list[CreatableTopicConfigs] | None = None
+
+    def of(self, outcome: Outcome) -> CreatableTopicResult:
+        assert outcome.name is not None
+        if outcome.topic is None:
+            assert outcome.fault is not None
+            return CreatableTopicResult(
+                name=outcome.name, error_code=outcome.fault.code, error_message=outcome.fault.message, configs=None
+            )
+        result = CreatableTopicResult(
+            name=outcome.name,
+            error_message=None,
+            num_partitions=outcome.topic.partitions,
+            replication_factor=ONE_REPLICA,
+            configs=self._configs(outcome.topic) if self._with_configs else [],
         )
-    result = CreatableTopicResult(
-        name=outcome.name,
-        error_message=None,
-        num_partitions=outcome.topic.partitions,
-        replication_factor=ONE_REPLICA,
-        configs=_configs(outcome.topic, values),
-    )
-    if not request.validate_only:
-        result.topic_id = outcome.topic.topic_id
-    return result
+        if not self._validate_only:
+            result.topic_id = outcome.topic.topic_id
+        return result
+
+    def _configs(self, topic: Topic) -> list[CreatableTopicConfigs]:
+        if topic.configs:
+            return _configs(topic, self._values)
+        if self._common is None:
+            self._common = _configs(topic, self._values)
+        return self._common
 
 
 def _configs(topic: Topic, values: BrokerValues) -> list[CreatableTopicConfigs]:

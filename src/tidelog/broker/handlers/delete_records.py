@@ -36,7 +36,9 @@ NOTHING_DELETED = -1
 
 
 def handle(broker: Broker, request: DeleteRecordsRequest, call: Call) -> None:
-    asked = [(topic.name, one) for topic in request.topics for one in topic.partitions]
+    # Each once, the last one counts, as in Kafka: every deletion is a write.
+    once = {(topic.name, one.partition_index): one for topic in request.topics for one in topic.partitions}
+    asked = [(name, one) for (name, _), one in once.items()]
     by_topic: dict[str, list[DeleteRecordsPartitionResult]] = {topic.name: [] for topic in request.topics}
     response = DeleteRecordsResponse(
         topics=[DeleteRecordsTopicResult(name=name, partitions=results) for name, results in by_topic.items()]

@@ -9,7 +9,7 @@ name is the cluster's default: what was altered for all brokers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.broker.config_changes import CLUSTER, broker_values
@@ -24,7 +24,7 @@ from tidelog.broker.settings.describing import (
     describe_topic,
 )
 from tidelog.broker.settings.group import GROUP
-from tidelog.broker.settings.setting import BOOLEAN, DOUBLE, INT, LIST, LONG, PASSWORD, SHORT, STRING
+from tidelog.broker.settings.setting import BOOLEAN, DOUBLE, INT, LIST, LONG, PASSWORD, SHORT, STRING, Setting
 from tidelog.broker.settings.topic import TOPIC
 from tidelog.broker.topic_changes import Fault
 from tidelog.broker.topics import (
@@ -69,22 +69,23 @@ def _describe(
     result = DescribeConfigsResult(
         error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
     )
-    shown = _settings(broker, resource.resource_type, resource.resource_name)
+    keys = frozenset(resource.configuration_keys or ())
+    shown = _settings(broker, resource.resource_type, resource.resource_name, keys)
     if isinstance(shown, Fault):
         result.error_code, result.error_message = shown
         return result
-    keys = resource.configuration_keys
-    result.configs = [_entry(one, request) for one in shown if not keys or one.described.setting.key in keys]
+    result.configs = [_entry(one, request) for one in shown]
     return result
 
 
-def _settings(broker: Broker, resource: int, name: str) -> Iterable[Shown] | Fault:
+def _settings(broker: Broker, resource: int, name: str, keys: Set[str]) -> Iterable[Shown] | Fault:
+    """Those asked for by `keys`; none of them asks for all."""
     if resource == TOPIC_RESOURCE:
-        return _topic(broker, name)
+        return _topic(broker, name, keys)
     if resource == GROUP_RESOURCE:
-        return _group(broker, name)
+        return _group(broker, name, keys)
     if resource == BROKER_RESOURCE:
-        return _broker(broker, name)
+        return _broker(broker, name, keys)
     if resource == BROKER_LOGGER_RESOURCE:
         return _fault_of_broker(broker, name) or []
     if resource == CLIENT_METRICS_RESOURCE:
@@ -92,7 +93,11 @@ def _settings(broker: Broker, resource: int, name: str) -> Iterable[Shown] | Fau
     return Fault(ErrorCode.INVALID_REQUEST, f"resource type {resource} has no settings here")
 
 
-def _topic(broker: Broker, name: str) -> list[Shown] | Fault:
+def _asked(settings: Mapping[str, Setting], keys: Set[str]) -> Iterable[Setting]:
+    return [setting for key, setting in settings.items() if key in keys] if keys else settings.values()
+
+
+def _topic(broker: Broker, name: str, keys: Set[str]) -> list[Shown] | Fault:
     topic = broker.topics.by_name.get(name)
     if topic is None:
         wrong = fault_of(name)
@@ -100,27 +105,27 @@ def _topic(broker: Broker, name: str) -> list[Shown] | Fault:
             return Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, wrong)
         return Fault(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
     values = broker_values(broker.topics, broker.config)
-    shown = [setting for setting in TOPIC.values() if not setting.hidden or setting.key in topic.configs]
+    shown = [setting for setting in _asked(TOPIC, keys) if not setting.hidden or setting.key in topic.configs]
     return [Shown(describe_topic(setting, topic.configs, values), topic.own) for setting in shown]
 
 
-def _group(broker: Broker, name: str) -> list[Shown] | Fault:
+def _group(broker: Broker, name: str, keys: Set[str]) -> list[Shown] | Fault:
     if not name:
         return Fault(ErrorCode.INVALID_REQUEST, "a group's settings need the group's name")
     values = broker_values(broker.topics, broker.config)
     own = broker.topics.altered(GROUP_RESOURCE, name)
-    return [Shown(describe_group(setting, own, values)) for setting in GROUP.values()]
+    return [Shown(describe_group(setting, own, values)) for setting in _asked(GROUP, keys)]
 
 
-def _broker(broker: Broker, name: str) -> list[Shown] | Fault:
+def _broker(broker: Broker, name: str, keys: Set[str]) -> list[Shown] | Fault:
     values = broker_values(broker.topics, broker.config)
     if name == CLUSTER:
-        described = [describe_cluster(setting, values) for setting in BROKER.values()]
+        described = [describe_cluster(setting, values) for setting in _asked(BROKER, keys)]
         return [Shown(one) for one in described if one is not None]
     fault = _fault_of_broker(broker, name)
     if fault is not None:
         return fault
-    return [Shown(describe_broker(setting, values), not setting.dynamic) for setting in BROKER.values()]
+    return [Shown(describe_broker(setting, values), not setting.dynamic) for setting in _asked(BROKER, keys)]
 
 
 def _fault_of_broker(broker: Broker, name: str) -> Fault | None:

@@ -54,7 +54,7 @@ def handle(broker: Broker, request: DescribeLogDirsRequest, call: Call) -> None:
 def _asked(broker: Broker, request: DescribeLogDirsRequest) -> Mapping[str, Iterable[int]]:
     if request.topics is None:
         return {name: range(topic.partitions) for name, topic in sorted(broker.topics.by_name.items())}
-    return {one.topic: one.partitions for one in request.topics}
+    return {one.topic: dict.fromkeys(one.partitions) for one in request.topics}
 
 
 def _topics(broker: Broker, asked: Mapping[str, Iterable[int]]) -> list[DescribeLogDirsTopic]:

@@ -37,7 +37,8 @@ def handle(broker: Broker, request: DescribeProducersRequest, call: Call) -> Non
                     TopicResponse(
                         name=topic.name,
                         partitions=[
-                            _describe(index, find(broker, topic.name, index)) for index in topic.partition_indexes
+                            _describe(index, find(broker, topic.name, index))
+                            for index in dict.fromkeys(topic.partition_indexes)
                         ],
                     )
                     for topic in request.topics

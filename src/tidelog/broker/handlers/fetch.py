@@ -39,6 +39,7 @@ from tidelog.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
+    FetchTopic,
     PartitionData,
 )
 
@@ -87,7 +88,7 @@ class _Fetch:
         self._told: list[int] | None = None
         self._empty = b""  # the frame that told it
         self._wanted: list[tuple[Any, list[tuple[FetchPartition, Partition | int]]]] = []
-        for topic in request.topics:
+        for topic in _each_once(request.topics):
             name = broker.topics.name_of(topic.topic, topic.topic_id)
             self._wanted.append((topic, [(part, find(broker, name, part.partition)) for part in topic.partitions]))
 
@@ -251,6 +252,22 @@ class _Fetch:
             return ErrorCode.KAFKA_STORAGE_ERROR
         by_id = self._call.version >= TOPIC_ID_SINCE
         return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _each_once(topics: list[FetchTopic]) -> list[FetchTopic]:
+    """A partition that is asked for more than once is answered once, as in Kafka, and as it was asked for last."""
+    named = [(topic.topic, topic.topic_id, part.partition) for topic in topics for part in topic.partitions]
+    if len(named) < 2 or len(set(named)) == len(named):
+        return topics
+    last = {place: number for number, place in enumerate(named)}
+    number = 0
+    for topic in topics:
+        parts, topic.partitions = topic.partitions, []
+        for part in parts:
+            if last[topic.topic, topic.topic_id, part.partition] == number:
+                topic.partitions.append(part)
+            number += 1
+    return [topic for topic in topics if topic.partitions]
 
 
 def _aborted(stable: Stable, offset: int, piece: Slice) -> list[AbortedTransaction]:

@@ -36,7 +36,9 @@ def handle(broker: Broker, request: ListConfigResourcesRequest, call: Call) -> L
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     return ListConfigResourcesResponse(
         config_resources=[
-            ConfigResource(resource_name=name, resource_type=one) for one in asked for name in _names(broker, one)
+            ConfigResource(resource_name=name, resource_type=one)
+            for one in dict.fromkeys(asked)
+            for name in _names(broker, one)
         ]
     )
 

@@ -13,16 +13,22 @@ promise; an error then ends the connection, as the client has no other way to he
 
 What is checked here and what is not: one batch a partition, whole, of format 2, CRC right, count as stated
 (`record.codec.check`); sequence and epoch (`log.producers`); size; of a transactional batch, that its transaction is
-open and names the partition (`transactional_produce`). Records are not parsed: a batch is stored as it came.
+open and names the partition (`transactional_produce`). Records are not parsed: a batch is stored as it came. Only for
+a compacted topic somebody looks whether all have a key (`keys`).
 
-A partition that is not loaded yet, as after a start, is loaded in a worker thread; batches for it wait in their order.
+A partition that is in the request twice is refused both times, as nobody can tell which batch comes first. (Kafka takes
+the last one, and does not say so.) A partition that is not loaded yet, as after a start, is loaded in a worker thread;
+batches for it wait in their order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Set
+from functools import partial
 from typing import TYPE_CHECKING
 
+from tidelog.broker.keys import KeyCheck, Refused, compacted
 from tidelog.broker.loading import find_cold, sentence, when_ready
 from tidelog.broker.partition import Partition
 from tidelog.errors import (
@@ -35,7 +41,6 @@ from tidelog.errors import (
 )
 from tidelog.log.log import Log
 from tidelog.record.codec import check
-from tidelog.record.columns import decode
 from tidelog.record.header import BatchHeader
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.produce import (
@@ -53,8 +58,6 @@ if TYPE_CHECKING:
 
 TOPIC_ID_SINCE = 13
 NO_TIMESTAMP = -1
-RECORD_ERRORS_MAX = 1000  # named one by one; a client takes the others of the batch to be refused with them
-KEYS_LIMIT = 64 << 20  # bytes that a batch may become when its keys are looked at, which is done on the loop
 # A small batch is copied, so that it does not pin the receive buffer until it is written. Not with acks=0: how many of
 # those wait for a slow disk is bounded by nothing but the memory for requests, which pinned buffers count against.
 COPY_BELOW_BYTES = 8192
@@ -71,30 +74,65 @@ def handle(broker: Broker, request: ProduceRequest, call: Call) -> None:
 
 def _append_all(broker: Broker, request: ProduceRequest, call: Call, unnamed: int = ErrorCode.NONE) -> None:
     """`unnamed`: why partitions could not be added to the transaction of the batches for them."""
-    waiting = _Waiting(request.acks, call, request.transactional_id, unnamed)
+    waiting = _Waiting(broker, request, call, unnamed)
+    twice = _named_twice(request)
     undecided = broker.undecided()
     if undecided is not None:
         waiting.topics(undecided)
     responses = []
     for topic in request.topic_data:
         name = broker.topics.name_of(topic.name, topic.topic_id)
-        parts = [_append(broker, name, part, request, call, waiting) for part in topic.partition_data]
+        parts = [
+            _refuse_twice(broker, name, part)
+            if twice and (topic.name, topic.topic_id, part.index) in twice
+            else _append(broker, name, part, request, call, waiting)
+            for part in topic.partition_data
+        ]
         responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=parts))
     waiting.finish(ProduceResponse(responses=responses))
 
 
+def _named_twice(request: ProduceRequest) -> Set[tuple[str, bytes, int]]:
+    topics = request.topic_data
+    if len(topics) == 1 and len(topics[0].partition_data) == 1:
+        return frozenset()
+    named = [(topic.name, topic.topic_id, part.index) for topic in topics for part in topic.partition_data]
+    if len(set(named)) == len(named):
+        return frozenset()
+    return {place for place, times in Counter(named).items() if times > 1}
+
+
 class _Waiting:
-    """Counts the batches of one request that are not visible yet; the last one lets the reply go."""
+    """Counts the batches of one request that are not visible yet; the last one lets the reply go.
 
-    __slots__ = ("_call", "_cold", "_left", "_response", "acks", "transactional_id", "unnamed")
+    `_held` are those that are not appended yet: their partition is being loaded, or their keys are being looked at.
+    """
 
-    def __init__(self, acks: int, call: Call, transactional_id: str | None, unnamed: int) -> None:
-        self.acks = acks
-        self.transactional_id = transactional_id
+    __slots__ = (
+        "_broker",
+        "_call",
+        "_held",
+        "_keys",
+        "_left",
+        "_request",
+        "_response",
+        "_unchecked",
+        "acks",
+        "transactional_id",
+        "unnamed",
+    )
+
+    def __init__(self, broker: Broker, request: ProduceRequest, call: Call, unnamed: int) -> None:
+        self.acks = request.acks
+        self.transactional_id = request.transactional_id
         self.unnamed = unnamed
+        self._broker = broker
+        self._request = request
         self._call = call
         self._left = 1
-        self._cold = 0
+        self._held = 0
+        self._keys: KeyCheck | None = None
+        self._unchecked: list[tuple[Partition, memoryview, Callable[[Exception | bool], None]]] = []
         self._response: ProduceResponse | None = None
 
     def batch(self, partition: Partition, offset: int, reply: PartitionProduceResponse) -> None:
@@ -122,28 +160,67 @@ class _Waiting:
 
     def loaded(self, broker: Broker, partition: Partition, append: Callable[[], None]) -> None:
         """Appends when the partition is loaded; until then the batch stays in the request's buffer."""
+        self._hold()
+        when_ready(broker, self._call, partition, lambda: self._go_on(append))
+
+    @property
+    def keys(self) -> KeyCheck:
+        if self._keys is None:
+            parts = [part.records for topic in self._request.topic_data for part in topic.partition_data]
+            self._keys = KeyCheck(sum(len(one) for one in parts if isinstance(one, memoryview)))
+        return self._keys
+
+    def checked(self, partition: Partition, records: memoryview, append: Callable[[Exception | bool], None]) -> None:
+        """Calls `append` when the batch's keys are looked at: with what is wrong with them, or True."""
+        self._hold()
+        self._unchecked.append((partition, records, append))
+        if self._response is not None:
+            self._check_keys()
+
+    def _check_keys(self) -> None:
+        batches, self._unchecked = self._unchecked, []
+        keys, call = self.keys, self._call
+        call.connection.mute()
+
+        def look() -> list[Exception | bool]:
+            return [_outcome(keys, partition, records) for partition, records, _ in batches]
+
+        def looked(outcomes: object, error: BaseException | None) -> None:
+            try:
+                if error is not None:
+                    raise error
+                assert isinstance(outcomes, list)
+                for (_, _, append), outcome in zip(batches, outcomes, strict=True):
+                    self._go_on(partial(append, outcome))
+            except Exception as fault:
+                call.fault(fault)
+            call.connection.unmute()
+
+        self._broker.beside(look, looked)
+
+    def _hold(self) -> None:
         self._left += 1
-        self._cold += 1
+        self._held += 1
         self._call.buffer.pin()
 
-        def ready() -> None:
-            try:
-                append()
-            finally:
-                self._call.buffer.unpin()
-            self._cold -= 1
-            if self.acks:
-                self._one_less()
-            elif not self._cold:
-                self._end_silently()
-
-        when_ready(broker, self._call, partition, ready)
+    def _go_on(self, append: Callable[[], None]) -> None:
+        try:
+            append()
+        finally:
+            self._call.buffer.unpin()
+        self._held -= 1
+        if self.acks:
+            self._one_less()
+        elif not self._held:
+            self._end_silently()
 
     def finish(self, response: ProduceResponse) -> None:
         self._response = response
+        if self._unchecked:
+            self._check_keys()
         if self.acks:
             self._one_less()
-        elif not self._cold:
+        elif not self._held:
             self._end_silently()
 
     def _end_silently(self) -> None:
@@ -156,6 +233,20 @@ class _Waiting:
         self._left -= 1
         if not self._left and self.acks:
             self._call.reply(self._response)
+
+
+def _outcome(keys: KeyCheck, partition: Partition, records: memoryview) -> Exception | bool:
+    try:
+        keys.whole(partition, records)
+    except (Refused, MalformedBatch) as error:
+        return error
+    return True
+
+
+def _refuse_twice(broker: Broker, name: str | None, part: PartitionProduceData) -> PartitionProduceResponse:
+    reply = PartitionProduceResponse(index=part.index, base_offset=-1, log_append_time_ms=-1, log_start_offset=-1)
+    message = f"partition {part.index} of {name} is in the request more than once; send one batch for it"
+    return _refuse(broker, reply, ErrorCode.INVALID_REQUEST, message)
 
 
 def _append(
@@ -183,15 +274,20 @@ def _try_append(
     call: Call,
     waiting: _Waiting,
     reply: PartitionProduceResponse,
+    keys: Exception | bool = False,
 ) -> None:
+    """`keys`: whether all records are known to have one, or why they are not as they should be."""
     if partition.dropped:  # while it was loaded
         _refuse(broker, reply, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
         return
     try:
-        _append_batch(broker, partition, part, call, waiting, reply)
-    except _Refused as error:
+        _append_batch(broker, partition, part, call, waiting, reply, keys)
+    except Refused as error:
         _refuse(broker, reply, error.code, str(error))
-        reply.record_errors = error.records
+        reply.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=compacted(partition))
+            for number in error.records
+        ]
     except CorruptBatch as error:
         _refuse(broker, reply, ErrorCode.CORRUPT_MESSAGE, str(error))
     except MalformedBatch as error:
@@ -213,12 +309,20 @@ def _append_batch(
     call: Call,
     waiting: _Waiting,
     reply: PartitionProduceResponse,
+    keys: Exception | bool,
 ) -> None:
     records = part.records
     if not isinstance(records, memoryview) or not records:
         raise MalformedBatch("produce without a record batch")
     now_ms = broker.now().wall_ms
     header = _check(partition, records, now_ms)
+    if partition.config.compact and keys is not True:
+        if isinstance(keys, Exception):
+            raise keys
+        if not waiting.keys.at_once(partition, records):
+            again = partial(_try_append, broker, partition, part, call, waiting, reply)
+            waiting.checked(partition, records, again)
+            return
     _check_writer(broker, partition, header, call, waiting)
     release = None
     if header.size <= COPY_BELOW_BYTES and waiting.acks:
@@ -244,7 +348,7 @@ def _check(partition: Partition, records: memoryview, now_ms: int) -> BatchHeade
     config = partition.config
     size = len(records)
     if size > config.max_message_bytes:
-        raise _Refused(
+        raise Refused(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"batch of {size} bytes is above max.message.bytes={config.max_message_bytes} of {partition.topic}",
         )
@@ -263,13 +367,11 @@ def _check(partition: Partition, records: memoryview, now_ms: int) -> BatchHeade
     if not config.log.append_time and header.max_timestamp != NO_TIMESTAMP:
         ahead = header.max_timestamp - now_ms
         if ahead > config.timestamp_after_max_ms or -ahead > config.timestamp_before_max_ms:
-            raise _Refused(
+            raise Refused(
                 ErrorCode.INVALID_TIMESTAMP,
                 f"a timestamp of {header.max_timestamp} is {ahead} ms from now; {partition.topic} takes"
                 f" -{config.timestamp_before_max_ms} to {config.timestamp_after_max_ms}",
             )
-    if config.compact:
-        _check_keys(partition, records)
     return header
 
 
@@ -278,7 +380,7 @@ def _check_writer(broker: Broker, partition: Partition, header: BatchHeader, cal
     transactional_id = waiting.transactional_id
     writers = partition.config.writers
     if writers and not (header.is_transactional and (transactional_id or "").startswith(writers)):
-        raise _Refused(
+        raise Refused(
             ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             f"{partition.topic} has tidelog.writers={writers} and takes records only in transactions of ids that begin"
             f" so; this one came from {transactional_id!r}",
@@ -289,35 +391,7 @@ def _check_writer(broker: Broker, partition: Partition, header: BatchHeader, cal
         place = partition.topic, partition.index
         refused = refusal(broker, transactional_id, header, place, call.version, waiting.unnamed)
         if refused is not None:
-            raise _Refused(*refused)
-
-
-def _check_keys(partition: Partition, records: memoryview) -> None:
-    """A record without a key could never be compacted away. This is the one place where an append looks at records."""
-    columns = decode(records, crc=False, limit=KEYS_LIMIT)
-    validity = columns.keys.validity
-    if validity is None:
-        return
-    bits = memoryview(validity).cast("B")
-    keyless = [index for index in range(columns.count) if not bits[index >> 3] >> (index & 7) & 1]
-    named = f"{partition.topic}[{partition.index}] is compacted and takes no record without a key"
-    raise _Refused(
-        ErrorCode.INVALID_RECORD,
-        f"{named}; {len(keyless)} of the batch's {columns.count} have none, the first is number {keyless[0]}",
-        [
-            BatchIndexAndErrorMessage(batch_index=i, batch_index_error_message=named)
-            for i in keyless[:RECORD_ERRORS_MAX]
-        ],
-    )
-
-
-class _Refused(Exception):
-    """`records` are those at fault, by their place in the batch; none when it is the batch as a whole."""
-
-    def __init__(self, code: int, message: str, records: list[BatchIndexAndErrorMessage] | None = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.records = records or []
+            raise Refused(*refused)
 
 
 def _refuse(

@@ -31,10 +31,11 @@ def list_transactions(state: Transactions, request: ListTransactionsRequest, now
         unknown_state_filters=[name for name in request.state_filters if name not in NAMES]
     )
     wanted = {NAMES[name] for name in request.state_filters if name in NAMES}
+    producers = frozenset(request.producer_id_filters)
     for one in state.transactions.values():
         if (
             (one.state in wanted or not request.state_filters)
-            and (one.producer_id in request.producer_id_filters or not request.producer_id_filters)
+            and (one.producer_id in producers or not producers)
             and (request.duration_filter < 0 or _open_for(one, now) > request.duration_filter)
             and matches(one.transactional_id)
         ):
