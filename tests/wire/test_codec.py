@@ -7,8 +7,8 @@ import pytest
 from proving import proves
 from tidelog.errors import UsageError
 from tidelog.wire import field
-from tidelog.wire.codec import decode, decoder, encode
-from tidelog.wire.encoder import OWN_CHUNK
+from tidelog.wire.codec import decode, decoder, encode, encode_elements, encode_into
+from tidelog.wire.encoder import OWN_CHUNK, Gathered
 from tidelog.wire.field import ZERO_UUID, span
 from tidelog.wire.message import Struct
 from tidelog.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
@@ -20,7 +20,12 @@ from tidelog.wire.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
-from tidelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tidelog.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
 from tidelog.wire.messages.offset_fetch import OffsetFetchRequest
 from tidelog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
@@ -212,3 +217,20 @@ def test_messages_compare_by_value_and_show_their_fields() -> None:
         LeaderIdAndEpoch(leader=1)  # type: ignore[call-arg]
     with pytest.raises(AttributeError):
         LeaderIdAndEpoch().leader = 1  # type: ignore[attr-defined]
+
+
+@proves("T5")
+@pytest.mark.parametrize("version", [7, 12])
+def test_a_reply_whose_list_was_encoded_in_parts_is_the_same_bytes(version: int):
+    topics = [MetadataResponseTopic(name=f"t{number}", topic_id=bytes(16)) for number in range(300)]
+    whole = MetadataResponse(topics=topics, cluster_id="c", controller_id=3)
+    expected = b"".join(encode(whole, version))
+    gathered = Gathered()
+    for start in range(0, 300, 70):
+        some = topics[start : start + 70]
+        gathered.add(len(some), encode_elements(MetadataResponse, version, "topics", some))
+    parts: list[bytes] = []
+    chunks: list[bytes] = []
+    whole.topics = gathered
+    encode_into(whole, version, parts, chunks, "topics")
+    assert b"".join([*chunks, *parts]) == expected

@@ -8,7 +8,7 @@ Rules:
 - The loop works for STEP_S on one request, then for others. Meanwhile nothing more of its connection is handled, as in
   Kafka: what comes behind may rest on it. A part is a few milliseconds (`Row.at_once`).
 - The reply is what it would have been in one go. Entries about the same thing are in the same part, so that a handler
-  sees what is asked for twice. Where an API only reads (`reads`), an entry that says what another says is answered once.
+  sees what is asked for twice. Where an API only reads (`reads`), one that says what another says is answered once.
 - WAITING_PARTS parts at most wait for the disk.
 - A reply that would be above REPLY_BYTES_MAX is not made: every entry is refused with INVALID_REQUEST. The answer about
   a single thing is whole, whatever its size. What changes something is always told.
@@ -159,7 +159,9 @@ class _Division:
         self._next = 0
         self._waiting = 0
         self._running = False
+        self._scheduled = False
         self._refusing = False
+        self._over = False
         self._whole: Any = None  # the reply to the first part, which has what is beside the list
         self._answers: list[tuple[int, bytes]] = []  # the entries of each part, encoded, and how many they are
         self._size = 0
@@ -173,16 +175,24 @@ class _Division:
         self._next = self._waiting = self._size = 0
         self._answers = [(0, b"")] * len(self._parts)
 
+    def _soon(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._broker.scheduler.call_soon(self._go_on)
+
     def _go_on(self) -> None:
         """Works for STEP_S, or until parts must be waited for."""
-        if self._call.connection.closed or self._running:
+        self._scheduled = False
+        if self._call.connection.closed or self._over:
             return
         began = time.perf_counter()
         self._running = True
         try:
-            while self._has_more() and time.perf_counter() - began < STEP_S:
+            while self._has_more():
                 self._next += 1
                 self._do(self._next - 1)
+                if time.perf_counter() - began >= STEP_S:
+                    break
         except Exception as error:
             self._call.fault(error)
             return
@@ -190,7 +200,7 @@ class _Division:
             self._running = False
             self._call.worked(time.perf_counter() - began)
         if self._has_more():
-            self._broker.scheduler.call_soon(self._go_on)
+            self._soon()
         elif self._next == len(self._parts) and not self._waiting:
             self._finish()
 
@@ -225,7 +235,8 @@ class _Division:
             self._refusing = True
             self._restart()
         if not self._running:
-            self._go_on()
+            # Not now: whoever calls may have other parts to answer, and go on as long as those beget more.
+            self._soon()
 
     def _refusal(self, part: list[Any]) -> Any:
         from tidelog.broker.access.checks import element
@@ -244,6 +255,6 @@ class _Division:
         for count, encoded in self._answers:
             gathered.add(count, encoded)
         setattr(self._whole, self._row.told, gathered)
-        self._next += 1  # over
+        self._over = True
         self._call.reply(self._whole, self._row.told)
         self._call.connection.unmute()

@@ -177,6 +177,7 @@ class _Source:
         self.line(f"if {n} > end - p: too_long({field.name!r}, {n}, end - p)")
         if field.element in FIXED:
             code = FIXED[field.element]
+            self.charge(n, field.name)
             self.line(f"{target} = fixed(b, p, {n}, {code!r}); p += {n} * {calcsize('>' + code)}")
         else:
             self.elements(target, n, field, cls)

@@ -59,7 +59,7 @@ AskedTopic = OffsetFetchRequestTopic | OffsetFetchRequestTopics
 
 def decide_commit(state: Groups, request: OffsetCommitRequest, version: int, ticket: Ticket, now: Instant) -> Decision:
     refused = commit_error(state, request, version, now)
-    records: list[NewRecord] = []
+    taken: dict[tuple[str, int], OffsetCommitRequestPartition] = {}  # what is named twice is written once
     reply = OffsetCommitResponse()
     for topic in request.topics:
         answers = []
@@ -67,9 +67,12 @@ def decide_commit(state: Groups, request: OffsetCommitRequest, version: int, tic
             error_code = _place_error(state, topic, one, version) or refused
             answers.append(OffsetCommitResponsePartition(partition_index=one.partition_index, error_code=error_code))
             if error_code == ErrorCode.NONE:
-                key = offset_key(request.group_id, topic.name, one.partition_index)
-                records.append(NewRecord(key, value_bytes(offset_value(_committed(request, one, now)))))
+                taken[topic.name, one.partition_index] = one
         reply.topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers))
+    records = [
+        NewRecord(offset_key(request.group_id, *place), value_bytes(offset_value(_committed(request, one, now))))
+        for place, one in taken.items()
+    ]
     return Decision(records, [(ticket, reply)])
 
 
@@ -248,7 +251,7 @@ def decide_offset_delete(state: Groups, request: OffsetDeleteRequest, ticket: Ti
         return Decision([], [(ticket, OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND))])
     if group is not None and group.members and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return Decision([], [(ticket, OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP))])
-    records: list[NewRecord] = []
+    gone: dict[tuple[str, int], None] = {}
     reply = OffsetDeleteResponse()
     offsets = state.offsets.get(request.group_id, {})
     for topic in request.topics:
@@ -262,9 +265,10 @@ def decide_offset_delete(state: Groups, request: OffsetDeleteRequest, ticket: Ti
             elif subscribed:
                 error_code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
             elif (topic.name, one.partition_index) in offsets:
-                records.append(NewRecord(offset_key(request.group_id, topic.name, one.partition_index), None))
+                gone[topic.name, one.partition_index] = None
             answers.append(OffsetDeleteResponsePartition(partition_index=one.partition_index, error_code=error_code))
         reply.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
+    records = [NewRecord(offset_key(request.group_id, *place), None) for place in gone]
     return Decision(records, [(ticket, reply)])
 
 

@@ -53,7 +53,7 @@ class Ended:
 def decide_txn_commit(state: Groups, request: TxnOffsetCommitRequest, ticket: Ticket, now: Instant) -> Decision:
     """The transaction was looked at by the caller: it is open, and names this group."""
     refused = _error(state, request, now)
-    records: list[NewRecord] = []
+    taken: dict[tuple[str, int], TxnOffsetCommitRequestPartition] = {}  # what is named twice is written once
     reply = TxnOffsetCommitResponse()
     for topic in request.topics:
         answers = []
@@ -62,9 +62,14 @@ def decide_txn_commit(state: Groups, request: TxnOffsetCommitRequest, ticket: Ti
             error_code = _place_error(state, topic.name, one) or refused
             answers.append(TxnOffsetCommitResponsePartition(partition_index=index, error_code=error_code))
             if error_code == ErrorCode.NONE:
-                key = pending_key(request.group_id, request.producer_id, topic.name, index)
-                records.append(NewRecord(key, value_bytes(offset_value(_pending(one, now)))))
+                taken[topic.name, index] = one
         reply.topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=answers))
+    records = [
+        NewRecord(
+            pending_key(request.group_id, request.producer_id, *place), value_bytes(offset_value(_pending(one, now)))
+        )
+        for place, one in taken.items()
+    ]
     return Decision(records, [(ticket, reply)])
 
 
