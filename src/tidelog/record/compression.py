@@ -31,6 +31,7 @@ _ZSTD_LEVEL = 3
 _ZSTD_BLOCK = 128 << 10  # bytes that one block may become
 
 _LIKELY_RATIO = 64  # beyond it, what the data says of itself is not believed before it is seen
+_MAGIC = {GZIP: b"\x1f\x8b", LZ4: b"\x04\x22\x4d\x18", ZSTD: b"\x28\xb5\x2f\xfd"}
 _BROKEN = (struct.error, ValueError)
 _FULL = ("failed to write whole buffer", "snappy: output buffer")  # how cramjam says that there is more than fits
 _INT32 = struct.Struct(">i")
@@ -136,6 +137,9 @@ def _decompress_snappy(data: memoryview, output: memoryview) -> int:
 
 def _likely_size(code: int, data: memoryview) -> tuple[int, bool]:
     """And whether the data itself states it: then it has no less, unless it is broken."""
+    magic = _MAGIC.get(code, b"")
+    if data[: len(magic)] != magic:
+        return 0, False
     try:
         if code == GZIP:
             return int.from_bytes(data[-4:], "little"), True

@@ -7,7 +7,7 @@ by the handler; a name that is empty was an unknown id.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from tidelog.broker.decision import Decision, Instant, NewRecord, Ticket
 from tidelog.broker.groups.classic import Step, member_error
@@ -254,8 +254,9 @@ def decide_offset_delete(state: Groups, request: OffsetDeleteRequest, ticket: Ti
     gone: dict[tuple[str, int], None] = {}
     reply = OffsetDeleteResponse()
     offsets = state.offsets.get(request.group_id, {})
+    is_read = reader(state, request.group_id)
     for topic in request.topics:
-        subscribed = is_read(state, request.group_id, topic.name)
+        subscribed = is_read(topic.name)
         known = state.live.topics.get(topic.name)
         answers = []
         for one in topic.partitions:
@@ -272,18 +273,22 @@ def decide_offset_delete(state: Groups, request: OffsetDeleteRequest, ticket: Ti
     return Decision(records, [(ticket, reply)])
 
 
-def is_read(state: Groups, group_id: str, topic: str) -> bool:
-    """Whether a member of the group subscribes to the topic, as far as the broker can know."""
+def reader(state: Groups, group_id: str) -> Callable[[str], bool]:
+    """Whether a member of the group subscribes to a topic, as far as the broker can know.
+
+    What members of classic groups subscribe to is bytes of theirs, which are decoded here, once for all topics.
+    """
     consumer = state.consumer.get(group_id)
     if consumer is not None:
-        return is_subscribed(state, consumer, topic)
+        return lambda topic: is_subscribed(state, consumer, topic)
     group = state.live_group(group_id)
     if group is None or group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-        return False
+        return lambda _topic: False
+    read: set[str] = set()
     for member in group.members.values():
         protocol = group.protocol or member.kept.protocols[0].name
         topics = subscribed_topics(member.kept.metadata(protocol))
-        # A subscription that cannot be read may be one to anything.
-        if topics is None or topic in topics:
-            return True
-    return False
+        if topics is None:  # a subscription that cannot be read may be one to anything
+            return lambda _topic: True
+        read |= topics
+    return read.__contains__

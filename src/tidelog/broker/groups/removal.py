@@ -7,11 +7,11 @@ left and has been empty for `offsets.retention.check.interval.ms` goes too.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from tidelog.broker.decision import Decision, Instant, NewRecord, Ticket
 from tidelog.broker.groups.classic_group import CONSUMER_PROTOCOL_TYPE
-from tidelog.broker.groups.commits import is_read
+from tidelog.broker.groups.commits import reader
 from tidelog.broker.groups.consumer_group import changes
 from tidelog.broker.groups.phases import Event, Phase
 from tidelog.broker.groups.records import group_key, offset_key, pending_key
@@ -87,12 +87,13 @@ def decide_retention(state: Groups, now: Instant) -> Decision:
     for group_id in state.ids():
         offsets = state.offsets.get(group_id, {})
         since_ms = _empty_since(state, group_id)
-        old = [
+        expired = [
             place
             for place, one in offsets.items()
             if one.expires_at(since_ms, settings.offsets_retention_ms) <= now.wall_ms
-            and not _is_needed(state, group_id, place[0])
         ]
+        is_needed = _needed(state, group_id) if expired else None
+        old = [place for place in expired if is_needed is not None and not is_needed(place[0])]
         records += [NewRecord(offset_key(group_id, *place), None) for place in old]
         deserted = since_ms + settings.offsets_retention_check_interval_ms <= now.wall_ms
         empty = len(old) == len(offsets) and group_id not in state.pending
@@ -101,14 +102,14 @@ def decide_retention(state: Groups, now: Instant) -> Decision:
     return Decision(records, [])
 
 
-def _is_needed(state: Groups, group_id: str, topic: str) -> bool:
-    """Whether somebody reads the topic, or may read it: mid-rebalance, or in a protocol that is not ours to read."""
+def _needed(state: Groups, group_id: str) -> Callable[[str], bool]:
+    """Whether somebody reads a topic, or may read it: mid-rebalance, or in a protocol that is not ours to read."""
     if not has_members(state, group_id):
-        return False
+        return lambda _topic: False
     classic = state.live_group(group_id)
     if classic is not None and (classic.phase is not Phase.STABLE or classic.protocol_type != CONSUMER_PROTOCOL_TYPE):
-        return True
-    return is_read(state, group_id, topic)
+        return lambda _topic: True
+    return reader(state, group_id)
 
 
 def _empty_since(state: Groups, group_id: str) -> int:
