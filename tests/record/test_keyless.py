@@ -6,9 +6,9 @@ from types import ModuleType
 
 import pytest
 from hypothesis import given
-from twins import COMPRESSIONS, TWINS, rows
 
 from proving import proves
+from record.twins import COMPRESSIONS, TWINS, rows
 from tidelog.errors import MalformedBatch, OversizedBatch, TruncatedBatch
 from tidelog.record import _codec, _pure
 from tidelog.record.columns import encode
