@@ -24,7 +24,7 @@ batches for it wait in their order.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Set
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -49,6 +49,7 @@ from tidelog.wire.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 
@@ -75,12 +76,14 @@ def handle(broker: Broker, request: ProduceRequest, call: Call) -> None:
 def _append_all(broker: Broker, request: ProduceRequest, call: Call, unnamed: int = ErrorCode.NONE) -> None:
     """`unnamed`: why partitions could not be added to the transaction of the batches for them."""
     waiting = _Waiting(broker, request, call, unnamed)
-    twice = _named_twice(request)
+    topics = request.topic_data
+    alone = len(topics) == 1 and len(topics[0].partition_data) == 1  # as most are
+    twice = () if alone else _named_twice(topics)
     undecided = broker.undecided()
     if undecided is not None:
         waiting.topics(undecided)
     responses = []
-    for topic in request.topic_data:
+    for topic in topics:
         name = broker.topics.name_of(topic.name, topic.topic_id)
         parts = [
             _refuse_twice(broker, name, part)
@@ -92,13 +95,10 @@ def _append_all(broker: Broker, request: ProduceRequest, call: Call, unnamed: in
     waiting.finish(ProduceResponse(responses=responses))
 
 
-def _named_twice(request: ProduceRequest) -> Set[tuple[str, bytes, int]]:
-    topics = request.topic_data
-    if len(topics) == 1 and len(topics[0].partition_data) == 1:
-        return frozenset()
+def _named_twice(topics: list[TopicProduceData]) -> Collection[tuple[str, bytes, int]]:
     named = [(topic.name, topic.topic_id, part.index) for topic in topics for part in topic.partition_data]
     if len(set(named)) == len(named):
-        return frozenset()
+        return ()
     return {place for place, times in Counter(named).items() if times > 1}
 
 
@@ -127,12 +127,12 @@ class _Waiting:
         self.transactional_id = request.transactional_id
         self.unnamed = unnamed
         self._broker = broker
-        self._request = request
+        self._request: ProduceRequest | None = request  # until all of it was looked at: what waits is to hold little
         self._call = call
         self._left = 1
         self._held = 0
         self._keys: KeyCheck | None = None
-        self._unchecked: list[tuple[Partition, memoryview, Callable[[Exception | bool], None]]] = []
+        self._unchecked: list[tuple[Partition, memoryview, Callable[[Exception | bool], None]]] | None = None
         self._response: ProduceResponse | None = None
 
     def batch(self, partition: Partition, offset: int, reply: PartitionProduceResponse) -> None:
@@ -166,19 +166,20 @@ class _Waiting:
     @property
     def keys(self) -> KeyCheck:
         if self._keys is None:
-            parts = [part.records for topic in self._request.topic_data for part in topic.partition_data]
+            topics = self._request.topic_data if self._request is not None else ()
+            parts = [part.records for topic in topics for part in topic.partition_data]
             self._keys = KeyCheck(sum(len(one) for one in parts if isinstance(one, memoryview)))
         return self._keys
 
     def checked(self, partition: Partition, records: memoryview, append: Callable[[Exception | bool], None]) -> None:
         """Calls `append` when the batch's keys are looked at: with what is wrong with them, or True."""
         self._hold()
-        self._unchecked.append((partition, records, append))
+        self._unchecked = [*(self._unchecked or ()), (partition, records, append)]
         if self._response is not None:
             self._check_keys()
 
     def _check_keys(self) -> None:
-        batches, self._unchecked = self._unchecked, []
+        batches, self._unchecked = self._unchecked or [], None
         keys, call = self.keys, self._call
         call.connection.mute()
 
@@ -216,6 +217,7 @@ class _Waiting:
 
     def finish(self, response: ProduceResponse) -> None:
         self._response = response
+        self._request = None
         if self._unchecked:
             self._check_keys()
         if self.acks:
