@@ -44,6 +44,7 @@
         ├── QueryTimedOut          a question to a store that took longer than it may
         ├── DiskFullError          no room for an append
         └── OfflineError           a partition whose sync failed; it is offline until the next start
+            └── GoneError          a partition whose files were taken away while it was written to
 
 A message is a lower-case fact with the values in it; what to do about it, if anything, follows after a semicolon.
 DataFolderError and HoleError name folders: they are for whoever runs the broker, and no client is told them.
@@ -243,4 +244,8 @@ class DiskFullError(StorageError):
 
 
 class OfflineError(StorageError):
+    pass
+
+
+class GoneError(OfflineError):
     pass

@@ -22,7 +22,7 @@ from tidelog.broker.housekeeping import Housekeeping
 from tidelog.broker.internal import Fold, InternalTopic
 from tidelog.broker.orphans import Orphans
 from tidelog.broker.partition import Partition
-from tidelog.broker.partitions import Partitions
+from tidelog.broker.partitions import Partitions, repair_command
 from tidelog.broker.settings.configuring import broker_config
 from tidelog.broker.settings.topic_config import TopicConfig, topic_config
 from tidelog.broker.status import STATUS_CONFIG, Counters, Status
@@ -42,12 +42,13 @@ from tidelog.broker.topics import (
 )
 from tidelog.broker.waiting import Scheduler
 from tidelog.config import BrokerConfig, Given
-from tidelog.errors import OfflineError, StorageError
+from tidelog.errors import DataFolderError, OfflineError, StorageError
 from tidelog.log.clean_mark import CleanMark
 from tidelog.log.commit import Committer
 from tidelog.log.files import Files
 from tidelog.log.folder import DataFolder
 from tidelog.log.log import Log
+from tidelog.log.missing import MissingRecords
 from tidelog.log.settings import FOREVER, LogSettings
 from tidelog.logger import Logger
 from tidelog.wire.error_code import ErrorCode
@@ -184,9 +185,7 @@ class Broker:
 
             access = Access(self, self._lost)
             try:
-                partition = self._partitions.find(ACCESS_TOPIC.name, 0) or self._open(ACCESS_TOPIC, 0)
-                partition.log.load()
-                access.start(partition.log, self._folder.path, self._files)
+                access.start(self._load_own(ACCESS_TOPIC), self._folder.path, self._files)
             except (OSError, StorageError) as error:
                 self._on_fatal(error)
                 raise
@@ -289,11 +288,14 @@ class Broker:
         try:
             self._partitions.begin()
             self._committer.start()
-            topics = self._open(TOPICS_TOPIC, 0).log
-            topics.load()
+            topics = self._load_own(TOPICS_TOPIC)
             self._topics.recover(topics, self._folder.path, self._files, self._orphans.note)
             for name in self._orphans.begin(self.topics, topics, self._topics.ahead):
                 self._partitions.forget(name)
+            self._partitions.forget_ends(self.topics.by_id)
+            for own in (GROUPS_TOPIC, TRANSACTIONS_TOPIC, ACCESS_TOPIC):
+                if self._partitions.is_there(own, 0):
+                    self._load_own(own)  # what was decided must be there before a client can ask for it
             if self.topics.configs:
                 self._follow_settings()
             if self._partitions.left_uncleanly:
@@ -301,7 +303,7 @@ class Broker:
                 self._coordinator = self._fold_groups()
                 if self._has_transactions():
                     self._transactions = self._fold_transactions()
-            if self.config.text("authorizer.class.name") or self._partitions.is_there(ACCESS_TOPIC, 0):
+            if self.config.text("authorizer.class.name") or self._partitions.find(ACCESS_TOPIC.name, 0) is not None:
                 _ = self.access  # before the first client: a rule that is not known yet cannot refuse
         except BaseException:
             self.stop(clean=False)
@@ -309,6 +311,22 @@ class Broker:
         self.scheduler.call_later(LATER_S, self._begin_later)
         self.housekeeping.begin()
         self.status.begin()
+
+    def _load_own(self, topic: Topic) -> Log:
+        partition = self._partitions.find(topic.name, 0) or self._open(topic, 0)
+        try:
+            partition.log.load()
+        except MissingRecords as error:
+            command = repair_command(partition.log.folder, topic.name, 0)
+            raise DataFolderError(
+                f"{topic.name}: {error}, or run: {command}, after which the broker starts and has forgotten what was"
+                " decided there"
+            ) from error
+        return partition.log
+
+    def keep_ends(self) -> None:
+        """Once a second: where partitions end now is written down."""
+        self._partitions.ends.turn(self.scheduler.in_thread)
 
     def _begin_later(self) -> None:
         """What can wait until the first acks are out."""

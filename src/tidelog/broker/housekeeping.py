@@ -5,6 +5,7 @@
     compaction   partitions with cleanup.policy=compact (cleaner.py)       every log.cleaner.backoff.ms
     watch        groups that retention is about to overtake (watch.py)     every WALK_EVERY_S
     cut          for a backup that asks where partitions end (cutting.py)  at once
+    ends         where partitions end that have grown (keeping_ends.py)    at once
     producers    who has not written for long is forgotten                 with retention
     scrub        old bytes are checked before somebody needs them          SCRUB_BYTES a turn, round and round
     disk         free bytes, and hours until it is full at this rate       every DISK_LOOK_S; warns below DISK_WARNING_H
@@ -107,6 +108,7 @@ class Housekeeping:
         self._cleaner.turn(now.monotonic_ms / 1000)
         self._watch_groups(now)
         self._cutting.turn()
+        self._broker.keep_ends()
         self._scrub()
 
     def _watch_groups(self, now: Instant) -> None:

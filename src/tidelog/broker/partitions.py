@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
+from tidelog.broker.keeping_ends import KeepingEnds
 from tidelog.broker.partition import Partition
 from tidelog.broker.settings.topic_config import TopicConfig
 from tidelog.broker.topics import Topic
@@ -22,6 +23,7 @@ from tidelog.log.files import Files
 from tidelog.log.folder import DataFolder, partition_name
 from tidelog.log.identity import Identity
 from tidelog.log.log import Log
+from tidelog.log.missing import MissingRecords
 from tidelog.log.recovery import Report
 from tidelog.log.upkeep import remove_folder
 from tidelog.logger import Logger
@@ -39,12 +41,24 @@ class Partitions:
         self._logger = logger
         self._open: dict[tuple[str, int], Partition] = {}
         self._marks: dict[str, CleanMark | None] = {}  # of those that are not open; None: it must be recovered
+        self.ends = KeepingEnds(folder.path, files, committer, logger)
         self.on_unfinished: Callable[[Partition], None] | None = None  # called with one that has open transactions
 
     def begin(self) -> None:
         self._marks = self._folder.take_marks()
-        if not self._marks:
+        clean = bool(self._marks)
+        if not clean:
             self._marks = dict.fromkeys(partition_name(*one) for one in self._folder.partitions())
+        self.ends.begin(self._marks, clean=clean)
+        if not clean:  # also those whose folder is not there any more: they must not look new
+            self._marks.update(dict.fromkeys(self.ends.names()))
+
+    def forget_ends(self, topic_ids: Collection[bytes]) -> None:
+        """Of topics that are no more: a crash came before that was written."""
+        for name in self.ends.names():
+            if bytes.fromhex(name.partition("-")[0]) not in topic_ids:
+                self.ends.forget(name)
+                self._marks.pop(name, None)
 
     @property
     def left_uncleanly(self) -> bool:
@@ -84,12 +98,20 @@ class Partitions:
         is_new = name not in self._marks
         mark = self._marks.pop(name, None)
         log = Log.open(
-            path, self._files, config.log, self._committer, clean=mark, wait=is_new, identity=identity_of(topic)
+            path,
+            self._files,
+            config.log,
+            self._committer,
+            clean=mark,
+            end=self.ends.find(name),
+            wait=is_new,
+            identity=identity_of(topic),
         )
         if is_new and undecided is not None:
             log.hold_until_decided(undecided)
         partition = Partition(topic.name, topic.topic_id, index, log, config)
         log.on_trouble = partial(self._tell, "trouble", partition)
+        log.on_lost = partial(self._tell_lost, partition)
         log.on_recovered = partial(self._tell_recovery, partition)
         log.on_deleted = partial(self._tell_deletion, partition)
         self._open[topic.name, index] = partition
@@ -98,6 +120,16 @@ class Partitions:
     def _tell(self, event: str, partition: Partition, line: str) -> None:
         if not partition.dropped:  # what goes wrong with a folder that is being removed is of no interest
             self._logger.warning(event, topic=partition.topic, partition=partition.index, what=line)
+
+    def _tell_lost(self, partition: Partition, error: StorageError) -> None:
+        if partition.dropped:
+            return
+        topic, index, folder = partition.topic, partition.index, partition.log.folder
+        told: dict[str, object] = {"missing": error}
+        if isinstance(error, MissingRecords):
+            told = {"expected": error.expected, "found": error.found, "missing": error.what}
+            told["next"] = f"put the files back, or restore a backup, or: {repair_command(folder, topic, index)}"
+        self._logger.error("records are missing", topic=topic, partition=index, folder=folder, **told)
 
     def _tell_recovery(self, partition: Partition, report: Report) -> None:
         for line in report.lines():
@@ -123,7 +155,9 @@ class Partitions:
                 self._marks.update(marks)
                 if partition is not None:
                     self._restore(partition)
-            elif partition is not None:
+                return
+            self.ends.forget(name)
+            if partition is not None:
                 partition.log.destroy()
             else:
                 self._committer.background.submit(partial(self._remove, path))
@@ -180,8 +214,14 @@ class Partitions:
         marks = dict(self._marks)
         for partition in self:
             marks[partition_name(partition.topic_id, partition.index)] = partition.log.close()
+        self.ends.leave(marks)
         self._folder.leave(marks)
 
 
 def identity_of(topic: Topic) -> Identity:
     return Identity(topic.name, topic.topic_id, topic.partitions, topic.configs, topic.created_ms)
+
+
+def repair_command(folder: str, topic: str, index: int) -> str:
+    """What lets a partition go on without what is missing."""
+    return f"tidelog repair --data {folder.rpartition('/')[0]} {topic} {index} --skip"

@@ -242,6 +242,10 @@ class Appending:
         while plans and (plans[-1].snapshot.offset > offset or plans[-1].snapshot.segment > last):
             plans.pop()
 
+    def start_moved(self) -> None:
+        """What is known of the partition outside of its folder is to follow."""
+        self._committer.moved.add(self._tail)
+
     def forget_producers(self, before_ms: int) -> None:
         """Those who have not written since, and have nothing open."""
         for producer_id in expired(self.producers, before_ms):

@@ -15,6 +15,7 @@ Every result goes to the loop's thread through
     queue     loop -> writer      appends, in order
     dirty     writer -> syncer    tails written and not synced
     outbox    any -> loop         (function, arguments), run by drain()
+    moved     any -> `ends`       tails of which more is synced, or whose start has moved; taken out one by one
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any
 
-from tidelog.errors import DiskFullError, OfflineError, StorageError
+from tidelog.errors import DiskFullError, GoneError, OfflineError, StorageError
 from tidelog.log.files import Files
 from tidelog.log.idling import Idling
 from tidelog.log.index_cache import IndexCache
 from tidelog.log.latency import Histogram
 from tidelog.log.open_files import OpenFiles
 from tidelog.log.pool import Pool
-from tidelog.log.tail import NO_DESCRIPTORS, Append, CannotTakeBack, Dirty, Extent, Owner, SyncFailed, Tail
+from tidelog.log.tail import NO_DESCRIPTORS, Append, CannotTakeBack, Dirty, Extent, FileGone, Owner, SyncFailed, Tail
 
 POOL_THREADS = 16  # for syncs and new segments
 BACKGROUND_THREADS = 2  # for what no append waits for
@@ -75,6 +76,7 @@ class Committer:
         self._wake: SimpleQueue[None] = SimpleQueue()
         self._awake = False
         self._dirty: deque[Dirty] = deque()
+        self.moved: set[Tail] = set()
         self._lazy: dict[Tail, Dirty] = {}
         self._flush_at = 0.0
         self._sync_all_from = 0.0
@@ -282,6 +284,11 @@ class Committer:
         if tail.waits_for_sync(appends):
             self._dirty.append(entry)
         else:
+            try:
+                tail.check_name(entry.segment)
+            except FileGone as error:
+                self._went_offline(tail, error)
+                return False
             if not self._lazy:
                 self._flush_at = self._clock() + FLUSH_INTERVAL
             self._lazy[tail] = entry
@@ -302,6 +309,7 @@ class Committer:
         try:
             committed = tail.finish()
             if committed is not None:
+                self.moved.add(tail)
                 self.tell(tail.owner.committed, committed)
             tail.make(parked[0].segment)
         except OSError as error:
@@ -325,6 +333,7 @@ class Committer:
         # Also when acks stopped waiting for syncs since: what was written before that still waits for this one.
         if extent is not None:
             self._idling.note(entry.tail)
+            self.moved.add(entry.tail)
             self.tell(entry.tail.owner.committed, extent)
 
     def _sync_failed(self, tail: Tail, error: OSError) -> None:
@@ -347,13 +356,28 @@ class Committer:
             self._sync_all_pause = min(2 * self._sync_all_pause, SYNC_ALL_PAUSES[1])
         else:
             self._sync_all_pause = SYNC_ALL_PAUSES[0]
-        done = [(entry.tail, extent) for entry, extent in begun if entry.tail.end_sync(extent)]
-        for tail, _ in done:
-            self._idling.note(tail)
-        self.tell(_committed, [(tail.owner, extent) for tail, extent in done])
+        done = []
+        for entry, extent in begun:
+            try:
+                if entry.tail.end_sync(extent):
+                    self._idling.note(entry.tail)
+                    self.moved.add(entry.tail)
+                    done.append((entry.tail.owner, extent))
+            except FileGone as error:
+                self._sync_failed(entry.tail, error)
+        self.tell(_committed, done)
+
+    def replaced(self, tail: Tail) -> None:
+        """Any thread: another file has the name of the one that this tail writes to."""
+        with self._writing:
+            self._went_offline(tail, FileGone())
 
     def _went_offline(self, tail: Tail, error: OSError) -> None:
         tail.offline = True
+        if isinstance(error, FileGone):
+            advice = "put them back and restart the broker, or restore the data folder from a backup"
+            self.tell(tail.owner.went_offline, GoneError(f"partition is offline: {error.strerror}; {advice}"))
+            return
         self.tell(
             tail.owner.went_offline,
             OfflineError(f"partition is offline: {error.strerror}; restart the broker to recover it"),

@@ -53,6 +53,8 @@ class Files(Protocol):
     def read(self, fd: int, size: int, position: int) -> bytes: ...
     def write(self, fd: int, buffers: Sequence[Buffer], position: int) -> int: ...
     def size(self, fd: int) -> int: ...
+    def is_there(self, path: str) -> bool: ...
+    def is_same(self, fd: int, path: str) -> bool: ...
     def truncate(self, fd: int, size: int) -> None: ...
     def sync(self, fd: int) -> None: ...
     def sync_all(self, path: str) -> None: ...
@@ -104,6 +106,18 @@ class RealFiles:
 
     def size(self, fd: int) -> int:
         return os.fstat(fd).st_size
+
+    def is_there(self, path: str) -> bool:
+        """Whether something has this name. Asked at every commit, so it is the cheapest way to know."""
+        return os.access(path, os.F_OK) or not _is_gone(path)
+
+    def is_same(self, fd: int, path: str) -> bool:
+        """Whether the open file is the one that has this name."""
+        try:
+            named, opened = os.stat(path), os.fstat(fd)  # noqa: PTH116
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return os.path.samestat(named, opened)
 
     def truncate(self, fd: int, size: int) -> None:
         os.ftruncate(fd, size)
@@ -219,6 +233,17 @@ class RealFiles:
     def free_bytes(self, path: str) -> int:
         facts = os.statvfs(path)
         return facts.f_bavail * facts.f_frsize
+
+
+def _is_gone(path: str) -> bool:
+    """A name that cannot be looked up for another reason is not taken for gone."""
+    try:
+        os.stat(path)  # noqa: PTH116
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _kernel() -> tuple[int, ...]:

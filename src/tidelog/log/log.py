@@ -35,6 +35,7 @@ from tidelog.log.appending import Appended, Appending
 from tidelog.log.clean_mark import NO_POSITION, CleanMark
 from tidelog.log.commit import Committer
 from tidelog.log.durability import Durability
+from tidelog.log.ends import End
 from tidelog.log.epochs import end_offset_for, epoch_at
 from tidelog.log.facts import Hole
 from tidelog.log.files import Buffer, Files
@@ -85,6 +86,7 @@ class Log:
         "loaded",
         "offline",
         "on_deleted",
+        "on_lost",
         "on_recovered",
         "on_trouble",
         "on_visible",
@@ -106,6 +108,7 @@ class Log:
         self.recovery = NOTHING_DONE
         self.on_visible: Callable[[], None] | None = None  # called when the high watermark has moved
         self.on_trouble: Callable[[str], None] | None = None  # called with a line for the broker's log
+        self.on_lost: Callable[[StorageError], None] | None = None  # called when files of it are found to be gone
         self.on_recovered: Callable[[Report], None] | None = None  # called once, when it is loaded
         self.on_deleted: Callable[[int], None] | None = None  # called when retention has deleted as many segments
         self.loaded = False
@@ -123,10 +126,13 @@ class Log:
         committer: Committer,
         *,
         clean: CleanMark | None = None,
+        end: End | None = None,
         wait: bool = True,
         identity: Identity | None = None,
     ) -> Log:
+        """`end` is what it must have at least, known from elsewhere: MissingRecords when it has less."""
         log = cls(folder, files, settings, committer, identity)
+        log._loading.end = end
         if clean is None and wait:
             log.load()
         elif clean is not None:
@@ -138,16 +144,18 @@ class Log:
     @property
     def known(self) -> bool:
         """Whether the offsets, the epoch and the size can be believed."""
-        return self.loaded or self._loading.mark is not None
+        return self.loaded or (self._loading.mark is not None and self._loading.missing is None)
 
     def load(self) -> None:
         """Brings the partition back from its folder, if that has not been done. Any thread; waits for the disk."""
         with self._loading.lock:
             if self.loaded:
                 return
-            found = self._loading.find(self.folder, self._files, self._committer, self.settings, self.trouble)
+            told = self.trouble, self.lost
+            found = self._loading.find(self.folder, self._files, self._committer, self.settings, *told)
             self._install(found)
             self.loaded = True
+            self._committer.moved.add(self._tail)
             self._committer.tell(self._tell_loaded)
 
     def _install(self, found: Recovered) -> None:
@@ -370,6 +378,11 @@ class Log:
     def trouble(self, line: str) -> None:
         if self.on_trouble is not None:
             self.on_trouble(line)
+
+    def lost(self, error: StorageError) -> None:
+        """Files of it are gone: it is offline for that."""
+        if self.on_lost is not None:
+            self.on_lost(error)
 
     def update_settings(self, settings: LogSettings) -> None:
         self.settings = settings

@@ -90,6 +90,7 @@ class OldRecords:
         log.start_offset = max(log.start_offset, start_offset)
         self._appending.transactions.prune(log.start_offset)
         self._upkeep.delete(count, log.start_offset, done)
+        self._appending.start_moved()
 
     # Compacting -------------------------------------------------------------------------------------------------------
 

@@ -28,12 +28,14 @@ from typing import NamedTuple
 from tidelog.log import facts as facts_file
 from tidelog.log import snapshot
 from tidelog.log.checking import check_batches
+from tidelog.log.ends import End
 from tidelog.log.epochs import Epoch, raised
 from tidelog.log.facts import NO_FACTS, Facts, Hole
 from tidelog.log.files import TEMPORARY, Files, OpenFile, read_fully, remove_files, write_fully
 from tidelog.log.header_block import HEADER_BLOCK, SLOT_AT, Slot, pack_block, unpack_block, unpack_slots
 from tidelog.log.index import Boundary, Index
 from tidelog.log.index_file import load_index_up_to, walk_over
+from tidelog.log.missing import NOTHING, check_beginning, check_end
 from tidelog.log.open_files import OpenFiles
 from tidelog.log.producers import Producer, follow
 from tidelog.log.segment import CLEANED_SUFFIX, DELETED_SUFFIX, INDEX_SUFFIX, Name, Segment, Step, newest
@@ -98,10 +100,15 @@ ANYWHERE = Boundary(NOWHERE, NOWHERE)
 
 
 def recover(
-    folder: str, files: Files, open_files: OpenFiles, settings: LogSettings, clean: Boundary | None = None
+    folder: str,
+    files: Files,
+    open_files: OpenFiles,
+    settings: LogSettings,
+    clean: Boundary | None = None,
+    known: End | None = None,
 ) -> Recovered:
-    """`clean` is where a clean stop left the last segment."""
-    return Recovery(folder, files, open_files, settings).run(clean)
+    """`clean` is where a clean stop left the last segment; `known` is what the partition must have at least."""
+    return Recovery(folder, files, open_files, settings).run(clean, known)
 
 
 def nothing_found(facts: Facts) -> Recovered:
@@ -126,9 +133,11 @@ class Recovery:
         self._now_ms = time.time_ns() // 1_000_000
         self._folded = 0  # batches below this offset are in the producers already
 
-    def run(self, clean: Boundary | None) -> Recovered:
+    def run(self, clean: Boundary | None, known: End | None) -> Recovered:
         segments = self._list()
+        first = segments[0].base_offset if segments else NOTHING
         facts = self._load_facts(segments)
+        check_beginning(self._folder, known, first, 0 if self._mended else facts.start_offset)
         if not segments:
             return nothing_found(facts)
         kept = snapshot.load_newest(self._files, self._folder, self._names)
@@ -142,6 +151,7 @@ class Recovery:
         self._fold_complete(segments, kept, facts)
         self._walk_to_floor(last, index, indexed, floor, kept, facts)
         end, report = self._check_rest(last, floor, facts)
+        check_end(self._folder, known, first, end.offset)
         facts, raised_epoch = self._conclude(facts, end.offset, unclean=clean is None)
         report = report._replace(holes=tuple(self._holes), mended=tuple(self._mended), raised_epoch=raised_epoch)
         sequence = slot.sequence + 1 if slot is not None else FIRST_SLOT

@@ -11,7 +11,8 @@ position, offset) and replaced whole, so any thread may read them. States of a t
     doubtful   `_name_in_doubt`: a new segment was taken back, and no descriptor was left to sync the folder. Its name
                may come back after a power cut, so nothing is written before the folder is synced
     offline    after a failed sync: nothing is written or synced any more (a sync is never tried twice, because the
-               kernel may have dropped the pages and would say "fine")
+               kernel may have dropped the pages and would say "fine"). Also when the file has lost its name: somebody
+               has removed or moved the folder, and what is written is for nobody. It is looked at before every ack
 
 A process, or a machine, that has no descriptors left is no broken disk: the write is refused and tried again later.
 
@@ -24,7 +25,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from errno import EIO, EMFILE, ENFILE
+from errno import EIO, EMFILE, ENFILE, ENOENT
 from typing import NamedTuple, Protocol
 
 from tidelog.errors import StorageError
@@ -53,6 +54,9 @@ class Owner(Protocol):
     def committed(self, extent: Extent) -> None: ...
     def write_failed(self, extent: Extent | None, error: StorageError) -> None: ...
     def went_offline(self, error: StorageError) -> None: ...
+    def standing(self) -> tuple[int, int]:
+        """Any thread: its start offset and its leader epoch."""
+        ...
 
 
 class Append(NamedTuple):
@@ -85,6 +89,13 @@ class CannotTakeBack(OSError):
 
 class SyncFailed(OSError):
     """The kernel could not bring to the disk what it had taken; what the disk has is unknown."""
+
+
+class FileGone(SyncFailed):
+    """The file that grows has no name any more, or another file has it: nobody will find what is written to it."""
+
+    def __init__(self) -> None:
+        super().__init__(ENOENT, "its files were removed or moved while the broker runs")
 
 
 class Tail:
@@ -122,6 +133,26 @@ class Tail:
         self.parked: list[Append] | None = None
         self.offline = False
         self.lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """Of the partition's folder."""
+        return self._folder.rpartition("/")[2]
+
+    def check_name(self, segment: Segment) -> None:
+        """Before an ack; FileGone when the file of the segment has lost its name."""
+        if not self._files.is_there(segment.log_path):
+            self.offline = True
+            raise FileGone
+
+    def is_replaced(self) -> bool:
+        """Whether another file has the name of the one that is written; for a look now and then."""
+        synced = self.synced
+        file = synced.segment.find_file() if synced is not None and not self.offline else None
+        if synced is None or file is None or self._files.is_same(file.fd, synced.segment.log_path):
+            return False
+        # Not when a roll or a deletion of the whole partition came in between.
+        return self.synced is not None and self.synced.segment is synced.segment and not self.offline
 
     def write(self, appends: Sequence[Append]) -> Dirty:
         """Appends of one segment, in order, from `written` on. After an OSError the file is as it was before."""
@@ -161,6 +192,7 @@ class Tail:
             except OSError as error:
                 self.offline = True
                 raise SyncFailed(*error.args) from error
+            self.check_name(segment)
             self.synced = written
             return written
 
@@ -175,6 +207,7 @@ class Tail:
             synced = self.synced
             if self.offline or synced is None or synced.segment is not extent.segment:
                 return False
+            self.check_name(extent.segment)
             if synced.offset < extent.offset:
                 self.synced = extent
             return True
@@ -242,6 +275,8 @@ class Tail:
                 self._settle_names()
             if self.written is None:
                 self._make_folder()
+            else:
+                self.check_name(self.written.segment)
             file = self._create(segment)
             self._name(segment, file)
             self._slot_sequence = FIRST_SLOT

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.errors import OfflineError, StorageError
+from tidelog.errors import GoneError, OfflineError, StorageError
 from tidelog.log.appending import Appending
 from tidelog.log.durability import Durability
 from tidelog.log.old_records import OldRecords
@@ -76,11 +76,18 @@ class Visibility:
             self._refusing = True
             self._log.trouble(f"appends are refused: {error}")
 
+    def standing(self) -> tuple[int, int]:
+        return self._log.start_offset, self._log.leader_epoch
+
     def went_offline(self, error: StorageError) -> None:
         log = self._log
+        if isinstance(error, GoneError) and log.offline is not None:
+            return  # it was deleted meanwhile, and so its files had to go
         log.offline = error
         self._old.abandon_compaction()
-        if isinstance(error, OfflineError):  # a partition that was deleted is no trouble
+        if isinstance(error, GoneError):
+            log.lost(error)
+        elif isinstance(error, OfflineError):  # a partition that was deleted is no trouble
             log.trouble(str(error))
         self._appending.take_back(self._reading.visible, log.high_watermark)
         self.waiters.fail_above(log.high_watermark, error)

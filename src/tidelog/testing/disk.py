@@ -186,6 +186,13 @@ class SimulatedDisk:
             self._step("size", self._open[fd][1])
             return self._real.size(fd)
 
+    def is_there(self, path: str) -> bool:
+        """What has a name is not asked of the disk, but of the kernel, which remembers: no step, and never refused."""
+        return self._real.is_there(path)
+
+    def is_same(self, fd: int, path: str) -> bool:
+        return self._real.is_same(fd, path)
+
     def truncate(self, fd: int, size: int) -> None:
         with self._lock:
             file, path = self._open[fd]
