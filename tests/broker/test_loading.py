@@ -147,4 +147,4 @@ def test_a_client_is_not_told_where_the_broker_keeps_its_files(tmp_path: Path) -
         assert reply.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert reply.error_message == "the broker cannot use its files of this partition; the broker's log says why"
         told = server.broker.logger._stream.getvalue()  # type: ignore[attr-defined]
-        assert f"{folder} was left with offsets up to 1 and has them no more" in told
+        assert f"folder={folder} expected='offsets 0 to 0' found='no records'" in told

@@ -265,7 +265,7 @@ def _reserved(stopped: StoppedBroker) -> int:
     highest = -1
     for topic_id, index in stopped.folder.contents().partitions:
         if topic_id != TOPICS_TOPIC.topic_id:
-            log = stopped.open(own.get(topic_id) or Topic(topic_id.hex(), topic_id, 0, {}, 0), index)
+            log = stopped.open(own.get(topic_id) or Topic(topic_id.hex(), topic_id, 0, {}, 0), index, checked=False)
             highest = max(highest, *log.producers, *log.open_transactions(), -1)
     told = InternalTopic(
         TRANSACTIONS_TOPIC.name,

@@ -318,10 +318,13 @@ class Broker:
             partition.log.load()
         except MissingRecords as error:
             command = repair_command(partition.log.folder, topic.name, 0)
-            raise DataFolderError(
-                f"{topic.name}: {error}, or run: {command}, after which the broker starts and has forgotten what was"
-                " decided there"
-            ) from error
+            way_on = f"run: {command}, after which the broker starts and has forgotten what was decided there"
+            if topic is TOPICS_TOPIC:
+                way_on = (
+                    f"run: tidelog repair adopt --data {self._folder.path}, which makes that log anew from its snapshot"
+                    " and from what each folder says of its topic"
+                )
+            raise DataFolderError(f"{topic.name}: {error}, or {way_on}") from error
         return partition.log
 
     def keep_ends(self) -> None:

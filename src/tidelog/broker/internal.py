@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 
 from tidelog.broker.decision import Decision, NewRecord
 from tidelog.errors import DataFolderError, HoleError, MalformedBatch, StorageError
+from tidelog.log.facts import Hole
 from tidelog.log.files import Files, read_file, remove_files, replace_file
 from tidelog.log.log import Log
 from tidelog.record.codec import check, crc32c
@@ -72,7 +73,10 @@ class InternalTopic:
         self.log = log
         self._folder = folder
         self._files = files
-        self.state, _ = self._load(self.log.end_offset, told)
+        self.state, begun = self._load(self.log.end_offset, told)
+        if begun == self.log.start_offset > 0 and begun not in self._snapshots():
+            # Somebody has decided to go on without what lay before it; from here on a snapshot has what is left.
+            self.write_snapshot(self.log.end_offset, self.state)
 
     def commit(self, decision: Decision, wall_ms: int) -> list[Any]:
         """Returns what `apply` said of each record."""
@@ -199,13 +203,31 @@ class InternalTopic:
             for row in decode(body).rows():
                 assert row.key is not None, "every record of an internal topic has a key"
                 self._fold.apply(state, row.key, row.value)
+            return self._go_on(offset)
+        return self._go_on(0)
+
+    def _go_on(self, offset: int) -> int:
+        """Where the records behind a snapshot begin. A fold never skips, unless somebody has decided so."""
+        start = self.log.start_offset
+        if offset >= start:
             return offset
-        if self.log.start_offset > 0:
-            raise DataFolderError(
-                f"{self.name} begins at offset {self.log.start_offset} and no snapshot reaches up to it;"
-                " restore the data folder from a backup"
-            )
-        return 0
+        if any(hole.passed and hole.base_offset <= offset and start <= hole.end_offset for hole in self._holes()):
+            return start
+        raise DataFolderError(
+            f"{self.name} begins at offset {start} and no snapshot reaches up to it;"
+            " restore the data folder from a backup"
+        )
+
+    def _holes(self) -> tuple[Hole, ...]:
+        if not self.log.loaded:
+            self.log.load()
+        return self.log.holes
+
+    def _behind_passed(self, offset: int) -> int:
+        for hole in sorted(self._holes()):
+            if hole.passed and hole.base_offset <= offset < hole.end_offset:
+                offset = hole.end_offset
+        return offset
 
     def _snapshot_body(self, offset: int) -> bytes | None:
         """None for a snapshot that is not whole: an older one and the log behind it give the same state."""
@@ -222,23 +244,17 @@ class InternalTopic:
         return body if magic == MAGIC and stated == offset and crc32c(body) == checksum else None
 
     def _records(self, offset: int, upto: int) -> Iterator[tuple[bytes, bytes | None]]:
-        while (columns := self._read(offset, upto)) is not None:
-            for row in columns.rows():
+        while offset < upto and (offset := self._behind_passed(offset)) < upto:
+            for row in self._read(offset, upto).rows():
                 if offset <= row.offset < upto:
                     assert row.key is not None, "every record of an internal topic has a key"
                     yield row.key, row.value
                     offset = row.offset + 1
 
-    def _read(self, offset: int, upto: int) -> Columns | None:
-        """None at the end. A fold never skips: what cannot be read stops it, and only a person can decide to go on
-        without.
-        """
-        if offset >= upto:
-            return None
+    def _read(self, offset: int, upto: int) -> Columns:
+        """A fold never skips: what cannot be read stops it, and only a person can decide to go on without."""
         try:
             piece = self.log.read(offset, READ_BYTES, limit=upto)
-            if piece is None and self._was_let_pass(offset, upto):
-                return None
             if piece is None:
                 raise StorageError(f"{self.name} is to be folded up to {upto} and cannot be read at {offset} now")
             return decode(piece.read())
@@ -248,13 +264,6 @@ class InternalTopic:
                 f" or run: tidelog repair --data {self._folder} {self.name} 0 --skip, after which the broker starts and"
                 " has forgotten what was decided there"
             ) from error
-
-    def _was_let_pass(self, offset: int, upto: int) -> bool:
-        """Whether somebody has decided to go on without all that is left."""
-        for hole in sorted(self.log.holes):
-            if hole.passed and hole.base_offset <= offset < hole.end_offset:
-                offset = hole.end_offset
-        return offset >= upto
 
 
 def _deliver(replies: list[tuple[Any, Any]], error: StorageError | None) -> None:

@@ -5,6 +5,7 @@ It is locked against brokers meanwhile, and left as clean as it was found. For w
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from tidelog.broker import topics as fold
@@ -13,12 +14,15 @@ from tidelog.broker.settings.describing import NO_VALUES
 from tidelog.broker.settings.topic_config import topic_config
 from tidelog.broker.topics import TOPICS_TOPIC, Topic
 from tidelog.errors import DataFolderError
+from tidelog.log.accepting import accept
 from tidelog.log.clean_mark import CleanMark
 from tidelog.log.commit import Committer
+from tidelog.log.ends import End, EndsFile
 from tidelog.log.files import Files, RealFiles
 from tidelog.log.folder import FORMAT, DataFolder, partition_name
 from tidelog.log.identity import Identity
 from tidelog.log.log import Log
+from tidelog.log.missing import MissingRecords
 from tidelog.log.settings import FOREVER, LogSettings
 
 CHECKED_AT_ONCE = 64 << 20
@@ -36,16 +40,19 @@ class StoppedBroker:
         self._committer = Committer(self.files, lambda: None, threads=False)
         self._logs: dict[str, Log] = {}
         self._marks: dict[str, CleanMark | None] = {}
+        self._ends = EndsFile(self.folder.path, self.files)
 
     def __enter__(self) -> StoppedBroker:
         self.folder.open()
         self._marks = self.folder.take_marks()
         self._was_clean = bool(self._marks)
+        self._ends.load()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._committer.settle()
         if self._was_clean:
+            # What could not be opened keeps its mark: without one it would seem never to have been written.
             closed = {name: log.close() for name, log in self._logs.items()}
             self.folder.leave({**self._marks, **closed})
         self.folder.close()
@@ -57,16 +64,37 @@ class StoppedBroker:
         return told
 
     def has(self, topic: Topic, index: int) -> bool:
-        return Path(self.folder.partition(topic.topic_id, index)).is_dir()
+        """Whether it has records, or had some."""
+        there = Path(self.folder.partition(topic.topic_id, index)).is_dir()
+        return there or self._end(partition_name(topic.topic_id, index)) is not None
 
-    def open(self, topic: Topic, index: int, identity: Identity | None = None) -> Log:
+    def open(self, topic: Topic, index: int, identity: Identity | None = None, *, checked: bool = True) -> Log:
+        """MissingRecords when it had more than it has, if that is `checked`."""
         name = partition_name(topic.topic_id, index)
         if name not in self._logs:
             settings = OWN_SETTINGS if topic.own else topic_config(topic.configs, NO_VALUES).log
             path = self.folder.partition(topic.topic_id, index)
-            mark = self._marks.pop(name, None)
-            self._logs[name] = Log.open(path, self.files, settings, self._committer, clean=mark, identity=identity)
+            clean, end = (self._marks.get(name), self._end(name)) if checked else (None, None)
+            log = Log.open(path, self.files, settings, self._committer, clean=clean, end=end, identity=identity)
+            log.load()
+            if not checked:
+                return log
+            self._logs[name] = log
         return self._logs[name]
+
+    def _end(self, name: str) -> End | None:
+        """What a partition must have at least."""
+        mark = self._marks.get(name)
+        found = End.of(mark) if mark is not None else self._ends.find(name)
+        return found if found is not None and found.end_offset > 0 else None
+
+    def accept(self, topic: Topic, index: int, missing: MissingRecords) -> None:
+        """It goes on without what is missing."""
+        name = partition_name(topic.topic_id, index)
+        # As no clean stop left it: what it must have is known from now on by this alone.
+        self._ends.note(name, missing.known)
+        self._marks[name] = None
+        accept(self.files, missing, time.time_ns() // 1_000_000)
 
     def abandon(self, topic: Topic, index: int) -> None:
         """Its folder is another one now, or has another name: what is known of the old one is forgotten."""
@@ -75,6 +103,8 @@ class StoppedBroker:
             self._committer.settle()
             self._committer = Committer(self.files, lambda: None, threads=False)
         self._marks.pop(name, None)
+        self._ends.forget(name)
+        self._ends.save()
 
     def must_recover(self, topic_id: bytes, index: int) -> None:
         """The next start looks at its files before it believes anything of it."""

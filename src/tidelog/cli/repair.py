@@ -6,6 +6,9 @@ Every batch of the partitions is read and its checksum checked, so it takes as l
 Without `--skip` nothing is lost by it: the partition is recovered as the next start would recover it. `--skip` loses
 nothing that is readable either, but from then on readers go over the hole without an error, and the partition's file
 of facts says for ever what was there.
+
+Records whose files are missing are damage, too. A partition that lacks some cannot be opened before `--skip` has given
+them up: then it goes on at the end that it had, in a new leader epoch (log/accepting.py).
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     from tidelog.broker.stopped import StoppedBroker
     from tidelog.broker.topics import Topic
     from tidelog.log.facts import Hole
+    from tidelog.log.log import Log
+    from tidelog.log.missing import MissingRecords
 
 EXAMPLES = """\
   tidelog repair --data /var/lib/tidelog                   check every partition
@@ -93,12 +98,14 @@ def run(arguments: list[str]) -> int:
     options = command.parse(parser(), arguments)
     if options.skip and options.partition is None:
         raise UsageError("repair: --skip of what? name the topic and the partition")
-    found = []
+    found: list[Damage] = []
     checked = Checked()
     with StoppedBroker(options.data) as stopped:
         topics, aside, is_lost = known_topics(stopped)
         for topic, index in chosen(stopped, topics, options):
-            log = stopped.open(topic, index)
+            log = open_log(stopped, topic, index, found, options)
+            if log is None:
+                continue
             checked.bytes += stopped.check(log)
             checked.partitions += 1
             checked.files += len(log.segments())
@@ -118,6 +125,7 @@ def known_topics(stopped: StoppedBroker) -> tuple[dict[str, Topic], list[Orphan]
     """
     from tidelog.broker import orphans
     from tidelog.broker.topics import INTERNAL_TOPICS
+    from tidelog.log.missing import MissingRecords
 
     own = {topic.name: topic for topic in INTERNAL_TOPICS}
     try:
@@ -126,11 +134,37 @@ def known_topics(stopped: StoppedBroker) -> tuple[dict[str, Topic], list[Orphan]
         lost = [one for one in aside if not one.is_aside]
         fault = orphans.fault_of_topics(told.log, told.ahead, lost, stopped.folder.path)
     except StorageError as error:
-        warn(f"the list of topics cannot be read, so only the broker's own are checked: {error}")
+        adopt = (
+            f", or run: tidelog repair adopt --data {stopped.folder.path}" if isinstance(error, MissingRecords) else ""
+        )
+        warn(f"the list of topics cannot be read, so only the broker's own are checked: {error}{adopt}")
         return own, [], False  # the hole in it counts
     if fault is not None:
         warn(fault)
     return {**own, **told.state.by_name}, aside, fault is not None
+
+
+def open_log(stopped: StoppedBroker, topic: Topic, index: int, found: list[Damage], options: Namespace) -> Log | None:
+    """None when files of it are missing. With `--skip` they are given up, at the beginning and at the end."""
+    from tidelog.log.missing import MissingRecords
+
+    while True:
+        try:
+            return stopped.open(topic, index)
+        except MissingRecords as missing:
+            damage = Damage(topic.name, index, hole_of(missing), None)
+            if not options.skip:
+                found.append(damage)
+                return None
+            ask([damage], options)
+            stopped.accept(topic, index, missing)
+
+
+def hole_of(missing: MissingRecords) -> Hole:
+    """What is missing, in the words of what is damaged: it has no bytes."""
+    from tidelog.log.facts import Hole
+
+    return Hole(missing.first, missing.end, missing.first, 0, 0, False, missing.what)
 
 
 class Checked:

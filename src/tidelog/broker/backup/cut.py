@@ -30,6 +30,7 @@ from tidelog.broker.topics import TOPICS_TOPIC, Topics, apply, fresh, to_records
 from tidelog.errors import BackupError, DataFolderError
 from tidelog.log.clean_mark import NO_POSITION, CleanMark
 from tidelog.log.commit import Committer
+from tidelog.log.ends import End, read_ends
 from tidelog.log.files import Files, read_file, remove_files, replace_file
 from tidelog.log.folder import FORMAT, LOCK, DataFolder, partition_name
 from tidelog.log.log import Log
@@ -164,13 +165,15 @@ class StoppedFolder:
     def _recover(self) -> dict[str, CleanMark | None]:
         """As the next start would, after a stop that was not clean."""
         marks: dict[str, CleanMark | None] = {}
+        ends = read_ends(self._files, self._data).table
         for topic_id, index in self._folder.partitions():
-            marks[partition_name(topic_id, index)] = self._open(topic_id, index, None).mark()
+            name = partition_name(topic_id, index)
+            marks[name] = self._open(topic_id, index, None, ends.get(name)).mark()
         return marks
 
-    def _open(self, topic_id: bytes, index: int, mark: CleanMark | None) -> Log:
+    def _open(self, topic_id: bytes, index: int, mark: CleanMark | None, end: End | None = None) -> Log:
         path = self._folder.partition(topic_id, index)
-        log = Log.open(path, self._files, LogSettings(), self._committer, clean=mark)
+        log = Log.open(path, self._files, LogSettings(), self._committer, clean=mark, end=end)
         self._committer.settle()
         return log
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from tidelog.broker.backup import manifest as manifest_file
 from tidelog.broker.backup.manifest import Kept, Manifest
 from tidelog.errors import BackupError, DataFolderError
+from tidelog.log.ends import ENDS_NAME, End, pack_whole
 from tidelog.log.files import OWNER_ONLY_FOLDER, Files, replace_file, write_fully
 from tidelog.log.folder import FORMAT, VERSION, DataFolder
 from tidelog.record.codec import crc32c
@@ -64,6 +65,8 @@ class _Restoring:
         for kept in self._manifest.folds:
             self._copy(".", kept)
         marks = {one.folder: one.mark for one in self._manifest.partitions}
+        ends = {one.folder: End.of(one.mark) for one in self._manifest.partitions}
+        replace_file(self._files, f"{self._data}/{ENDS_NAME}", pack_whole(ends), durable=False)
         DataFolder(self._data, self._files).leave(marks)
         content = dumps({"v": VERSION, "cluster_id": self._manifest.cluster_id}) + "\n"
         replace_file(self._files, f"{self._data}/{FORMAT}", content.encode())
