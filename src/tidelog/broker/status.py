@@ -124,7 +124,7 @@ class Status:
             "disk": {"free_bytes": broker.housekeeping.free_bytes, "hours_left": broker.housekeeping.disk_hours_left},
             "partitions": broker.topics.partitions,
             "partitions_open": len(partitions),
-            "partitions_offline": sum(one.log.offline is not None for one in partitions),
+            "partitions_offline": sum(one.log.offline is not None or one.log.is_short for one in partitions),
             "holes": sum(not hole.passed for one in partitions for hole in one.log.holes),
         }
 

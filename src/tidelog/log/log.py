@@ -146,6 +146,11 @@ class Log:
         """Whether the offsets, the epoch and the size can be believed."""
         return self.loaded or (self._loading.mark is not None and self._loading.missing is None)
 
+    @property
+    def is_short(self) -> bool:
+        """Whether files of it are missing, so that it could not be loaded."""
+        return self._loading.missing is not None
+
     def load(self) -> None:
         """Brings the partition back from its folder, if that has not been done. Any thread; waits for the disk."""
         with self._loading.lock:
