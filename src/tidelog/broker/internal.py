@@ -31,7 +31,7 @@ from tidelog.errors import DataFolderError, HoleError, MalformedBatch, StorageEr
 from tidelog.log.facts import Hole
 from tidelog.log.files import Files, read_file, remove_files, replace_file
 from tidelog.log.log import Log
-from tidelog.record.codec import check, crc32c
+from tidelog.record.codec import check, crc32c, peek
 from tidelog.record.columns import Columns, decode, encode
 
 MAGIC = b"TIDESNAP"
@@ -245,19 +245,25 @@ class InternalTopic:
 
     def _records(self, offset: int, upto: int) -> Iterator[tuple[bytes, bytes | None]]:
         while offset < upto and (offset := self._behind_passed(offset)) < upto:
-            for row in self._read(offset, upto).rows():
+            columns, behind_first = self._read(offset, upto)
+            for row in columns.rows():
                 if offset <= row.offset < upto:
                     assert row.key is not None, "every record of an internal topic has a key"
                     yield row.key, row.value
                     offset = row.offset + 1
+            offset = max(offset, behind_first)
 
-    def _read(self, offset: int, upto: int) -> Columns:
-        """A fold never skips: what cannot be read stops it, and only a person can decide to go on without."""
+    def _read(self, offset: int, upto: int) -> tuple[Columns, int]:
+        """The records, and the offset behind the first batch.
+
+        A fold never skips: what cannot be read stops it, and only a person can decide to go on without.
+        """
         try:
             piece = self.log.read(offset, READ_BYTES, limit=upto)
             if piece is None:
                 raise StorageError(f"{self.name} is to be folded up to {upto} and cannot be read at {offset} now")
-            return decode(piece.read())
+            data = piece.read()
+            return decode(data), peek(data).next_offset  # the first batch may have no records
         except (HoleError, MalformedBatch) as error:
             raise DataFolderError(
                 f"{self.name} is damaged at or after offset {offset}: {error}; restore the data folder from a backup,"

@@ -110,7 +110,9 @@ def run(arguments: list[str]) -> int:
             checked.partitions += 1
             checked.files += len(log.segments())
             checked.records += log.end_offset - log.start_offset
-            found += [Damage(topic.name, index, hole, log.batches_in(hole)) for hole in log.holes]
+            given_up = [one.hole for one in found if one.topic == topic.name and one.partition == index]
+            holes = [hole for hole in log.holes if not any(is_in(hole, one) for one in given_up)]
+            found += [Damage(topic.name, index, hole, log.batches_in(hole)) for hole in holes]
             if options.skip and any(not one.hole.passed for one in found):
                 ask(found, options)
                 log.repair(skip=True)
@@ -158,6 +160,7 @@ def open_log(stopped: StoppedBroker, topic: Topic, index: int, found: list[Damag
                 return None
             ask([damage], options)
             stopped.accept(topic, index, missing)
+            found.append(damage._replace(hole=damage.hole._replace(passed=True)))
 
 
 def hole_of(missing: MissingRecords) -> Hole:
@@ -165,6 +168,10 @@ def hole_of(missing: MissingRecords) -> Hole:
     from tidelog.log.facts import Hole
 
     return Hole(missing.first, missing.end, missing.first, 0, 0, False, missing.what)
+
+
+def is_in(hole: Hole, other: Hole) -> bool:
+    return other.base_offset <= hole.base_offset and hole.end_offset <= other.end_offset
 
 
 class Checked:

@@ -4,9 +4,10 @@ No offset is ever given out twice: a partition that has lost its end goes on whe
 before it, so that clients which had read what is gone notice.
 
     missing at the beginning    the start offset moves up to the first segment that is there: out of range for readers
-    missing at the end          an empty segment begins at the end that is known. What lies between the last record and
-                                it is a hole that readers pass, as where a segment is missing between two others
-    no segment at all           the same, and the start offset is that end
+    missing at the end          a new segment has one batch, without records, at the last offset that was there: a
+                                reader gets it and is at the end. What lies between is a hole that readers pass, as where
+                                a segment is missing between two others
+    no segment at all           an empty segment begins at the end that was there, and so does the partition
 
 In either case the file of facts says for ever which offsets were there. It is saved first: after a crash in between the
 partition is still short, and can be accepted again.
@@ -22,6 +23,7 @@ from tidelog.log.header_block import HEADER_BLOCK, SLOT_AT, Slot, pack_block, pa
 from tidelog.log.missing import MissingRecords
 from tidelog.log.segment import LOG_SUFFIX, Name, newest
 from tidelog.log.tail import FIRST_SLOT
+from tidelog.record.compacting import empty_batch
 
 
 def accept(files: Files, missing: MissingRecords, now_ms: int) -> None:
@@ -34,13 +36,18 @@ def accept(files: Files, missing: MissingRecords, now_ms: int) -> None:
         hole = Hole(missing.first, missing.end, missing.first, 0, 0, True, missing.what)
         facts_file.save(files, folder, _with_hole(facts, hole)._replace(start_offset=missing.end))
         return
-    last = segments[-1] if segments else Name(missing.first)
-    size = entries.get(last, 0)
-    hole = Hole(missing.first, missing.end, last.base_offset, size, size, True, missing.what)
     epochs = _raised(facts.epochs, known.leader_epoch, missing.first, missing.end)
-    changed = _with_hole(facts, hole)._replace(epochs=epochs)
-    facts_file.save(files, folder, changed if segments else changed._replace(start_offset=missing.end))
-    _write_empty(files, folder, missing.end, now_ms)
+    facts = facts._replace(epochs=epochs)
+    if not segments:
+        hole = Hole(missing.first, missing.end, missing.first, 0, 0, True, missing.what)
+        facts_file.save(files, folder, _with_hole(facts, hole)._replace(start_offset=missing.end))
+        _write_segment(files, folder, missing.end, missing.end, b"", now_ms)
+        return
+    last, size = missing.end - 1, entries[segments[-1]]
+    if missing.first < last:
+        facts = _with_hole(facts, Hole(missing.first, last, segments[-1].base_offset, size, size, True, missing.what))
+    facts_file.save(files, folder, facts)
+    _write_segment(files, folder, last, missing.end, empty_batch(last, missing.end, epoch_at(epochs, last)), now_ms)
 
 
 def _with_hole(facts: Facts, hole: Hole) -> Facts:
@@ -58,9 +65,10 @@ def _raised(epochs: History, known_epoch: int, first: int, end: int) -> History:
     return (*kept, Epoch(max(known_epoch, epochs[-1].epoch) + 1, end))
 
 
-def _write_empty(files: Files, folder: str, offset: int, now_ms: int) -> None:
+def _write_segment(files: Files, folder: str, offset: int, end: int, batch: bytes, now_ms: int) -> None:
     """Durably: from here on the partition ends there."""
-    block, slot = pack_block(offset, now_ms), pack_slot(Slot(FIRST_SLOT, offset, HEADER_BLOCK))
+    slot = pack_slot(Slot(FIRST_SLOT, end, HEADER_BLOCK + len(batch)))
+    block = pack_block(offset, now_ms)
     block[SLOT_AT[0] : SLOT_AT[0] + len(slot)] = slot
-    replace_file(files, f"{folder}/{Name(offset)}{LOG_SUFFIX}", block)
+    replace_file(files, f"{folder}/{Name(offset)}{LOG_SUFFIX}", block + batch)
     files.sync_folder(folder.rpartition("/")[0])
