@@ -127,13 +127,16 @@ def test_what_is_missing_is_damage_and_the_partition_goes_on_behind_it(
     with TestBroker(data) as broker:
         start = {"folder": COUNT, "first": len(lost), "both": min(set(range(COUNT)) - lost, default=0)}.get(what, 0)
         assert list_offsets(broker.cluster, {AT: EARLIEST})[AT].offset == start
-        assert [row.offset for row in broker.records("orders")] == [at for at in range(COUNT) if at not in lost]
+        left = [at for at in range(COUNT) if at not in lost]
+        if not (what == "half" and clean):  # where bytes at the end are bad, a reader waits in front of them
+            assert [row.offset for row in broker.records("orders")] == left
         raised = not (what == "first" or (what == "half" and clean))
         assert broker.cluster.topic("orders").partitions[0].leader_epoch == int(raised)
         assert put(broker.cluster, b"next") == COUNT
     with TestBroker(data) as broker:
         assert list_offsets(broker.cluster, {AT: LATEST})[AT].offset == COUNT + 1
-        assert broker.records("orders")[-1].value == b"next"
+        rows = broker.records("orders")
+        assert [row.offset for row in rows] == [*left, COUNT] and rows[-1].value == b"next"
 
 
 @proves("T1", "T6")

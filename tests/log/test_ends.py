@@ -9,7 +9,7 @@ import pytest
 
 from log.partition import Partition, batch
 from proving import proves
-from tidelog.errors import DataFolderError
+from tidelog.errors import DataFolderError, StorageError
 from tidelog.log import ends as ends_file
 from tidelog.log.ends import End, EndsFile, pack, pack_whole, read_ends, unpack
 from tidelog.log.files import RealFiles
@@ -160,7 +160,7 @@ def test_what_is_noted_of_a_partition_is_never_more_than_a_power_cut_leaves(tmp_
         partition = Partition(folder, disk, settings)
         disk.cut_power_at(step)
         noted = End(0, 0, 0)
-        with suppress(OSError):
+        with suppress(OSError, StorageError):
             for number in range(12):
                 partition.append(batch(b"%d " % number * 20))
                 partition.committer.write_round()

@@ -410,6 +410,6 @@ def test_a_partition_that_has_lost_what_its_mark_says_is_not_taken_for_a_shorter
             path.unlink()
     log = Partition(tmp_path / "p", settings=SMALL, clean=mark).log
     with pytest.raises(
-        StorageError, match="had offsets 0 to 39 and has .* missing.*; put back what is missing, or restore the data"
+        StorageError, match=r"had offsets 0 to 39 and has .* missing.*; put back what is missing, or restore the data"
     ):
         log.read(0, 100)

@@ -5,8 +5,8 @@ before it, so that clients which had read what is gone notice.
 
     missing at the beginning    the start offset moves up to the first segment that is there: out of range for readers
     missing at the end          a new segment has one batch, without records, at the last offset that was there: a
-                                reader gets it and is at the end. What lies between is a hole that readers pass, as where
-                                a segment is missing between two others
+                                reader gets it and is at the end. What lies between is a hole that readers pass, as
+                                where a segment is missing between two others
     no segment at all           an empty segment begins at the end that was there, and so does the partition
 
 In either case the file of facts says for ever which offsets were there. It is saved first: after a crash in between the
@@ -47,7 +47,9 @@ def accept(files: Files, missing: MissingRecords, now_ms: int) -> None:
     if missing.first < last:
         facts = _with_hole(facts, Hole(missing.first, last, segments[-1].base_offset, size, size, True, missing.what))
     facts_file.save(files, folder, facts)
-    _write_segment(files, folder, last, missing.end, empty_batch(last, missing.end, epoch_at(epochs, last)), now_ms)
+    _write_segment(
+        files, folder, last, missing.end, bytes(empty_batch(last, missing.end, epoch_at(epochs, last))), now_ms
+    )
 
 
 def _with_hole(facts: Facts, hole: Hole) -> Facts:
