@@ -293,12 +293,13 @@ class Broker:
             for name in self._orphans.begin(self.topics, topics, self._topics.ahead):
                 self._partitions.forget(name)
             self._partitions.forget_ends(self.topics.by_id)
+            uncleanly = self._partitions.left_uncleanly
             for own in (GROUPS_TOPIC, TRANSACTIONS_TOPIC, ACCESS_TOPIC):
                 if self._partitions.is_there(own, 0):
                     self._load_own(own)  # what was decided must be there before a client can ask for it
             if self.topics.configs:
                 self._follow_settings()
-            if self._partitions.left_uncleanly:
+            if uncleanly:
                 # What a clean stop has left is whole. After any other one, damage is to stop the start, not a client.
                 self._coordinator = self._fold_groups()
                 if self._has_transactions():
