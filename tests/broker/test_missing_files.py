@@ -4,7 +4,6 @@ ack while the broker runs. No offset is given out twice, and nothing begins anew
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from tidelog.client.admin import access, configs, groups, topics, transactions
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.errors import TidelogError
+from tidelog.log.ends import End, read_ends
 from tidelog.log.files import RealFiles
 from tidelog.testing.broker import TestBroker
 from tidelog.wire.error_code import ErrorCode
@@ -65,7 +65,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
                 for name in NAMES:
                     batch = batch_of(*[b"%d of %s " % (number, name.encode()) * 10] * RECORDS)
                     assert produced(connection.call(produce(name, batch), PRODUCE, ProduceResponse)) == 0
-        eventually(lambda: newest_ends(data).get(folder) == [0, END, 0])
+        eventually(lambda: newest_ends(data).get(folder) == (0, END, 0))
         shutil.copytree(data, killed)
     assert len(segments(data / folder)) > 6
     return Written(data, killed, folder)
@@ -81,13 +81,9 @@ def harmed(written: Written, folder: Path, clean: bool, harm: Callable[[Path], N
         yield server
 
 
-def newest_ends(data: Path) -> dict[str, object]:
-    """The file of ends as a table, the later line of a partition over the earlier one."""
-    table: dict[str, object] = {}
-    if (data / "ends").exists():
-        for line in (data / "ends").read_bytes().splitlines()[1:]:
-            table.update(json.loads(line.rpartition(b" crc ")[0]))
-    return {name: end for name, end in table.items() if end is not None}
+def newest_ends(data: Path) -> dict[str, End]:
+    """What the file of ends says now."""
+    return read_ends(RealFiles(), str(data)).table
 
 
 def segments(folder: Path) -> list[Path]:
@@ -292,7 +288,7 @@ def test_a_folder_whose_ends_are_not_known_is_used_as_it_is_and_that_is_said(
         assert how in line
         assert codes(connection, "harmed") == (0, 0, 0)
         eventually(lambda: written.folder in newest_ends(data))
-    assert newest_ends(data)[written.folder] == [0, END + 1, 0]
+    assert newest_ends(data)[written.folder] == (0, END + 1, 0)
 
 
 # While it runs --------------------------------------------------------------------------------------------------------
@@ -329,7 +325,7 @@ def test_an_end_is_known_a_second_after_it_was_acked_also_after_a_kill(tmp_path:
         broker.create_topic("orders", partitions=2)
         broker.produce("orders", ["a", "b", "c"], partition=1)
         name = f"{broker.cluster.topic('orders').topic_id.hex()}-1"
-        eventually(lambda: newest_ends(broker.data).get(name), lambda end: end == [0, 3, 0])
+        eventually(lambda: newest_ends(broker.data).get(name), lambda end: end == (0, 3, 0))
         broker.kill()
         shutil.rmtree(broker.data / name)
         broker.start()
