@@ -137,7 +137,7 @@ class Tail:
     @property
     def name(self) -> str:
         """Of the partition's folder."""
-        return self._folder.rpartition("/")[2]
+        return self.folder.rpartition("/")[2]
 
     def check_name(self, segment: Segment) -> None:
         """Before an ack; FileGone when the file of the segment has lost its name."""
