@@ -29,8 +29,9 @@ os.environ["TIDELOG_HTTP_LISTENER"] = "-"
 
 known_open_files = 0
 
-# A shell's background job has it ignored, and so would have all programs that tests start and interrupt.
+# A shell's background job has it ignored, and so would have all programs that tests start and interrupt; `nohup` the other.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # From here on our own programs are started by forks, but where only a fresh interpreter shows what a test is about.
 zygote.install()

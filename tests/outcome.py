@@ -102,8 +102,11 @@ class Measuring:
     """The plugin of a process that runs tests."""
 
     def __init__(self) -> None:
-        self._before = cpu_seconds()
+        self._before = 0.0
         self._paced = 0.0
+
+    def pytest_runtest_logstart(self) -> None:
+        self._before = cpu_seconds()
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_makereport(
@@ -116,8 +119,6 @@ class Measuring:
             if time.monotonic() - self._paced > PACE_EVERY_S:
                 report.user_properties.append(("pace_s", take_pace()))
                 self._paced = time.monotonic()
-                now = cpu_seconds()
-            self._before = now
         return report
 
 
