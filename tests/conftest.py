@@ -29,7 +29,7 @@ os.environ["TIDELOG_HTTP_LISTENER"] = "-"
 
 known_open_files = 0
 
-# A shell's background job has it ignored, and so would have all programs that tests start and interrupt; `nohup` the other.
+# A shell's background job has one ignored, `nohup` the other, and so would have all programs that tests start and end.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 

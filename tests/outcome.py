@@ -16,6 +16,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from zlib import crc32
@@ -79,11 +80,12 @@ def _below(pid: int) -> Iterator[float]:
 
 
 def _children(pid: int) -> list[int]:
-    try:
-        tasks = list(Path(f"/proc/{pid}/task").iterdir())
-        return [int(child) for task in tasks for child in (task / "children").read_bytes().split()]
-    except OSError:
-        return []  # it has ended since, or this system does not tell
+    found: list[int] = []
+    with suppress(OSError):  # it has ended since
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError):  # a thread that has ended since: the children of the others count
+                found += map(int, (task / "children").read_bytes().split())
+    return found
 
 
 def take_pace() -> float:

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
+
 from order import LONGEST, is_short
 from proving import proves
 
@@ -41,6 +43,7 @@ def test_the_longest_are_where_they_are_said_to_be_and_come_first() -> None:
 
 
 @proves("rows")
+@pytest.mark.slow
 def test_a_test_that_does_not_say_what_it_proves_fails(tmp_path: Path) -> None:
     assert outcome(tmp_path, "def test_it(): pass") == "1 error"
     assert outcome(tmp_path, "from proving import proves\n@proves('T1')\ndef test_it(): pass") == "1 passed"
@@ -51,12 +54,14 @@ SKIPPED_FILE = "import pytest\npytest.importorskip('no_such_module')\n"
 
 
 @proves("rows")
+@pytest.mark.slow
 def test_where_everything_is_installed_a_skipped_test_has_failed(tmp_path: Path) -> None:
     assert outcome(tmp_path, SKIPPED) == "1 skipped"
     assert outcome(tmp_path, SKIPPED, CI_REQUIRE_EXTERNAL="1") == "1 failed"
 
 
 @proves("rows")
+@pytest.mark.slow
 def test_where_everything_is_installed_a_skipped_file_has_failed(tmp_path: Path) -> None:
     assert outcome(tmp_path, SKIPPED_FILE) == "1 skipped"
     assert outcome(tmp_path, SKIPPED_FILE, CI_REQUIRE_EXTERNAL="1") == "1 error"
@@ -66,6 +71,7 @@ SEEDED = "from proving import proves\n@proves('T1')\ndef test_it(seed): assert s
 
 
 @proves("rows")
+@pytest.mark.slow
 def test_the_seed_is_the_same_every_time_unless_it_is_given(tmp_path: Path) -> None:
     assert outcome(tmp_path, SEEDED.format(1)) == "1 passed"
     assert outcome(tmp_path, SEEDED.format(77), TIDELOG_SEED="77") == "1 passed"

@@ -90,6 +90,7 @@ def over(sizes: dict[str, int], tripwire: int, exceptions: dict[str, int]) -> li
 
 
 @proves("tidy")
+@pytest.mark.slow
 def test_no_function_is_longer_than_a_screen_or_so() -> None:
     python = [name for name in modules("src", "scripts", "tests", "examples", "bench") if name.endswith(".py")]
     sizes = {function: lines for name in python for function, lines in functions_of(name)}
@@ -154,6 +155,7 @@ def test_no_file_holds_a_word_that_does_not_belong(words: tuple[str, ...]) -> No
 
 
 @proves("tidy")
+@pytest.mark.slow
 def test_no_message_sends_a_reader_to_a_file_that_only_the_repository_has() -> None:
     """Who has installed the package has commands and the guide, not these paths. Docstrings may name them."""
     page = re.compile(r"\bdocs/|\b\w+\.md\b|rows\.toml")

@@ -122,6 +122,7 @@ def test_an_idempotent_producer_numbers_batches_without_gap_or_repeat(broker: Br
 
 
 @proves("T1")
+@pytest.mark.slow
 def test_a_message_up_to_the_limit_is_taken_and_one_above_is_refused(broker: Broker, topic: str) -> None:
     create(broker.bootstrap, topic, 1, max_message_bytes="2000000")
     with producer_of(broker, max_request_size=8_000_000, enable_idempotence=False) as producer:

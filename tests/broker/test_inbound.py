@@ -82,6 +82,7 @@ def test_who_holds_memory_for_a_request_that_does_not_come_on_loses_it_to_who_wa
 
 
 @proves("T5")
+@pytest.mark.slow
 def test_a_client_that_does_not_read_its_replies_is_not_worked_for(tidelog_broker: TestBroker):
     tidelog_broker.create_topic("t", partitions=1000)
     frame = frame_of(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 4)

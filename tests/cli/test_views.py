@@ -133,6 +133,7 @@ def test_a_generation_is_forgotten_by_command_and_the_live_one_is_not(
 
 
 @proves("eo.25", "command_line")
+@pytest.mark.slow
 def test_a_view_is_forgotten_by_command_once_nobody_has_it(
     tidelog_broker: TestBroker, tidelog: Command, filled: str
 ) -> None:

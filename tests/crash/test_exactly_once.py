@@ -49,6 +49,7 @@ def test_every_input_is_transformed_once_whoever_dies_and_whenever() -> None:
 @pytest.mark.parametrize(
     "version_2", [pytest.param(False, marks=pytest.mark.full, id="v1"), pytest.param(True, id="v2")]
 )
+@pytest.mark.slow
 def test_the_power_goes_at_each_operation_of_a_transaction(version_2: bool) -> None:
     def one_cut(folder: Path, cut: int) -> None:
         broker = PoweredBroker(folder, SETTINGS)
@@ -96,6 +97,7 @@ def test_every_input_is_transformed_once_though_the_disk_is_full_now_and_then() 
 
 
 @proves("F2", "T6")
+@pytest.mark.slow
 def test_no_transaction_hangs_in_topics_that_ack_from_memory() -> None:
     """A power cut may take records and markers from them, also such as were committed; it leaves nothing open."""
     with quick_folder() as folder:

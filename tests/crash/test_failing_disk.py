@@ -396,6 +396,7 @@ class Story:
 
 @proves("T1", "T6")
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.slow
 def test_a_disk_that_fails_now_and_then_loses_nothing_acked(tmp_path: Path, seed: int) -> None:
     tell(Story(tmp_path, seed), seed, ROUNDS)
 

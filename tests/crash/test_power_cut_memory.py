@@ -66,6 +66,7 @@ def run(folder: Path, first: int, count: int) -> None:
 
 
 @proves("T1")
+@pytest.mark.slow
 def test_what_a_memory_partition_loses_shows_in_its_epoch() -> None:
     with quick_folder() as folder:
         run(folder, 1, FEW)

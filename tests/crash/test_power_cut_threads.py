@@ -68,6 +68,7 @@ def run(folder: Path, first: int, count: int) -> None:
 
 
 @proves("T1")
+@pytest.mark.slow
 def test_nothing_acked_is_lost_with_threads() -> None:
     with quick_folder() as folder:
         run(folder, 1, FEW)

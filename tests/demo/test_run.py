@@ -71,6 +71,7 @@ def wait_for(true: Callable[[], bool], one: Demo) -> None:
 
 
 @proves("demo")
+@pytest.mark.slow
 def test_the_page_is_there_before_spark_is_and_ctrl_c_ends_all_of_it(tmp_path: Path) -> None:
     with demo(tmp_path, "--folder", "data") as one:
         wait_for(lambda: "events are coming" in one.said(), one)

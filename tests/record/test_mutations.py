@@ -123,6 +123,7 @@ def test_the_batches_are_good_before_they_are_changed() -> None:
 
 
 @proves("T1")
+@pytest.mark.slow
 def test_the_compiled_codec_gives_a_typed_error_or_a_result(tried: Callable[[int], list[bytearray]], seed: int) -> None:
     refused = 0
     for run, bad in enumerate(tried(COMPILED_RUNS)):
@@ -136,6 +137,7 @@ def test_the_compiled_codec_gives_a_typed_error_or_a_result(tried: Callable[[int
 
 
 @proves("T1")
+@pytest.mark.slow
 def test_the_twins_find_the_same_fault_first(tried: Callable[[int], list[bytearray]], seed: int) -> None:
     for run, bad in enumerate(tried(TWIN_RUNS)):
         compiled, pure = everything(_codec, bad), everything(_pure, bad)

@@ -128,6 +128,7 @@ def _numbers(spark: SparkSession, table: Path) -> list[int]:
 
 
 @proves("P1")
+@pytest.mark.slow
 def test_a_running_query_sees_new_records_and_new_partitions(
     spark: SparkSession, filled: tuple[str, str], tmp_path: Path
 ) -> None:
@@ -155,6 +156,7 @@ def _wait_for(spark: SparkSession, query: StreamingQuery, count: int) -> None:
 
 
 @proves("P1")
+@pytest.mark.slow
 def test_lost_data_ends_a_query_with_the_reason(spark: SparkSession, filled: tuple[str, str], tmp_path: Path) -> None:
     broker, topic = filled
     options = {"subscribe": topic, "startingOffsets": f'{{"{topic}": {{"0": 500, "1": 0}}}}'}

@@ -71,6 +71,7 @@ def test_a_java_home_that_is_too_old_is_passed_over_with_a_warning(tmp_path: Pat
 
 @proves("P1")
 @pytest.mark.usefixtures("bare_machine")
+@pytest.mark.slow
 def test_without_a_java_that_will_do_the_error_names_what_was_found_and_what_to_do(tmp_path: Path) -> None:
     old = make_java(tmp_path / "old", "1.8.0_412")
     with pytest.raises(

@@ -118,6 +118,7 @@ def test_a_stream_from_topic_to_topic_is_written_once(
 
 @proves("P1", "eo.8")
 @pytest.mark.parametrize("staging", ["auto", "topic"])
+@pytest.mark.slow
 def test_a_large_micro_batch_is_staged_in_files_or_in_the_topic(
     spark: SparkSession, tidelog_broker: Broker, checkpoint: str, staging: str
 ) -> None:
@@ -142,6 +143,7 @@ def test_a_large_micro_batch_is_staged_in_files_or_in_the_topic(
 
 
 @proves("P1", "T10")
+@pytest.mark.slow
 def test_columns_say_where_a_row_goes_and_what_is_in_it(
     spark: SparkSession, broker: Broker, cluster: Cluster, topic: str
 ) -> None:
@@ -172,6 +174,7 @@ def test_a_batch_write_under_an_id_is_written_once(spark: SparkSession, tidelog_
 
 
 @proves("P1", "eo.11")
+@pytest.mark.slow
 def test_at_least_once_writes_without_marks_and_still_reports(
     spark: SparkSession, tidelog_broker: Broker, checkpoint: str
 ) -> None:
@@ -188,6 +191,7 @@ def test_at_least_once_writes_without_marks_and_still_reports(
 
 
 @proves("P1", "eo.1", "eo.5")
+@pytest.mark.slow
 def test_update_mode_goes_by_foreach_batch_with_the_same_commit(
     spark: SparkSession, tidelog_broker: Broker, checkpoint: str
 ) -> None:
@@ -224,6 +228,7 @@ def test_update_mode_goes_by_foreach_batch_with_the_same_commit(
 
 
 @proves("eo.1")
+@pytest.mark.slow
 def test_two_writers_of_one_name_in_a_micro_batch_are_refused(
     spark: SparkSession, tidelog_broker: Broker, checkpoint: str
 ) -> None:
@@ -252,6 +257,7 @@ def test_two_writers_of_one_name_in_a_micro_batch_are_refused(
 
 
 @proves("eo.6")
+@pytest.mark.slow
 def test_a_lost_checkpoint_is_refused_with_the_way_on(
     spark: SparkSession, tidelog_broker: Broker, tmp_path: Path
 ) -> None:

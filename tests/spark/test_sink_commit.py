@@ -172,6 +172,7 @@ def test_positions_of_sources_that_are_no_topics_are_in_the_mark(cluster: Cluste
 @pytest.mark.parametrize(
     "fresh", [pytest.param(True, marks=pytest.mark.full, id="a new sink"), pytest.param(False, id="a used sink")]
 )
+@pytest.mark.slow
 def test_a_driver_may_die_at_any_step(cluster: Cluster, topic: str, sink: str, limit: int, fresh: bool) -> None:
     """And its successor has other tasks: 4 before, 2 after."""
     for batch in count():

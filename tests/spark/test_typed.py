@@ -250,6 +250,7 @@ def test_protobuf_and_json_schema_and_a_struct_type(spark: SparkSession) -> None
 
 
 @proves("P1", "typed")
+@pytest.mark.slow
 def test_json_is_read_as_from_json_reads_it(spark: SparkSession) -> None:
     ddl = (
         "id bigint, small tinyint, x double, y float, flag boolean, text string, day date, at timestamp, raw binary, "
@@ -298,12 +299,14 @@ def test_a_broken_value_fails_the_query_with_its_place(spark: SparkSession) -> N
 
 
 @proves("P1", "typed")
+@pytest.mark.slow
 def test_a_broken_value_may_be_null(spark: SparkSession) -> None:
     rows = rows_of(spark, avro(SMALL, {"id": 1}), b"\x80", avro(SMALL, {"id": 2}))
     assert values_of(rows.transform(tidelog.spark.typed(SMALL, on_error="null"))) == [{"id": 1}, None, {"id": 2}]
 
 
 @proves("P1", "typed")
+@pytest.mark.slow
 def test_broken_values_become_letters_with_the_headers_of_kafka_connect(spark: SparkSession) -> None:
     header = f.array(f.struct(f.lit("trace").alias("key"), f.lit(b"t").alias("value")))
     rows = rows_of(spark, avro(SMALL, {"id": 1}), b"\x80", None).withColumn("headers", header)
@@ -348,6 +351,7 @@ def framed(number: int, data: bytes) -> bytes:
 
 
 @proves("P1", "typed")
+@pytest.mark.slow
 def test_writers_of_two_versions_are_read_with_the_latest(spark: SparkSession, served: tidelog.Broker) -> None:
     newer = {**SMALL, "fields": [{"name": "id", "type": "long"}, {"name": "note", "type": "string", "default": "-"}]}
     one, two = (register(served, "orders-value", json.dumps(schema)) for schema in (SMALL, newer))

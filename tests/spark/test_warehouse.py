@@ -31,6 +31,7 @@ def sale(number: int) -> Row:
 
 @proves("P3", "F4")
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
+@pytest.mark.slow
 def test_spark_reads_the_rows_of_a_view_and_not_those_that_are_gone(
     kind: str, spark: SparkSession, tmp_path: Path
 ) -> None:

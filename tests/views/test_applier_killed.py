@@ -162,6 +162,7 @@ def test_an_applier_dies_at_each_of_its_steps_and_its_successor_goes_on(
 
 
 @proves("eo.16", "eo.20", "F2", "F3")
+@pytest.mark.slow
 def test_appliers_killed_at_random_leave_whole_micro_batches(
     cluster: Cluster, url: str, start: Callable[..., Process], seed: int
 ) -> None:

@@ -444,6 +444,7 @@ COMPACTED_AT_ONCE = {"internal.segment.bytes": "2000", "min.cleanable.dirty.rati
 
 
 @proves("eo.15")
+@pytest.mark.slow
 def test_what_compaction_has_taken_is_never_passed_over_in_silence(tmp_path: Path) -> None:
     """From any place that was ever told, once compaction has run: all that came after it, or `CursorExpired`."""
     quick = {"log.cleaner.backoff.ms": "50", "log.retention.check.interval.ms": "200"}

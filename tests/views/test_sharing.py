@@ -161,6 +161,7 @@ def appliers(cluster: Cluster) -> dict[str, object]:
 
 
 @proves("eo.20", "eo.17", "F3")
+@pytest.mark.slow
 def test_one_that_was_stopped_wakes_up_and_shares_again_what_others_have_gone_on_with(
     cluster: Cluster, url: str, sharers: Sharers
 ) -> None:
@@ -264,6 +265,7 @@ def test_a_wait_for_a_record_ends_when_every_partition_has_what_came_of_it(
 
 
 @proves("eo.20", "eo.24", "eo.14")
+@pytest.mark.slow
 def test_a_generation_is_shown_when_all_that_share_it_have_built_it_whoever_dies_meanwhile(
     cluster: Cluster, url: str, sharers: Sharers, seed: int
 ) -> None:
@@ -299,6 +301,7 @@ def topics_shared(cluster: Cluster, url: str) -> set[str]:
 
 
 @proves("eo.20", "eo.19")
+@pytest.mark.slow
 def test_where_one_partition_was_left_behind_all_that_share_build_the_view_anew(
     cluster: Cluster, url: str, sharers: Sharers
 ) -> None:

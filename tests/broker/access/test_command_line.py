@@ -49,6 +49,7 @@ def login(tmp_path, certificates):
 
 
 @proves("T10")
+@pytest.mark.slow
 def test_the_first_user_is_made_in_the_folder_and_the_others_by_the_broker(
     access_broker, certificates, login, tmp_path
 ):

@@ -158,6 +158,7 @@ READERS = {
 
 
 @proves("T1")
+@pytest.mark.slow
 def test_every_setting_that_the_code_reads_is_one_that_works_and_is_read_as_its_kind() -> None:
     read = [(path, *one) for path in SOURCE.rglob("*.py") for one in settings_read_by(path)]
     assert len(read) > 10

@@ -138,6 +138,7 @@ def test_only_one_of_two_that_exclude_each_other_is_registered(tmp_path: Path) -
 
 
 @proves("schemas", "T6")
+@pytest.mark.slow
 def test_what_was_answered_is_there_after_broker_and_gateway_were_killed(tmp_path: Path) -> None:
     rng = random.Random(11)
     known: dict[int, str] = {}

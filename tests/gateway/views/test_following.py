@@ -237,6 +237,7 @@ def test_a_heart_beats_with_the_place_of_who_follows_rows_that_seldom_match(smal
 
 
 @proves("D7", "hostile")
+@pytest.mark.slow
 def test_a_slow_one_holds_up_nobody_and_still_gets_everything(
     small: Client, sold: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -179,6 +179,7 @@ def tell(folder: Path, seed: int) -> None:
 
 @proves("T6", "D5")
 @given(seed=st.integers(0, 1 << 32))
+@pytest.mark.slow
 def test_readers_of_committed_records_see_what_was_committed_last(seed: int) -> None:
     note(f"seed {seed}")
     with quick_folder() as folder:

@@ -188,6 +188,7 @@ def _asking(bootstrap: str, pipeline: Pipeline) -> Callable[[Any], Any]:
 
 
 @proves("P6")
+@pytest.mark.slow
 def test_what_cannot_be_asked_is_refused_where_it_is_declared(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
 ) -> None:

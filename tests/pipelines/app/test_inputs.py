@@ -69,6 +69,7 @@ def test_rows_meet_the_version_of_a_table_that_held_at_their_time(
 
 
 @proves("P1")
+@pytest.mark.slow
 def test_event_time_is_declared_and_columns_of_the_record_are_kept_where_asked_for(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
 ) -> None:
@@ -118,6 +119,7 @@ def test_values_in_avro_and_views_are_read_by_others(
 
 
 @proves("P1", "eo.12")
+@pytest.mark.slow
 def test_a_key_of_bytes_in_a_views_tombstone_is_the_key_of_its_rows(spark: SparkSession) -> None:
     said = [('{"k":"AP8="}', b"\x00\xff"), ('{"k":"no base64!"}', None)]
     rows = spark.createDataFrame([(key.encode(), None) for key, _ in said], "key binary, value struct<k: binary>")

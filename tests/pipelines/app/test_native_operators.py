@@ -86,6 +86,7 @@ def test_in_a_run_it_is_failed_for_good(
 
 
 @proves("P1", "F4")
+@pytest.mark.slow
 def test_a_program_that_writes_by_topic_writer_is_refused_before_its_first_micro_batch_is_written(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
 ) -> None:

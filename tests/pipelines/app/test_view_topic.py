@@ -185,6 +185,7 @@ def test_of_rows_with_the_same_order_the_one_that_was_read_later_wins(spark: Spa
 
 
 @proves("eo.12")
+@pytest.mark.slow
 def test_two_plain_rows_of_one_key_without_an_order_fail_and_say_what_to_do(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
 ) -> None:
@@ -201,6 +202,7 @@ def test_two_plain_rows_of_one_key_without_an_order_fail_and_say_what_to_do(
 
 
 @proves("eo.12")
+@pytest.mark.slow
 def test_a_changelog_with_two_rows_of_one_key_at_once_is_refused(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
 ) -> None:
@@ -215,6 +217,7 @@ def test_a_changelog_with_two_rows_of_one_key_at_once_is_refused(
 
 
 @proves("eo.12")
+@pytest.mark.slow
 def test_every_type_is_told_as_appliers_read_it(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
 ) -> None:

@@ -53,6 +53,7 @@ def test_what_a_fold_keeps_is_seen_as_rows(tidelog_pipeline: PipelineDriver) -> 
 
 
 @proves("P1")
+@pytest.mark.slow
 def test_timers_of_processing_time_fire_when_the_test_lets_time_pass(tidelog_pipeline: PipelineDriver) -> None:
     rows = tidelog_pipeline.input("rows", "key string")
     run = tidelog_pipeline.run(reminding, rows, output_mode="update")

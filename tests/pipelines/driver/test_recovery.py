@@ -66,6 +66,7 @@ def test_a_restart_goes_on_from_the_checkpoint(tidelog_pipeline: PipelineDriver)
 
 
 @proves("P1")
+@pytest.mark.slow
 def test_the_watermark_outlives_a_restart_and_moves_without_rows(tidelog_pipeline: PipelineDriver) -> None:
     clicks = tidelog_pipeline.input("clicks", CLICKS)
     run = tidelog_pipeline.run(by_minute, clicks)
@@ -155,6 +156,7 @@ def test_state_is_seen_as_rows(tidelog_pipeline: PipelineDriver) -> None:
 
 
 @proves("P1")
+@pytest.mark.slow
 def test_the_state_of_several_operators_is_told_apart(tidelog_pipeline: PipelineDriver) -> None:
     def joined(clicks: DataFrame, names: DataFrame) -> DataFrame:
         return clicks.join(names, "user").select("user", "name").dropDuplicates(["user"])

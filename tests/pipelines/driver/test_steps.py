@@ -54,6 +54,7 @@ def test_a_step_without_settling_is_one_micro_batch(tidelog_pipeline: PipelineDr
 
 
 @proves("P1")
+@pytest.mark.slow
 def test_rows_that_come_together_are_judged_by_the_watermark_before_them(tidelog_pipeline: PipelineDriver) -> None:
     clicks = tidelog_pipeline.input("clicks", CLICKS)
     settled, hasty = (tidelog_pipeline.run(by_minute, clicks) for _ in range(2))

@@ -237,6 +237,7 @@ def test_each_hour_is_compared_with_the_same_hour_of_the_day_before(tidelog_pipe
 
 
 @proves("P2", "P7", "F1")
+@pytest.mark.slow
 def test_a_row_that_is_late_for_a_comparison_is_dropped_and_counted(tidelog_pipeline: PipelineDriver) -> None:
     """It would come out behind the watermark, and Spark ends a query for that, again after every restart."""
     pipeline = then(event_time("at", "10 seconds"), compare_with_earlier("1 hour", by="sensor", columns="degrees"))
@@ -251,6 +252,7 @@ def test_a_row_that_is_late_for_a_comparison_is_dropped_and_counted(tidelog_pipe
 
 
 @proves("P2", "P7")
+@pytest.mark.slow
 def test_a_period_that_is_shorter_than_the_lateness_is_refused_for_rows_that_may_come_out_of_order(
     tidelog_pipeline: PipelineDriver,
 ) -> None:
@@ -320,6 +322,7 @@ READINGS = "sensor string, at timestamp, degrees double, status string"
 
 
 @proves("P2", "B1")
+@pytest.mark.slow
 def test_a_record_that_is_sent_again_goes_on_once_and_at_once(tidelog_pipeline: PipelineDriver) -> None:
     """Spark's own: while the watermark has not moved on, a key is a duplicate, however much later it comes back."""
     pipeline = then(event_time("at", "10 seconds"), deduplicate("sensor"))
@@ -383,6 +386,7 @@ def test_a_change_is_put_out_with_what_was_before_it(tidelog_pipeline: PipelineD
 
 
 @proves("P2")
+@pytest.mark.slow
 def test_a_value_that_trembles_is_no_change_and_what_does_not_fit_is_refused(tidelog_pipeline: PipelineDriver) -> None:
     def pipeline(**options: Any) -> Operator:
         return then(event_time("at", "10 seconds"), changes(by="sensor", **options))

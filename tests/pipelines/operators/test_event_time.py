@@ -63,6 +63,7 @@ def shift(batches: Any) -> Any:
 
 
 @proves("P7", "B1")
+@pytest.mark.slow
 def test_the_column_is_found_again_in_streams_and_batches_under_any_name(spark: SparkSession, quiet: None) -> None:
     declared = event_time("timestamp", "10 seconds")
     rows = stream(spark, NOWHERE, "t").transform(declared)
@@ -158,6 +159,7 @@ def test_a_column_is_followed_to_the_source_it_comes_from(spark: SparkSession) -
 
 
 @proves("P7")
+@pytest.mark.slow
 def test_ticks_are_taken_out_above_the_watermark_and_a_filter_by_offset_alone_would_be_pushed_below(
     spark: SparkSession,
 ) -> None:
@@ -254,6 +256,7 @@ def test_two_partitions_a_week_apart_drop_nothing_in_a_replay(
 
 
 @proves("P7")
+@pytest.mark.slow
 def test_a_window_closes_while_its_input_is_silent_and_no_tick_is_counted(
     spark: SparkSession, broker: Broker, cluster: Cluster, topic: str, running: Running
 ) -> None:

@@ -105,6 +105,7 @@ def each(cases: dict[str, tuple[Any, ...]]) -> list[Any]:
 
 @proves("P1", "F4")
 @pytest.mark.parametrize(("made", "now", "said"), each(REFUSED))
+@pytest.mark.slow
 def test_another_parameter_of_an_operator_of_sparks_own_is_refused_by_its_name_before_anything_runs(
     tidelog_pipeline: PipelineDriver, made: Operator, now: Operator, said: str
 ) -> None:
@@ -140,6 +141,7 @@ FREE: dict[str, tuple[Operator, Operator]] = {
 
 @proves("P1", "F4")
 @pytest.mark.parametrize(("made", "now"), each(FREE))
+@pytest.mark.slow
 def test_what_no_state_of_sparks_own_rests_on_may_change(
     tidelog_pipeline: PipelineDriver, made: Operator, now: Operator
 ) -> None:
@@ -183,6 +185,7 @@ def test_while_no_micro_batch_has_begun_there_is_no_state_and_all_may_change(tid
 
 
 @proves("P1")
+@pytest.mark.slow
 def test_what_the_plan_says_of_an_operator_changes_neither_what_runs_nor_its_columns(
     tidelog_pipeline: PipelineDriver,
 ) -> None:

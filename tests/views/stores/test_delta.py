@@ -215,6 +215,7 @@ def dying() -> Callable[..., Any]:
 
 
 @proves("P3", "F2", "eo.16")
+@pytest.mark.slow
 def test_a_compaction_that_is_killed_at_any_step_changes_no_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,7 @@ def test_the_lag_has_to_cover_the_horizon() -> None:
 
 @proves("P10")
 @pytest.mark.parametrize("streaming", [True, False], ids=["stream", "batch"])
+@pytest.mark.slow
 def test_a_join_with_a_compacted_topic_is_refused_when_declared(
     spark: SparkSession, broker: Broker, streaming: bool
 ) -> None:

@@ -96,6 +96,7 @@ def test_a_search_meets_its_clicks_of_an_hour_and_what_met_nothing_comes_when_it
 
 
 @proves("P9")
+@pytest.mark.slow
 def test_a_row_without_a_time_meets_nothing_and_is_not_kept(driver: PipelineDriver) -> None:
     searches, clicks = driver.input("searches", SEARCHES), driver.input("clicks", CLICKS)
     run = driver.run(met("full"), searches, clicks)
@@ -107,6 +108,7 @@ def test_a_row_without_a_time_meets_nothing_and_is_not_kept(driver: PipelineDriv
 
 
 @proves("P9")
+@pytest.mark.slow
 def test_the_result_of_a_stream_join_has_one_event_time(driver: PipelineDriver) -> None:
     searches, clicks = driver.input("searches", SEARCHES), driver.input("clicks", CLICKS)
     found = {}
@@ -160,6 +162,7 @@ def test_a_sale_is_taxed_by_the_rate_of_its_time_over_restarts_and_in_a_batch(dr
 
 
 @proves("P9", "P10", "B1")
+@pytest.mark.slow
 def test_of_versions_of_one_time_the_order_says_which_counts_whichever_micro_batch_they_come_in(
     driver: PipelineDriver,
 ) -> None:
@@ -179,6 +182,7 @@ def test_of_versions_of_one_time_the_order_says_which_counts_whichever_micro_bat
 
 
 @proves("P7", "P9")
+@pytest.mark.slow
 def test_late_rows_are_diverted_where_that_is_asked_for(driver: PipelineDriver) -> None:
     sales, rates = driver.input("sales", SALES), driver.input("rates", RATES)
     run = driver.run(taxed(late="divert", how="inner"), sales, rates)
@@ -191,6 +195,7 @@ def test_late_rows_are_diverted_where_that_is_asked_for(driver: PipelineDriver) 
 
 @proves("P7", "P9")
 @pytest.mark.parametrize("late", [pytest.param("drop", marks=pytest.mark.full), "divert"])
+@pytest.mark.slow
 def test_a_row_without_a_time_is_as_one_that_is_late(driver: PipelineDriver, late: str) -> None:
     sales, rates = driver.input("sales", SALES), driver.input("rates", RATES)
     run = driver.run(taxed(late=late), sales, rates)
@@ -213,6 +218,7 @@ def test_a_condition_is_asked_of_the_version_that_was_picked_and_of_no_other(dri
 
 
 @proves("P9")
+@pytest.mark.slow
 def test_results_that_were_held_back_are_refused_on_either_side(driver: PipelineDriver) -> None:
     """By then they are behind the watermark."""
     sales, rates = driver.input("sales", SALES), driver.input("rates", RATES)
@@ -320,6 +326,7 @@ def test_a_join_of_tables_is_right_after_every_step_over_restarts_and_in_a_batch
 
 
 @proves("P9")
+@pytest.mark.slow
 def test_upserts_are_one_row_a_key_and_micro_batch_also_for_one_that_moved(driver: PipelineDriver) -> None:
     orders, people = driver.input("orders", ORDERS), driver.input("people", PEOPLE)
 
@@ -366,6 +373,7 @@ def test_times_within_one_second_are_an_order(spark: SparkSession) -> None:
 
 @proves("P9")
 @pytest.mark.parametrize("kind", ["double", "string", "decimal(10,2)", "boolean", "timestamp_ntz"])
+@pytest.mark.slow
 def test_an_order_that_would_be_cut_to_a_whole_number_is_refused(spark: SparkSession, kind: str) -> None:
     frame = spark.createDataFrame([], f"id string, at {kind}")
     reason = rf"order is 'at', which is of type {re.escape(kind)}; .* cast it to one"
@@ -377,6 +385,7 @@ def test_an_order_that_would_be_cut_to_a_whole_number_is_refused(spark: SparkSes
 
 @proves("P9")
 @pytest.mark.parametrize(("one", "other"), [("int", "double"), ("date", "timestamp"), ("string", "int")])
+@pytest.mark.slow
 def test_keys_of_two_types_are_refused_and_meet_nothing_that_they_are_not(
     spark: SparkSession, one: str, other: str
 ) -> None:

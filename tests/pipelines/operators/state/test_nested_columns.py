@@ -65,6 +65,7 @@ def last_and_late(rows: DataFrame) -> DataFrame:
 
 
 @proves("P1", "B1")
+@pytest.mark.slow
 def test_a_nested_column_is_in_a_stream_what_it_is_in_a_batch(driver: PipelineDriver) -> None:
     given = driver.input("given", SCHEMA)
     run = driver.run(once, given)

@@ -79,6 +79,7 @@ def test_any_split_into_micro_batches_ends_at_the_batch_answer(driver: PipelineD
 
 
 @proves("P1", "P7")
+@pytest.mark.slow
 def test_what_is_due_comes_when_the_watermark_has_reached_it_and_not_before(driver: PipelineDriver) -> None:
     words = driver.input("words", SCHEMA)
     run = driver.run(forgetting, words)
@@ -92,6 +93,7 @@ def test_what_is_due_comes_when_the_watermark_has_reached_it_and_not_before(driv
 
 
 @proves("P1", "P7")
+@pytest.mark.slow
 def test_late_rows_reach_the_fold(driver: PipelineDriver) -> None:
     words = driver.input("words", SCHEMA)
     run = driver.run(forgetting, words)
@@ -125,6 +127,7 @@ def test_a_crash_at_any_point_neither_loses_nor_doubles_state(driver: PipelineDr
 
 
 @proves("P1", "P7")
+@pytest.mark.slow
 def test_what_became_of_rows_is_told_while_the_query_runs(driver: PipelineDriver) -> None:
     words = driver.input("words", SCHEMA, partitions=2)
     counts = FoldCounts()
@@ -139,6 +142,7 @@ def test_what_became_of_rows_is_told_while_the_query_runs(driver: PipelineDriver
 
 
 @proves("P1", "P7", "F4")
+@pytest.mark.slow
 def test_a_wrong_key_another_key_and_a_missing_event_time_are_told(driver: PipelineDriver) -> None:
     words = driver.input("words", SCHEMA)
 
@@ -199,6 +203,7 @@ def test_a_checkpoint_keeps_its_partitions_and_a_new_one_rebuilds_the_state_over
 
 
 @proves("P1")
+@pytest.mark.slow
 def test_the_command_shows_what_is_kept(
     driver: PipelineDriver, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -197,6 +197,7 @@ def test_state_from_before_names_within_a_field_had_its_name_goes_on() -> None:
 
 
 @proves("P1", "F4")
+@pytest.mark.slow
 def test_parameters_are_the_same_text_in_every_process() -> None:
     script = (
         "import json\n"

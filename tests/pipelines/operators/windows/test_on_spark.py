@@ -143,6 +143,7 @@ def test_a_late_row_corrects_its_window_the_old_result_is_taken_back_first(tidel
 
 
 @proves("P7", "P8", "F1")
+@pytest.mark.slow
 def test_a_session_that_ends_a_microsecond_behind_a_watermark_is_put_out(tidelog_pipeline: PipelineDriver) -> None:
     """Spark ends a query whose results are not beyond the watermark of the micro-batch before."""
     given = tidelog_pipeline.input("clicks", "user string, at timestamp")
@@ -155,6 +156,7 @@ def test_a_session_that_ends_a_microsecond_behind_a_watermark_is_put_out(tidelog
 
 
 @proves("P8")
+@pytest.mark.slow
 def test_early_sessions_are_a_changelog_and_a_bridge_takes_two_back(tidelog_pipeline: PipelineDriver) -> None:
     clicks = tidelog_pipeline.input("clicks", CLICKS)
     window = session("30 minutes", by="user", aggregates=COUNTS, early=True)
@@ -250,6 +252,7 @@ def test_a_sliding_window_may_end_where_the_watermark_has_just_been(tidelog_pipe
 
 @proves("P8")
 @pytest.mark.parametrize("late", ["drop", pytest.param("divert", marks=pytest.mark.full)])
+@pytest.mark.slow
 def test_windows_of_windows_know_the_event_time_of_results(tidelog_pipeline: PipelineDriver, late: Any) -> None:
     """A minute's result falls into the hour that the minute lies in, the last minute's too."""
     clicks = tidelog_pipeline.input("clicks", CLICKS)
@@ -284,6 +287,7 @@ def test_a_fold_behind_windows_is_refused_since_it_would_take_their_results_for_
 
 @proves("P7", "P8")
 @pytest.mark.parametrize("late", [pytest.param("drop", marks=pytest.mark.full), "divert"])
+@pytest.mark.slow
 def test_a_row_without_a_time_is_in_no_window_on_both_roads_and_holds_nothing_up(
     tidelog_pipeline: PipelineDriver, late: Any
 ) -> None:
@@ -300,6 +304,7 @@ def test_a_row_without_a_time_is_in_no_window_on_both_roads_and_holds_nothing_up
 
 
 @proves("P8")
+@pytest.mark.slow
 def test_every_aggregate_is_the_same_on_both_roads(tidelog_pipeline: PipelineDriver) -> None:
     every = {
         "n": agg.count(),
