@@ -136,6 +136,7 @@ class Writing:
             crash = getattr(report.longrepr, "reprcrash", None)
             reason = crash.message if crash is not None else str(report.longrepr)
             self._outcome.failures.setdefault(report.nodeid, reason.partition("\n")[0][:REASON_CHARACTERS])
+            print(f"\nfailed: {report.nodeid}", flush=True)  # long before pytest tells why, at its end
         for name, value in report.user_properties:
             if name == "cpu_s":
                 self._outcome.costs[report.nodeid] = round(float(value), 3)

@@ -30,7 +30,7 @@ def test_cpu_is_that_between_the_marks_with_all_processes_below() -> None:
     below = f"subprocess.run([sys.executable, '-c', {'import time;' + chr(10) + BUSY.format(0.2)!r}])\n"
     seen = watched(side(BUSY.format(0.5) + "say('begin')\n" + BUSY.format(0.2) + below + "ended(rows=7)"), seconds=300)
     assert seen.said["rows"] == 7
-    assert 0.39 < seen.cpu < 0.88, "0.2 here and 0.2 below, and not the 0.5 before"
+    assert 0.36 < seen.cpu < 0.88, "0.2 here and 0.2 below, and not the 0.5 before"
 
 
 @proves("P2")
