@@ -172,8 +172,12 @@ class RealFiles:
                 self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def list(self, path: str) -> list[Entry]:
+        found = []
         with os.scandir(path) as entries:
-            return [Entry(e.name, e.stat().st_size if e.is_file() else 0) for e in entries]
+            for entry in entries:
+                with suppress(FileNotFoundError):  # gone since, as a file is that takes another one's place
+                    found.append(Entry(entry.name, entry.stat().st_size if entry.is_file() else 0))
+        return found
 
     def make_folder(self, path: str) -> None:
         Path(path).mkdir(exist_ok=True, mode=OWNER_ONLY_FOLDER)
