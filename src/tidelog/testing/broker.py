@@ -103,22 +103,30 @@ class TestBroker:
         """All that can be read of a topic now, partition by partition."""
         from tidelog.client.offsets import EARLIEST, LATEST, list_offsets
         from tidelog.control.reading import read
+        from tidelog.errors import BrokerError
+        from tidelog.wire.error_code import ErrorCode
 
         every = self.cluster.partitions(topic)
         partitions = [at for at in every if partition in (None, at.partition)]
         if not partitions:
             raise UsageError(f"{topic!r} has no partition {partition}; it has 0 to {len(every) - 1}")
-        ends = list_offsets(self.cluster, dict.fromkeys(partitions, LATEST))
-        begins = list_offsets(self.cluster, dict.fromkeys(partitions, EARLIEST))
-        rows: dict[object, list[Row]] = {at: [] for at in partitions}
-        for at, row in read(
-            self.cluster,
-            {at: one.offset for at, one in begins.items()},
-            {at: one.offset for at, one in ends.items()},
-            committed=False,
-        ):
-            rows[at].append(row)
-        return [row for at in partitions for row in rows[at]]
+        while True:
+            ends = list_offsets(self.cluster, dict.fromkeys(partitions, LATEST))
+            begins = list_offsets(self.cluster, dict.fromkeys(partitions, EARLIEST))
+            rows: dict[object, list[Row]] = {at: [] for at in partitions}
+            try:
+                for at, row in read(
+                    self.cluster,
+                    {at: one.offset for at, one in begins.items()},
+                    {at: one.offset for at, one in ends.items()},
+                    committed=False,
+                ):
+                    rows[at].append(row)
+            except BrokerError as error:
+                if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                    raise
+                continue  # retention has moved the beginning since it was looked at
+            return [row for at in partitions for row in rows[at]]
 
     @cached_property
     def cluster(self) -> Cluster:
