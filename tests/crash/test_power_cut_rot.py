@@ -91,6 +91,7 @@ def run(folder: Path, first: int, count: int) -> None:
 
 
 @proves("T1")
+@pytest.mark.slow
 def test_a_flipped_bit_is_never_served_and_takes_one_batch_at_most() -> None:
     with quick_folder() as folder:
         run(folder, 1, FEW)

@@ -144,6 +144,7 @@ def test_a_body_that_is_refused_halfway_is_answered_all_the_same(own: Client) ->
 
 
 @proves("http")
+@pytest.mark.slow
 def test_a_thousand_connections_are_served_and_more_are_told(own: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "HEAD_WITHIN_S", SECONDS)  # it may take long until all of them are there
     monkeypatch.setattr(protocol, "EVICTED_AFTER_S", SECONDS)

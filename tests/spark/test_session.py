@@ -169,6 +169,7 @@ def test_lost_data_ends_a_query_with_the_reason(spark: SparkSession, filled: tup
 
 @proves("P7", "B1")
 @pytest.mark.parametrize("aligned", [True, pytest.param(False, marks=pytest.mark.full)])
+@pytest.mark.slow
 def test_a_replay_drops_no_row_when_partitions_catch_up_together(
     spark: SparkSession, tidelog_session_broker: TestBroker, tmp_path: Path, aligned: bool
 ) -> None:

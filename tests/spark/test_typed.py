@@ -397,6 +397,7 @@ def stream_of(spark: SparkSession, broker: tidelog.Broker, topic: str) -> DataFr
 
 
 @proves("P1", "typed")
+@pytest.mark.slow
 def test_a_stream_from_a_topic_is_typed(
     spark: SparkSession, served: tidelog.Broker, tmp_path: Path, topic: str
 ) -> None:

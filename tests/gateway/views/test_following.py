@@ -289,6 +289,7 @@ def test_nothing_is_rendered_on_the_loop_however_many_expressions_are_followed(
 
 
 @proves("D7", "hostile")
+@pytest.mark.slow
 def test_who_takes_nothing_grows_no_memory(gateway: GatewayProcess, client: Client, sold: Shop) -> None:
     """Ten who do not read: a queue for each would be ten times what is sent."""
     process = psutil.Process(gateway.process.pid)

@@ -137,6 +137,7 @@ def test_a_changelog_tells_before_and_after_once_a_key_and_ends_keys_by_tombston
 
 
 @proves("eo.12")
+@pytest.mark.slow
 def test_plain_rows_are_upserts_and_deleted_ones_end_their_key(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
 ) -> None:

@@ -142,6 +142,7 @@ def test_a_pipeline_that_failed_goes_on_when_it_is_mended(tidelog_pipeline: Pipe
 
 
 @proves("P1")
+@pytest.mark.slow
 def test_state_is_seen_as_rows(tidelog_pipeline: PipelineDriver) -> None:
     clicks = tidelog_pipeline.input("clicks", CLICKS)
     native = tidelog_pipeline.run(by_user, clicks, output_mode="update")
@@ -175,6 +176,7 @@ def test_the_state_of_several_operators_is_told_apart(tidelog_pipeline: Pipeline
 
 
 @proves("P1")
+@pytest.mark.slow
 def test_a_difference_from_the_batch_answer_is_told(tidelog_pipeline: PipelineDriver) -> None:
     clicks = tidelog_pipeline.input("clicks", CLICKS)
     run = tidelog_pipeline.run(by_minute, clicks)

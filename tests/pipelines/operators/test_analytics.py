@@ -78,6 +78,7 @@ def check(found: Row, rows: list[tuple[Any, ...]], error: float) -> None:
 
 
 @proves("P2", "B1")
+@pytest.mark.slow
 def test_a_day_made_of_the_sketches_of_its_hours_is_within_the_error_of_one_sketch(
     tidelog_pipeline: PipelineDriver, seed: int
 ) -> None:

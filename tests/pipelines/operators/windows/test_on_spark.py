@@ -102,6 +102,7 @@ def test_both_roads_give_the_same_results_and_the_fold_has_the_late_rows_too(
 
 
 @proves("P7")
+@pytest.mark.slow
 def test_late_rows_go_their_own_way_as_they_came_with_the_window_that_they_missed(
     tidelog_pipeline: PipelineDriver,
 ) -> None:
@@ -239,6 +240,7 @@ def test_two_actions_within_30_minutes_slide_on_spark(tidelog_pipeline: Pipeline
 
 
 @proves("P8")
+@pytest.mark.slow
 def test_a_sliding_window_may_end_where_the_watermark_has_just_been(tidelog_pipeline: PipelineDriver) -> None:
     """Spark ends a query in which the event time of a result is not beyond the watermark of the micro-batch before."""
     clicks = tidelog_pipeline.input("clicks", CLICKS)
