@@ -33,6 +33,10 @@ ARROWS = """
     client -> gateway -> cli
     schema -> gateway
     client -> control -> views -> sql
+    control -> capture -> cli
+    schema -> capture
+    capture -> gateway
+    capture -> testing
     control -> spark
     control -> testing
     schema -> views -> pipelines

@@ -34,6 +34,7 @@
     │   ├── OutcomeUnknown         a transaction that was to be committed, and is or is not
     │   ├── TransactionTimedOut    a transaction that was open for too long: the broker aborted it
     │   ├── DataLoss               offsets that a query was to read are gone
+    │   ├── SourceLost             a database that no longer has all changes since the last one that was captured
     │   └── Disconnected           the connection ended or could not be made
     │       └── OpenTransaction    a transaction that is open holds up what was to be read
     ├── ListenError                the machine's: an address that is taken, or not its own
@@ -204,6 +205,10 @@ class TransactionTimedOut(PeerError):
 
 
 class DataLoss(PeerError):
+    pass
+
+
+class SourceLost(PeerError):
     pass
 
 
