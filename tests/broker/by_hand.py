@@ -103,6 +103,7 @@ class ByHand:
             self.clock += TURN_S
             self.committer.look_for_idle()
             self.committer.settle()
+            self.broker._partitions.ends.turn(self._later.in_thread)
 
     # What clients do --------------------------------------------------------------------------------------------------
 
@@ -149,12 +150,16 @@ class ByHand:
 
     def values(self, topic: str, partition: int = 0) -> list[bytes | None]:
         log = self.broker.partition(topic, partition).log
+        log.load()
+        self.committer.settle()  # which tells what loading took
         found: list[bytes | None] = []
         offset = log.start_offset
         while (piece := log.read(offset, 1 << 20)) is not None:
-            rows = list(decode(piece.read()).rows())
-            found += [row.value for row in rows if row.offset >= offset]
-            offset = rows[-1].offset + 1
+            if not piece.is_hot():
+                piece.warm()  # as a fetch does
+            columns = decode(piece.read())
+            found += [row.value for row in columns.rows() if row.offset >= offset]
+            offset = columns.batches[-1].next_offset
         return found
 
     def said(self) -> str:

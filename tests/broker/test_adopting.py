@@ -16,9 +16,9 @@ from tidelog.broker.stopped import StoppedBroker
 from tidelog.broker.topics import TOPICS_TOPIC, Topic, Topics, apply, fresh, topic_record
 from tidelog.cli.main import main
 from tidelog.errors import DataFolderError, UsageError
-from tidelog.log.folder import partition_name
 from tidelog.log.held import Held
 from tidelog.log.identity import IDENTITY_NAME, Identity
+from tidelog.log.names import partition_name
 from tidelog.record.codec import check
 from tidelog.record.columns import encode
 

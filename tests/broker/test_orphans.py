@@ -17,15 +17,16 @@ from by_hand import ByHand
 from proving import proves
 from tidelog.broker.decision import Decision
 from tidelog.broker.topic_changes import Creation, decide_create
-from tidelog.broker.topics import GROUPS_TOPIC, TOPICS_TOPIC, random_id
+from tidelog.broker.topics import GROUPS_TOPIC, TOPICS_TOPIC, random_id, topic_record
 from tidelog.broker.transactions import state as transactions
 from tidelog.broker.transactions.state import Transaction
 from tidelog.broker.transactions.states import State
 from tidelog.cli.main import main
 from tidelog.errors import DataFolderError, DiskFullError
 from tidelog.log import identity
-from tidelog.log.folder import ORPHANED_SUFFIX, partition_name
+from tidelog.log.folder import ORPHANED_SUFFIX
 from tidelog.log.header_block import HEADER_BLOCK
+from tidelog.log.names import partition_name
 from tidelog.record import codec
 from tidelog.record.columns import encode
 from tidelog.testing.disk import SimulatedDisk, flip_bit
@@ -339,11 +340,11 @@ def test_a_folder_says_the_settings_that_its_topic_has_now(tmp_path: Path) -> No
 def test_a_partition_that_its_topic_does_not_count_any_more_is_told_and_can_be_counted_again(tmp_path: Path) -> None:
     """As when the record that added partitions is lost."""
     broker = ByHand(tmp_path / "data").start()
-    broker.create("orders")
-    broker.produce("orders", b"x")
-    folder = folder_of(broker, "orders")
+    broker.create("orders", 4)
+    broker.produce("orders", b"x", partition=3)
+    orders = broker.broker.topics.by_name["orders"]
+    broker.decide(TOPICS_TOPIC.name, Decision([topic_record(orders._replace(partitions=1))], []))
     broker.kill()
-    shutil.copytree(folder, folder.with_name(folder.name[:-1] + "3"))
     broker = ByHand(tmp_path / "data").start()
     assert " ERROR partition cannot be reached: its topic has fewer topic=orders partition=3" in broker.said()
     broker.kill()

@@ -17,8 +17,8 @@ from tidelog.cli.main import main
 from tidelog.client.admin import groups
 from tidelog.client.metadata import TopicPartition
 from tidelog.errors import TidelogError
-from tidelog.log.folder import partition_name
 from tidelog.log.header_block import unpack_slots
+from tidelog.log.names import partition_name
 from tidelog.testing.broker import TestBroker
 from tidelog.testing.disk import flip_bit
 

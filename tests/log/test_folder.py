@@ -11,7 +11,8 @@ from proving import proves
 from tidelog.errors import DataFolderError
 from tidelog.log.clean_mark import CleanMark
 from tidelog.log.files import RealFiles
-from tidelog.log.folder import DataFolder, partition_name
+from tidelog.log.folder import DataFolder
+from tidelog.log.names import partition_name
 from tidelog.testing.disk import SimulatedDisk, flip_bit
 
 MARK = CleanMark(0, 10, 0, 5000, 4200)

@@ -13,13 +13,25 @@ from tidelog.errors import DataFolderError
 from tidelog.log import facts, snapshot, transactions
 from tidelog.log.epochs import BEGINNING, Epoch, end_offset_for, epoch_at, raised
 from tidelog.log.facts import Facts, Hole
-from tidelog.log.header_block import HEADER_BLOCK, SLOT_AT, Slot, pack_block, pack_slot, unpack_block, unpack_slots
+from tidelog.log.header_block import (
+    HEADER_BLOCK,
+    SLOT_AT,
+    Owner,
+    Slot,
+    pack_block,
+    pack_slot,
+    unpack_block,
+    unpack_slots,
+)
 from tidelog.log.producers import Producer, RecentBatch
 from tidelog.log.snapshot import Snapshot
 from tidelog.log.transactions import Aborted, Fold
 from tidelog.record.codec import crc32c
 
 HISTORY = (Epoch(0, 0), Epoch(3, 100), Epoch(4, 250))
+
+
+OWNER = Owner(bytes(range(16)), 7)
 
 
 def put_slot(data: bytearray, slot: Slot) -> None:
@@ -30,14 +42,14 @@ def put_slot(data: bytearray, slot: Slot) -> None:
 
 @proves("T1")
 def test_a_new_segment_says_that_nothing_is_synced() -> None:
-    head = unpack_block(bytes(pack_block(500, 123)), "x")
+    head = unpack_block(bytes(pack_block(500, 123, OWNER)), "x")
     assert head is not None
-    assert head == (500, 123, Slot(1, 500, HEADER_BLOCK))
+    assert head == (500, 123, Slot(1, 500, HEADER_BLOCK), OWNER)
 
 
 @proves("T1")
 def test_the_newer_slot_counts_and_a_torn_one_leaves_the_other() -> None:
-    data = pack_block(0, 0)
+    data = pack_block(0, 0, OWNER)
     put_slot(data, Slot(2, 10, 5000))
     put_slot(data, Slot(3, 20, 6000))
     assert unpack_slots(bytes(data)) == Slot(3, 20, 6000)
@@ -50,19 +62,27 @@ def test_the_newer_slot_counts_and_a_torn_one_leaves_the_other() -> None:
 
 
 @proves("T1")
-@given(st.integers(0, 31), st.integers(0, 7))
+@given(st.integers(0, 51), st.integers(0, 7))
 def test_a_flipped_bit_in_the_head_of_a_segment_is_noticed(byte: int, bit: int) -> None:
-    data = pack_block(500, 123)
+    data = pack_block(500, 123, OWNER)
     data[byte] ^= 1 << bit
     assert unpack_block(bytes(data), "x") is None
 
 
 @proves("T6")
+def test_a_segment_of_the_first_format_is_read_and_does_not_say_whose_it_is() -> None:
+    data = pack_block(500, 123, OWNER)
+    data[8:10] = (1).to_bytes(2, "big")
+    data[28:52] = crc32c(bytes(data[:28])).to_bytes(4, "big") + bytes(20)
+    assert unpack_block(bytes(data), "x") == (500, 123, Slot(1, 500, HEADER_BLOCK), None)
+
+
+@proves("T6")
 def test_a_segment_of_a_newer_format_is_refused_by_name() -> None:
-    data = pack_block(0, 0)
-    data[8:10] = (2).to_bytes(2, "big")
-    data[28:32] = crc32c(bytes(data[:28])).to_bytes(4, "big")
-    with pytest.raises(DataFolderError, match=r"a\.log has segment format 2, newer than 1"):
+    data = pack_block(0, 0, OWNER)
+    data[8:10] = (3).to_bytes(2, "big")
+    data[48:52] = crc32c(bytes(data[:48])).to_bytes(4, "big")
+    with pytest.raises(DataFolderError, match=r"a\.log has segment format 3, newer than 2"):
         unpack_block(bytes(data), "a.log")
 
 

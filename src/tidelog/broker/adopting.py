@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,10 +35,12 @@ from tidelog.errors import StorageError, UsageError
 from tidelog.log import facts as facts_file
 from tidelog.log import identity as identity_file
 from tidelog.log.facts import Facts
-from tidelog.log.folder import partition_name
+from tidelog.log.missing import ForeignSegment
+from tidelog.log.names import partition_name
 from tidelog.log.upkeep import remove_folder
 
 REPLACED_SUFFIX = ".replaced"
+HIDDEN_IDS = 1_000_000  # that a partition may remember whose files are another's: more than one ever has
 
 
 class Adoption(NamedTuple):
@@ -162,7 +165,7 @@ def _add_partitions(found: Decided, topics: Topics, more: Mapping[bytes, int]) -
 def adopt(stopped: StoppedBroker, chosen: Sequence[str] = (), new_name: str | None = None) -> Adopted:
     """`chosen` are topics, by name or by id in hex, or names of folders; none: all that there are."""
     stopped.abandon(TOPICS_TOPIC, 0)  # its mark: what it says of files that are gone is not so
-    internal = stopped.topics()
+    internal = _topics(stopped)
     found = finding.find(stopped.folder, stopped.files, internal.state.by_id)
     lost = [one for one in found if not one.is_aside]
     is_lost = finding.fault_of_topics(internal.log, internal.ahead, lost, stopped.folder.path) is not None
@@ -180,6 +183,15 @@ def adopt(stopped: StoppedBroker, chosen: Sequence[str] = (), new_name: str | No
         records = [*fold.to_records(state), *producer_ids.to_records(producer_ids.ProducerIds(reserved)), *records]
     _write(stopped, internal, records)
     return Adopted(decided, is_lost)
+
+
+def _topics(stopped: StoppedBroker) -> InternalTopic:
+    """A file of another partition in its folder is set aside: then records are missing, as when files are gone."""
+    while True:
+        try:
+            return stopped.topics()
+        except ForeignSegment as foreign:
+            stopped.accept(TOPICS_TOPIC, 0, foreign)
 
 
 def _now_ms() -> int:
@@ -262,10 +274,15 @@ def _reserved(stopped: StoppedBroker) -> int:
     from tidelog.broker.transactions import state as transactions
 
     own = {topic.topic_id: topic for topic in INTERNAL_TOPICS}
-    highest = -1
+    highest, hidden = -1, 0
     for topic_id, index in stopped.folder.contents().partitions:
         if topic_id != TOPICS_TOPIC.topic_id:
-            log = stopped.open(own.get(topic_id) or Topic(topic_id.hex(), topic_id, 0, {}, 0), index, checked=False)
+            topic = own.get(topic_id) or Topic(topic_id.hex(), topic_id, 0, {}, 0)
+            try:
+                log = stopped.open(topic, index, checked=False)
+            except ForeignSegment:
+                hidden += HIDDEN_IDS
+                continue
             highest = max(highest, *log.producers, *log.open_transactions(), -1)
     told = InternalTopic(
         TRANSACTIONS_TOPIC.name,
@@ -273,7 +290,9 @@ def _reserved(stopped: StoppedBroker) -> int:
         lambda _error: None,
     )
     if stopped.has(TRANSACTIONS_TOPIC, 0):
-        told.recover(stopped.open(TRANSACTIONS_TOPIC, 0), stopped.folder.path, stopped.files)
+        with suppress(ForeignSegment):  # which is counted
+            told.recover(stopped.open(TRANSACTIONS_TOPIC, 0), stopped.folder.path, stopped.files)
         for one in told.state.transactions.values():
             highest = max(highest, one.producer_id, one.previous_producer_id, one.next_producer_id)
+    highest += hidden
     return (highest // producer_ids.BLOCK_SIZE + 1) * producer_ids.BLOCK_SIZE if highest >= 0 else 0

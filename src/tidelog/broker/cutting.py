@@ -114,7 +114,7 @@ class Cutting:
 
     def _marks(self) -> dict[str, CleanMark]:
         from tidelog.log.clean_mark import NO_POSITION
-        from tidelog.log.folder import partition_name
+        from tidelog.log.names import partition_name
 
         broker = self._broker
         marks = broker.partition_marks()

@@ -25,10 +25,11 @@ from tidelog.errors import DataFolderError, StorageError
 from tidelog.log import held as held_in
 from tidelog.log import identity as identity_file
 from tidelog.log.files import Files
-from tidelog.log.folder import ORPHANED_SUFFIX, DataFolder, partition_name
+from tidelog.log.folder import ORPHANED_SUFFIX, DataFolder
 from tidelog.log.held import Held
 from tidelog.log.identity import Identity
 from tidelog.log.log import Log
+from tidelog.log.names import partition_name
 from tidelog.log.upkeep import remove_folder
 from tidelog.logger import Logger
 

@@ -20,10 +20,11 @@ from tidelog.log import identity as identity_file
 from tidelog.log.clean_mark import CleanMark
 from tidelog.log.commit import Committer
 from tidelog.log.files import Files
-from tidelog.log.folder import DataFolder, partition_name
+from tidelog.log.folder import DataFolder
 from tidelog.log.identity import Identity
 from tidelog.log.log import Log
 from tidelog.log.missing import MissingRecords
+from tidelog.log.names import partition_name
 from tidelog.log.recovery import Report
 from tidelog.log.upkeep import remove_folder
 from tidelog.logger import Logger

@@ -19,10 +19,11 @@ from tidelog.log.clean_mark import CleanMark
 from tidelog.log.commit import Committer
 from tidelog.log.ends import End, EndsFile
 from tidelog.log.files import Files, RealFiles
-from tidelog.log.folder import FORMAT, DataFolder, partition_name
+from tidelog.log.folder import FORMAT, DataFolder
 from tidelog.log.identity import Identity
 from tidelog.log.log import Log
 from tidelog.log.missing import MissingRecords
+from tidelog.log.names import partition_name
 from tidelog.log.settings import FOREVER, LogSettings
 
 CHECKED_AT_ONCE = 64 << 20

@@ -9,6 +9,8 @@ before it, so that clients which had read what is gone notice.
                                 where a segment is missing between two others
     no segment at all           an empty segment begins at the end that was there, and so does the partition
 
+    a file of another one       gets the suffix `.foreign`, and is not looked at again; what is then missing is as above
+
 In either case the file of facts says for ever which offsets were there. It is saved first: after a crash in between the
 partition is still short, and can be accepted again.
 """
@@ -19,15 +21,21 @@ from tidelog.log import facts as facts_file
 from tidelog.log.epochs import Epoch, History, epoch_at
 from tidelog.log.facts import NO_FACTS, Facts, Hole
 from tidelog.log.files import Files, replace_file
-from tidelog.log.header_block import HEADER_BLOCK, SLOT_AT, Slot, pack_block, pack_slot
-from tidelog.log.missing import MissingRecords
+from tidelog.log.header_block import HEADER_BLOCK, SLOT_AT, Slot, owner_by, pack_block, pack_slot
+from tidelog.log.missing import ForeignSegment, MissingRecords
 from tidelog.log.segment import LOG_SUFFIX, Name, newest
 from tidelog.log.tail import FIRST_SLOT
 from tidelog.record.compacting import empty_batch
 
+FOREIGN_SUFFIX = ".foreign"
+
 
 def accept(files: Files, missing: MissingRecords, now_ms: int) -> None:
     folder, known = missing.folder, missing.known
+    if isinstance(missing, ForeignSegment):
+        files.rename(missing.path, missing.path + FOREIGN_SUFFIX)
+        files.sync_folder(folder)
+        return
     files.make_folder(folder)
     entries = {name: entry.size for entry in files.list(folder) if (name := Name.parse(entry.name)) is not None}
     segments = newest(entries)
@@ -70,7 +78,7 @@ def _raised(epochs: History, known_epoch: int, first: int, end: int) -> History:
 def _write_segment(files: Files, folder: str, offset: int, end: int, batch: bytes, now_ms: int) -> None:
     """Durably: from here on the partition ends there."""
     slot = pack_slot(Slot(FIRST_SLOT, end, HEADER_BLOCK + len(batch)))
-    block = pack_block(offset, now_ms)
+    block = pack_block(offset, now_ms, owner_by(folder))
     block[SLOT_AT[0] : SLOT_AT[0] + len(slot)] = slot
     replace_file(files, f"{folder}/{Name(offset)}{LOG_SUFFIX}", block + batch)
     files.sync_folder(folder.rpartition("/")[0])

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 from tidelog.errors import DataFolderError
 from tidelog.log.clean_mark import CleanMark
 from tidelog.log.files import OWNER_ONLY, TEMPORARY, Files, read_file, remove_files, replace_file
+from tidelog.log.names import parse_name, partition_name
 from tidelog.log.segment import DELETED_SUFFIX
 from tidelog.record.codec import crc32c
 
@@ -35,7 +36,6 @@ VERSION = 1
 LOCK, FORMAT, CLEAN = "lock", "format", "clean"
 BACKUP = "backup" + DELETED_SUFFIX
 ORPHANED_SUFFIX = ".orphaned"
-ID_HEX_DIGITS = 32
 EXPECTED = (LOCK, FORMAT + TEMPORARY, "lost+found")  # in a folder that was never begun
 
 
@@ -183,22 +183,6 @@ class DataFolder:
 
     def free_bytes(self) -> int:
         return self._files.free_bytes(self.path)
-
-
-def partition_name(topic_id: bytes, index: int) -> str:
-    return f"{topic_id.hex()}-{index}"
-
-
-def parse_name(name: str) -> tuple[bytes, int] | None:
-    """The topic's id and the partition; None for a name that is not one of ours."""
-    digits, dash, index = name.partition("-")
-    if not dash or len(digits) != ID_HEX_DIGITS or not (index.isascii() and index.isdigit()):
-        return None
-    try:
-        topic_id = bytes.fromhex(digits)
-    except ValueError:
-        return None
-    return (topic_id, int(index)) if partition_name(topic_id, int(index)) == name else None
 
 
 def _parse_marks(content: bytes, path: str) -> dict[str, CleanMark | None]:

@@ -32,6 +32,18 @@ class MissingRecords(DataFolderError):
         )
 
 
+class ForeignSegment(MissingRecords):
+    """A file that was made for another partition has the name of one of this partition's."""
+
+    def __init__(self, folder: str, known: End | None, path: str, owner: str) -> None:
+        self.path = path
+        known = known or End(0, 0, 0)
+        data, _, name = folder.rpartition("/")
+        file = path.rpartition("/")[2]
+        what = f"{file} in {name} was made for {owner}, another partition; move it back to {data}/{owner}"
+        super().__init__(folder, known, (known.start_offset, known.end_offset), what, "a file of another partition")
+
+
 def check_beginning(folder: str, known: End | None, first: int, facts_start: int) -> None:
     """`first` is the base offset of the first segment, NOTHING when there is no segment."""
     if known is None or known.end_offset <= 0:

@@ -32,10 +32,11 @@ from tidelog.log.ends import End
 from tidelog.log.epochs import Epoch, raised
 from tidelog.log.facts import NO_FACTS, Facts, Hole
 from tidelog.log.files import TEMPORARY, Files, OpenFile, read_fully, remove_files, write_fully
-from tidelog.log.header_block import HEADER_BLOCK, SLOT_AT, Slot, pack_block, unpack_block, unpack_slots
+from tidelog.log.header_block import HEADER_BLOCK, SLOT_AT, Slot, owner_by, pack_block, unpack_block, unpack_slots
 from tidelog.log.index import Boundary, Index
 from tidelog.log.index_file import load_index_up_to, walk_over
-from tidelog.log.missing import NOTHING, check_beginning, check_end
+from tidelog.log.missing import NOTHING, ForeignSegment, check_beginning, check_end
+from tidelog.log.names import partition_name
 from tidelog.log.open_files import OpenFiles
 from tidelog.log.producers import Producer, follow
 from tidelog.log.segment import CLEANED_SUFFIX, DELETED_SUFFIX, INDEX_SUFFIX, Name, Segment, Step, newest
@@ -135,6 +136,7 @@ class Recovery:
 
     def run(self, clean: Boundary | None, known: End | None) -> Recovered:
         segments = self._list()
+        self._check_owners(segments, known)
         first = segments[0].base_offset if segments else NOTHING
         facts = self._load_facts(segments)
         check_beginning(self._folder, known, first, 0 if self._mended else facts.start_offset)
@@ -185,6 +187,15 @@ class Recovery:
         self._remove([name for name, of in indexes.items() if of is not None and of not in there])
         return [Segment(self._files, self._open_files, self._folder, name, sizes[name]) for name in chosen]
 
+    def _check_owners(self, segments: list[Segment], known: End | None) -> None:
+        """Somebody may have moved files: one that was made for another partition is not read as this one's."""
+        mine = owner_by(self._folder)
+        for segment in segments:
+            data = self._files.read(segment.file().fd, HEADER_BLOCK, 0)
+            head = unpack_block(data, segment.log_path)
+            if mine is not None and head is not None and head.owner not in (None, mine):
+                raise ForeignSegment(self._folder, known, segment.log_path, partition_name(*head.owner))
+
     def _remove(self, names: list[str]) -> None:
         remove_files(self._files, [f"{self._folder}/{name}" for name in names])
 
@@ -224,7 +235,7 @@ class Recovery:
         segment.created_ms = head.created_ms if head is not None and good else self._now_ms
         if not good:
             self._mended.append(f"the head of segment {segment.base_offset}")
-            fresh = bytes(pack_block(segment.base_offset, segment.created_ms))
+            fresh = bytes(pack_block(segment.base_offset, segment.created_ms, owner_by(self._folder)))
             if segment.end <= HEADER_BLOCK:  # it was being made when the power went: nothing has been put in it
                 data, segment.end = fresh, HEADER_BLOCK
             else:

@@ -31,7 +31,7 @@ from typing import NamedTuple, Protocol
 from tidelog.errors import StorageError
 from tidelog.log import identity as identity_file
 from tidelog.log.files import Buffer, Files, OpenFile, write_fully
-from tidelog.log.header_block import HEADER_BLOCK, SLOT_AT, Slot, pack_block, pack_slot
+from tidelog.log.header_block import HEADER_BLOCK, SLOT_AT, Slot, owner_by, pack_block, pack_slot
 from tidelog.log.identity import Identity
 from tidelog.log.segment import Segment
 
@@ -299,7 +299,8 @@ class Tail:
         """The file with its header block; no trace of it is left after an OSError."""
         file = segment.create()
         try:
-            write_fully(self._files, file.fd, pack_block(segment.base_offset, segment.created_ms), 0)
+            block = pack_block(segment.base_offset, segment.created_ms, owner_by(self.folder))
+            write_fully(self._files, file.fd, block, 0)
         except OSError as error:
             self._remove(segment, error)
             raise

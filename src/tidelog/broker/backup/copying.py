@@ -19,7 +19,7 @@ from tidelog.log.checking import check_batches, find_next
 from tidelog.log.clean_mark import CleanMark
 from tidelog.log.facts import FACTS_NAME, NO_FACTS, Facts, Hole
 from tidelog.log.files import Files, RealFiles, write_fully
-from tidelog.log.header_block import HEADER_BLOCK, SLOT_AT, Slot, pack_block, pack_slot, unpack_block
+from tidelog.log.header_block import HEADER_BLOCK, SLOT_AT, Slot, owner_by, pack_block, pack_slot, unpack_block
 from tidelog.log.index import Boundary
 from tidelog.log.segment import LOG_SUFFIX, Name
 from tidelog.log.tail import FIRST_SLOT
@@ -123,12 +123,12 @@ class Copier:
             return self.copy_file(pin, pinned.folder, file)
         head = unpack_block(pin.read(HEADER_BLOCK), pin.path)
         created_ms = head.created_ms if head is not None else self._at_ms
-        block = _block(name.base_offset, created_ms, Slot(FIRST_SLOT, pinned.mark.end_offset, stop))
+        block = _block(pinned.folder, name.base_offset, created_ms, Slot(FIRST_SLOT, pinned.mark.end_offset, stop))
         return self.copy_file(pin, pinned.folder, file, block, stop)
 
     def _empty(self, folder: str, offset: int) -> Kept:
         """One that had just been begun; or retention has taken all that the cut had, and it goes on where it ended."""
-        block = _block(offset, self._at_ms, Slot(FIRST_SLOT, offset, HEADER_BLOCK))
+        block = _block(folder, offset, self._at_ms, Slot(FIRST_SLOT, offset, HEADER_BLOCK))
         return self._write(folder, f"{Name(offset)}{LOG_SUFFIX}", block)
 
     def _holes(self, folder: str, name: Name, kept: Kept, end_offset: int, facts: Facts) -> list[Hole]:
@@ -210,8 +210,8 @@ def _hole(name: Name, start: Boundary, end: Boundary, fault: str) -> Hole:
     return Hole(start.offset, end.offset, name.base_offset, start.position, end.position, False, fault)
 
 
-def _block(base_offset: int, created_ms: int, slot: Slot) -> bytes:
-    block, packed = pack_block(base_offset, created_ms), pack_slot(slot)
+def _block(folder: str, base_offset: int, created_ms: int, slot: Slot) -> bytes:
+    block, packed = pack_block(base_offset, created_ms, owner_by(folder)), pack_slot(slot)
     block[SLOT_AT[0] : SLOT_AT[0] + len(packed)] = packed
     return bytes(block)
 

@@ -32,8 +32,9 @@ from tidelog.log.clean_mark import NO_POSITION, CleanMark
 from tidelog.log.commit import Committer
 from tidelog.log.ends import End, read_ends
 from tidelog.log.files import Files, read_file, remove_files, replace_file
-from tidelog.log.folder import FORMAT, LOCK, DataFolder, partition_name
+from tidelog.log.folder import FORMAT, LOCK, DataFolder
 from tidelog.log.log import Log
+from tidelog.log.names import partition_name
 from tidelog.log.settings import LogSettings
 from tidelog.record.codec import crc32c
 

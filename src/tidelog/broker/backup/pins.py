@@ -32,8 +32,9 @@ from tidelog.log import snapshot
 from tidelog.log.clean_mark import CleanMark
 from tidelog.log.facts import FACTS_NAME, Facts, unpack
 from tidelog.log.files import OFFSET_DIGITS, OWNER_ONLY_FOLDER, Files, offset_of
-from tidelog.log.folder import BACKUP, partition_name
+from tidelog.log.folder import BACKUP
 from tidelog.log.identity import IDENTITY_NAME
+from tidelog.log.names import partition_name
 from tidelog.log.segment import INDEX_SUFFIX, LOG_SUFFIX, Name, newest
 
 FOLD_SUFFIX = ".fold"

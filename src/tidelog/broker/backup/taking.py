@@ -28,7 +28,8 @@ from tidelog.broker.backup.manifest import MANIFEST, TEMPORARY, TREE, Kept, Mani
 from tidelog.broker.backup.pins import Again, Pin, Pinned, Pins
 from tidelog.errors import BackupError
 from tidelog.log.files import Files
-from tidelog.log.folder import ORPHANED_SUFFIX, DataFolder, partition_name
+from tidelog.log.folder import ORPHANED_SUFFIX, DataFolder
+from tidelog.log.names import partition_name
 
 ROUNDS = 10
 

@@ -15,7 +15,7 @@ from errno import ENOSPC
 from typing import NamedTuple
 
 from tidelog.log.files import Files, OpenFile, read_fully, remove_files, write_fully
-from tidelog.log.header_block import HEADER_BLOCK, SLOT_AT, Slot, pack_block, pack_slot
+from tidelog.log.header_block import HEADER_BLOCK, SLOT_AT, Slot, owner_by, pack_block, pack_slot
 from tidelog.log.index import Boundary, Index
 from tidelog.log.index_file import save_index
 from tidelog.log.open_files import OpenFiles
@@ -150,7 +150,7 @@ class Rewrite:
         assert self._file is not None
         first = self.old[0]
         first.look_up_created(self._now_ms)
-        block = pack_block(first.base_offset, first.created_ms)
+        block = pack_block(first.base_offset, first.created_ms, owner_by(first.folder))
         slot = pack_slot(Slot(FIRST_SLOT, self._name.end_offset, self._end))
         block[SLOT_AT[0] : SLOT_AT[0] + len(slot)] = slot
         write_fully(self._files, self._file.fd, block, 0)
