@@ -16,11 +16,12 @@ from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.errors import UsageError
+from tidelog.schema.column_types import TYPES
 from tidelog.sql import view as sql_view
 from tidelog.sql.view import view_table
 from tidelog.views.catalog import Editor, View, begin, new_view, switch
 from tidelog.views.changes import Change, Stretch
-from tidelog.views.declaration import TYPES, Declaration, declare
+from tidelog.views.declaration import Declaration, declare
 from tidelog.views.stores.opening import open_store
 
 EVERY = declare({"id": "long", **{f"a_{kind}": kind for kind in TYPES}}, ("id",))

@@ -15,9 +15,9 @@ from proving import proves
 from tidelog.client.metadata import TopicPartition
 from tidelog.errors import PeerError, UsageError
 from tidelog.record.columns import Row as Record
+from tidelog.schema.column_types import TYPES
 from tidelog.views.changes import changes_of, encode
 from tidelog.views.declaration import (
-    TYPES,
     Declaration,
     column_from_json,
     declare,

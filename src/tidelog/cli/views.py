@@ -334,7 +334,8 @@ def _where(options: Namespace) -> Expression | None:
 
 def key_of(declared: Declaration, text: str) -> Key:
     """A JSON list of the key's values, or the one value as it is said."""
-    from tidelog.views.declaration import BOOLEAN, LONG, from_json
+    from tidelog.schema.column_types import BOOLEAN, LONG
+    from tidelog.views.declaration import from_json
 
     kinds = [kind for _, kind in declared.columns[: len(declared.key)]]
     if len(kinds) > 1 or text.startswith("["):

@@ -27,7 +27,7 @@ from tidelog.errors import UsageError
 from tidelog.pipelines.app import APPEND, UPDATE, VIEW, Output
 from tidelog.pipelines.operators.changelog import ADDITIONS, DELETED, OP, RETRACTIONS, SEQ
 from tidelog.pipelines.operators.state.questions import ANSWER, BESIDE, QUESTION
-from tidelog.views import declaration as types
+from tidelog.schema.column_types import JSON, KINDS, OF_SPARK, STRING
 from tidelog.views.changes import CREATE, DELETE
 from tidelog.views.changes import UPDATE as CHANGED
 from tidelog.views.declaration import Declaration, declare
@@ -40,28 +40,7 @@ CHANGELOG, AGGREGATE, ROWS = "changelog", "aggregate", "rows"
 STATEFUL = ("Join", "Deduplicate", "TransformWithState", "FlatMapGroups")  # how names of such operators begin
 AGGREGATES = ("Aggregate", "Distinct")
 
-VIEW_TYPES = {
-    "boolean": types.BOOLEAN,
-    "byte": types.LONG,
-    "short": types.LONG,
-    "integer": types.LONG,
-    "long": types.LONG,
-    "float": types.DOUBLE,
-    "double": types.DOUBLE,
-    "decimal": types.DECIMAL,
-    "string": types.STRING,
-    "char": types.STRING,
-    "varchar": types.STRING,
-    "void": types.STRING,
-    "binary": types.BINARY,
-    "date": types.DATE,
-    "timestamp": types.TIMESTAMP,
-    "timestamp_ntz": types.TIMESTAMP,
-    "struct": types.JSON,
-    "array": types.JSON,
-    "map": types.JSON,
-    "variant": types.JSON,
-}
+VIEW_TYPES = {"void": STRING, "variant": JSON} | {word: KINDS[kind].view for word, kind in OF_SPARK.items()}
 MICROSECONDS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'"
 AS_JSON = {
     "timeZone": "UTC",
@@ -126,7 +105,7 @@ def declaration_of(output: Output, schema: StructType) -> Declaration:
         if field.name in (OP, SEQ, DELETED, *BESIDE):
             continue
         kind = VIEW_TYPES.get(field.dataType.typeName())
-        if kind is None:
+        if not kind:
             raise UsageError(
                 f"{output.place}: column {field.name!r} of view {output.name!r} is {field.dataType.simpleString()},"
                 f" which no view can have; cast it"

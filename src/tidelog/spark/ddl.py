@@ -17,30 +17,16 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from tidelog.config import nearest
 from tidelog.errors import UsageError
+from tidelog.schema.column_types import KINDS
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-WORDS = {  # what is written, by the name that the type has itself
-    "boolean": ("boolean",),
-    "byte": ("tinyint", "byte"),
-    "short": ("smallint", "short"),
-    "integer": ("int", "integer"),
-    "long": ("bigint", "long"),
-    "float": ("float", "real"),
-    "double": ("double",),
-    "decimal": ("decimal", "dec", "numeric"),
-    "date": ("date",),
-    "time": ("time",),
-    "timestamp": ("timestamp", "timestamp_ltz"),
-    "timestamp_ntz": ("timestamp_ntz",),
-    "string": ("string", "char", "character", "varchar"),
-    "binary": ("binary",),
-    "void": ("void", "null"),
-    "variant": ("variant",),
-    "geometry": ("geometry",),
-    "geography": ("geography",),
+NESTED = ("array", "map", "struct", "interval")
+ONLY_SPARKS = {"time": ("time",), "void": ("void", "null")} | {
+    kind: (kind,) for kind in ("variant", "geometry", "geography")
 }
+WORDS = {one.spark: one.words for one in KINDS.values() if one.words and one.words[0] not in NESTED} | ONLY_SPARKS
 ELSEWHERE = {  # as Python, pandas and other databases call them
     "string": ("str", "text", "uuid"),
     "boolean": ("bool",),
@@ -57,7 +43,6 @@ ELSEWHERE = {  # as Python, pandas and other databases call them
 }
 SIMPLE = {word: kind for kind, words in WORDS.items() for word in words}
 MEANT = {word: kind for kind, words in ELSEWHERE.items() for word in words}
-NESTED = ("array", "map", "struct", "interval")
 TYPES = (*SIMPLE, *NESTED)
 TOKEN = re.compile(r"\s*(?:(\w+)|`((?:[^`]|``)*)`|('(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\")|(\S))")
 DEPTH_MAX = 100

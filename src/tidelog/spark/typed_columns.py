@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidelog.errors import UsageError
+from tidelog.schema.column_types import KINDS, OF_SPARK
 from tidelog.schema.decoding.column import Column, map_of
 
 if TYPE_CHECKING:
@@ -23,10 +24,8 @@ def spark_type(column: Column) -> DataType:
         return types.MapType(spark_type(key), spark_type(value))
     if column.kind == "decimal":
         return types.DecimalType(column.precision, column.scale)
-    if column.kind == "json":
-        return types.StringType()
-    made: DataType = next(one for one, kind in _plain().items() if kind == column.kind)()
-    return made
+    leaf = {"name": "", "type": KINDS[column.kind].spark, "nullable": True, "metadata": {}}
+    return types.StructField.fromJson(leaf).dataType
 
 
 def column_of(name: str, kind: DataType) -> Column:
@@ -41,29 +40,7 @@ def column_of(name: str, kind: DataType) -> Column:
         return map_of(name, Column("key", "string"), column_of("value", kind.valueType))
     if isinstance(kind, types.DecimalType):
         return Column(name, "decimal", precision=kind.precision, scale=kind.scale)
-    if isinstance(kind, types.StringType | types.CharType | types.VarcharType):
-        return Column(name, "string")
-    plain = _plain().get(type(kind))
-    if plain is None or plain == "interval":
+    plain = OF_SPARK.get(kind.typeName())
+    if plain is None or plain in ("interval", "map"):
         raise UsageError(f"column {name!r} is {kind.simpleString()}, which is not read from JSON; use another type")
     return Column(name, plain)
-
-
-def _plain() -> dict[Any, str]:
-    from pyspark.sql import types
-
-    return {
-        types.BooleanType: "boolean",
-        types.ByteType: "byte",
-        types.ShortType: "short",
-        types.IntegerType: "int",
-        types.LongType: "long",
-        types.FloatType: "float",
-        types.DoubleType: "double",
-        types.StringType: "string",
-        types.BinaryType: "binary",
-        types.DateType: "date",
-        types.TimestampType: "timestamp",
-        types.TimestampNTZType: "timestamp_ntz",
-        types.DayTimeIntervalType: "interval",
-    }

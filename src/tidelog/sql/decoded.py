@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog.schema.column_types import c_format
 from tidelog.schema.decoding.column import BINARY, LIST, MEMORY, STRUCT, Column, Tree
 from tidelog.sql.c_stream import Field, Piece
 
@@ -14,31 +15,10 @@ if TYPE_CHECKING:
     from tidelog.record.header import Buffer
     from tidelog.schema.decoding._decode import Taken
 
-FORMATS = {
-    "boolean": "b",
-    "byte": "c",
-    "short": "s",
-    "int": "i",
-    "long": "l",
-    "float": "f",
-    "double": "g",
-    "string": "u",
-    "json": "u",
-    "binary": "z",
-    "date": "tdD",
-    "timestamp": "tsu:",
-    "timestamp_ntz": "tsu:",
-    "interval": "tDu",
-    "struct": "+s",
-    "list": "+l",
-    "map": "+m",
-}
-
 
 def field_of(column: Column, name: str) -> Field:
-    if column.kind == "decimal":
-        return Field(name, f"d:{column.precision},{column.scale}")
-    return Field(name, FORMATS[column.kind], tuple(field_of(child, child.name) for child in column.children))
+    children = tuple(field_of(child, child.name) for child in column.children)
+    return Field(name, c_format(column.kind, column.precision, column.scale), children)
 
 
 def piece_of(tree: Tree, column: Column, taken: Taken) -> Piece:

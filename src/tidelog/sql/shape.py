@@ -28,13 +28,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from tidelog.schema.column_types import LONG_MAX, LONG_MIN
 from tidelog.schema.decoding.column import Column
 
 OF_THE_RECORD = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 DEPTH_MAX = 8
 MOST = 0.9  # of the values that are not null
 MEMBERS_MAX = 1000  # of one object: more are keys of a map, and not names of columns
-LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
 FRAME_SIZE = 5  # a zero, and the schema's id in four bytes
 
 

@@ -22,6 +22,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from tidelog.errors import TidelogError, UsageError
+from tidelog.schema.column_types import c_format
 from tidelog.sql.c_stream import Batch, Field, Piece, Table
 from tidelog.sql.topic import binary_of
 from tidelog.views.declaration import Column, Declaration, Row, json_text
@@ -34,17 +35,6 @@ if TYPE_CHECKING:
     from tidelog.views.catalog import View
 
 PRECISION, SCALE = 38, 18
-FORMATS = {
-    "boolean": "b",
-    "long": "l",
-    "double": "g",
-    "decimal": f"d:{PRECISION},{SCALE}",
-    "string": "u",
-    "binary": "z",
-    "date": "tdD",
-    "timestamp": "tsu:",
-    "json": "u",
-}
 EPOCH_DAY = date(1970, 1, 1).toordinal()
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -57,7 +47,7 @@ def view_table(view: View, columns: frozenset[str] | None, allowed: Allowed = al
         store.close()
     every = declared.columns
     wanted = [column for column in every if columns is None or column.name.lower() in columns] or [every[0]]
-    fields = [Field(column.name, FORMATS[column.type]) for column in wanted]
+    fields = [Field(column.name, c_format(column.type, PRECISION, SCALE)) for column in wanted]
     return Table(fields, lambda: _batches(open_one(view, allowed), view.name, generation, declared, wanted))
 
 

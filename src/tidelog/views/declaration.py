@@ -37,20 +37,30 @@ from types import NoneType
 from typing import Any, NamedTuple
 
 from tidelog.errors import UsageError
+from tidelog.schema.column_types import (
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DECIMAL,
+    DOUBLE,
+    JSON,
+    LONG,
+    LONG_MAX,
+    LONG_MIN,
+    OF_A_KEY,
+    STRING,
+    TIMESTAMP,
+    TYPES,
+)
 
 Value = bool | int | float | Decimal | str | bytes | date | datetime | list[Any] | dict[str, Any] | None
 Row = dict[str, Value]
 Key = tuple[Value, ...]
 
-BOOLEAN, LONG, DOUBLE, DECIMAL, STRING, BINARY, DATE, TIMESTAMP, JSON = TYPES = (
-    *("boolean", "long", "double", "decimal", "string", "binary", "date", "timestamp", "json"),
-)
-OF_A_KEY = (BOOLEAN, LONG, STRING, DATE, TIMESTAMP, DECIMAL, BINARY)  # a double is equal to itself not always
 FEED_HORIZON_MS = 7 * 24 * 3600 * 1000
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")  # it is in names of topics, tables, keys and indexes
 COLUMN_LENGTH_MAX = 63  # PostgreSQL's; longer ones would be cut there
 DECIMAL_DIGITS_MAX = 400  # before or after the point
-LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
 OF_YEARS = {DATE: " of the years 1 to 9999", TIMESTAMP: " of the years 1 to 9999"}
 
 

@@ -1,17 +1,5 @@
-"""What columns there are, whatever format fills them: a tree of kinds that Arrow and Spark both have.
-
-    kind                         Arrow                      Spark
-    boolean                      bool                       boolean
-    byte short int long          int8 int16 int32 int64     tinyint smallint int bigint
-    float double                 float double               float double
-    decimal                      decimal128                 decimal(precision, scale)
-    string binary                string binary              string binary
-    json                         string                     string, the text of a JSON value
-    date                         date32                     date
-    timestamp timestamp_ntz      timestamp[us], in UTC or   timestamp, timestamp_ntz
-                                 without a zone
-    interval                     duration[us]               interval day to second
-    struct list map              the same                   struct array map
+"""Columns as a tree, whatever format fills them: each of a kind that Arrow and Spark both have (`column_types.KINDS`),
+with what is inside of it.
 
 Every column may have nulls. A column is itself alone: two that look alike are two.
 """
@@ -21,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from tidelog.schema.column_types import KINDS, arrow_of
 
 if TYPE_CHECKING:
     from tidelog.schema.decoding._decode import Layout, Taken
@@ -105,22 +95,7 @@ def arrow_type(column: Column) -> Any:
         return pa.map_(arrow_type(key), arrow_type(value))
     if column.kind == "decimal":
         return pa.decimal128(column.precision, column.scale)
-    return {
-        "boolean": pa.bool_(),
-        "byte": pa.int8(),
-        "short": pa.int16(),
-        "int": pa.int32(),
-        "long": pa.int64(),
-        "float": pa.float32(),
-        "double": pa.float64(),
-        "string": pa.string(),
-        "json": pa.string(),
-        "binary": pa.binary(),
-        "date": pa.date32(),
-        "timestamp": pa.timestamp("us", "UTC"),
-        "timestamp_ntz": pa.timestamp("us"),
-        "interval": pa.duration("us"),
-    }[column.kind]
+    return arrow_of(KINDS[column.kind].arrow)
 
 
 def _fields(column: Column) -> Iterator[Any]:

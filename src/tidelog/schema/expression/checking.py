@@ -20,6 +20,19 @@ from difflib import get_close_matches
 from typing import Any
 
 from tidelog.errors import UsageError
+from tidelog.schema.column_types import (
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DECIMAL,
+    DOUBLE,
+    JSON,
+    LONG,
+    LONG_MAX,
+    LONG_MIN,
+    STRING,
+    TIMESTAMP,
+)
 from tidelog.schema.expression.evaluation import evaluate
 from tidelog.schema.expression.tree import (
     And,
@@ -36,11 +49,7 @@ from tidelog.schema.expression.tree import (
     Scalar,
 )
 
-BOOLEAN, LONG, DOUBLE, DECIMAL, STRING, BINARY, DATE, TIMESTAMP, JSON = (
-    *("boolean", "long", "double", "decimal", "string", "binary", "date", "timestamp", "json"),
-)
 SAID_AS_TEXT = (STRING, DATE, TIMESTAMP, DECIMAL, BINARY)
-LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
 NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 SHOWN_CHARACTERS = 80
 

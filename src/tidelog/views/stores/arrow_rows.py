@@ -18,7 +18,8 @@ from datetime import UTC
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from tidelog.views.declaration import DECIMAL, JSON, TIMESTAMP, Declaration, Row, json_text
+from tidelog.schema.column_types import DECIMAL, JSON, STORED, TIMESTAMP, arrow_of
+from tidelog.views.declaration import Declaration, Row, json_text
 
 if TYPE_CHECKING:
     import pyarrow
@@ -29,15 +30,7 @@ KEY = "_tidelog_key"
 def schema_of(declared: Declaration) -> pyarrow.Schema:
     import pyarrow
 
-    kinds = {
-        "boolean": pyarrow.bool_(),
-        "long": pyarrow.int64(),
-        "double": pyarrow.float64(),
-        "binary": pyarrow.binary(),
-        "date": pyarrow.date32(),
-        "timestamp": pyarrow.timestamp("us", tz="UTC"),
-    }
-    fields = [(name, kinds.get(kind, pyarrow.string())) for name, kind in declared.columns]
+    fields = [(name, arrow_of(STORED[kind].files)) for name, kind in declared.columns]
     return pyarrow.schema([*fields, (KEY, pyarrow.binary())])
 
 

@@ -22,7 +22,8 @@ from decimal import Decimal
 from typing import Any
 
 from tidelog.errors import UsageError
-from tidelog.views.declaration import BINARY, BOOLEAN, DATE, DECIMAL, LONG, STRING, TIMESTAMP, Declaration, Key
+from tidelog.schema.column_types import BINARY, BOOLEAN, DATE, DECIMAL, LONG, STRING, TIMESTAMP
+from tidelog.views.declaration import Declaration, Key
 
 END = b"\x00\x01"
 ESCAPED = b"\x00\xff"

@@ -23,8 +23,9 @@ from hashlib import sha256
 from typing import Any
 
 from tidelog.errors import UsageError
+from tidelog.schema.column_types import STORED, STRING
 from tidelog.views.changes import Change
-from tidelog.views.declaration import STRING, Declaration, Row, from_fields, from_json, to_fields, to_json
+from tidelog.views.declaration import Declaration, Row, from_fields, from_json, to_fields, to_json
 
 KEY, GONE, AT = "_tidelog_key", "_tidelog_gone", "_tidelog_gone_ms"
 KEY_BYTES_MAX = 16_000  # a term has 32,766 at most, and a byte is two of them
@@ -33,19 +34,6 @@ WINDOW_ROWS = 20_000
 FIELDS_MIN = 1_000
 NOT_GONE = {"bool": {"must_not": {"term": {GONE: True}}}}
 PLACES = {"settings": {"number_of_shards": 1, "auto_expand_replicas": "0-1"}, "mappings": {"dynamic": False}}
-
-_LENIENT = {"ignore_malformed": True}
-_TYPES: dict[str, dict[str, Any]] = {
-    "boolean": {"type": "boolean"},
-    "long": {"type": "long"},
-    "double": {"type": "double", **_LENIENT},
-    "decimal": {"type": "double", **_LENIENT},
-    "string": {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 8191}}},
-    "binary": {"type": "binary"},
-    "date": {"type": "date", "format": "strict_date", **_LENIENT},
-    "timestamp": {"type": "date", "format": "strict_date_optional_time", **_LENIENT},
-    "json": {"type": "object", "enabled": False},
-}
 
 
 def index_of(declared: Declaration) -> dict[str, Any]:
@@ -61,7 +49,7 @@ def index_of(declared: Declaration) -> dict[str, Any]:
 
 def mapping_of(declared: Declaration) -> dict[str, Any]:
     ours = {KEY: {"type": "keyword"}, GONE: {"type": "boolean"}, AT: {"type": "long"}}
-    fields = {field_of(name): _TYPES[kind] for name, kind in declared.columns}
+    fields = {field_of(name): STORED[kind].opensearch for name, kind in declared.columns}
     return {"dynamic": False, "_meta": {"tidelog": to_fields(declared)}, "properties": {**ours, **fields}}
 
 

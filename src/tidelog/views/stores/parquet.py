@@ -28,8 +28,9 @@ from uuid import uuid4
 
 from tidelog.control.marks import Ends
 from tidelog.errors import AnotherApplier, DiskFullError, NotShown, StorageError, UsageError
+from tidelog.schema.column_types import DATE, TIMESTAMP
 from tidelog.views.changes import Stretch
-from tidelog.views.declaration import DATE, TIMESTAMP, Declaration, Key, Row
+from tidelog.views.declaration import Declaration, Key, Row
 from tidelog.views.stores.arrow_rows import KEY, rows_of, schema_of, table_of
 from tidelog.views.stores.key_order import encoder
 from tidelog.views.stores.parquet_manifest import Entry, File, Manifest, Manifests, make_folder, sync_folder

@@ -26,14 +26,13 @@ from typing import Any, TypeVar
 
 from tidelog.control.marks import Ends
 from tidelog.errors import AnotherApplier, NotShown, UsageError
+from tidelog.schema.column_types import JSON, STORED
 from tidelog.views.changes import Change, Stretch
-from tidelog.views.declaration import JSON, Declaration, Key, Row, from_fields, to_fields
+from tidelog.views.declaration import Declaration, Key, Row, from_fields, to_fields
 from tidelog.views.stores.bounds import Bounds
 from tidelog.views.stores.places import ends_from_text, ends_to_text, is_to_show, mark_from_text, mark_to_text, moved
 from tidelog.views.stores.postgres_session import Connection, Session
 from tidelog.views.stores.postgres_values import (
-    COPIED_AS,
-    TYPES,
     asked,
     bound,
     columns_of,
@@ -114,7 +113,7 @@ class PostgresStore:
 
     def _grow(self, sql: Connection, generation: int, old: Declaration, new: Declaration) -> None:
         for name, kind in new.columns[len(old.columns) :]:
-            sql.execute(f"ALTER TABLE {self._table(generation)} ADD COLUMN {quoted(name)} {TYPES[kind]}", ())
+            sql.execute(f"ALTER TABLE {self._table(generation)} ADD COLUMN {quoted(name)} {STORED[kind].postgres}", ())
         sql.execute(
             f"UPDATE {self._name('_tidelog_generations')} SET declared = %s WHERE view = %s AND generation = %s",
             (json.dumps(to_fields(new)), self._view, generation),
@@ -185,11 +184,11 @@ class PostgresStore:
     def _stage(self, sql: Connection, declared: Declaration, changes: Iterable[Change]) -> None:
         if self._staged != (self._session.opened, declared):
             sql.execute(f"DROP TABLE IF EXISTS pg_temp.{STAGE}", ())
-            plain = ", ".join(f"{quoted(name)} {COPIED_AS[kind]}" for name, kind in declared.columns)
+            plain = ", ".join(f"{quoted(name)} {STORED[kind].copied}" for name, kind in declared.columns)
             sql.execute(f"CREATE TEMP TABLE {STAGE} ({plain}, {GONE} bool) ON COMMIT DELETE ROWS", ())
             self._staged = None
         with sql.cursor() as cursor, cursor.copy(f"COPY pg_temp.{STAGE} FROM STDIN (FORMAT BINARY)") as copy:
-            copy.set_types([*(COPIED_AS[kind] for _, kind in declared.columns), "bool"])
+            copy.set_types([*(STORED[kind].copied for _, kind in declared.columns), "bool"])
             for row in rows_of(declared, changes):
                 copy.write_row(row)
 

@@ -13,30 +13,14 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tidelog.errors import UsageError
+from tidelog.schema.column_types import JSON, STORED, STRING
 from tidelog.schema.expression.checking import check
 from tidelog.schema.expression.to_sql import LIKE, POSTGRES, to_sql
 from tidelog.schema.expression.tree import Scalar
 from tidelog.views.changes import Change
-from tidelog.views.declaration import JSON, STRING, Column, Declaration, Key, Value
+from tidelog.views.declaration import Column, Declaration, Key, Value
 from tidelog.views.stores.store import Ask
 
-TYPES = {
-    "boolean": "boolean",
-    "long": "bigint",
-    "double": "double precision",
-    "decimal": "numeric",
-    "string": 'text COLLATE "C"',
-    "binary": "bytea",
-    "date": "date",
-    "timestamp": "timestamptz",
-    "json": "json",
-}
-COPIED_AS = {"boolean": "bool", "long": "int8", "double": "float8", "decimal": "numeric", "string": "text"} | {
-    "binary": "bytea",
-    "date": "date",
-    "timestamp": "timestamptz",
-    "json": "text",
-}
 NAME_BYTES_MAX = 63
 SYSTEM_COLUMNS = {"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}  # which every table has
 ZERO, ONE = "\x00", "\x01"
@@ -57,8 +41,9 @@ def cut(name: str) -> str:
 
 
 def columns_of(declared: Declaration) -> str:
+    columns = (f"{quoted(name)} {STORED[kind].postgres}" for name, kind in declared.columns)
     key = ", ".join(quoted(name) for name in declared.key)
-    return ", ".join([*(f"{quoted(name)} {TYPES[kind]}" for name, kind in declared.columns), f"PRIMARY KEY ({key})"])
+    return ", ".join([*columns, f"PRIMARY KEY ({key})"])
 
 
 def key_columns(declared: Declaration) -> tuple[Column, ...]:
@@ -87,7 +72,7 @@ def asked(declared: Declaration, ask: Ask) -> tuple[list[str], list[Any]]:
 
 
 def bound(kind: str) -> str:
-    return f"%s::{COPIED_AS[kind]}"
+    return f"%s::{STORED[kind].copied}"
 
 
 def rows_of(declared: Declaration, changes: Iterable[Change]) -> Iterator[list[Any]]:

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 from tidelog.control.marks import Ends
 from tidelog.errors import AnotherApplier, NotShown, StorageError, UsageError
+from tidelog.schema.column_types import STORED
 from tidelog.views.changes import Stretch
 from tidelog.views.declaration import Declaration, Key, Row, from_fields, to_fields
 from tidelog.views.stores import places, sqlite_statements, sqlite_values
@@ -179,7 +180,7 @@ class SqliteStore:
 
     def create(self, connection: sqlite3.Connection, generation: int, declared: Declaration) -> None:
         columns = [
-            f"{quoted(name)} {sqlite_values.COLUMN_TYPES[kind]}{' NOT NULL' if name in declared.key else ''}"
+            f"{quoted(name)} {STORED[kind].sqlite}{' NOT NULL' if name in declared.key else ''}"
             for name, kind in declared.columns
         ]
         key = ", ".join(map(quoted, declared.key))
@@ -222,7 +223,7 @@ class SqliteStore:
 
     def _grow(self, connection: sqlite3.Connection, kept: Kept, declared: Declaration) -> None:
         for name, kind in declared.columns[len(kept.declared.columns) :]:
-            added = f"{quoted(name)} {sqlite_values.COLUMN_TYPES[kind]}"
+            added = f"{quoted(name)} {STORED[kind].sqlite}"
             connection.execute(f"ALTER TABLE {self.table(kept.place.generation)} ADD COLUMN {added}")
         connection.execute(
             "UPDATE _tidelog_places SET declared = ? WHERE view = ? AND generation = ?",

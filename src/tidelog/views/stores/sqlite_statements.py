@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidelog.errors import UsageError
+from tidelog.schema.column_types import DECIMAL
 from tidelog.schema.expression.tree import Expression
-from tidelog.views.declaration import DECIMAL, Declaration, Key
+from tidelog.views.declaration import Declaration, Key
 from tidelog.views.stores import sqlite_values
 from tidelog.views.stores.sqlite_values import quoted
 

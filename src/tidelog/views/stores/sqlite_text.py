@@ -21,8 +21,8 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from tidelog.errors import UsageError
-from tidelog.views.declaration import STRING, Declaration
-from tidelog.views.stores import sqlite_values
+from tidelog.schema.column_types import STORED, STRING
+from tidelog.views.declaration import Declaration
 from tidelog.views.stores.sqlite import Kept, SqliteStore
 from tidelog.views.stores.sqlite_values import quoted
 from tidelog.views.stores.store import Ask
@@ -63,7 +63,7 @@ class SqliteTextStore(SqliteStore):
 
     def create(self, connection: sqlite3.Connection, generation: int, declared: Declaration) -> None:
         indexed = self._indexed(declared)
-        columns = [f"{quoted(name)} {sqlite_values.COLUMN_TYPES[kind]}" for name, kind in declared.columns]
+        columns = [f"{quoted(name)} {STORED[kind].sqlite}" for name, kind in declared.columns]
         keys = [f"{quoted(name)}" for name in declared.key]
         connection.execute(
             f"CREATE TABLE {self.table(generation)} ({ID} INTEGER PRIMARY KEY, {', '.join(columns)},"

@@ -23,36 +23,10 @@ from datetime import UTC, date, datetime
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from typing import Any
 
-from tidelog.views.declaration import (
-    BINARY,
-    BOOLEAN,
-    DATE,
-    DECIMAL,
-    DOUBLE,
-    JSON,
-    LONG,
-    STRING,
-    TIMESTAMP,
-    Column,
-    Declaration,
-    Row,
-    Value,
-    json_text,
-    to_json,
-)
+from tidelog.schema.column_types import BINARY, BOOLEAN, DATE, DECIMAL, DOUBLE, JSON, TIMESTAMP
+from tidelog.views.declaration import Column, Declaration, Row, Value, json_text, to_json
 
 ORDER = "tidelog_decimal_order"
-COLUMN_TYPES = {
-    BOOLEAN: "INTEGER",
-    LONG: "INTEGER",
-    DOUBLE: "REAL",
-    DECIMAL: "TEXT",
-    STRING: "TEXT",
-    BINARY: "BLOB",
-    DATE: "TEXT",
-    TIMESTAMP: "TEXT",
-    JSON: "TEXT",
-}
 NAN = "NaN"
 WRITTEN_OUT = 100  # digits, beyond which a number is written with an exponent
 _ZERO, _ABOVE, _BELOW = "1", "2", "0"
