@@ -14,6 +14,7 @@ from tidelog.log.commit import Committer
 from tidelog.log.files import Files
 from tidelog.log.identity import IDENTITY_NAME, Identity
 from tidelog.log.log import Log
+from tidelog.log.seal import sealed
 from tidelog.log.settings import LogSettings
 from tidelog.record import codec
 from tidelog.testing.disk import SimulatedDisk
@@ -52,7 +53,7 @@ def test_every_bit_of_it_is_covered_by_its_checksum() -> None:
 @proves("T6")
 def test_a_newer_one_is_refused_by_name() -> None:
     line = identity.pack(ORDERS).partition(b"\n")[0].replace(b'"v":1', b'"v":2') + b"\n"
-    newer = line + identity._checksum(line)
+    newer = sealed(line)
     with pytest.raises(DataFolderError, match=r"/p/topic has format 2, newer than 1; open it with a newer Tidelog"):
         identity.unpack(newer, "/p/topic")
 

@@ -30,7 +30,7 @@ from typing import NamedTuple
 from tidelog.errors import DataFolderError
 from tidelog.log.clean_mark import CleanMark
 from tidelog.log.files import Files, read_file, replace_file, write_fully
-from tidelog.record.codec import crc32c
+from tidelog.log.seal import sealed, unsealed
 
 ENDS_NAME = "ends"
 VERSION = 1
@@ -64,17 +64,17 @@ class Read(NamedTuple):
 
 
 def pack(lines: Mapping[str, End | None]) -> bytes:
-    return _line(dumps(lines, separators=(",", ":")).encode())
+    return sealed(dumps(lines, separators=(",", ":")).encode(), CRC)
 
 
 def pack_whole(table: Mapping[str, End]) -> bytes:
-    return _line(b"%s%d" % (TITLE, VERSION)) + (pack(table) if table else b"")
+    return sealed(b"%s%d" % (TITLE, VERSION), CRC) + (pack(table) if table else b"")
 
 
 def unpack(content: bytes, path: str) -> Read:
     """Raises when a newer Tidelog wrote it."""
     lines = content.splitlines(keepends=True)
-    title = _unpack_line(lines[0]) if lines else None
+    title = unsealed(lines[0], CRC) if lines else None
     if title is None or not title.startswith(TITLE):
         return Read({}, -1, "its first line is damaged")
     version = int(title.removeprefix(TITLE))
@@ -84,7 +84,7 @@ def unpack(content: bytes, path: str) -> Read:
     bad = []
     for number, line in enumerate(lines[1:], 2):
         try:
-            told = loads(_unpack_line(line) or b"")
+            told = loads(unsealed(line, CRC) or b"")
         except (JSONDecodeError, UnicodeDecodeError):
             bad.append(number)
             continue
@@ -178,13 +178,3 @@ class EndsFile:
         finally:
             self._files.close(fd)
         self._size += len(line)
-
-
-def _line(text: bytes) -> bytes:
-    return b"%s%s%08x\n" % (text, CRC, crc32c(text))
-
-
-def _unpack_line(line: bytes) -> bytes | None:
-    """None when it is not what was written."""
-    text, found, crc = line.rpartition(CRC)
-    return text if found and crc == b"%08x\n" % crc32c(text) else None

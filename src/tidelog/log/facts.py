@@ -20,7 +20,7 @@ from typing import NamedTuple
 from tidelog.errors import DataFolderError
 from tidelog.log.epochs import BEGINNING, Epoch, History
 from tidelog.log.files import Files, read_file, replace_file
-from tidelog.record.codec import crc32c
+from tidelog.log.seal import sealed, unsealed
 
 FACTS_NAME = "partition"
 VERSION = 2
@@ -63,17 +63,13 @@ def pack(facts: Facts) -> bytes:
         numbers = " ".join(str(number) for number in hole[:5])
         reason = " ".join(hole.reason.split())
         lines.append(f"hole {numbers} {_PASSED if hole.passed else _OPEN} {reason}")
-    text = "".join(line + "\n" for line in lines).encode()
-    return text + f"crc {crc32c(text):08x}\n".encode()
+    return sealed("".join(line + "\n" for line in lines).encode())
 
 
 def unpack(data: bytes, path: str) -> Facts | None:
     """None when the bytes are not what was written; raises when a newer Tidelog wrote them."""
-    body, found, crc = data.rpartition(b"crc ")
-    lines = body.decode(errors="replace").splitlines()
-    if not found or not lines or not lines[0].startswith(_TITLE):
-        return None
-    if crc.strip() != f"{crc32c(body):08x}".encode():
+    lines = (unsealed(data) or b"").decode().splitlines()
+    if not lines or not lines[0].startswith(_TITLE):
         return None
     version = lines[0].removeprefix(_TITLE).strip()
     if version not in _READ:

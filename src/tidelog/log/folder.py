@@ -29,8 +29,8 @@ from tidelog.errors import DataFolderError
 from tidelog.log.clean_mark import CleanMark
 from tidelog.log.files import OWNER_ONLY, TEMPORARY, Files, read_file, remove_files, replace_file
 from tidelog.log.names import parse_name, partition_name
+from tidelog.log.seal import sealed_json, unsealed_json
 from tidelog.log.segment import DELETED_SUFFIX
-from tidelog.record.codec import crc32c
 
 VERSION = 1
 LOCK, FORMAT, CLEAN = "lock", "format", "clean"
@@ -141,8 +141,7 @@ class DataFolder:
     def leave(self, marks: Mapping[str, CleanMark | None]) -> None:
         """After the last write: the next start need not look at these partitions before they are used."""
         self._files.sync_all(self.path)
-        line = (dumps({"v": VERSION, "partitions": marks}) + "\n").encode()
-        replace_file(self._files, f"{self.path}/{CLEAN}", line + _checksum(line))
+        replace_file(self._files, f"{self.path}/{CLEAN}", sealed_json({"v": VERSION, "partitions": marks}))
 
     # What is in it ----------------------------------------------------------------------------------------------------
 
@@ -187,12 +186,8 @@ class DataFolder:
 
 def _parse_marks(content: bytes, path: str) -> dict[str, CleanMark | None]:
     """Damaged marks are as good as none: every partition is then looked at."""
-    line, end, checksum = content.partition(b"\n")
-    if checksum != _checksum(line + end):
-        return {}
-    try:
-        found = _parse(line, path)
-    except DataFolderError:
+    found = unsealed_json(content)
+    if not isinstance(found, dict) or not isinstance(found.get("v"), int):
         return {}
     if found["v"] > VERSION:
         raise DataFolderError(f"{path} has format version {found['v']}, newer than {VERSION}; use the newer Tidelog")
@@ -212,10 +207,6 @@ def _is_locked(folder: str) -> bool:
     finally:
         os.close(fd)
     return False
-
-
-def _checksum(line: bytes) -> bytes:
-    return b"crc %08x\n" % crc32c(line)
 
 
 def _parse(content: bytes, path: str) -> dict[str, Any]:

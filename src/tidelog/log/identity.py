@@ -15,12 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from json import JSONDecodeError, dumps, loads
 from typing import Any, NamedTuple
 
 from tidelog.errors import DataFolderError
 from tidelog.log.files import TEMPORARY, Files, put_file, read_file, replace_file, write_temporary
-from tidelog.record.codec import crc32c
+from tidelog.log.seal import COMPACT, sealed_json, unsealed_json
 
 IDENTITY_NAME = "topic"
 VERSION = 1
@@ -44,19 +43,12 @@ def pack(identity: Identity) -> bytes:
         "configs": dict(identity.configs),
         "created_ms": identity.created_ms,
     }
-    line = (dumps(content, separators=(",", ":")) + "\n").encode()
-    return line + _checksum(line)
+    return sealed_json(content, COMPACT)
 
 
 def unpack(data: bytes, path: str) -> Identity | None:
     """None when the bytes are not what was written; raises when a newer Tidelog wrote them."""
-    line, end, checksum = data.partition(b"\n")
-    if checksum != _checksum(line + end):
-        return None
-    try:
-        found = loads(line)
-    except (JSONDecodeError, UnicodeDecodeError):
-        return None
+    found = unsealed_json(data)
     if not isinstance(found, dict) or not isinstance(found.get("v"), int):
         return None
     if found["v"] > VERSION:
@@ -72,10 +64,6 @@ def _read(found: dict[str, Any]) -> Identity | None:
         return None
     texts = isinstance(made.topic, str) and isinstance(made.configs, dict)
     return made if texts and len(topic_id) == ID_BYTES and isinstance(made.partitions, int) else None
-
-
-def _checksum(line: bytes) -> bytes:
-    return b"crc %08x\n" % crc32c(line)
 
 
 def load(files: Files, folder: str) -> Identity | None:

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from proving import proves
-from tidelog.broker.backup.cut import with_checksum, without_checksum
 from tidelog.broker.backup.restoring import restore
 from tidelog.broker.backup.taking import take
 from tidelog.broker.backup.verifying import verify
 from tidelog.broker.embedded import Broker
 from tidelog.errors import BackupError, DataFolderError
 from tidelog.log.files import Buffer, RealFiles
+from tidelog.log.seal import sealed_json, unsealed_json
 from tidelog.testing.broker import TestBroker
 from tidelog.testing.disk import flip_bit
 
@@ -274,20 +274,20 @@ def test_what_is_no_backup_of_ours_is_refused_by_name(stopped: TestBroker, tmp_p
     take(str(stopped.data), str(saved), RealFiles(), quiet)
     path = saved / "manifest"
     good = path.read_bytes()
-    told = without_checksum(good)
+    told = unsealed_json(good)
     assert isinstance(told, dict)
     for content, what in (
         (good.replace(b"orders", b"ordets"), "manifest is damaged"),
         (good[: len(good) // 2], "manifest is damaged"),
-        (with_checksum({**told, "v": 2}), "format 2, newer than 1"),
-        (with_checksum({"kind": "shopping list"}), "not of a Tidelog backup"),
+        (sealed_json({**told, "v": 2}), "format 2, newer than 1"),
+        (sealed_json({"kind": "shopping list"}), "not of a Tidelog backup"),
     ):
         path.write_bytes(content)
         with pytest.raises(BackupError, match=what):
             restore(str(saved), str(new), RealFiles(), quiet)
         with pytest.raises(BackupError, match=what):
             take(str(stopped.data), str(saved), RealFiles(), quiet)
-    path.write_bytes(with_checksum({**told, "cluster_id": "another"}))
+    path.write_bytes(sealed_json({**told, "cluster_id": "another"}))
     with pytest.raises(BackupError, match="is a backup of cluster another"):
         take(str(stopped.data), str(saved), RealFiles(), quiet)
 
@@ -340,10 +340,10 @@ def test_a_backup_of_somebody_else_writes_and_removes_nothing_beside_its_place(
 ) -> None:
     saved = tmp_path / "saved"
     take(str(stopped.data), str(saved), RealFiles(), quiet)
-    told = without_checksum((saved / "manifest").read_bytes())
+    told = unsealed_json((saved / "manifest").read_bytes())
     assert isinstance(told, dict)
     broken(told)
-    (saved / "manifest").write_bytes(with_checksum(told))
+    (saved / "manifest").write_bytes(sealed_json(told))
     for use in (
         lambda: restore(str(saved), str(tmp_path / "new"), RealFiles(), quiet),
         lambda: verify(str(saved), RealFiles(), quiet),

@@ -22,7 +22,6 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from json import JSONDecodeError, dumps, loads
 from typing import NamedTuple
 
 from tidelog.broker.internal import Fold, InternalTopic
@@ -35,8 +34,8 @@ from tidelog.log.files import Files, read_file, remove_files, replace_file
 from tidelog.log.folder import FORMAT, LOCK, DataFolder
 from tidelog.log.log import Log
 from tidelog.log.names import partition_name
+from tidelog.log.seal import sealed_json, unsealed_json
 from tidelog.log.settings import LogSettings
-from tidelog.record.codec import crc32c
 
 VERSION = 1
 WANTED, GIVEN = "cut.wanted", "cut"
@@ -54,32 +53,16 @@ class Cut(NamedTuple):
 
 def pack(word: str, cut: Cut) -> bytes:
     content = {"v": VERSION, "word": word, "at_ms": cut.at_ms, "topics": cut.topics, "partitions": cut.marks}
-    return with_checksum(content)
+    return sealed_json(content)
 
 
 def pack_error(word: str, error: str) -> bytes:
-    return with_checksum({"v": VERSION, "word": word, "error": error})
-
-
-def with_checksum(content: object) -> bytes:
-    line = (dumps(content) + "\n").encode()
-    return line + b"crc %08x\n" % crc32c(line)
-
-
-def without_checksum(content: bytes) -> object | None:
-    """What was written; None when the bytes are not that."""
-    line, end, checksum = content.partition(b"\n")
-    if checksum != b"crc %08x\n" % crc32c(line + end):
-        return None
-    try:
-        return loads(line)  # type: ignore[no-any-return]
-    except (JSONDecodeError, UnicodeDecodeError):
-        return None
+    return sealed_json({"v": VERSION, "word": word, "error": error})
 
 
 def unpack(content: bytes, word: str) -> Cut | None:
     """None when it was given to somebody else, or is not whole."""
-    found = without_checksum(content)
+    found = unsealed_json(content)
     if not isinstance(found, dict) or found.get("word") != word:
         return None
     if found["v"] > VERSION:

@@ -25,11 +25,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tidelog.broker.backup.cut import with_checksum, without_checksum
 from tidelog.errors import BackupError
 from tidelog.log.clean_mark import CleanMark
 from tidelog.log.facts import Hole
 from tidelog.log.files import Files, replace_file
+from tidelog.log.seal import sealed_json, unsealed_json
 
 VERSION = 1
 KIND = "tidelog backup"
@@ -82,7 +82,7 @@ def write(files: Files, folder: str, manifest: Manifest) -> None:
         **manifest._asdict(),
         "partitions": [_partition_json(one) for one in manifest.partitions],
     }
-    replace_file(files, f"{folder}/{MANIFEST}", with_checksum(content))
+    replace_file(files, f"{folder}/{MANIFEST}", sealed_json(content))
 
 
 def read(folder: str) -> Manifest:
@@ -91,7 +91,7 @@ def read(folder: str) -> Manifest:
     if not path.is_file():
         raise BackupError(_why_none(folder))
     content = path.read_bytes()
-    found = without_checksum(content)
+    found = unsealed_json(content)
     if not isinstance(found, dict):
         raise BackupError(f"{folder}/{MANIFEST} is damaged; take the backup anew, or use another one")
     if found.get("kind") != KIND:
