@@ -14,6 +14,7 @@ from tidelog.log import ends as ends_file
 from tidelog.log.ends import End, EndsFile, pack, pack_whole, read_ends, unpack
 from tidelog.log.files import RealFiles
 from tidelog.log.missing import MissingRecords, check_beginning, check_end
+from tidelog.log.seal import sealed
 from tidelog.log.settings import LogSettings
 from tidelog.testing.disk import SimulatedDisk
 
@@ -43,7 +44,7 @@ def test_a_torn_last_line_is_passed_over_and_any_other_damage_is_told() -> None:
 @proves("T6")
 def test_a_newer_file_is_refused_by_number() -> None:
     with pytest.raises(DataFolderError, match="format version 2, newer than 1"):
-        unpack(ends_file._line(b"tidelog ends 2"), "ends")
+        unpack(sealed(b"tidelog ends 2", ends_file.CRC), "ends")
 
 
 @proves("T6")

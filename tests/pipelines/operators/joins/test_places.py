@@ -20,11 +20,12 @@ from proving import proves
 from tidelog.errors import StateMismatch
 from tidelog.pipelines.operators.changelog import OP, Table
 from tidelog.pipelines.operators.joins.as_of import TIME, AsOf
+from tidelog.pipelines.operators.joins.deletions import GONE_SINCE
 from tidelog.pipelines.operators.joins.latest import Latest
 from tidelog.pipelines.operators.joins.newest import Newest
 from tidelog.pipelines.operators.joins.places import PARTITION, RECORDED, SEED
 from tidelog.pipelines.operators.joins.sides import GONE, ORDER
-from tidelog.pipelines.operators.joins.upserts import GONE_SINCE, Upserts
+from tidelog.pipelines.operators.joins.upserts import Upserts
 from tidelog.pipelines.operators.state.buckets import Layout
 from tidelog.pipelines.operators.state.fold import HASH, SIDE, Clock
 from tidelog.pipelines.operators.state.questions import ANSWER, QUESTION, WRONG, answers_of, question_schema

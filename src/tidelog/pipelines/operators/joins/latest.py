@@ -6,7 +6,7 @@ Rules:
 - The answer depends on what came when: the same input gives another one in a replay. Where that matters, `as_of.py`.
 - What a key has now is its last row: by places (`places.py`) or by ORDER, where there is one, else the one that came
   last. With an order, a row that comes behind a later one of its key is ignored, and a deletion is remembered for
-  `deletes_kept`, as `upserts.py` has it.
+  `deletes_kept`, as `deletions.py` has it.
 - A row of the stream without a key meets nothing; a row of the table without one is none.
 - In a batch the table is whole before the stream begins.
 
@@ -26,10 +26,10 @@ import pyarrow.compute as pc
 
 from tidelog.pipelines.operators.joins import places
 from tidelog.pipelines.operators.joins.as_of import ENRICHED
+from tidelog.pipelines.operators.joins.deletions import DAY, GONE_SINCE, forgotten, gone_since
 from tidelog.pipelines.operators.joins.matching import NO_KEY, NO_ROW, Mask, Numbers, in_order, key_codes, taken
 from tidelog.pipelines.operators.joins.places import FIRST, RECORDED
 from tidelog.pipelines.operators.joins.sides import GONE, LEFT, ORDER, Columns, added, of_table
-from tidelog.pipelines.operators.joins.upserts import DAY, GONE_SINCE, NEVER
 from tidelog.pipelines.operators.state.fold import DUE, HASH, SIDE, Clock, Step
 
 
@@ -91,17 +91,12 @@ class Latest:
 
     def forgotten(self, state: pa.Table, clock: Clock) -> Mask:
         """Deletions that are needed no more."""
-        if not self._is_ordered:
-            return np.zeros(len(state), bool)
-        since: Numbers = pc.fill_null(state[GONE_SINCE], NEVER).to_numpy()
-        forgotten: Mask = since <= clock.now - self.deletes_kept
-        return forgotten
+        return forgotten(state, clock, self.deletes_kept) if self._is_ordered else np.zeros(len(state), bool)
 
     def _as_state(self, rows: pa.Table, clock: Clock) -> pa.Table:
         if not self._is_ordered:
             return in_order(rows, ORDER)
-        now, nothing = (pa.scalar(at, pa.int64()) for at in (clock.now, None))
-        return rows.append_column(GONE_SINCE, pc.if_else(pc.fill_null(rows[GONE], False), now, nothing))
+        return rows.append_column(GONE_SINCE, gone_since(rows[GONE], clock))
 
     def _last(self, rows: pa.Table, codes: Numbers, count: int) -> tuple[pa.Table, Numbers]:
         """For each code the place of its last version, or NO_ROW; with places, rows get the time that they count as."""

@@ -5,7 +5,7 @@ Rules:
   come before. Of equal ones the one that came last goes on; a row without an ORDER is before all that have one.
 - A column of any type that has an order will do. Not a number is the largest, as Spark has it.
 - What is kept of a key is the ORDER of its last row, and none of its values: new columns need no other state.
-- That of a row that ends its key (`deleted`) is kept for `deletes_kept`, as `upserts.py` has it.
+- That of a row that ends its key (`deleted`) is kept for `deletes_kept`, as `deletions.py` has it.
 - A row without a key is none.
 
     state   the key's columns
@@ -22,10 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.pipelines.operators.extreme_by import ranks
-from tidelog.pipelines.operators.joins.matching import Mask, Numbers, key_codes
+from tidelog.pipelines.operators.joins.deletions import DAY, GONE_SINCE, forgotten, gone_since
+from tidelog.pipelines.operators.joins.matching import Mask, key_codes
 from tidelog.pipelines.operators.joins.places import FIRST, largest
 from tidelog.pipelines.operators.joins.sides import ORDER
-from tidelog.pipelines.operators.joins.upserts import DAY, GONE_SINCE, NEVER
 from tidelog.pipelines.operators.state.fold import DUE, HASH, Clock, Step
 from tidelog.pipelines.operators.state.packing import nullable_schema
 
@@ -64,14 +64,11 @@ class Newest:
 
     def forgotten(self, state: pa.Table, clock: Clock) -> Mask:
         """Deletions that are needed no more."""
-        since: Numbers = pc.fill_null(state[GONE_SINCE], NEVER).to_numpy()
-        forgotten: Mask = since <= clock.now - self.deletes_kept
-        return forgotten
+        return forgotten(state, clock, self.deletes_kept)
 
     def _as_state(self, rows: pa.Table, clock: Clock) -> pa.Table:
-        now, nothing = (pa.scalar(at, pa.int64()) for at in (clock.now, None))
-        gone = pa.array(np.zeros(len(rows), bool)) if self.deleted is None else pc.fill_null(rows[self.deleted], False)
+        gone = pa.array(np.zeros(len(rows), bool)) if self.deleted is None else rows[self.deleted]
         never = pa.nulls(len(rows), pa.int64())
         own = [rows[name] for name in (HASH, *self.by, self.order)]
-        columns = zip(self.state_schema.names, [*own, pc.if_else(gone, now, nothing), never], strict=True)
+        columns = zip(self.state_schema.names, [*own, gone_since(gone, clock), never], strict=True)
         return pa.table(dict(columns)).cast(self.state_schema)

@@ -7,9 +7,8 @@ Rules:
 - Where rows have an ORDER, the largest is the last, and of equal ones the one that came last. Where they have places,
   it is `places.py` that says which is the last. Where they have neither, it is the one that came last.
 - A row that is behind the one that is kept is ignored. So a deletion is kept, too, wherever rows have an order: its key
-  and its place, for `deletes_kept` by the clock of the micro-batch that took it. By then it is forgotten in the next
-  step that reads its page. What a step puts out does not rest on the clock: a micro-batch that is run again puts out
-  the same.
+  and its place, for `deletes_kept` (`deletions.py`). What a step puts out does not rest on the clock: a micro-batch
+  that is run again puts out the same.
 - Counted, where rows have places: keys in a step that have moved between partitions (`moved`), and rows of state from
   before there were places (`without_place`), which the next record of their key replaces.
 
@@ -41,6 +40,7 @@ from tidelog.pipelines.operators.changelog import (
     upserts_of,
 )
 from tidelog.pipelines.operators.joins import places
+from tidelog.pipelines.operators.joins.deletions import DAY, GONE_SINCE, forgotten, gone_since
 from tidelog.pipelines.operators.joins.matching import NO_ROW, Mask, Numbers, key_codes
 from tidelog.pipelines.operators.joins.places import FIRST, PARTITION, RECORDED, Last
 from tidelog.pipelines.operators.joins.sides import GONE, ORDER, added
@@ -49,9 +49,6 @@ from tidelog.pipelines.operators.state.packing import nullable_schema
 from tidelog.pipelines.operators.state.questions import shown
 
 MICROSECONDS = 1_000_000  # in a second
-GONE_SINCE = "_gone_since"
-NEVER = 2**63 - 1
-DAY = 24 * 60 * 60 * 1000  # ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +107,7 @@ class Upserts:
 
     def forgotten(self, state: pa.Table, clock: Clock) -> Mask:
         """Deletions that are needed no more."""
-        if not self._is_ordered:
-            return np.zeros(len(state), bool)
-        since: Numbers = pc.fill_null(state[GONE_SINCE], NEVER).to_numpy()
-        forgotten: Mask = since <= clock.now - self.deletes_kept
-        return forgotten
+        return forgotten(state, clock, self.deletes_kept) if self._is_ordered else np.zeros(len(state), bool)
 
     def answer(self, state: pa.Table, clock: Clock) -> pa.Table:
         """What the key has now."""
@@ -127,8 +120,7 @@ class Upserts:
     def _as_state(self, rows: pa.Table, clock: Clock) -> pa.Table:
         if not self._is_ordered:
             return rows
-        since = pc.if_else(rows[GONE], pa.scalar(clock.now, pa.int64()), pa.scalar(None, pa.int64()))
-        return rows.append_column(GONE_SINCE, since)
+        return rows.append_column(GONE_SINCE, gone_since(rows[GONE], clock))
 
     def _gone(self, state: pa.Table, rows: pa.Table) -> Mask:
         kept = np.asarray(state[GONE_SINCE].is_valid()) if self._is_ordered else np.zeros(len(state), bool)
