@@ -20,7 +20,6 @@
     │   ├── FencedProducer         an idempotent producer whose place a newer one has taken
     │   ├── OutsideTransaction     a producer with an open transaction wrote a batch that is not part of it
     │   ├── MalformedMessage       bytes that are not a request or a response
-    │   │   └── FrameTooLarge      a frame that says it is larger than the limit
     │   ├── UndecodableValue       a record's value that is not of its schema
     │   ├── MalformedMark          a mark of a sink that is newer than this version, or none at all
     │   ├── BrokerError            the broker answered with an error code (`code`)
@@ -145,10 +144,6 @@ class OutsideTransaction(PeerError):
 
 
 class MalformedMessage(PeerError):
-    pass
-
-
-class FrameTooLarge(MalformedMessage):
     pass
 
 

@@ -17,6 +17,8 @@ from tidelog.broker import connections as server_module
 from tidelog.broker.buffers import SCRATCH_BYTES, BufferPool
 from tidelog.broker.connection import MAX_IN_FLIGHT, MAX_OTHER_BYTES
 from tidelog.broker.embedded import Broker
+from tidelog.broker.inbound import SMALLEST_FRAME, Inbound
+from tidelog.errors import MalformedMessage
 from tidelog.testing.broker import TestBroker
 from tidelog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tidelog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -154,6 +156,56 @@ def test_connections_that_say_nothing_are_ended_unless_that_is_never(tmp_path, m
             connection.socket.settimeout(1)
             with pytest.raises(socket.timeout):
                 connection.is_closed()
+
+
+class Arriving:
+    """A connection and its transport in one: bytes that come in pieces of these sizes, and the frames made of them."""
+
+    peer_host = "test"
+    closed = crowded = False
+
+    def __init__(self, data: bytes, pieces: list[int]):
+        self.data, self.pieces, self.turn = memoryview(data), pieces, 0
+        self.frames = []
+
+    @property
+    def transport(self):
+        return self
+
+    def receive_into(self, view):
+        count = min(self.pieces[self.turn % len(self.pieces)], len(view), len(self.data))
+        view[:count], self.data, self.turn = self.data[:count], self.data[count:], self.turn + 1
+        return count
+
+    def handle(self, buffer, start, end):
+        self.frames.append(bytes(buffer.view[start:end]))
+
+
+@proves("T1")
+@given(
+    st.lists(st.integers(SMALLEST_FRAME, 300) | st.just(SCRATCH_BYTES + 1), max_size=8),
+    st.lists(st.integers(1, 200) | st.just(MIB), min_size=1, max_size=20),
+)
+def test_a_stream_cut_anywhere_gives_the_same_frames(sizes, pieces):
+    expected = [bytes([number]) * size for number, size in enumerate(sizes)]
+    stream = b"".join(len(frame).to_bytes(4, "big") + frame for frame in expected)
+    pool = BufferPool(4 * MIB, MIB)
+    arriving = Arriving(stream, pieces)
+    inbound = Inbound(arriving, pool, MIB)
+    while arriving.data:
+        inbound.receive(0.0)
+    assert arriving.frames == expected
+    inbound.release()
+    pool.scratch()
+    assert pool.outstanding_bytes == 0
+
+
+@proves("T1")
+@pytest.mark.parametrize("size", [-1, SMALLEST_FRAME - 1, 1001])
+def test_a_frame_outside_of_its_limits_is_refused_with_all_numbers(size):
+    arriving = Arriving(size.to_bytes(4, "big", signed=True) + bytes(8), [20])
+    with pytest.raises(MalformedMessage, match=rf"frame of {size} bytes from test is outside {SMALLEST_FRAME}\.\.1000"):
+        Inbound(arriving, BufferPool(4 * MIB, MIB), 1000).receive(0.0)
 
 
 @proves("T5")

@@ -10,6 +10,7 @@ from proving import proves
 from tidelog.errors import CorruptBatch, MalformedBatch, TruncatedBatch
 from tidelog.record import _codec, _pure
 from tidelog.record.columns import encode
+from tidelog.record.header import TRUNCATED
 
 TWINS = pytest.mark.parametrize("codec", [_codec, _pure], ids=["compiled", "pure"])
 
@@ -87,11 +88,12 @@ def test_a_scan_walks_whole_batches_and_says_why_it_stops(codec: ModuleType) -> 
     clean = codec.scan(row)
     assert (clean.positions, clean.end, clean.error) == ([0, len(batch), 2 * len(batch)], len(row), None)
     cut = codec.scan(row[:-1])
-    assert (len(cut.headers), cut.end, cut.incomplete) == (2, 2 * len(batch), True)
+    assert (len(cut.headers), cut.end) == (2, 2 * len(batch))
+    assert cut.error.startswith(TRUNCATED)
     bad = bytearray(row)
     bad[len(batch) + 30] ^= 1
     corrupt = codec.scan(bad)
-    assert (len(corrupt.headers), corrupt.end, corrupt.incomplete) == (1, len(batch), False)
+    assert (len(corrupt.headers), corrupt.end) == (1, len(batch))
     assert "checksum" in corrupt.error
     assert codec.scan(bad, crc=False).error is None
     assert codec.scan(bad, 2 * len(batch)).positions == [2 * len(batch)]

@@ -1,37 +1,35 @@
-"""Frames: headers of requests and responses, the fallback of ApiVersions, and cutting a stream into frames."""
+"""Frames: headers of requests and responses, and the fallback of ApiVersions."""
 
 from __future__ import annotations
 
-import tracemalloc
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from proving import proves
-from tidelog.errors import FrameTooLarge, MalformedMessage
+from tidelog.errors import MalformedMessage
 from tidelog.wire.api import ApiKey
+from tidelog.wire.codec import decode
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.frame import (
-    FIRST_ALLOCATION,
-    FrameReader,
     RequestHeader,
     chunks_size,
-    decode_request,
     decode_response,
     encode_request,
     encode_response,
     parse_request_header,
 )
+from tidelog.wire.message import Struct
 from tidelog.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from tidelog.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from tidelog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
-LIMIT = 100 << 20
-
 
 def joined(chunks: list[object]) -> bytes:
     return b"".join(chunks)  # type: ignore[arg-type]
+
+
+def read(cls: type[Struct], frame: memoryview) -> Struct:
+    header = parse_request_header(frame)
+    return decode(cls, header.api_version, frame, header.body_position)[0]
 
 
 @proves("T1")
@@ -43,7 +41,7 @@ def test_a_request_has_the_header_of_its_version(version: int, tags: str) -> Non
     frame = memoryview(data)[4:]
     header = parse_request_header(frame)
     assert header == RequestHeader(ApiKey.FETCH, version, 7, "tide", 14 + len(tags) // 2)
-    assert decode_request(header, frame) == FetchRequest(max_wait_ms=500)
+    assert read(FetchRequest, frame) == FetchRequest(max_wait_ms=500)
 
 
 @proves("T1")
@@ -102,85 +100,7 @@ def test_an_api_versions_refusal_is_written_and_read_in_version_0() -> None:
 def test_bytes_after_a_request_are_ignored() -> None:
     data = joined(encode_request(ApiVersionsRequest(), 0, 1, "x"))[4:] + b"more"  # type: ignore[arg-type]
     frame = memoryview(data)
-    assert decode_request(parse_request_header(frame), frame) == ApiVersionsRequest()
-
-
-def stream(sizes: list[int]) -> tuple[bytes, list[bytes]]:
-    frames = [bytes((number + index) & 255 for index in range(size)) for number, size in enumerate(sizes)]
-    return b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames), frames
-
-
-@proves("T1")
-@given(
-    sizes=st.lists(st.integers(0, 300), max_size=8),
-    cuts=st.lists(st.integers(1, 200), min_size=1, max_size=20),
-    scratch=st.integers(8, 400),
-)
-def test_a_stream_cut_anywhere_gives_the_same_frames(sizes: list[int], cuts: list[int], scratch: int) -> None:
-    data, expected = stream(sizes)
-    reader = FrameReader(LIMIT, memoryview(bytearray(scratch)))
-    frames: list[memoryview] = []
-    position = turn = 0
-    while position < len(data):
-        buffer = reader.buffer()
-        assert len(buffer) > 0
-        count = min(cuts[turn % len(cuts)], len(buffer), len(data) - position)
-        buffer[:count] = data[position : position + count]
-        frames += reader.received(count)
-        position += count
-        turn += 1
-    assert frames == expected
-
-
-@proves("T1")
-def test_frames_are_writable_and_never_shared() -> None:
-    reader = FrameReader(LIMIT)
-    (first,) = reader.feed(b"\0\0\0\x03abc")
-    (second,) = reader.feed(b"\0\0\0\x03xyz")
-    first[0] = ord("A")
-    assert (bytes(first), bytes(second)) == (b"Abc", b"xyz")
-
-
-@proves("T1")
-def test_a_large_frame_grows_as_its_bytes_arrive() -> None:
-    reader = FrameReader(LIMIT)
-    size = 8 << 20
-    tracemalloc.start()
-    try:
-        assert reader.feed(size.to_bytes(4, "big") + b"x") == []
-        promised = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert promised < 2 * FIRST_ALLOCATION
-    (frame,) = reader.feed(b"x" * (size - 1))
-    assert frame == b"x" * size
-
-
-@proves("T1")
-def test_a_connection_that_sent_a_large_frame_gets_room_for_the_next_at_once() -> None:
-    reader = FrameReader(LIMIT)
-    data, expected = stream([1 << 20, 5, 1 << 20])
-    assert reader.feed(data[: (1 << 20) + 4]) == expected[:1]
-    assert reader.feed(data[(1 << 20) + 4 : (1 << 20) + 18]) == expected[1:2]
-    assert len(reader.buffer()) == (1 << 20) - 1
-    assert reader.feed(data[(1 << 20) + 18 :]) == expected[2:]
-
-
-@proves("T1")
-def test_a_frame_beyond_the_limit_is_refused_with_both_numbers() -> None:
-    reader = FrameReader(1000)
-    assert reader.feed(b"\0\0\x03\xe8" + bytes(1000)) == [bytes(1000)]
-    with pytest.raises(FrameTooLarge, match="a frame of 1001 bytes is larger than the limit of 1000"):
-        reader.feed(b"\0\0\x03\xe9")
-    with pytest.raises(MalformedMessage, match="cannot have -1 bytes"):
-        FrameReader(1000).feed(b"\xff\xff\xff\xff")
-
-
-@proves("T1")
-def test_the_limit_may_be_raised_between_frames() -> None:
-    reader = FrameReader(10)
-    reader.limit = 100
-    assert reader.feed(b"\0\0\0\x32" + bytes(50)) == [bytes(50)]
+    assert read(ApiVersionsRequest, frame) == ApiVersionsRequest()
 
 
 @proves("T1")
@@ -191,5 +111,5 @@ def test_a_produce_request_survives_the_whole_way() -> None:
     )
     chunks = encode_request(request, 9, 3, "tide")
     assert any(chunk is records for chunk in chunks)
-    (frame,) = FrameReader(LIMIT).feed(joined(chunks))  # type: ignore[arg-type]
-    assert decode_request(parse_request_header(frame), frame) == request
+    frame = memoryview(joined(chunks))[4:]  # type: ignore[arg-type]
+    assert read(ProduceRequest, frame) == request

@@ -34,6 +34,3 @@ class NewRecord(NamedTuple):
 class Decision(NamedTuple):
     records: list[NewRecord]
     replies: list[tuple[Ticket, Any]]
-
-
-NOTHING = Decision([], [])

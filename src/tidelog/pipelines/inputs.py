@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tidelog.pipelines.graph import Graph, Node
     from tidelog.pipelines.seeding import Seed
 
-OFFSET, TIME, GONE, KEY = "_tidelog_offset", "_tidelog_time", "_tidelog_gone", "_tidelog_key"
+OFFSET, TIME, GONE = "_tidelog_offset", "_tidelog_time", "_tidelog_gone"
 RECORDED, PARTITION = "_tidelog_recorded", "_tidelog_partition"  # with OFFSET, a place; names are kept with the state
 QUESTIONS_AT_ONCE = "10000"  # that a micro-batch answers
 NOTHING_MORE: Mapping[str, str] = {}

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from tidelog.control.status import PAUSE, RESUME, STOP
 from tidelog.errors import Disconnected, UsageError
 
-WAITING, RUNNING, PAUSED, FAILED, STOPPED = STATES = ("waiting", "running", "paused", "failed", "stopped")
+WAITING, RUNNING, PAUSED, FAILED, STOPPED = "waiting", "running", "paused", "failed", "stopped"
 BACK_OFF_FIRST_S = 0.5
 BACK_OFF_MAX_S = 60.0
 STEADY_S = 60.0

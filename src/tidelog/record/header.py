@@ -111,11 +111,6 @@ class Scan(NamedTuple):
     end: int
     error: str | None
 
-    @property
-    def incomplete(self) -> bool:
-        """The bytes at `end` may be the beginning of a good batch: there are too few of them to say."""
-        return self.error is not None and self.error.startswith(TRUNCATED)
-
 
 TRUNCATED = "truncated: "  # what the error of a scan begins with when bytes ran out
 

@@ -41,7 +41,7 @@ SETTINGS = {
     REPLIES: {"retention.ms": str(KEPT_MS), "segment.ms": str(KEPT_MS)},
 }
 
-ANSWERED, UNKNOWN, REFUSED = "answered", "unknown", "refused"
+ANSWERED, UNKNOWN = "answered", "unknown"
 QUERY, RUNNING = "query", "running"
 AT_ONCE_S = 1.0  # after which it is looked at whether the pipeline runs
 LATE_S = 3 * AGAIN_S

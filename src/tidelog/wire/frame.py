@@ -1,4 +1,4 @@
-"""Frames: what stands around a message on the connection, and how a stream of bytes is cut into them.
+"""Frames: what stands around a message on the connection.
 
     frame    = size int32 (of all that follows), header, message
     request  = api_key int16, api_version int16, correlation_id int32, client_id nullable string (never compact),
@@ -18,8 +18,8 @@ from struct import Struct as Layout
 from struct import error as LayoutError
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from tidelog.errors import FrameTooLarge, MalformedMessage
-from tidelog.wire.api import ApiKey, is_flexible, request_class
+from tidelog.errors import MalformedMessage
+from tidelog.wire.api import ApiKey, is_flexible
 from tidelog.wire.codec import decode, encode_into
 from tidelog.wire.decoder import read_unknown_tags, read_varint
 from tidelog.wire.encoder import IN_MEMORY
@@ -34,17 +34,10 @@ M = TypeVar("M", bound=Struct)
 CONTROLLED_SHUTDOWN = 7
 """The one API whose version 0 had a header without a client id."""
 
-SCRATCH_SIZE = 64 * 1024
-"""What a reader without a shared scratch receives at a time."""
-
-FIRST_ALLOCATION = 64 * 1024
-"""What a connection that never sent a large frame gets for its first one; doubled as the bytes arrive."""
-
 _request_head = Layout(">hhih")
 _request_prefix = Layout(">ihhih")
 _response_prefix = Layout(">ii")
 _response_prefix_flexible = Layout(">iix")
-_size = Layout(">i")
 
 UNSUPPORTED = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 
@@ -79,11 +72,6 @@ def _parse_request_header(frame: memoryview) -> RequestHeader:
     if is_flexible(api_key, version):
         position = _skip_tags(frame, position)
     return RequestHeader(api_key, version, correlation_id, client_id, position)
-
-
-def decode_request(header: RequestHeader, frame: memoryview) -> Any:
-    """The request that follows a header; its API and version must be ones that `api.APIS` has."""
-    return decode(request_class(header.api_key), header.api_version, frame, header.body_position)[0]
 
 
 def encode_request(request: Struct, version: int, correlation_id: int, client_id: str | None) -> list[Chunk]:
@@ -153,93 +141,3 @@ def _skip_tags(frame: memoryview, position: int) -> int:
         return read_unknown_tags(frame, position, count, len(frame))[1] if count else position
     except IndexError as error:
         raise MalformedMessage(f"header in a frame of {len(frame)} bytes: {error}") from error
-
-
-class FrameReader:
-    """Cuts a stream of bytes into frames: receive into `buffer()`, then tell `received(count)`, which returns the
-    frames.
-
-    Frames come without their size, each in writable memory of its own that is never used again. All readers of one
-    thread can share one scratch buffer, so that an idle connection holds none; only the rest of a frame larger than
-    what was received goes into that frame's own memory directly. That memory grows as bytes arrive: at once only to
-    what this connection has sent before, so that nothing is allocated that no bytes came for.
-
-    States, set by `received` alone: between frames, `_frame` is None and `_rest` holds the up to 3 bytes of a size that
-    have come; inside a frame, `_frame` is its memory, `_size` what it will be and `_filled` how much of it has come.
-    """
-
-    __slots__ = ("_filled", "_frame", "_largest", "_rest", "_scratch", "_size", "limit")
-
-    def __init__(self, limit: int, scratch: memoryview | None = None) -> None:
-        self.limit = limit
-        self._scratch = memoryview(bytearray(SCRATCH_SIZE)) if scratch is None else scratch
-        self._rest = b""
-        self._frame: bytearray | None = None
-        self._size = 0
-        self._filled = 0
-        self._largest = 0
-
-    def buffer(self) -> memoryview:
-        """Where to receive into next; valid until the next `received`."""
-        if self._frame is None:
-            rest = len(self._rest)
-            self._scratch[:rest] = self._rest
-            return self._scratch[rest:]
-        if self._filled == len(self._frame):
-            grown = bytearray(min(self._size, max(2 * self._filled, self._largest)))
-            grown[: self._filled] = self._frame
-            self._frame = grown
-        return memoryview(self._frame)[self._filled :]
-
-    def received(self, count: int) -> list[memoryview]:
-        """The frames that are complete now, in order. `FrameTooLarge` or `MalformedMessage` end the connection."""
-        if self._frame is not None:
-            self._filled += count
-            if self._filled < self._size:
-                return []
-            frame = memoryview(self._frame)
-            self._largest = max(self._largest, self._size)
-            self._frame = None
-            return [frame]
-        return self._split(self._scratch[: len(self._rest) + count])
-
-    def feed(self, data: bytes | bytearray | memoryview) -> list[memoryview]:
-        """The same for bytes that are already in memory."""
-        frames = []
-        view = memoryview(data)
-        while len(view):
-            buffer = self.buffer()
-            count = min(len(buffer), len(view))
-            buffer[:count] = view[:count]
-            view = view[count:]
-            frames += self.received(count)
-        return frames
-
-    def _split(self, view: memoryview) -> list[memoryview]:
-        frames = []
-        position, end = 0, len(view)
-        while end - position >= 4:
-            size = self._checked(_size.unpack_from(view, position)[0])
-            position += 4
-            if size > end - position:
-                self._begin(size, view[position:end])
-                position = end
-                break
-            frames.append(memoryview(bytearray(view[position : position + size])))
-            position += size
-        self._rest = bytes(view[position:end])
-        return frames
-
-    def _checked(self, size: int) -> int:
-        if size > self.limit:
-            raise FrameTooLarge(f"a frame of {size} bytes is larger than the limit of {self.limit}")
-        if size < 0:
-            raise MalformedMessage(f"a frame cannot have {size} bytes")
-        return size
-
-    def _begin(self, size: int, came: memoryview) -> None:
-        allocation = max(FIRST_ALLOCATION, self._largest, 2 * len(came))
-        self._frame = bytearray(min(size, allocation))
-        self._frame[: len(came)] = came
-        self._size = size
-        self._filled = len(came)

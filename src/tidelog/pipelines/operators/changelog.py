@@ -70,18 +70,6 @@ def signs(changelog: pa.Table) -> Numbers:
     return np.where(added.to_numpy(), 1, -1).astype(np.int64)
 
 
-def table_of(changelog: pa.Table) -> pa.Table:
-    """The table that this changelog, from its beginning, adds up to: a row that is there twice stands in it twice."""
-    columns = [name for name in changelog.column_names if name not in (OP, SEQ)]
-    counted = changelog.select(columns).append_column(COUNT, pa.array(signs(changelog)))
-    rows = counted.group_by(columns, use_threads=False).aggregate([(COUNT, "sum")])
-    counts = rows[f"{COUNT}_sum"].to_numpy()
-    if len(counts) and counts.min() < 0:
-        missing = rows.select(columns).slice(int(counts.argmin()), 1).to_pylist()[0]
-        raise UsageError(f"{missing} was taken away more often than it was added; this is no whole changelog")
-    return rows.select(columns).take(pa.array(np.repeat(np.arange(len(rows)), counts)))
-
-
 class Table:
     """A table that a changelog is applied to, micro-batch by micro-batch, and which refuses what is no changelog.
 

@@ -35,7 +35,7 @@ from tidelog.pipelines.operators.durations import Duration, milliseconds
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-CORRECTED, STEPPED, TRUSTED, UNKNOWN = VERDICTS = ("corrected", "stepped", "trusted", "unknown")
+CORRECTED, STEPPED, TRUSTED, UNKNOWN = "corrected", "stepped", "trusted", "unknown"
 
 
 def corrected_time(

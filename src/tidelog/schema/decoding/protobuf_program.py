@@ -52,7 +52,6 @@ UINT64_DIGITS = 20
 REPEATED, PRESENCE, MAP = 1, 2, 4
 NO_ONEOF = -1
 
-PLACE_OF_FIRST = b"\0"  # what a frame says of the first message of a file, in short
 TIMES = {"google.protobuf.Timestamp": "timestamp", "google.protobuf.Duration": "duration"}
 WRAPPERS = frozenset(
     f"google.protobuf.{kind}Value"
