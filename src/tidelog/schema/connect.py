@@ -4,11 +4,13 @@
 
 FORMS has each of them once, by a name of ours. The name of a kind (`column_types.KINDS`) is the form in which Debezium
 writes that kind when nothing else is set; beside them are what only databases have (a uuid, an enum), and what other
-settings of Debezium make of the same columns (`iso_...` by time.precision.mode=isostring, `connect_...` by connect).
+settings of Debezium make of the same columns: `iso_...` by time.precision.mode=isostring and
+interval.handling.mode=string, `connect_...` by time.precision.mode=connect.
 
 Rules:
-- `to_connect(from_connect(schema))` is the schema, its members in the order of Connect's JsonConverter. `default` and
-  `field` are a column's and not its type's: who writes them puts them behind, in this order.
+- `to_connect(from_connect(schema))` is the schema where FORMS has it, its members in the order of Connect's
+  JsonConverter. `default` and `field` are a column's and not its type's: who writes them puts them behind, in this
+  order.
 - A name of a schema that FORMS does not have says what a value means to somebody else: the column is what its plain
   type is.
 - A form says which values stand in JSON; its kind says which column holds them. A time of a day has no kind of its own,
