@@ -134,10 +134,10 @@ def test_another_file_is_named_by_a_variable(tmp_path: Path) -> None:
         ({"environment": {"TIDELOG_NUM_PARTITIONS": "0"}}, r"\(from the environment variable TIDELOG_NUM_PARTITIONS\)"),
         (
             {"code": {"process.roles": "broker"}},
-            r"process.roles is a setting of Apache Kafka's that has no place here: .*",
+            r"process.roles is a setting of Apache Kafka that Tidelog does not have: .*",
         ),
         ({"code": {"sasl.jaas.config": "x"}}, "users are kept by the broker; make a user .* `tidelog users add NAME`"),
-        ({"code": {"sasl.oauthbearer.jwks.endpoint.url": "x"}}, "no logins by OAuth; make a user for each program"),
+        ({"code": {"sasl.oauthbearer.jwks.endpoint.url": "x"}}, "does not support OAuth; make a user for each program"),
         ({"code": {"sasl.enabled.mechanisms": "OAUTHBEARER"}}, "takes .*SCRAM-SHA-256, SCRAM-SHA-512, PLAIN"),
         (
             {"code": {"listener.name.inside.ssl.client.auth": "none"}},

@@ -273,7 +273,7 @@ class _Keys(NamedTuple):
         for beginning, reason in self.foreign.items():
             if key.startswith(beginning):
                 advice = "" if "; " in reason else "; leave it out"  # a reason may have its own
-                foreign = f"{where}{key} is a setting of Apache Kafka's that has no place here"
+                foreign = f"{where}{key} is a setting of Apache Kafka that Tidelog does not have"
                 return ConfigError(f"{foreign}: {reason}{advice}")
         return ConfigError(f"{where}{key} is not a setting; {nearest(key, self.known)}")
 
@@ -320,7 +320,7 @@ def _from_environment(keys: _Keys, environment: Mapping[str, str]) -> dict[str, 
     for name in ours:
         key = variables.get(name)
         if key is None:
-            raise ConfigError(f"the environment variable {name} is no setting; {nearest(name, variables)}")
+            raise ConfigError(f"the environment variable {name} is not a setting; {nearest(name, variables)}")
         given[key] = Given(environment[name], f"the environment variable {name}")
     return given
 

@@ -54,12 +54,12 @@ def test_the_plan_needs_neither_spark_nor_a_broker(nowhere: Command) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["plan", "nothing.py"], "nothing.py is no file"),
+        (["plan", "nothing.py"], "nothing.py is not a file"),
         (["run", SHOP, "--only", "revenues"], "did you mean 'revenue'"),
         (["run", SHOP, "--from", "2026-01-01"], "add --batch"),
-        (["run", SHOP, "--trigger", "often"], "which is no duration"),
-        (["run", SHOP, "--store", "foo://x"], "--store: 'foo://x' is no store; a URL begins with sqlite://"),
-        (["run", SHOP, "--store", "redis://db:port/0"], "--store: redis://db:port/0 is no URL"),
+        (["run", SHOP, "--trigger", "often"], "which is not a duration"),
+        (["run", SHOP, "--store", "foo://x"], "--store: 'foo://x' is not a store; a URL begins with sqlite://"),
+        (["run", SHOP, "--store", "redis://db:port/0"], "--store: redis://db:port/0 is not a URL"),
         (
             ["run", SHOP, "--store", "redis://:${NOT_SET}@db/0"],
             "view 'revenue': redis://:${NOT_SET}@db/0 has ${NOT_SET}, and the environment does not",
@@ -78,9 +78,12 @@ def test_what_is_written_wrongly_is_told_in_one_line(nowhere: Command, words: li
     ("declared", "message"),
     [
         ('app.stream("s", value="id lnog")', "stream 's': column 'id' is of type 'lnog', which Spark does not have"),
-        ('app.stream("s", value="id long", event_time="at")', "event_time is 'at', which is none of its columns (id);"),
+        (
+            'app.stream("s", value="id long", event_time="at")',
+            "event_time is 'at', which is not one of its columns (id);",
+        ),
         ('app.stream("s", value="at long", event_time="at")', "event_time is 'at', a long; declare the column as a"),
-        ('app.stream("s", event_time="at")', "none of its columns (key, value, topic,"),
+        ('app.stream("s", event_time="at")', "not one of its columns (key, value, topic,"),
         ('app.table("s", key="id", value="user string")', "table 's': its key has 'id', and its columns are user"),
     ],
 )
@@ -187,7 +190,7 @@ def test_a_run_says_which_views_stay_in_other_stores_than_its_own(
 
 @proves("P1")
 def test_a_store_that_is_none_is_refused_with_who_has_said_it(tmp_path: Path) -> None:
-    said = "'foo://x' is no store; a URL begins with sqlite://, .*postgresql://"
+    said = "'foo://x' is not a store; a URL begins with sqlite://, .*postgresql://"
     with pytest.raises(UsageError, match=f"^--store: {said}"):
         settings("--store", "foo://x", folder=tmp_path)
     with pytest.raises(UsageError, match=f"^the environment variable TIDELOG_STORE: {said}"):

@@ -118,7 +118,7 @@ def test_a_machine_without_java_is_told_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.setattr("tidelog.spark.java.USUAL_FOLDERS", ())
     monkeypatch.setattr("tidelog.spark.java._by_pip", lambda: None)
     found = check_java({"PATH": str(tmp_path)})
-    assert (found.state, found.fact) == ("warn", "there is no Java 17 or later")
+    assert (found.state, found.fact) == ("warn", "Java 17 or later is not installed")
     assert "pip install" in (found.advice or "")
 
 

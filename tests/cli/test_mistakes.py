@@ -22,7 +22,7 @@ def test_a_topic_that_is_not_there_is_not_read_and_the_near_one_is_named(
     slip = topic[:-1]
     for words in (("tail", slip), ("reset", group, slip, "--to", "earliest")):
         ran = tidelog(*words)
-        assert ran.code == 1 and f"there is no topic '{slip}'; did you mean {topic}?" in ran.err
+        assert ran.code == 1 and f"topic '{slip}' does not exist; did you mean {topic}?" in ran.err
     far = tidelog("tail", "nothing.like.it.anywhere.in.the.world")
     assert far.code == 1 and "did you mean" not in far.err and "`tidelog topics` lists what there is" in far.err
 
@@ -48,7 +48,7 @@ def test_an_offset_past_the_end_is_refused_and_the_end_itself_is_not(tidelog: Co
 def test_a_topic_that_producing_made_is_named_once_and_quiet_is_quiet(tidelog: Command, topic: str) -> None:
     made = tidelog.ok("produce", topic, stdin="x")
     assert made.out == "1 record acked\n"
-    assert f"there was no topic {topic}: made, with 1 partition" in made.err
+    assert f"topic {topic} did not exist: created with 1 partition" in made.err
     assert tidelog.ok("produce", topic, stdin="x").err == ""
     slip = tidelog.ok("produce", f"{topic}s", stdin="x").err
     assert f"did you mean {topic}? `tidelog topics delete {topic}s` removes it" in slip

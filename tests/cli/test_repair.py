@@ -91,7 +91,7 @@ def test_what_is_not_there_is_said(damaged: TestBroker, nowhere: Command, tmp_pa
     data = str(damaged.data)
     assert nowhere("repair", "--data", str(tmp_path)).code == 1
     assert "is not a broker's data folder" in nowhere("repair", "--data", str(tmp_path)).err
-    assert "no topic 'none'" in nowhere("repair", "--data", data, "none").err
+    assert "topic 'none' does not exist" in nowhere("repair", "--data", data, "none").err
     assert "has no partition 2; it has 0 to 1" in nowhere("repair", "--data", data, "fine", "2").err
     assert nowhere("repair", "--data", data, "--skip").code == 2
 

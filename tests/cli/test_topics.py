@@ -185,6 +185,6 @@ def test_what_cannot_be_truncated_is_refused_with_the_reason(tidelog: Command, t
     tidelog.ok("topics", "alter", topic, "--set", "cleanup.policy=compact")
     kept = tidelog("topics", "truncate", topic, "--before", "3", "--yes")
     assert kept.code == 1 and kept.err.endswith(
-        "POLICY_VIOLATION (44): its cleanup.policy has no delete; add that first\n"
+        "POLICY_VIOLATION (44): its cleanup.policy does not include delete; add it first\n"
     )
     assert starts(tidelog, topic) == [0, 0]

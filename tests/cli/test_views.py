@@ -114,7 +114,7 @@ def test_a_view_is_shown_as_it_was(tidelog_broker: TestBroker, tidelog: Command)
     assert tidelog.ok("views", "as-of", "revenue", "--at", "2h", "--json").json == []
     now = tidelog.ok("views", "as-of", "revenue", "--at", "0s", "--where", "revenue > 5", "--json")
     assert now.json == [{"product": "tea", "revenue": 20}]
-    assert "is no time" in tidelog("views", "as-of", "revenue", "--at", "latest").err
+    assert "is not a time" in tidelog("views", "as-of", "revenue", "--at", "latest").err
 
 
 @proves("eo.25", "command_line")
@@ -191,8 +191,8 @@ def test_mistakes_are_told_in_one_line(tidelog: Command, filled: str) -> None:
         (["show", "revenues"], "no view 'revenues'; there are: revenue"),
         (["rows", "revenue", "--where", "price > 1"], "no column 'price'"),
         (["rows", "revenue", "--store", "sqlite:///nowhere/else.db"], "is not shown by sqlite:///nowhere/else.db yet"),
-        (["as-of", "revenue", "--at", "@9223372036854775807"], "@9223372036854775807 is yet to come"),
-        (["rows", "revenue", "--store", "mysql://me:secret@db/shop"], "'mysql://me:***@db/shop' is no store"),
+        (["as-of", "revenue", "--at", "@9223372036854775807"], "@9223372036854775807 is in the future"),
+        (["rows", "revenue", "--store", "mysql://me:secret@db/shop"], "'mysql://me:***@db/shop' is not a store"),
     ):
         ran = tidelog("views", *words)
         assert ran.code == 2 and said in ran.err and ran.err.count("\n") == 1

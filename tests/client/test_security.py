@@ -52,8 +52,8 @@ def test_librdkafkas_names_are_taken_too() -> None:
 @pytest.mark.parametrize(
     ("properties", "message"),
     [
-        ({"security.protocol": "TLS"}, "security.protocol=TLS is none of PLAINTEXT, SSL"),
-        ({"sasl.mechanism": "GSSAPI"}, "sasl.mechanism=GSSAPI is none of"),
+        ({"security.protocol": "TLS"}, "security.protocol=TLS is not one of PLAINTEXT, SSL"),
+        ({"sasl.mechanism": "GSSAPI"}, "sasl.mechanism=GSSAPI is not one of"),
         ({"security.protocol": "SASL_SSL"}, "needs sasl.username and sasl.password"),
         ({"ssl.keystore.type": "JKS"}, "reads PEM files only"),
         ({"sasl.mechansim": "PLAIN"}, r"did you mean sasl.mechanism\?"),

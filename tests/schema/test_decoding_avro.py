@@ -401,7 +401,7 @@ def test_what_no_column_can_hold_is_refused_by_name(kind: Any, said: str) -> Non
 def test_a_default_that_is_none_is_told() -> None:
     writer, reader = fields(field("a", "int")), fields(field("a", "int"), field("b", "int", default="x"))
     _, failed = resolved(reader, {1: writer}, [framed(1, row) for row in write(writer, [{"a": 1}])])
-    assert "the default of 'b' is none of its type" in failed[0].reason
+    assert "the default of 'b' is not of its type" in failed[0].reason
 
 
 @proves("P1", "typed", "hostile")

@@ -217,7 +217,7 @@ def test_the_last_of_two_members_counts_and_others_are_left_out() -> None:
         ('{"a": 1} {}', "something comes after its end, at byte 9"),
         ("[]", "the value is of another type, at byte 0"),
         ("", "it ends too early, at byte 0"),
-        ('{"a": 1, "b": "\\x"}', "b: an escape in a text is none of JSON's, at byte 17"),
+        ('{"a": 1, "b": "\\x"}', "b: an escape in a text is not valid in JSON, at byte 17"),
         ('{"a": nul}', "a: it is not JSON, at byte 6"),
     ],
 )

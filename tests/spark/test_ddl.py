@@ -32,7 +32,7 @@ TAKEN = [
         ("id lnog, at timestamp", "column 'id' is of type 'lnog', which Spark does not have; did you mean long?"),
         ("id long, at timestmap", "did you mean timestamp?"),
         ("id str", "which Spark does not have; did you mean string?"),
-        ("id qqqqqq", "which Spark does not have; there are boolean, tinyint"),
+        ("id qqqqqq", "which Spark does not have; types are boolean, tinyint"),
         ("tags array<sting>", "column 'tags' is of type 'sting', which Spark does not have; did you mean string?"),
         ("m map<string, struct<x: doble>>", "column 'x' is of type 'doble', which Spark does not have; did you mean"),
         ("id, name string", "column 'id' has no type; write it behind the name, as in id string"),

@@ -224,12 +224,12 @@ REFUSED = {
     "a reset": Refused(
         {"subscribe": "T", "kafka.auto.offset.reset": "latest"},
         "Kafka option 'auto.offset.reset' is not supported",
-        "option kafka.auto.offset.reset has no place here; set startingOffsets instead",
+        "option kafka.auto.offset.reset is not supported; set startingOffsets instead",
     ),
     "a deserializer": Refused(
         {"subscribe": "T", "kafka.key.deserializer": "x"},
         "Kafka option 'key.deserializer' is not supported",
-        "option kafka.key.deserializer has no place here",
+        "option kafka.key.deserializer is not supported",
     ),
 }
 

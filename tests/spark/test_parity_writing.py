@@ -117,7 +117,7 @@ def test_a_stream_writes_the_connectors_records(
 @pytest.mark.parametrize(
     ("columns", "theirs", "ours"),
     [
-        (["cast(id as string) key"], "Required attribute 'value' not found", "there is no column value among key"),
+        (["cast(id as string) key"], "Required attribute 'value' not found", "column value does not exist among key"),
         (["id value"], "value attribute unsupported type bigint", "column value is bigint"),
         (["'v' value", "id partition"], "partition attribute unsupported type bigint", "column partition is bigint"),
         (["'v' value", "'h' headers"], "headers attribute unsupported type string", "column headers is string"),

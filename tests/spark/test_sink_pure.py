@@ -106,7 +106,7 @@ def test_columns_are_those_that_kafkas_sink_takes() -> None:
     fine = {"key": "binary", "value": "string", "partition": "int", "offset": "bigint"}
     check_columns(fine, "t")
     for types, topic, fault in (
-        ({"key": "binary"}, "t", "no column value"),
+        ({"key": "binary"}, "t", "column value does not exist"),
         (fine, None, "set the option topic"),
         ({**fine, "key": "int"}, "t", "column key is int; cast it to string or binary"),
         ({**fine, "headers": "map<string,binary>"}, "t", "column headers"),

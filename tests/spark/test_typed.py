@@ -115,8 +115,8 @@ def test_the_format_is_told_from_the_text(text: str, format: str) -> None:
         ({"subject": "s"}, "no registry; name its address"),
         ({"schema": SMALL, "on_error": "dead-letter"}, "on_error is 'dead-letter'; use"),
         ({"schema": {"type": "string"}}, "say which by format"),
-        ({"schema": "{"}, "begins as JSON does and is none"),
-        ({"schema": SMALL, "format": "thrift"}, "'thrift' is no format; use avro, protobuf, json"),
+        ({"schema": "{"}, "begins like JSON and is not valid JSON"),
+        ({"schema": SMALL, "format": "thrift"}, "'thrift' is not a format; use avro, protobuf, json"),
         ({"schema": SMALL, "message": "M"}, "only Protobuf has messages"),
         ({"schema": SMALL, "registry": "http://u:secret@host"}, "has a password in it"),
         ({"schema": SMALL, "registry": "host:8642"}, "write it as http://HOST:PORT"),
@@ -280,7 +280,7 @@ def test_another_column_may_be_typed(spark: SparkSession) -> None:
         tidelog.spark.typed({"type": "object", "properties": {"id": {"type": "integer"}}}, column="key")
     )
     assert made.first().key == Row(id=1)
-    with pytest.raises(UsageError, match="there is no column 'vlaue'; there are key"):
+    with pytest.raises(UsageError, match="column 'vlaue' does not exist; columns are key"):
         rows.transform(tidelog.spark.typed(SMALL, column="vlaue"))
     with pytest.raises(UsageError, match="column 'offset' is bigint"):
         rows.transform(tidelog.spark.typed(SMALL, column="offset"))

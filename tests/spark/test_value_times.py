@@ -188,7 +188,7 @@ def test_a_login_in_a_registrys_address_is_refused_and_not_repeated(
 @pytest.mark.parametrize("url", ["reg:8081", "ftp://reg", "http://", ""])
 def test_what_is_no_registrys_address_is_named(url: str) -> None:
     given = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t", "alignBy": "at", "alignRegistry": url}
-    with pytest.raises(UsageError, match=f"'{url}' is no address of a registry"):
+    with pytest.raises(UsageError, match=f"'{url}' is not an address of a registry"):
         read_options(given, streaming=True)
 
 

@@ -508,7 +508,10 @@ def test_a_view_that_grew_by_a_column_is_read_on(tidelog_broker: TestBroker, clu
 def test_a_view_that_is_not_in_the_catalog_is_refused_and_the_others_are_named(
     tidelog_broker: TestBroker, cluster: Cluster, url: str
 ) -> None:
-    with stepping(tidelog_broker.bootstrap, url) as applier, pytest.raises(UsageError, match="no view here yet"):
+    with (
+        stepping(tidelog_broker.bootstrap, url) as applier,
+        pytest.raises(UsageError, match="no view is declared here yet"),
+    ):
         applier.run()
     begun(cluster)
     with (

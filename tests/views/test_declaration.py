@@ -68,7 +68,7 @@ STOCK = declare({"price": "decimal", "text": "string", "product": "string"}, ("p
     ],
 )
 def test_a_value_that_is_not_of_its_type_is_refused(kind: str, said: Any) -> None:
-    with pytest.raises(UsageError, match=f"is no {kind}"):
+    with pytest.raises(UsageError, match=f"is not a {kind}"):
         from_json(kind, said)
 
 
@@ -93,7 +93,7 @@ def test_zero_has_no_sign_and_json_has_no_number_that_is_none() -> None:
 def test_a_time_that_no_store_can_tell_is_refused_with_its_column_and_why() -> None:
     declared = declare({"id": "long", "due": "timestamp"}, ("id",))
     value = b'{"before":null,"after":{"id":1,"due":"+10000-01-01T00:00:00.000000Z"},"op":"u"}'
-    with pytest.raises(PeerError, match=r"offset 7: .*column 'due': .* is no timestamp of the years 1 to 9999"):
+    with pytest.raises(PeerError, match=r"offset 7: .*column 'due': .* is not a timestamp of the years 1 to 9999"):
         changes_of(declared, TopicPartition("stock", 3), [Record(7, 0, b'{"id":1}', value, [])])
 
 

@@ -111,16 +111,14 @@ def _alter(state: Topics, alteration: Alteration, config: BrokerConfig) -> list[
     if alteration.resource == GROUP_RESOURCE:
         return _alter_group(state, alteration, config)
     if alteration.resource == BROKER_LOGGER_RESOURCE:
-        raise _Refused(
-            ErrorCode.INVALID_REQUEST, "there are no loggers to alter; tidelog.log.level is set at the start"
-        )
+        raise _Refused(ErrorCode.INVALID_REQUEST, "loggers cannot be altered; set tidelog.log.level at the start")
     raise _Refused(ErrorCode.INVALID_REQUEST, f"resource type {alteration.resource} has no settings here")
 
 
 def _alter_topic(state: Topics, alteration: Alteration, config: BrokerConfig) -> list[NewRecord]:
     topic = state.by_name.get(alteration.name)
     if topic is None:
-        raise _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {alteration.name}")
+        raise _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {alteration.name} does not exist")
     if topic.own:
         message = f"topic {topic.name} cannot be altered; it is the broker's own"
         raise _Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
@@ -137,7 +135,9 @@ def _alter_topic(state: Topics, alteration: Alteration, config: BrokerConfig) ->
 def _alter_broker(state: Topics, alteration: Alteration, config: BrokerConfig) -> list[NewRecord]:
     own_name = str(config.int("node.id"))
     if alteration.name not in (own_name, CLUSTER):
-        message = f"there is no broker {alteration.name}; name {own_name}, or none for the cluster's default"
+        message = (
+            f"broker {alteration.name} does not exist; name {own_name}, or leave the name out for the cluster's default"
+        )
         raise _Refused(ErrorCode.INVALID_REQUEST, message)
     fixed = [one.key for one in alteration.operations if one.key in BROKER and not BROKER[one.key].dynamic]
     if fixed:
@@ -199,7 +199,9 @@ def _operate(
         configs[key] = normal(setting, value)
         return
     if kind not in (APPEND, SUBTRACT):
-        raise _Refused(ErrorCode.INVALID_REQUEST, f"operation {kind} of {key} is none of SET, DELETE, APPEND, SUBTRACT")
+        raise _Refused(
+            ErrorCode.INVALID_REQUEST, f"operation {kind} of {key} is not one of SET, DELETE, APPEND, SUBTRACT"
+        )
     if setting.kind != LIST:
         raise ConfigError(f"{key} is not a list, and only lists can be added to and taken from; use SET")
     parts = _parts(setting, present(setting, configs))

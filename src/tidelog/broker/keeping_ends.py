@@ -42,7 +42,7 @@ class KeepingEnds:
             self._logger.warning(
                 "ends of partitions are not known",
                 file=f"{self._folder}/{ENDS_NAME}",
-                why=f"{fault}; an older Tidelog has none",
+                why=f"{fault}; an older Tidelog does not have it",
                 next="if files of a partition were removed, this start does not notice; the file is made anew",
             )
         for name, mark in marks.items():

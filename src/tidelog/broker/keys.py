@@ -72,11 +72,11 @@ class KeyCheck:
         if found.total:
             raise Refused(
                 ErrorCode.INVALID_RECORD,
-                f"{compacted(partition)}; {found.total} records of the batch have none, the first is number"
+                f"{compacted(partition)}; {found.total} records of the batch do not have a key, the first is number"
                 f" {found.numbers[0]}",
                 found.numbers,
             )
 
 
 def compacted(partition: Partition) -> str:
-    return f"{partition.topic}[{partition.index}] is compacted and takes no record without a key"
+    return f"{partition.topic}[{partition.index}] is compacted and does not accept a record without a key"

@@ -21,13 +21,13 @@ def fault_of_keystore(content: bytes, error: ssl.SSLError, *, password: bool) ->
     if other is not None:
         return other
     if CERTIFICATE not in content:
-        return "there is no certificate in it; it must hold the private key and the certificate, both as PEM"
+        return "it does not have a certificate; it must hold the private key and the certificate, both as PEM"
     if KEY_ENDS not in content:
-        return "there is no private key in it; put the key and the certificate into one file, both as PEM"
+        return "it does not have a private key; put the key and the certificate into one file, both as PEM"
     if error.reason == MISMATCH:
         return "its certificate is of another key; use the key that the certificate was made for"
     if any(mark in content for mark in ENCRYPTED):
-        said = "is not opened by ssl.key.password" if password else "is encrypted, and there is no ssl.key.password"
+        said = "is not opened by ssl.key.password" if password else "is encrypted, and ssl.key.password is not set"
         return f"its private key {said}; set ssl.key.password to the right one, or see whether the file is whole"
     return "its PEM is cut off or damaged; see whether `openssl x509 -in FILE` and `openssl pkey -in FILE` can read it"
 
@@ -38,7 +38,7 @@ def fault_of_truststore(content: bytes) -> str:
     if other is not None:
         return other
     if CERTIFICATE not in content:
-        return "there is no certificate in it; it must hold those of the authorities, as PEM"
+        return "it does not have a certificate; it must hold those of the authorities, as PEM"
     return "its PEM is cut off or damaged; see whether `openssl x509 -in FILE` can read it"
 
 

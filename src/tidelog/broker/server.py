@@ -246,9 +246,9 @@ class Server:
         """While a broker runs, its folder is its own: the first user is made before, or where no login is asked for."""
         open_to = next((one for one in endpoints if not one.sasl), None)
         if open_to is not None:
-            return f"there are no users; `tidelog users add NAME` at the listener {open_to.name} makes the first"
+            return f"no user exists yet; add the first by `tidelog users add NAME` at the listener {open_to.name}"
         folder = self._config.texts("log.dirs")[0]
-        return f"there are no users; stop the broker, then `tidelog users add NAME --data {folder}` makes the first"
+        return f"no user exists yet; stop the broker, then add the first by `tidelog users add NAME --data {folder}`"
 
     def _connect(self, transport: Transport, peer_host: str, endpoint: Endpoint, local: tuple[str, int]) -> Connection:
         listener = local if endpoint.name == GATEWAY else self._config.advertised(*local, endpoint.name)

@@ -232,12 +232,12 @@ def _fault_of_addition(state: Topics, addition: Addition, times: int, total: int
         return Fault(ErrorCode.INVALID_REQUEST, f"topic {name} {TWICE}")
     topic = state.by_name.get(name)
     if topic is None:
-        return Fault(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+        return Fault(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
     if topic.own:
         return Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name} cannot be changed; it is the broker's own")
     if count <= topic.partitions:
         message = (
-            f"topic {name} has {topic.partitions} partitions and {count} is no increase; partitions are never removed"
+            f"topic {name} has {topic.partitions} partitions, and {count} is not more; partitions are never removed"
         )
         return Fault(ErrorCode.INVALID_PARTITIONS, message)
     new = count - topic.partitions
@@ -294,8 +294,8 @@ def _fault_of_deletion(
         return Fault(ErrorCode.TOPIC_DELETION_DISABLED, "topics cannot be deleted; delete.topic.enable is false")
     if topic is None:
         if deletion.name is None:
-            return Fault(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {deletion.topic_id.hex()}")
-        return Fault(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {deletion.name}")
+            return Fault(ErrorCode.UNKNOWN_TOPIC_ID, f"a topic with id {deletion.topic_id.hex()} does not exist")
+        return Fault(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {deletion.name} does not exist")
     if times[topic.name] > 1:
         return Fault(ErrorCode.INVALID_REQUEST, f"topic {topic.name} {TWICE}")
     if topic.own:

@@ -131,7 +131,7 @@ def operations(options: Namespace) -> list[int]:
 
     for name in options.operation:
         if name.lower() not in access.OPERATIONS:
-            advice = nearest(name.lower(), access.OPERATIONS, f"there are {', '.join(access.OPERATIONS)}")
+            advice = nearest(name.lower(), access.OPERATIONS, f"operations are {', '.join(access.OPERATIONS)}")
             raise UsageError(f"acls: {name!r} is not an operation; {advice}")
     return [access.OPERATIONS[name.lower()] for name in options.operation]
 

@@ -68,7 +68,7 @@ def apply(cluster: Cluster, options: Namespace) -> int:
         raise UsageError("apply: --store or --declared, not both")
     url = options.store or options.declared or next(iter(find_view(cluster, options.view).stores), None)
     if url is None:
-        raise UsageError(f"apply: view {options.view} declares no store; say --store URL")
+        raise UsageError(f"apply: view {options.view} does not declare a store; give --store URL")
     telling = Telling(cluster, options.view, url, shared=options.share)
     try:
         _apply(cluster, options, url, telling)

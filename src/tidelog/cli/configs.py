@@ -67,7 +67,7 @@ def only_broker(cluster: Cluster, kind: str) -> str:
         raise UsageError(f"configs: which {kind}? name it")
     cluster.retry(lambda: cluster.ask_metadata(()))
     if len(cluster.nodes) != 1:
-        raise UsageError(f"configs: which broker? there are {', '.join(map(str, sorted(cluster.nodes)))}")
+        raise UsageError(f"configs: which broker? brokers are {', '.join(map(str, sorted(cluster.nodes)))}")
     return str(next(iter(cluster.nodes)))
 
 

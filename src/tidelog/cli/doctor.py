@@ -134,7 +134,10 @@ def check_port(listen: Address) -> Finding:
         family, kind, protocol, _, place = socket.getaddrinfo(listen.host, listen.port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
         return Finding(
-            "port", "fail", f"{listen.host} is no name of this machine: {error.strerror}", "name another with --listen"
+            "port",
+            "fail",
+            f"{listen.host} is not an address of this machine: {error.strerror}",
+            "name another with --listen",
         )
     with socket.socket(family, kind, protocol) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -339,7 +342,7 @@ def check_java(environment: Mapping[str, str] = os.environ) -> Finding:
         return Finding(
             "java",
             "warn",
-            f"there is no Java {OLDEST} or later",
+            f"Java {OLDEST} or later is not installed",
             "only pipelines on Spark need it: pip install 'tidelog[spark]' brings one",
         )
     return Finding("java", "ok", f"Java {java.version} in {java.home}")

@@ -57,7 +57,7 @@ def parser() -> command.Parser:
         metavar="FILE",
         help="ask clients for certificates of these (PEM), as tidelog up does",
     )
-    made.add_argument("--demand-certificates", action="store_true", help="refuse clients that have none")
+    made.add_argument("--demand-certificates", action="store_true", help="refuse clients without one")
     made.add_argument(
         "--login",
         metavar="MECHANISM",

@@ -36,4 +36,4 @@ def partitions_of(cluster: Cluster, topic: str) -> list[TopicPartition]:
         near = near_topic(cluster, topic) if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else None
         if near is None:
             raise
-        raise BrokerError(error.code, f"there is no topic {topic!r}; did you mean {near}?") from error
+        raise BrokerError(error.code, f"topic {topic!r} does not exist; did you mean {near}?") from error

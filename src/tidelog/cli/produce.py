@@ -154,7 +154,7 @@ def ensure_topic(cluster: Cluster, options: Namespace) -> None:
         count = len(made.partitions)
         meant = near_topic(cluster, options.topic)
         hint = f"; did you mean {meant}? `tidelog topics delete {options.topic}` removes it" if meant else ""
-        warn(f"there was no topic {options.topic}: made, with {count} partition{'' if count == 1 else 's'}{hint}")
+        warn(f"topic {options.topic} did not exist: created with {count} partition{'' if count == 1 else 's'}{hint}")
 
 
 def lines(producer: Producer, tally: Tally) -> Iterator[tuple[int, bytes]]:

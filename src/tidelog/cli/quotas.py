@@ -75,7 +75,7 @@ def alter(cluster: Cluster, options: Namespace) -> int:
     else:
         kept = next((one.values for one in access.quotas(cluster) if one.entity == entity), None)
         if kept is None:
-            raise UsageError(f"{named(entity)} has no quotas; `tidelog quotas` lists them")
+            raise UsageError(f"{named(entity)} does not have quotas; `tidelog quotas` lists all")
         values = dict.fromkeys(kept)
     access.alter_quotas(cluster, entity, values)
     print(f"the quotas of {named(entity)} are {'set' if options.action == 'set' else 'gone'}")

@@ -51,7 +51,7 @@ def parse_row(line: str | bytes) -> NewRow:
         raise UsageError(f'{json.dumps(given)[:40]} is not an object; write {{"value": ...}}')
     unknown = sorted(given.keys() - FIELDS)
     if unknown:
-        raise UsageError(f"unknown field {unknown[0]!r}; there are {', '.join(sorted(FIELDS))}")
+        raise UsageError(f"unknown field {unknown[0]!r}; fields are {', '.join(sorted(FIELDS))}")
     return NewRow(
         _bytes(given, "key"),
         _bytes(given, "value"),
@@ -76,7 +76,7 @@ def _bytes(given: dict[str, Any], name: str) -> bytes | None:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise UsageError(f"{name!r} has half of a surrogate pair, which is no text; use '{name}_base64'") from None
+        raise UsageError(f"{name!r} has half of a surrogate pair, which is not text; use '{name}_base64'") from None
 
 
 def _headers(given: Any) -> Headers:

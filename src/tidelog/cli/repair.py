@@ -194,7 +194,9 @@ class Checked:
 
 def chosen(stopped: StoppedBroker, topics: dict[str, Topic], options: Namespace) -> Iterator[tuple[Topic, int]]:
     if options.topic is not None and options.topic not in topics:
-        raise UsageError(f"no topic {options.topic!r} in {options.data}; there are {', '.join(sorted(topics))}")
+        raise UsageError(
+            f"topic {options.topic!r} does not exist in {options.data}; topics are {', '.join(sorted(topics))}"
+        )
     for topic in [topics[name] for name in sorted(topics)] if options.topic is None else [topics[options.topic]]:
         if options.partition is not None and options.partition >= topic.partitions:
             raise UsageError(f"{topic.name} has no partition {options.partition}; it has 0 to {topic.partitions - 1}")

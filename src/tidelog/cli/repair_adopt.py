@@ -24,14 +24,17 @@ EXAMPLES = """\
 
 def parser() -> command.Parser:
     made = command.command_parser(
-        "repair adopt", "Give folders of a stopped broker that have no topic back to theirs.", EXAMPLES
+        "repair adopt", "Give folders that lost their topic back to it. The broker must be stopped.", EXAMPLES
     )
     made.add_argument("what", nargs="*", metavar="WHAT", help="a topic's name or id, or a folder (default: all)")
     made.add_argument(
         "--data", metavar="DIR", type=Path, default=Path("tidelog-data"), help="the data folder (default: tidelog-data)"
     )
     made.add_argument(
-        "--as", dest="new_name", metavar="NAME", help="the topic's name, where none is told or it is taken"
+        "--as",
+        dest="new_name",
+        metavar="NAME",
+        help="the topic's name, where the folder does not say it or the name is taken",
     )
     command.add_json(made)
     return made

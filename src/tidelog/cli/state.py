@@ -43,7 +43,7 @@ def run(arguments: list[str]) -> int:
         show_json([description(one, options) for one in states])
         return 0
     if not states:
-        print(f"no query in {options.checkpoint} keeps state of ours; is that the checkpointLocation of one?")
+        print(f"no query in {options.checkpoint} keeps state of Tidelog's; is that the checkpointLocation of one?")
         return 0
     show_table(("operator", "fold", "version", "buckets", "partitions", "rows", "pages", "size"), map(summary, states))
     for one in states:
@@ -65,7 +65,7 @@ def read(options: Namespace) -> list[FoldState]:
 
 
 def missing(checkpoint: str) -> StorageError:
-    return StorageError(f"there is no {checkpoint}; give the checkpointLocation of a query")
+    return StorageError(f"{checkpoint} does not exist; give the checkpointLocation of a query")
 
 
 def summary(one: FoldState) -> tuple[Any, ...]:

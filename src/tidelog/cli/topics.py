@@ -55,7 +55,7 @@ def parser() -> command.Parser:
     create.add_argument(
         "--replication", type=command.positive, default=-1, metavar="N", help="copies (default: the broker's)"
     )
-    create.add_argument("--if-missing", action="store_true", help="it is no error when it is there already")
+    create.add_argument("--if-missing", action="store_true", help="do not fail if the topic exists already")
     command.add_set(create, "a setting of the topic")
     delete = actions.add_parser(
         "delete", parents=[reach], help="delete topics", description="Delete topics and all their records."

@@ -19,7 +19,7 @@ EXAMPLES = """\
   tidelog transactions list --state Ongoing       those that are open now
   tidelog transactions describe payments-1        its producer, its time-out, its partitions
   tidelog transactions abort payments-1 --yes     ends what is open, and fences its producer
-  tidelog transactions hanging orders             what holds up readers and nobody will end
+  tidelog transactions hanging orders             what holds up readers and never ends
   tidelog transactions hanging orders --abort --yes
 """
 
@@ -44,7 +44,7 @@ def parser() -> command.Parser:
         "abort",
         parents=[reach],
         help="abort what is open, and fence its producer",
-        description="Take transactional ids from whoever holds them: what is open is aborted, its producer fenced.",
+        description="Abort the open transactions of transactional ids, and fence their producers.",
     )
     abort.add_argument("names", nargs="+", metavar="ID", help="which")
     abort.add_argument("--yes", action="store_true", help="do not ask")
@@ -52,7 +52,7 @@ def parser() -> command.Parser:
         "hanging",
         parents=[reach],
         help="open in a partition, and known to no coordinator",
-        description="Find transactions that hold up readers of committed records and that nobody will end.",
+        description="Find hanging transactions: they hold up readers of committed records and never end.",
     )
     hanging.add_argument("topics", nargs="+", metavar="TOPIC", help="where to look")
     hanging.add_argument("--abort", action="store_true", help="end them")

@@ -78,7 +78,9 @@ def careful(arguments: list[str]) -> Choice:
 
     for word in arguments:
         if word.partition("=")[0] in ELSEWHERE:
-            parser().error(f"there is no {word.partition('=')[0]}: write --listen HOST:PORT, as 127.0.0.1:9093")
+            parser().error(
+                f"the option {word.partition('=')[0]} does not exist; write --listen HOST:PORT, as 127.0.0.1:9093"
+            )
     options = command.parse(parser(), arguments)
     return Choice(options.data, options.listen, options.set)
 

@@ -92,7 +92,7 @@ def change(options: Namespace) -> int:
         if known and options.action == "add":
             raise UsageError(f"there is a user {options.name} already; `tidelog users password` changes the password")
         if not known and options.action == "password":
-            raise UsageError(f"there is no user {options.name}; `tidelog users add` makes one")
+            raise UsageError(f"user {options.name} does not exist; add it by `tidelog users add`")
         access.set_password(cluster, options.name, ask_password(options.name), mechanisms)
     print(f"user {options.name} can log in")
     return 0
@@ -144,7 +144,7 @@ def remove(cluster: Cluster, options: Namespace) -> int:
 
     known = access.users(cluster, [options.name])
     if not known:
-        raise UsageError(f"there is no user {options.name}; `tidelog users` lists them")
+        raise UsageError(f"user {options.name} does not exist; `tidelog users` lists all users")
     if not options.yes and not confirm(f"user {options.name} can log in no more; delete it?"):
         raise UsageError("nothing is deleted; say --yes to delete without being asked")
     access.delete_user(cluster, known[0])

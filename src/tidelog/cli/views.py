@@ -215,7 +215,7 @@ def past(cluster: Cluster, options: Namespace) -> int:
 
     place = parse_place(options.at)
     if place.kind != "time":
-        raise UsageError(f"views as-of: {options.at!r} is no time; write 2026-01-31T12:00, @MILLISECONDS, or 2h")
+        raise UsageError(f"views as-of: {options.at!r} is not a time; write 2026-01-31T12:00, @MILLISECONDS, or 2h")
     found = as_of(cluster, options.view, place.number)
     wanted = found.rows
     if (where := _where(options)) is not None:
@@ -317,7 +317,7 @@ def opened(cluster: Cluster, view: str, options: Namespace) -> tuple[Store, Decl
 
     url: str | None = options.store or next(iter(find_view(cluster, view).stores), None)
     if url is None:
-        raise UsageError(f"views: view {view} declares no store; say --store URL")
+        raise UsageError(f"views: view {view} does not declare a store; give --store URL")
     store = open_store(url, view) if options.store else open_recorded(url, view, command.allowed(options))
     shown = store.shown()
     if shown is None:
@@ -349,7 +349,7 @@ def key_of(declared: Declaration, text: str) -> Key:
         try:
             said = [json.loads(text)]
         except ValueError:
-            raise UsageError(f"{text!r} is no {kinds[0]}") from None
+            raise UsageError(f"{text!r} is not a {kinds[0]}") from None
     else:
         said = [text]
     return tuple(from_json(kind, one) for kind, one in zip(kinds, said, strict=True))

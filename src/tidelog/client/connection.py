@@ -190,7 +190,7 @@ class Connection:
     def _receive_next(self) -> None:
         if self.closed:
             raise Disconnected(f"the connection to {self.address} is closed; open another")
-        assert self._awaited, "an answer is awaited that nobody asked for"
+        assert self._awaited, "a response is awaited without a request"
         sent = self._awaited[0]
         try:
             frame = self._read_frame(sent.deadline)
@@ -212,7 +212,7 @@ class Connection:
         size = int.from_bytes(prefix, "big", signed=True)
         if not 0 <= size <= MAX_RESPONSE_BYTES:
             raise MalformedMessage(
-                f"{self.address} announces an answer of {size} bytes; it is no Kafka broker, or asks for TLS"
+                f"{self.address} announces an answer of {size} bytes; it is not a Kafka broker, or it expects TLS"
             )
         frame = self._room_for(size)
         self._transport.receive_into(frame, deadline)

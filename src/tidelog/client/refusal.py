@@ -34,7 +34,7 @@ ADVICE = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "ask for access to the transactional id",
     ErrorCode.TOPIC_ALREADY_EXISTS: "choose another name, or alter the topic",
     ErrorCode.INVALID_PARTITIONS: "a topic has one partition at least, and partitions are only ever added",
-    ErrorCode.INVALID_REPLICATION_FACTOR: "there are not so many brokers; leave it out for the broker's own",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "the cluster has fewer brokers; leave it out for the broker's own",
     ErrorCode.INVALID_CONFIG: "`tidelog configs describe` shows the settings and their values",
     ErrorCode.POLICY_VIOLATION: "the broker's policy forbids it",
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "an earlier batch is missing; what was sent after it was not written",

@@ -156,7 +156,7 @@ def _check(properties: Mapping[str, str], where: str) -> None:
             raise ConfigError(f"{where}: {key}={_first_word(properties[key])}; this client reads PEM files only")
     for key, known in (("security.protocol", PROTOCOLS), ("sasl.mechanism", MECHANISMS)):
         if properties.get(key, known[0]).upper() not in known:
-            raise ConfigError(f"{where}: {key}={_first_word(properties[key])} is none of {', '.join(known)}")
+            raise ConfigError(f"{where}: {key}={_first_word(properties[key])} is not one of {', '.join(known)}")
 
 
 def _first_word(text: str) -> str:
@@ -207,7 +207,7 @@ def _unescaped(text: str) -> str:
 
     def meant(found: re.Match[str]) -> str:
         if found[1] == "u":
-            raise ConfigError(r"a \u in properties has no four hexadecimal digits after it; write a backslash as \\")
+            raise ConfigError(r"a \u in properties needs four hexadecimal digits after it; write a backslash as \\")
         return chr(int(found[1][1:], 16)) if len(found[1]) > 1 else NAMED_ESCAPES.get(found[1], found[1])
 
     made = re.sub(r"\\(u[0-9a-fA-F]{4}|.)", meant, text, flags=re.DOTALL)

@@ -87,7 +87,7 @@ def _checked(sink: str) -> str:
     if 0 < len(sink) <= SINK_LENGTH_MAX and LEGAL.issuperset(sink):
         return sink
     raise UsageError(
-        f"{sink!r} is no sink's name; use 1 to {SINK_LENGTH_MAX} letters, digits, '.', '_' and '-' (sinkName)"
+        f"{sink!r} is not a valid sink name; use 1 to {SINK_LENGTH_MAX} letters, digits, '.', '_' and '-' (sinkName)"
     )
 
 
@@ -118,7 +118,7 @@ def decode(value: bytes) -> Mark:
         content = json.loads(value)
         version = content["v"]
     except (ValueError, KeyError, TypeError) as error:
-        raise MalformedMark(f"{value[:80]!r} is no mark; something else was written to a topic of marks") from error
+        raise MalformedMark(f"{value[:80]!r} is not a mark; something else was written to a topic of marks") from error
     if not isinstance(version, int) or version > VERSION:
         raise MalformedMark(
             f"a mark of sink {content.get('sink')!r} has format version {version}, and this Tidelog knows version"
@@ -127,7 +127,7 @@ def decode(value: bytes) -> Mark:
     try:
         return _mark(content)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise MalformedMark(f"{value[:80]!r} is no mark of version {version}: {error!r}") from error
+        raise MalformedMark(f"{value[:80]!r} is not a mark of version {version}: {error!r}") from error
 
 
 def _mark(content: Mapping[str, Any]) -> Mark:
@@ -160,7 +160,7 @@ def is_due(mark: Mark | None, sink: str, query_id: str, batch_id: int) -> bool:
             f"sink {sink!r} was last written by query {mark.query_id} (batch {mark.batch_id}), and this is query"
             f" {query_id} (batch {batch_id}): its checkpoint was lost, or two queries have one sink name; give each"
             " query a name of its own, and after a lost checkpoint either go on from the mark's sources (if the query"
-            " keeps no state) or rebuild into a new topic",
+            " does not keep state) or rebuild into a new topic",
             "was lost, or belongs to another query",
         )
     return batch_id > mark.batch_id

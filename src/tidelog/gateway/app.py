@@ -249,7 +249,7 @@ def _routed(routes: tuple[Route, ...], serve: Serve) -> list[Routed]:
 
 
 async def _no_route(scope: Scope, _receive: Receive, _send: Send) -> None:
-    raise Refusal(404, f"there is no {scope['path'][:200]}; GET /openapi.json lists what there is")
+    raise Refusal(404, f"{scope['path'][:200]} does not exist; GET /openapi.json lists all paths")
 
 
 def _check_content_type(route: Route, headers: Mapping[str, str]) -> None:
@@ -267,8 +267,10 @@ def _query(route: Route, request: Request) -> dict[str, str]:
     for name in given if route.strict else ():
         if name not in known:
             near = get_close_matches(name, known, 1, 0.5)
-            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known) or 'none'}"
-            raise Refusal(400, f"there is no parameter {name[:100]!r} here; {meant}")
+            meant = (
+                f"did you mean {near[0]}?" if near else f"parameters are {', '.join(known)}" if known else "send none"
+            )
+            raise Refusal(400, f"parameter {name[:100]!r} does not exist here; {meant}")
         if given.count(name) > 1:
             raise Refusal(400, f"the parameter {name} is there twice; send it once")
     return dict(request.query_params)

@@ -101,7 +101,7 @@ def _check_origin(method: str, host: str, headers: dict[str, str]) -> None:
 def _path(raw_path: bytes) -> str:
     path = raw_path.decode("ascii", "replace")
     if not path.startswith("/"):
-        raise Refusal(400, "the target of the request is no path; begin it with a slash")
+        raise Refusal(400, "the target of the request is not a path; begin it with a slash")
     segments = path[1:].split("/")
     if any(segment(one) in (".", "..") or not one for one in segments) and path != "/":
         raise Refusal(400, "the path has empty segments or dots; write it out")

@@ -22,7 +22,7 @@ def readyz(call: Call) -> Answer:
     except (Disconnected, BrokerError) as error:
         raise Refusal(503, f"no broker answers: {error}") from error
     if not offered:
-        raise Refusal(503, f"the broker at {call.gateway.bootstrap} takes no records; look at its log")
+        raise Refusal(503, f"the broker at {call.gateway.bootstrap} does not accept records; look at its log")
     return as_json({"status": "ready"})
 
 
@@ -41,7 +41,7 @@ ROUTES = (
         "Whether a broker that takes records answers",
         open=True,
         answer=STATUS,
-        refusals={503: "No broker answers, or it takes no records"},
+        refusals={503: "The broker does not answer, or does not accept records"},
     ),
     Route("GET", "/openapi.json", openapi, "This description", open=True, answer={"type": "object"}),
 )

@@ -284,7 +284,7 @@ def write_fully(files: Files, fd: int, data: Buffer, position: int) -> None:
     while rest:
         done = files.write(fd, (rest,), position)
         if done <= 0:
-            raise OSError(EIO, "the disk took none of a write")
+            raise OSError(EIO, "the disk did not accept any byte of a write")
         rest = rest[done:]
         position += done
 

@@ -115,7 +115,9 @@ class App:
     ) -> None:
         self.place = _here()
         if not APP_NAME.fullmatch(name):
-            raise UsageError(f"{self.place}: {name!r} is no app's name; use a letter, then letters, digits, '_', '-'")
+            raise UsageError(
+                f"{self.place}: {name!r} is not a valid app name; use a letter, then letters, digits, '_', '-'"
+            )
         self.name = name
         self.bootstrap, self.checkpoints, self.store = bootstrap, checkpoints, store
         self.inputs: dict[str, Input] = {}  # by the name of a parameter
@@ -306,7 +308,7 @@ def _here() -> Place:
 def _check_function(made: Output) -> None:
     if not callable(made.function):
         raise UsageError(
-            f"{made.place}: {made.kind} {made.name!r} is no function; decorate one that returns a DataFrame"
+            f"{made.place}: {made.kind} {made.name!r} is not a function; decorate one that returns a DataFrame"
         )
     for one in inspect.signature(made.function).parameters.values():
         if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD, one.POSITIONAL_ONLY) or one.default is not one.empty:
@@ -325,14 +327,14 @@ def _names(given: Names) -> tuple[str, ...]:
 def _key(given: Names, what: str, here: Place) -> tuple[str, ...]:
     names = _names(given)
     if not names or len(set(names)) != len(names):
-        raise UsageError(f"{here}: {what} has the key {names!r}; name the columns that tell its rows apart, each once")
+        raise UsageError(f"{here}: {what} has the key {names!r}; name the columns that identify a row, each once")
     return names
 
 
 def _topic(name: str, here: Place) -> str:
     if 0 < len(name) <= TOPIC_LENGTH_MAX and LEGAL.issuperset(name) and name not in (".", ".."):
         return name
-    raise UsageError(f"{here}: {name!r} is no topic's name; use letters, digits, '.', '_' and '-'")
+    raise UsageError(f"{here}: {name!r} is not a valid topic name; use letters, digits, '.', '_' and '-'")
 
 
 def _view_of(start_from: str | None, name: str) -> str:

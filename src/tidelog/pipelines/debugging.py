@@ -124,7 +124,7 @@ def find_target(cluster: Cluster, graph: Graph, query: str, checkpoints: str) ->
     built = {one.sink: one for one in view.generations}
     generation = built.get(query) if is_generation else view.current
     if generation is None:
-        raise UsageError(f"view {node.name} has no generation {query}; there are {', '.join(built) or 'none'}")
+        raise UsageError(f"view {node.name} has no generation {query}; generations are {', '.join(built) or 'none'}")
     return view_target(graph, node, view, generation, checkpoints)
 
 

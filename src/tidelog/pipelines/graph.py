@@ -119,7 +119,7 @@ def _ordered(nodes: dict[str, Node]) -> list[Node]:
 
 def _near(name: str, known: Sequence[str]) -> str:
     close = get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(known)) or 'none'}"
+    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(sorted(known)) or 'none'}"
 
 
 # Pictures -------------------------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ def _check_time(one: Input, columns: list[Column]) -> None:
     if found is None:
         there = ", ".join(column.name for column in columns)
         its = f"name one of them, or {RECORD_TIME!r} for the record's own"
-        raise UsageError(f"event_time is {name!r}, which is none of its columns ({there}); {its}")
+        raise UsageError(f"event_time is {name!r}, which is not one of its columns ({there}); {its}")
     if found.type not in (TIMESTAMP, ""):
         raise UsageError(f"event_time is {name!r}, a {found.type}; declare the column as a timestamp")
 

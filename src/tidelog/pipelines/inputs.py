@@ -87,7 +87,7 @@ class Reader:
         if not isinstance(made, DataFrame):
             raise UsageError(f"{output.place}: {output.kind} {output.name!r} returns no DataFrame but {made!r}")
         if self.span is None and not made.isStreaming:
-            raise UsageError(f"{output.place}: {output.kind} {output.name!r} returns a DataFrame that is no stream")
+            raise UsageError(f"{output.place}: {output.kind} {output.name!r} returns a DataFrame that is not a stream")
         if node.asked and (missing := [name for name in BESIDE if name not in made.columns]):
             raise UsageError(
                 f"{output.place}: {output.kind} {output.name!r} names questions, and its rows have no {missing[0]}:"

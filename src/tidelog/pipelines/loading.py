@@ -50,7 +50,7 @@ def load_app(path: str) -> App:
 
 def _loaded(file: Path) -> ModuleType:
     if not file.is_file():
-        raise UsageError(f"{file} is no file; give the Python file with your App")
+        raise UsageError(f"{file} is not a file; give the Python file with your App")
     folder = str(file.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)  # as for a program that Python runs: it may import what lies beside it

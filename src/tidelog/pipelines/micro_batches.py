@@ -57,7 +57,7 @@ class History:
             raise UsageError(f"{checkpoint} is not on this machine; copy it to a local folder, and give that")
         self.folder = Path(checkpoint.removeprefix("file://").removeprefix("file:"))
         if not (self.folder / OFFSETS).is_dir():
-            raise UsageError(f"{self.folder} is no checkpoint of a query that has run; is --checkpoints right?")
+            raise UsageError(f"{self.folder} is not a checkpoint of a query that has run; is --checkpoints right?")
         self.planned = _numbers(self.folder / OFFSETS)
         self.committed = _numbers(self.folder / COMMITS)
 
@@ -71,7 +71,7 @@ class History:
             raise UsageError(f"{self.folder} has no micro-batch yet")
         first, last = self.planned[0], self.planned[-1]
         if number > last:
-            raise UsageError(f"there is no micro-batch {number} yet; the last in {self.folder} is {last}")
+            raise UsageError(f"micro-batch {number} does not exist yet; the last in {self.folder} is {last}")
         needed = [number, *([number - 1] if number else [])]
         if missing := [one for one in needed if one not in self.planned]:
             raise UsageError(
@@ -126,7 +126,7 @@ def _read(before: str | None, after: str) -> Read:
         tick = tick_of(end)
         return Read(from_json(begin), from_json(end), None if tick == tick_of(begin) else tick)
     except (AttributeError, TypeError, ValueError):
-        raise UsageError(f"a source has read up to {after[:60]}, which are no offsets of a topic") from None
+        raise UsageError(f"a source has read up to {after[:60]}, which are not offsets of a topic") from None
 
 
 def _numbers(folder: Path) -> list[int]:

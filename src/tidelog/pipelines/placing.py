@@ -201,8 +201,8 @@ def check_unused(cluster: Cluster, new: Generation) -> None:
     ends = list_offsets(cluster, dict.fromkeys(cluster.partitions(new.topic), LATEST))
     if any(found.offset for found in ends.values()):
         raise UsageError(
-            f"topic {new.topic}, where a new generation of the view would be written, is there and has records; call"
-            " the view otherwise, or delete the topic if nobody needs it"
+            f"topic {new.topic}, where a new generation of the view would be written, is there and has records; give"
+            " the view another name, or delete the topic if it is not needed"
         )
 
 

@@ -292,7 +292,7 @@ class Rebuild:
         while self._state(begun, however_old=True) in AT_WORK and not self.stopping.is_set():
             if time.monotonic() > deadline:
                 raise PipelineFailed(
-                    f"query {begun.target.part} was told to pause and has not for {PAUSED_WITHIN_S:g} s; view"
+                    f"query {begun.target.part} was asked to pause and has not paused for {PAUSED_WITHIN_S:g} s; view"
                     f" {self.node.name} is as it was; the same command goes on with generation"
                     f" {begun.target.generation} when that micro-batch is over, or its run has ended"
                     f"{self._ahead(begun)}"
@@ -333,7 +333,7 @@ class Rebuild:
         if age_ms(found, now_ms) > -FRESH_MS:
             return ""
         silence = status.said_silence(found, now_ms)
-        return f"; it {silence}: if its run was killed, start that again, so that it tells how it is"
+        return f"; it {silence}: if its run was killed, start that again, so that it reports its status"
 
     def _is_unseen(self, begun: Begun) -> bool:
         """Whether the run has yet to find out that there is another generation."""

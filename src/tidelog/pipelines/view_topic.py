@@ -94,7 +94,7 @@ def check_result(output: Output, frame: DataFrame) -> None:
     """Refuses what cannot be written, before anything runs."""
     where = f"{output.place}: {output.kind} {output.name!r}"
     if missing := [name for name in (*output.key, *filter(None, [output.order])) if name not in frame.columns]:
-        raise UsageError(f"{where} has no column {missing[0]!r}; there are {', '.join(frame.columns)}")
+        raise UsageError(f"{where} has no column {missing[0]!r}; columns are {', '.join(frame.columns)}")
     if output.kind != VIEW and not output.key and kind_of(frame) != ROWS:
         raise UsageError(f"{where} has rows that replace each other; name its key by key=")
 
@@ -239,7 +239,7 @@ def _net_changelog(rows: DataFrame, key: Sequence[str], names: Sequence[str]) ->
     was = F.when(F.col(f"{FIRST}.{OP}").isin(*RETRACTIONS), F.col(f"{FIRST}.{AFTER}"))
     now = F.when(F.col(f"{LAST}.{OP}").isin(*ADDITIONS), F.col(f"{LAST}.{AFTER}"))
     more = F.when(now.isNull(), 0).otherwise(1) - F.when(was.isNull(), 0).otherwise(1)
-    told = f"{', '.join(key)} is no key of this changelog: it has two rows at the same time for"
+    told = f"{', '.join(key)} is not a key of this changelog: it has two rows at the same time for"
     after = F.when((F.col(SUM) != more) | (F.col(OPENED) > 1), _refusal(told, key)).otherwise(now)
     return net.select(*_columns(key), was.alias(BEFORE), after.alias(AFTER))
 

@@ -19,7 +19,7 @@ def parse(format: str, text: str, references: Mapping[str, str], *, normalize: b
     InvalidSchema when the text is none. What comes back is the same for the same text, whatever was parsed before.
     """
     if format not in MODULES:
-        raise InvalidSchema(f"{format[:100]!r} is no format; use {', '.join(FORMATS)}")
+        raise InvalidSchema(f"{format[:100]!r} is not a format; use {', '.join(FORMATS)}")
     if not text.strip():
         raise InvalidSchema("the schema is empty; write one")
     _check_letters(text)
@@ -50,7 +50,7 @@ def _check_letters(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidSchema(f"the schema has {text[error.start]!r}, which is no letter; leave it out") from None
+        raise InvalidSchema(f"the schema has {text[error.start]!r}, which is not a character; leave it out") from None
 
 
 def _module(format: str, part: str):  # type: ignore[no-untyped-def]

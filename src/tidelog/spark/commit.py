@@ -150,7 +150,7 @@ def _take(cluster: Cluster, writing: Writing) -> Owned:
         raise LostCheckpoint(
             f"sink {writing.sink!r} has no mark, and this is micro-batch {writing.batch_id}: the checkpoint is older"
             " than the sink, whose topics were deleted, or are of another broker, and to go on would leave out what"
-            " it has read before; take the checkpoint away, and it begins with the log"
+            " it has read before; delete the checkpoint, and the query begins with the log"
         )
     return Owned(owner, mark)
 

@@ -96,7 +96,7 @@ def struct_of(text: str) -> StructType:
     except PySparkException as error:
         if NO_SESSION in str(error):
             raise UsageError(
-                f"{text!r} are columns, which Spark reads, and there is no session yet; name them within the function"
+                f"{text!r} are columns, which Spark reads, and no session runs yet; name them within the function"
                 " that declares the pipeline, or give a StructType"
             ) from error
         said = str(error).strip().split("\n")[0]
@@ -195,5 +195,5 @@ class _Reader:
 
 def _unknown(column: str, said: str) -> NoReturn:
     meant = MEANT.get(said.lower())
-    advice = f"did you mean {meant}?" if meant else nearest(said.lower(), TYPES, f"there are {', '.join(TYPES)}")
+    advice = f"did you mean {meant}?" if meant else nearest(said.lower(), TYPES, f"types are {', '.join(TYPES)}")
     raise UsageError(f"column {column!r} is of type {said!r}, which Spark does not have; {advice}")

@@ -89,7 +89,7 @@ def write_micro_batch(options: SinkOptions, rows: DataFrame, batch_id: int, writ
     query = Running.of(rows.sparkSession)
     options = replace(options, checkpoint=options.checkpoint or query.checkpoint, query_name=query.name)
     if options.checkpoint is None:
-        raise UsageError("Spark does not tell where the query's checkpoint is; give topic_writer its `checkpoint`")
+        raise UsageError("Spark does not say where the query's checkpoint is; give topic_writer its `checkpoint`")
     sink = sink_of(options)
     writes, before = Written(query.run_id, batch_id, writer), _written.get(sink)
     _refuse_twice(sink, before, writes)
@@ -159,7 +159,7 @@ class Running:
             return cls(getattr(spark, "session_id", None), None, None)
         query_id, jvm = context.getLocalProperty(QUERY_ID), context._jvm
         if query_id is None or jvm is None:
-            raise UsageError("this is no micro-batch of a streaming query; give topic_writer to foreachBatch")
+            raise UsageError("this is not a micro-batch of a streaming query; give topic_writer to foreachBatch")
         found = shared.activeStreamingQueries().get(jvm.java.util.UUID.fromString(query_id))
         run_id, checkpoint = context.getLocalProperty(RUN_ID), found.resolvedCheckpointRoot()
         return cls(run_id, checkpoint, found.name(), found.analyzedPlan())

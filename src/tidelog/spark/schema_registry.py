@@ -67,7 +67,7 @@ def registry_at(url: str, login_variable: str | None, *, named_by: str = "login_
             "the address of the registry has no number as its port; write it as http://HOST:PORT"
         ) from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError(f"{url!r} is no address of a registry; write it as http://HOST:PORT")
+        raise UsageError(f"{url!r} is not an address of a registry; write it as http://HOST:PORT")
     return Registry(url.rstrip("/"), login_variable)
 
 

@@ -134,7 +134,7 @@ def _of_producer_removed(options: Mapping[str, str]) -> dict[str, str]:
     for key, value in options.items():
         name = key.removeprefix(KAFKA)
         if key.startswith(KAFKA) and name in REFUSED:
-            raise ConfigError(f"option {key} has no place here; {REFUSED[name]}")
+            raise ConfigError(f"option {key} is not supported; {REFUSED[name]}")
         if not (key.startswith(KAFKA) and name in (*PASSED_OVER, COMPRESSION, TRANSACTION_TIMEOUT)):
             left[key] = value
     return left

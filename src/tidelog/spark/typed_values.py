@@ -125,7 +125,7 @@ def _text(
 def format_of(text: str, said: str | None) -> str:
     if said is not None:
         if said.lower() not in FORMATS:
-            raise UsageError(f"{said!r} is no format; use {', '.join(FORMATS)}")
+            raise UsageError(f"{said!r} is not a format; use {', '.join(FORMATS)}")
         return FORMATS[said.lower()]
     if text.lstrip()[:1] in ("[", '"'):
         return "AVRO"
@@ -134,7 +134,7 @@ def format_of(text: str, said: str | None) -> str:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise UsageError(f"the schema begins as JSON does and is none: {error}") from None
+        raise UsageError(f"the schema begins like JSON and is not valid JSON: {error}") from None
     kind = value.get("type")
     if "$schema" in value or "properties" in value or (isinstance(kind, str) and kind in JSON_TYPES - {"string"}):
         return "JSON"
@@ -162,7 +162,7 @@ def typed_schema(given: StructType, task: Task, reader: Reader) -> StructType:
     from tidelog.spark.typed_columns import spark_type
 
     if task.column not in given.names:
-        raise UsageError(f"there is no column {task.column!r}; there are {', '.join(given.names)}")
+        raise UsageError(f"column {task.column!r} does not exist; columns are {', '.join(given.names)}")
     if not isinstance(given[task.column].dataType, BinaryType | StringType):
         kind = given[task.column].dataType.simpleString()
         raise UsageError(f"column {task.column!r} is {kind}; typed takes binary or string")

@@ -61,7 +61,7 @@ def follow(query: str, connect: Connect, asking: Asking) -> Iterator[Rows]:
     question = Question(query, connect, asking, scan)
     try:
         if not question.topics:
-            raise UsageError("this cannot be followed: a view is no topic; subscribe to its changes instead")
+            raise UsageError("this cannot be followed: a view is not a topic; subscribe to its changes instead")
         with connect() as cluster:
             name, committed = question.topics[0][0].span.topic, asking.options.committed
             span = find_starts(cluster, name, asking.start, committed=committed)

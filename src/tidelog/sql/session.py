@@ -121,7 +121,7 @@ def _bound(said: int | str | datetime) -> Bound:
     if isinstance(said, int):
         return Bound("offset", said)
     if said not in ("earliest", "latest"):
-        raise UsageError(f"{said!r} is no place in a topic; give an offset, a datetime, 'earliest' or 'latest'")
+        raise UsageError(f"{said!r} is not a position in a topic; give an offset, a datetime, 'earliest' or 'latest'")
     return Bound(said)
 
 

@@ -240,11 +240,11 @@ def why_not_followed(statement: Statement, aggregates: Callable[[set[str]], set[
     """None for a SELECT of rows one by one. `aggregates` says which of these functions need more than one row."""
     root = statement.root
     if root.get("type") != "SELECT_NODE" or (root.get("from_table") or {}).get("type") != "BASE_TABLE":
-        return "it is no plain SELECT over one topic"
+        return "it is not a plain SELECT over one topic"
     if statement.local:
         return "it has a WITH"
     kinds = {
-        "ORDER_MODIFIER": "it has an ORDER BY, and there is no last row",
+        "ORDER_MODIFIER": "it has an ORDER BY, and the rows never end",
         "DISTINCT_MODIFIER": "it has a DISTINCT, and every row that was would have to be kept",
         "LIMIT_MODIFIER": "it has a LIMIT; leave it out, and stop when you have seen enough",
         "LIMIT_PERCENT_MODIFIER": "it has a LIMIT; leave it out, and stop when you have seen enough",
@@ -265,7 +265,7 @@ def why_not_followed(statement: Statement, aggregates: Callable[[set[str]], set[
             functions.add(str(node["function_name"]).lower())
     found = sorted(aggregates(functions))
     if found:
-        return f"{found[0].replace('count_star', 'count')} is of all rows, and there is no last one"
+        return f"{found[0].replace('count_star', 'count')} is of all rows, and the rows never end"
     if statement.tables[0].name.endswith(LATEST):
         return "the latest of a key is known only at an end"
     return None

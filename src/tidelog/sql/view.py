@@ -136,7 +136,7 @@ def _decimals(values: Sequence[Any]) -> Buffer:
 def _decimal(value: Decimal | None) -> bytes:
     sign, digits, exponent = (value or Decimal(0)).as_tuple()
     if not isinstance(exponent, int):
-        raise UsageError(f"{value} is no number that a DECIMAL({PRECISION},{SCALE}) has; cast it where it is made")
+        raise UsageError(f"{value} does not fit DECIMAL({PRECISION},{SCALE}); cast it where it is made")
     whole = int("".join(map(str, digits)))
     shift = exponent + SCALE
     scaled = whole * 10**shift if shift >= 0 else whole // 10**-shift

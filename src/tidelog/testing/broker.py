@@ -144,6 +144,6 @@ class TestBroker:
 def _key_value(record: Record) -> tuple[bytes | None, bytes | None]:
     pair = record if isinstance(record, tuple) else (None, record)
     if len(pair) != 2 or not all(part is None or isinstance(part, bytes | str) for part in pair):
-        raise UsageError(f"{record!r} is no record; give a value or (key, value), each bytes, text or None")
+        raise UsageError(f"{record!r} is not a record; give a value or (key, value), each bytes, text or None")
     key, value = (part.encode() if isinstance(part, str) else part for part in pair)
     return key, value

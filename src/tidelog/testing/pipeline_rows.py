@@ -50,11 +50,11 @@ class RowsIn:
             row = row.asDict()
         if isinstance(row, Mapping):
             if unknown := set(row) - set(names):
-                raise UsageError(f"there is no column {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+                raise UsageError(f"column {', '.join(sorted(unknown))} does not exist; columns are {', '.join(names)}")
             return tuple(row.get(name) for name in names)
         values = tuple(row)
         if len(values) != len(names):
-            raise UsageError(f"a row has {len(values)} values, {row!r}; there are columns {', '.join(names)}")
+            raise UsageError(f"a row has {len(values)} values, {row!r}; columns are {', '.join(names)}")
         return values
 
     def to_jvm(self, rows: Iterable[tuple[Any, ...]]) -> Any:

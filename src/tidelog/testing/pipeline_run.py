@@ -107,7 +107,7 @@ class PipelineRun:
     def crash(self, point: CrashPoint) -> None:
         """Run the next micro-batch only as far as this point. Go on by `restart()`."""
         if point not in CRASH_POINTS:
-            raise UsageError(f"there is no point {point!r} to crash at; there are {', '.join(CRASH_POINTS)}")
+            raise UsageError(f"crash point {point!r} does not exist; choose one of {', '.join(CRASH_POINTS)}")
         self._running()
         self.stop()
         frame = self._frame()
@@ -123,7 +123,7 @@ class PipelineRun:
         finally:
             query.stop()
         if not sink.reached:
-            raise UsageError("there was no micro-batch to crash in; add rows or advance the watermark first")
+            raise UsageError("no micro-batch ran to crash in; add rows or advance the watermark first")
         if sink.written is not None:
             self.micro_batches.append(sink.written)
 

@@ -26,7 +26,7 @@ def at(moment: Moment) -> datetime:
     try:
         return datetime.fromisoformat(moment)
     except ValueError:
-        raise UsageError(f"{moment!r} is no time; write it like '10:03:20' or '2026-03-01 10:03:20'") from None
+        raise UsageError(f"{moment!r} is not a time; write it like '10:03:20' or '2026-03-01 10:03:20'") from None
 
 
 def epoch_ms(moment: Moment) -> int:

@@ -372,5 +372,5 @@ def _committed_end(cluster: Cluster) -> int:
         return list_offsets(cluster, {CATALOG: LATEST}, isolation=READ_COMMITTED)[CATALOG].offset
     except BrokerError as error:
         if error.code in UNKNOWN_TOPIC:
-            raise UsageError("there is no view here yet; `tidelog run` declares those of an app") from error
+            raise UsageError("no view is declared here yet; `tidelog run` declares the views of an app") from error
         raise

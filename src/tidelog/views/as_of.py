@@ -113,7 +113,7 @@ def as_of(
     now = int(time.time() * 1000) if now_ms is None else now_ms
     view = find_view(cluster, name)
     if at_ms > now:
-        raise UsageError(f"{said(at_ms)} is yet to come; ask for a time that has been")
+        raise UsageError(f"{said(at_ms)} is in the future; ask for a time in the past")
     history = _history(cluster, view, at_ms, now)
     generation = history.generation
     if not generation.sink:
@@ -131,12 +131,12 @@ def _history(cluster: Cluster, view: View, at_ms: int, now_ms: int) -> History:
         History(one, needed(one, _marks(cluster, one), at_ms), _has_older(cluster, view, one, now_ms)) for one in live
     ]
     if not histories:
-        raise UsageError(f"view {view.name} has never been live; there is no past of it")
+        raise UsageError(f"view {view.name} has never been live, so it has no past")
     found = live_then(histories, at_ms)
     earliest = earliest_ms(found or histories[-1], now_ms)
     if found is None or at_ms < earliest:
         raise CursorExpired(
-            f"view {view.name} as of {said(at_ms)} cannot be told any more; the earliest time is {said(earliest)}",
+            f"view {view.name} as of {said(at_ms)} is not known any more; the earliest time is {said(earliest)}",
             said(earliest),
         )
     return found
@@ -169,8 +169,8 @@ def _has_older(cluster: Cluster, view: View, generation: Generation, now_ms: int
     starts, young, ends = (list_offsets(cluster, dict.fromkeys(partitions, at)) for at in (EARLIEST, horizon, LATEST))
     if cut := [at for at in partitions if starts[at].offset > 0]:
         raise CursorExpired(
-            f"{cut[0]} begins at offset {starts[cut[0]].offset}, what was before is deleted: no past of view"
-            f" {view.name} can be told",
+            f"{cut[0]} begins at offset {starts[cut[0]].offset}, what was before is deleted: the past of view"
+            f" {view.name} is not known",
             None,
         )
     return any((ends if young[at].offset == NOT_FOUND else young)[at].offset > 0 for at in partitions)

@@ -101,7 +101,9 @@ def declare(columns: Mapping[str, str], key: tuple[str, ...], horizon_ms: int = 
 
 def check_name(view: str) -> str:
     if not NAME.fullmatch(view):
-        raise UsageError(f"{view!r} is no view's name; use a letter, then at most 99 letters, digits, '_' and '-'")
+        raise UsageError(
+            f"{view!r} is not a valid view name; use a letter, then at most 99 letters, digits, '_' and '-'"
+        )
     return view
 
 
@@ -113,7 +115,7 @@ def grows_to(old: Declaration, new: Declaration) -> bool:
 
 def _check(declared: Declaration) -> None:
     if not declared.key:
-        raise UsageError("a view without a key; name the columns that tell its rows apart")
+        raise UsageError("a view without a key; name the columns that identify a row")
     names = [column.name for column in declared.columns]
     if len(set(map(str.lower, names))) != len(names):
         raise UsageError(f"two of the columns {', '.join(names)} have one name (case does not count); rename one")
@@ -160,7 +162,7 @@ def from_json(kind: str, said: Any) -> Value:
     try:
         return _FROM_JSON[kind](said)
     except (ValueError, TypeError, InvalidOperation, OverflowError) as error:
-        raise UsageError(f"{str(said)[:80]!r} is no {kind}{OF_YEARS.get(kind, '')}") from error
+        raise UsageError(f"{str(said)[:80]!r} is not a {kind}{OF_YEARS.get(kind, '')}") from error
     except RecursionError as error:  # and to show it would take as many levels
         raise UsageError(f"a value of type {kind} is nested too deep to be read") from error
 

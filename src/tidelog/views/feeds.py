@@ -123,7 +123,7 @@ def _content(text: str) -> list[Any]:
 
 
 def _refused() -> UsageError:
-    return UsageError("this is no cursor; send one as it was got, or none to begin now")
+    return UsageError("this is not a cursor; send one that you got from here, or leave it out to begin now")
 
 
 def check_place(view: View, cursor: Cursor) -> None:

@@ -83,7 +83,7 @@ def parse_after(text: str) -> After:
         topic, _, rest = one.strip().partition(":")
         index, _, offset = rest.partition(":")
         if not (topic and NUMBER.fullmatch(index) and NUMBER.fullmatch(offset)):
-            raise UsageError(f"{one!r} is no place to wait for; write TOPIC:PARTITION:OFFSET")
+            raise UsageError(f"{one!r} is not a position to wait for; write TOPIC:PARTITION:OFFSET")
         at = TopicPartition(topic, int(index))
         offsets[at] = max(offsets.get(at, 0), int(offset) + 1)
     return After(offsets)

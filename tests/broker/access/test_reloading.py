@@ -108,7 +108,9 @@ def test_a_new_certificate_is_shown_to_the_next_client_and_those_connected_stay(
             assert after.call(HELLO, 3).error_code == 0
         assert before.call(HELLO, 3).error_code == 0
         own.write_text("nonsense")
-        said = broker.reload(f"certificates of the broker cannot be used: {own} (ssl.keystore.location): there is no")
+        said = broker.reload(
+            f"certificates of the broker cannot be used: {own} (ssl.keystore.location): it does not have"
+        )
         assert "not reloaded" in said and "then send SIGHUP again, until then all is as it was" in said
         with Client(broker.port, context) as after:
             assert subject(after) == "localhost"

@@ -27,14 +27,14 @@ GUESS = "guessed wrongly by somebody"
 def test_without_users_a_listener_with_logins_says_how_to_make_the_first(access_broker) -> None:
     alone: AccessBroker = access_broker(f"{SASL}://127.0.0.1:0", **{"tidelog.log.level": "INFO"})
     (line,) = [line for line in alone.said().splitlines() if "nobody can log in" in line]
-    assert f"stop the broker, then `tidelog users add NAME --data {alone.data}` makes the first" in line
+    assert f"stop the broker, then add the first by `tidelog users add NAME --data {alone.data}`" in line
     assert "WARNING" in line
 
 
 @proves("T10")
 def test_where_no_login_is_asked_for_the_first_user_is_made_while_it_runs(access_broker) -> None:
     both: AccessBroker = access_broker(f"{SASL}://127.0.0.1:0,PLAINTEXT://127.0.0.1:0", **{"tidelog.log.level": "INFO"})
-    assert "`tidelog users add NAME` at the listener PLAINTEXT makes the first" in both.said()
+    assert "add the first by `tidelog users add NAME` at the listener PLAINTEXT" in both.said()
     with both.client("PLAINTEXT") as admin:
         both.add_user("alice", PASSWORD, by=admin)
     both.stop()
@@ -104,12 +104,12 @@ def test_a_certificate_that_cannot_be_used_is_named_with_what_is_wrong_and_what_
     ).stdout.decode()
     wrong = {
         "": "it is empty",
-        "nonsense": "there is no certificate in it",
-        certificate: "there is no private key in it",
-        key: "there is no certificate in it",
+        "nonsense": "it does not have a certificate",
+        certificate: "it does not have a private key",
+        key: "it does not have a certificate",
         key + of_another: "its certificate is of another key",
         key + certificate[:200]: "its PEM is cut off or damaged",
-        encrypted + certificate: "is encrypted, and there is no ssl.key.password; set ssl.key.password",
+        encrypted + certificate: "is encrypted, and ssl.key.password is not set; set ssl.key.password",
         "0\x82PKCS": "it is not text, perhaps PKCS#12",
     }
     for content, said in wrong.items():
@@ -130,7 +130,10 @@ def test_a_certificate_that_cannot_be_used_is_named_with_what_is_wrong_and_what_
 def test_authorities_that_cannot_be_used_are_named_too(certificates: Certificates, tmp_path: Path) -> None:
     store = tmp_path / "authorities.pem"
     settings = {"ssl.keystore.location": str(certificates.broker), "ssl.client.auth": "required"}
-    for content, said in {"nonsense": "there is no certificate in it", "-----BEGIN CERTIFICATE-----\nx": "cut"}.items():
+    for content, said in {
+        "nonsense": "it does not have a certificate",
+        "-----BEGIN CERTIFICATE-----\nx": "cut",
+    }.items():
         store.write_text(content)
         message = refused(**settings, **{"ssl.truststore.location": str(store)})
         assert f"{store} (ssl.truststore.location): " in message and said in message

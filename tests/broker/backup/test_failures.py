@@ -266,7 +266,7 @@ def test_a_damaged_file_is_named_and_not_restored(stopped: TestBroker, tmp_path:
 @proves("T6")
 def test_what_is_no_backup_of_ours_is_refused_by_name(stopped: TestBroker, tmp_path: Path) -> None:
     saved, new = tmp_path / "saved", tmp_path / "new"
-    with pytest.raises(BackupError, match="there is no folder"):
+    with pytest.raises(BackupError, match="does not exist; name that of a backup"):
         verify(str(saved), RealFiles(), quiet)
     (tmp_path / "other").mkdir()
     with pytest.raises(BackupError, match="is not a backup: it has no file 'manifest'"):
@@ -349,7 +349,7 @@ def test_a_backup_of_somebody_else_writes_and_removes_nothing_beside_its_place(
         lambda: verify(str(saved), RealFiles(), quiet),
         lambda: take(str(stopped.data), str(saved), RealFiles(), quiet),
     ):
-        with pytest.raises(BackupError, match=r"which is no name of Tidelog's"):
+        with pytest.raises(BackupError, match=r"which is not a name of Tidelog's"):
             use()
     assert not (tmp_path / "new").exists()
 

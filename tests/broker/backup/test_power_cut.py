@@ -119,7 +119,8 @@ def test_a_first_backup_that_was_cut_is_none(data: Path) -> None:
         except BackupError as error:
             seen.add("none")
             assert any(
-                what in str(error) for what in ("there is no folder", "never finished", "has no file 'manifest'")
+                what in str(error)
+                for what in ("does not exist; name that of a backup", "never finished", "has no file 'manifest'")
             )
         shutil.rmtree(image)
     assert seen == {"whole", "none"}

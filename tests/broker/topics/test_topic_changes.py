@@ -162,9 +162,9 @@ def test_the_limit_of_partitions_counts_those_of_the_same_request() -> None:
 @pytest.mark.parametrize(
     ("addition", "code", "part"),
     [
-        (Addition("gone", 5), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no topic gone"),
-        (Addition("there", 3), ErrorCode.INVALID_PARTITIONS, "3 is no increase"),
-        (Addition("there", 1), ErrorCode.INVALID_PARTITIONS, "1 is no increase"),
+        (Addition("gone", 5), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic gone does not exist"),
+        (Addition("there", 3), ErrorCode.INVALID_PARTITIONS, "3 is not more"),
+        (Addition("there", 1), ErrorCode.INVALID_PARTITIONS, "1 is not more"),
         (Addition("there", 11), ErrorCode.INVALID_PARTITIONS, "tidelog.max.partitions.per.topic is 10"),
         (Addition("__tidelog.topics", 2), ErrorCode.INVALID_TOPIC_EXCEPTION, "the broker's own"),
         (Addition("there", 5, [[1]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "2 new partitions and 1 assignments"),

@@ -69,7 +69,7 @@ def test_a_row_is_had_by_its_key(client: Client, sold: Shop, key: str) -> None:
 @proves("D7")
 def test_what_is_not_there_is_404_and_says_which(client: Client, sold: Shop) -> None:
     assert refused(client, "/views/revenue?key=nothing") == (404, "view revenue has no row with the key 'nothing'")
-    assert refused(client, "/views/other") == (404, "there is no view 'other'; GET /views lists them")
+    assert refused(client, "/views/other") == (404, "view 'other' does not exist; GET /views lists all views")
     assert refused(client, "/views/other/changes")[0] == 404
 
 
@@ -201,12 +201,12 @@ def test_a_parameter_that_is_none_is_refused(client: Client, sold: Shop, query: 
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("/views/revenue?limt=5", "there is no parameter 'limt' here; did you mean limit?"),
-        ("/views/revenue?were=revenue%3E1", "there is no parameter 'were' here; did you mean where?"),
+        ("/views/revenue?limt=5", "parameter 'limt' does not exist here; did you mean limit?"),
+        ("/views/revenue?were=revenue%3E1", "parameter 'were' does not exist here; did you mean where?"),
         ("/views/revenue?limit=5&limit=6", "the parameter limit is there twice; send it once"),
-        ("/views/revenue/changes?from=start", "there is no parameter 'from' here; there are cursor, where"),
-        ("/views?limit=5", "there is no parameter 'limit' here; there are none"),
-        ("/parts?x", "there is no parameter 'x' here; there are none"),
+        ("/views/revenue/changes?from=start", "parameter 'from' does not exist here; parameters are cursor, where"),
+        ("/views?limit=5", "parameter 'limit' does not exist here; send none"),
+        ("/parts?x", "parameter 'x' does not exist here; send none"),
     ],
 )
 def test_a_parameter_that_there_is_not_is_refused_with_the_nearest(

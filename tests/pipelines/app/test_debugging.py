@@ -194,11 +194,11 @@ def test_breakpoints_are_in_the_function_and_in_each_step_of_an_operator(
 @proves("P1", "F1")
 def test_a_micro_batch_that_cannot_be_had_again_is_refused_with_the_reason(shop: Shop, tmp_path: Path) -> None:
     graph, checkpoints = shop.driven.graph, shop.driven.settings.checkpoints
-    with pytest.raises(UsageError, match=r"there is no micro-batch 9 yet; the last in .* is 2"):
+    with pytest.raises(UsageError, match=r"micro-batch 9 does not exist yet; the last in .* is 2"):
         find(shop.cluster, graph, "revenue", 9, checkpoints)
-    with pytest.raises(UsageError, match=r"has no generation revenue\.v7; there are revenue\.v1"):
+    with pytest.raises(UsageError, match=r"has no generation revenue\.v7; generations are revenue\.v1"):
         find(shop.cluster, graph, "revenue.v7", 1, checkpoints)
-    with pytest.raises(UsageError, match="is no checkpoint of a query that has run"):
+    with pytest.raises(UsageError, match="is not a checkpoint of a query that has run"):
         find(shop.cluster, graph, "revenue", 1, str(tmp_path))
     topics.delete_records(shop.cluster, {TopicPartition("orders", 0): 2})
     with pytest.raises(UsageError, match=r"reads orders\[0\] from 1 to 2, and the topic begins at 2 now"):

@@ -57,7 +57,7 @@ def test_parameters_know_a_name_with_underscores() -> None:
     [
         (lambda app: app.stream("orders"), "has the name of stream 'orders' at .*call one of them otherwise"),
         (lambda app: app.topic("orders")(rows), "topic 'orders' has the name of stream"),
-        (lambda app: app.stream("no topic"), "'no topic' is no topic's name"),
+        (lambda app: app.stream("no topic"), "'no topic' is not a valid topic name"),
         (lambda app: app.stream("a", lateness="1 second"), "name its column by event_time="),
         (lambda app: app.stream("a", event_time="t", lateness="1 month"), "a month has no fixed length"),
         (lambda app: app.stream("a", record="header"), "a record has no 'header'"),
@@ -65,8 +65,8 @@ def test_parameters_know_a_name_with_underscores() -> None:
         (lambda app: app.stream("a", value="k long", on_error="dead_letter"), "which an app writes nowhere"),
         (lambda app: app.table("a", key="k", value="k long", versions=True), "each from a time on"),
         (lambda app: app.table("a", key=("k", "k"), value="k long"), "each once"),
-        (lambda app: app.view("a", key=())(rows), "name the columns that tell its rows apart"),
-        (lambda app: app.view("a b", key="k")(rows), "is no view's name"),
+        (lambda app: app.view("a", key=())(rows), "name the columns that identify a row"),
+        (lambda app: app.view("a b", key="k")(rows), "is not a valid view name"),
         (lambda app: app.view("a", key="k", partitions=0)(rows), "a topic has at least 1"),
         (lambda app: app.view("a", key="k", mode="complete")(rows), "it is append or update"),
         (
@@ -77,13 +77,13 @@ def test_parameters_know_a_name_with_underscores() -> None:
         (lambda app: app.table("a", key="k", value="k long", start_from=f"{SECRET}#b"), "has a password in clear"),
         (
             lambda app: app.view("a", key="k", store="foo://x")(rows),
-            "'foo://x' is no store; a URL begins with sqlite://, .*postgresql://",
+            "'foo://x' is not a store; a URL begins with sqlite://, .*postgresql://",
         ),
         (lambda app: app.view("a", key="k", stores=["sqlite://a.db"])(rows), "sqlite://a.db: it has no file"),
         (lambda app: app.view("a", key="k", store="sqlite:///a.db?columns=b")(rows), "nothing may be asked here"),
         (lambda app: app.view("a", key="k", store="redis://:${A}@db:port/0")(rows), "is its port a number"),
-        (lambda app: app.view("a", key="k", store="parquet:///a?grace=-1")(rows), "no number from 0 on"),
-        (lambda app: app.table("a", key="k", value="k long", start_from="foo://x#b"), "'foo://x' is no store"),
+        (lambda app: app.view("a", key="k", store="parquet:///a?grace=-1")(rows), "not a number of 0 or more"),
+        (lambda app: app.table("a", key="k", value="k long", start_from="foo://x#b"), "'foo://x' is not a store"),
         (lambda app: app.view("a", key="k")(lambda: None), "reads nothing"),
         (lambda app: app.view("a", key="k")(lambda *all: None), "write it as a plain name"),
         (lambda app: app.view("a", key="k")(lambda orders, limit=3: None), "write it as a plain name"),
@@ -97,7 +97,7 @@ def test_a_mistake_is_told_with_its_file_and_line(declare: Any, message: str) ->
 
 @proves("P1")
 def test_an_app_has_a_name_that_topics_and_folders_can_have() -> None:
-    with pytest.raises(UsageError, match="'my shop' is no app's name"):
+    with pytest.raises(UsageError, match="'my shop' is not a valid app name"):
         App("my shop")
 
 

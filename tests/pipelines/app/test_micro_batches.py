@@ -77,7 +77,7 @@ def test_a_micro_batch_reads_from_the_offsets_before_it_to_its_own(tmp_path: Pat
 @pytest.mark.parametrize(
     ("planned", "committed", "versions", "number", "reason"),
     [
-        (range(6), range(6), None, 6, "there is no micro-batch 6 yet; the last in .* is 5"),
+        (range(6), range(6), None, 6, "micro-batch 6 does not exist yet; the last in .* is 5"),
         (range(50, 150), range(50, 150), None, 50, "needs the offsets of 49, which are gone: .* 50 to 149"),
         (range(50, 150), range(50, 150), None, 7, "needs the offsets of 7, which are gone"),
         (range(6), range(4), None, 5, "micro-batch 4 was not committed"),

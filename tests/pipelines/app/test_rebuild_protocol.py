@@ -243,7 +243,7 @@ def test_a_run_that_does_not_pause_in_time_ends_the_rebuild_also_if_it_tells_not
             "report_of",
             lambda reports, kind, name, now: report_of(reports, kind, name, now and now + next(later, HOUR_MS)),
         )
-    with pytest.raises(PipelineFailed, match=r"query shop.revenue was told to pause and has not.*the same command"):
+    with pytest.raises(PipelineFailed, match=r"query shop.revenue was asked to pause and has not.*the same command"):
         made._pause(begun)
     assert find_view(ours, "revenue").live == 1
 

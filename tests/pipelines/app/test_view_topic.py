@@ -213,7 +213,7 @@ def test_a_changelog_with_two_rows_of_one_key_at_once_is_refused(
     make_topic(ours, "users")
     run = driven(app, spark, ours, tidelog_broker, tmp_path)
     produce(ours, "users", [{"user": "ada", "city": "Rome"}, {"user": "bob", "city": "Rome"}], key=["ada", "bob"])
-    with pytest.raises(Exception, match="city is no key of this changelog"):
+    with pytest.raises(Exception, match="city is not a key of this changelog"):
         run.step()
 
 
@@ -348,7 +348,7 @@ def test_mistakes_that_spark_finds_name_the_users_line(
     assert "returns no DataFrame" in refused(lambda orders: None)
     assert "has no column 'id'" in refused(lambda orders: orders.select("product"))
     assert "a key has" in refused(lambda orders: orders, key="amount")
-    assert "is no stream" in refused(lambda orders: orders.sparkSession.range(1))
+    assert "is not a stream" in refused(lambda orders: orders.sparkSession.range(1))
 
 
 @proves("P1")

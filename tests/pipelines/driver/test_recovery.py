@@ -115,9 +115,9 @@ def test_a_crash_between_tasks_leaves_the_state_of_those_that_ran(tidelog_pipeli
 def test_there_must_be_something_to_crash_in(tidelog_pipeline: PipelineDriver) -> None:
     clicks = tidelog_pipeline.input("clicks", CLICKS)
     run = tidelog_pipeline.run(by_user, clicks, output_mode="update")
-    with pytest.raises(UsageError, match="no micro-batch to crash in"):
+    with pytest.raises(UsageError, match="no micro-batch ran to crash in"):
         run.crash("between tasks")
-    with pytest.raises(UsageError, match="there is no point 'somewhere'"):
+    with pytest.raises(UsageError, match="crash point 'somewhere' does not exist"):
         run.crash("somewhere")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="restart"):
         run.step()

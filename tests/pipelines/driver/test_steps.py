@@ -188,8 +188,8 @@ def test_the_batch_answer_is_that_of_the_same_function(tidelog_pipeline: Pipelin
     ("mistake", "said"),
     [
         (lambda rows: rows.add([("ada",)]), "a row has 1 values"),
-        (lambda rows: rows.add([{"usr": "ada"}]), "there is no column usr"),
-        (lambda rows: rows.add([("ada", "ten")]), "'ten' is no time"),
+        (lambda rows: rows.add([{"usr": "ada"}]), "column usr does not exist"),
+        (lambda rows: rows.add([("ada", "ten")]), "'ten' is not a time"),
         (lambda rows: rows.add([("ada", None)], partition=1), "no partition 1"),
     ],
 )
@@ -225,5 +225,5 @@ def test_rows_dicts_and_tuples_are_added_alike_whatever_the_order_of_their_names
     clicks.add([Row(at="10:03:20", user="ada"), Row(user="ada", at="10:03:20"), Row("ada", "10:03:20")])
     clicks.add([{"at": "10:03:20", "user": "ada"}, ("ada", "10:03:20")])
     assert clicks.rows == [("ada", at("10:03:20"))] * 5
-    with pytest.raises(UsageError, match="there is no column usr"):
+    with pytest.raises(UsageError, match="column usr does not exist"):
         clicks.add([Row(usr="ada")])

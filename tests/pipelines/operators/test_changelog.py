@@ -214,6 +214,6 @@ def test_a_table_takes_rows_dicts_and_tuples_alike() -> None:
         table.apply([change])
         assert table.to_list() == [{"k": "a", "v": (("n", 1),)}]
     with pytest.raises(
-        UsageError, match=r"it has no names, .* columns are not known; give a Row, a dict, or a tuple of"
+        UsageError, match=r"it does not have names, .* columns are not known; give a Row, a dict, or a tuple of"
     ):
         Table().apply([("+I", 0, "a", 1)])

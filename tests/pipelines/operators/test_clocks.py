@@ -131,5 +131,5 @@ def test_rows_of_a_stream_are_corrected_before_their_time_is_declared(tidelog_sp
 
 @proves("P7")
 def test_a_threshold_that_is_no_duration_is_refused() -> None:
-    with pytest.raises(UsageError, match="threshold is 'a while', which is no duration"):
+    with pytest.raises(UsageError, match="threshold is 'a while', which is not a duration"):
         clock_verdict(F.lit(None), F.lit(None), F.lit(None), threshold="a while")

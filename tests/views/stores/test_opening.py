@@ -63,7 +63,7 @@ def test_the_form_of_a_url_is_checked_whatever_its_variables_are(url: str, monke
     for name in VARIABLE.findall(url):
         monkeypatch.delenv(name, raising=False)
     assert checked(url) == url
-    with pytest.raises(UsageError, match="no store; a URL begins with sqlite://"):
+    with pytest.raises(UsageError, match="not a store; a URL begins with sqlite://"):
         checked(f"my{url}")
 
 

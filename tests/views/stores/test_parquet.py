@@ -222,7 +222,7 @@ def test_a_file_that_somebody_deleted_is_named(tmp_path: Path) -> None:
 
 
 @proves("P3", "F2")
-@pytest.mark.parametrize(("which", "said"), [("v1/*.parquet", "is damaged"), ("manifests/*.json", "is no manifest")])
+@pytest.mark.parametrize(("which", "said"), [("v1/*.parquet", "is damaged"), ("manifests/*.json", "is not a manifest")])
 def test_a_file_that_is_damaged_is_named_with_what_to_do(tmp_path: Path, which: str, said: str) -> None:
     one = Applied(ParquetStore(tmp_path, "revenue"))
     one.put(row("tea"))

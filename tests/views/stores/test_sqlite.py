@@ -91,7 +91,7 @@ def test_a_file_of_a_newer_version_or_of_another_kind_is_refused(file: Path) -> 
         SqliteStore(file, "numbers").shown()
     text = file.parent / "notes.txt"
     text.write_text("no database" * 100)
-    with pytest.raises(UsageError, match="is no SQLite file"):
+    with pytest.raises(UsageError, match="is not a SQLite file"):
         SqliteStore(text, "numbers").shown()
     with pytest.raises(UsageError, match=r"no file; write sqlite:///relative.db"):
         open_store("sqlite://", "numbers")

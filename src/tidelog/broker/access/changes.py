@@ -94,7 +94,7 @@ def _fault_of_user(user: str, mechanism: int) -> Fault | None:
         message = f"a user's name has 1 to {USER_NAME_LENGTH_MAX} characters"
         return Fault(ErrorCode.UNACCEPTABLE_CREDENTIAL, message)
     if mechanism not in MECHANISM_TYPES:
-        message = f"SCRAM mechanism {mechanism} is none of {', '.join(HASHES)}"
+        message = f"SCRAM mechanism {mechanism} is not one of {', '.join(HASHES)}"
         return Fault(ErrorCode.UNSUPPORTED_SASL_MECHANISM, message)
     return None
 
@@ -111,7 +111,9 @@ def _fault_of_upsertion(one: Upsertion) -> Fault | None:
 def _fault_of_deletion(state: AccessState, one: Deletion) -> Fault | None:
     if (one.user, MECHANISM_TYPES[one.mechanism]) in state.users:
         return None
-    return Fault(ErrorCode.RESOURCE_NOT_FOUND, f"there is no {MECHANISM_TYPES[one.mechanism]} credential of {one.user}")
+    return Fault(
+        ErrorCode.RESOURCE_NOT_FOUND, f"user {one.user} does not have a {MECHANISM_TYPES[one.mechanism]} credential"
+    )
 
 
 # Access rules ---------------------------------------------------------------------------------------------------------

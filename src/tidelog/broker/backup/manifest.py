@@ -112,8 +112,8 @@ def _check_names(folder: str, tree: object, partitions: tuple[Partition, ...], f
     strange = next((name for name in names if not _is_name(name)), None if right_tree else tree)
     if strange is not None or not right_tree:
         raise BackupError(
-            f"{folder}/{MANIFEST} names {strange!r}, which is no name of Tidelog's; `tidelog backup` did not make it,"
-            " do not use it"
+            f"{folder}/{MANIFEST} names {strange!r}, which is not a name of Tidelog's;"
+            " `tidelog backup` did not make it, do not use it"
         )
 
 
@@ -124,7 +124,7 @@ def _is_name(name: object) -> bool:
 
 def _why_none(folder: str) -> str:
     if not Path(folder).is_dir():
-        return f"there is no folder {folder}; name that of a backup"
+        return f"folder {folder} does not exist; name that of a backup"
     if any(path.name.startswith(TREE) for path in Path(folder).iterdir()):
         return f"{folder} is a backup that was never finished; take it again"
     return f"{folder} is not a backup: it has no file {MANIFEST!r}"

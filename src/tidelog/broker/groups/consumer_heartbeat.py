@@ -80,7 +80,7 @@ def _request_error(state: Groups, request: ConsumerGroupHeartbeatRequest, versio
     elif request.member_id == "" and (epoch != JOINING_EPOCH or version >= MEMBER_ID_BY_CLIENT_SINCE):
         invalid = "the member id cannot be empty"
     elif epoch < AWAY_EPOCH:
-        invalid = f"there is no member epoch {epoch}"
+        invalid = f"{epoch} is not a valid member epoch"
     elif epoch == AWAY_EPOCH and request.instance_id is None:
         invalid = "only a static member can be away; leave with member epoch -1"
     elif epoch == JOINING_EPOCH and request.rebalance_timeout_ms < 0:
@@ -93,7 +93,7 @@ def _request_error(state: Groups, request: ConsumerGroupHeartbeatRequest, versio
         return Refusal(ErrorCode.INVALID_REQUEST, invalid)
     known = state.live.settings.consumer_assignors
     if request.server_assignor is not None and request.server_assignor not in known:
-        message = f"there is no assignor {request.server_assignor!r}; choose one of {', '.join(known)}"
+        message = f"assignor {request.server_assignor!r} does not exist; choose one of {', '.join(known)}"
         return Refusal(ErrorCode.UNSUPPORTED_ASSIGNOR, message)
     return _pattern_error(state, request.subscribed_topic_regex)
 
@@ -146,9 +146,11 @@ def _new_group(state: Groups, request: ConsumerGroupHeartbeatRequest, classic: L
     group_id = request.group_id
     if request.member_epoch != JOINING_EPOCH and classic is not None:
         # It was away for too long, and the group went back to the classic protocol. Clients join anew on this error.
-        return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"{request.member_id} is no longer a member of {group_id!r}")
+        return Refusal(
+            ErrorCode.UNKNOWN_MEMBER_ID, f"{request.member_id} is not a member of group {group_id!r} any more"
+        )
     if request.member_epoch != JOINING_EPOCH:
-        return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {group_id!r}")
+        return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"consumer group {group_id!r} does not exist")
     if not state.has_room_for(group_id):
         return Refusal(ErrorCode.POLICY_VIOLATION, f"there are {state.live.settings.max_groups} groups, the maximum")
     group = upgraded(state, classic) if classic is not None else new_group(group_id)
@@ -274,7 +276,7 @@ def _leave(state: Groups, request: ConsumerGroupHeartbeatRequest, ticket: Ticket
     group = state.consumer.get(request.group_id)
     if group is None:
         return _refuse(
-            ticket, Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {request.group_id!r}")
+            ticket, Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"consumer group {request.group_id!r} does not exist")
         )
     member = group.members.get(request.member_id)
     if request.instance_id is not None:

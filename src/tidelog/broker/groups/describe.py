@@ -72,7 +72,7 @@ def _classic(state: Groups, group_id: str, version: int) -> describe_groups.Desc
         reply.group_state = Phase.DEAD.value
         if version >= NOT_FOUND_SINCE:
             reply.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            reply.error_message = f"there is no classic group {group_id!r}"
+            reply.error_message = f"classic group {group_id!r} does not exist"
         return reply
     reply.group_state = group.phase.value
     reply.protocol_type = group.protocol_type
@@ -102,7 +102,7 @@ def describe_consumer(
         if group_id == "":
             reply = consumer_group_describe.DescribedGroup(error_code=ErrorCode.INVALID_GROUP_ID)
         elif group is None:
-            message = f"there is no consumer group {group_id!r}"
+            message = f"consumer group {group_id!r} does not exist"
             reply = consumer_group_describe.DescribedGroup(
                 group_id=group_id, error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=message
             )

@@ -99,7 +99,7 @@ def upgraded(state: Groups, classic: LiveGroup) -> Group | str:
     if classic.members and not state.live.settings.may_upgrade:
         return "it has members of the classic protocol, and group.consumer.migration.policy forbids the change"
     if classic.members and classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
-        return f"its members are no consumers, their protocol is {classic.protocol_type!r}"
+        return f"its members are not consumers; their protocol is {classic.protocol_type!r}"
     if len(classic.members) >= state.live.settings.consumer_max_members:
         return f"it has {len(classic.members)} members, and group.consumer.max.size leaves no room for another"
     old = [one.kept for one in classic.members.values() if not one.is_new]

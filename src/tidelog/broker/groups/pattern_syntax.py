@@ -159,7 +159,7 @@ class _Parser:
         least = int(low[:9])
         most = least if not comma else int(high[:9]) if high else None
         if max(least, most or 0) > REPEAT_MAX or (most is not None and most < least):
-            raise self.fault(f"{{{low}{comma}{high}}} is no repetition of at most {REPEAT_MAX}")
+            raise self.fault(f"{{{low}{comma}{high}}} is not a repetition of at most {REPEAT_MAX}")
         return least, most
 
     # Atoms ------------------------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ class _Parser:
         if self.take("?P<") or self.take("?<"):
             name, found, _ = self.text[self.at :].partition(">")
             if not found or not name or not all(character.isalnum() or character == "_" for character in name):
-                raise self.fault("a group's name is missing, or is none")
+                raise self.fault("a group's name is missing or not valid")
             self.at += len(name) + 1
         elif self.take("?"):
             fold, closed = self.flags()
@@ -215,7 +215,7 @@ class _Parser:
             elif character in "imsU":
                 fold = on if character == "i" else fold
             else:
-                raise self.fault(f"(?{read}{character} is no group of RE2")
+                raise self.fault(f"(?{read}{character} is not a group of RE2")
             read += character
         if read.endswith("-"):
             raise self.fault(f"(?{read} has no flag behind the -")
@@ -263,7 +263,7 @@ class _Parser:
             return chr(int(code, 8))
         if kind in punctuation or not kind.isascii():
             return kind
-        raise self.fault(f"there is no escape \\{kind}")
+        raise self.fault(f"\\{kind} is not an escape of RE2")
 
     def hexadecimal(self) -> str:
         if self.take("{"):
@@ -321,7 +321,7 @@ class _Parser:
         name = self.text[self.at + 2 : end]
         negated = name.startswith("^")
         if name[negated:] not in POSIX:
-            raise self.fault(f"there is no class [:{name}:]")
+            raise self.fault(f"[:{name}:] is not a class of RE2")
         self.at = end + 2
         found = self.folded(POSIX[name[negated:]])
         return LEGAL - found if negated else found

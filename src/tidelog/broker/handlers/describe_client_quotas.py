@@ -48,7 +48,7 @@ def _fault(request: DescribeClientQuotasRequest) -> str | None:
     kinds = [one.entity_type for one in request.components]
     unknown = [kind for kind in kinds if kind not in (USER, CLIENT, IP)]
     if unknown:
-        return f"there are no quotas for {', '.join(unknown)}; there are {USER} and {CLIENT}"
+        return f"quotas by {', '.join(unknown)} are not supported; use {USER} or {CLIENT}"
     if len(set(kinds)) < len(kinds):
         return "a kind of entity is in the filter more than once; name it once"
     if any(one.match_type not in (BY_NAME, BY_DEFAULT, ANY_NAME) for one in request.components):

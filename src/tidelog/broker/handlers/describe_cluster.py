@@ -41,10 +41,10 @@ def handle(broker: Broker, request: DescribeClusterRequest, call: Call) -> Descr
 
 def _refuse(endpoint_type: int) -> DescribeClusterResponse:
     if endpoint_type == CONTROLLERS:
-        code, message = ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker; there are no controllers to ask"
+        code, message = ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker; a controller does not exist here"
     else:
         code, message = (
             ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            f"endpoint type {endpoint_type} is none of brokers and controllers",
+            f"endpoint type {endpoint_type} is neither that of brokers nor that of controllers",
         )
     return DescribeClusterResponse(error_code=code, error_message=message)

@@ -103,7 +103,7 @@ def _topic(broker: Broker, name: str, keys: Set[str]) -> list[Shown] | Fault:
         wrong = fault_of(name)
         if wrong is not None:
             return Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, wrong)
-        return Fault(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+        return Fault(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
     values = broker_values(broker.topics, broker.config)
     shown = [setting for setting in _asked(TOPIC, keys) if not setting.hidden or setting.key in topic.configs]
     return [Shown(describe_topic(setting, topic.configs, values), topic.own) for setting in shown]
@@ -133,7 +133,8 @@ def _fault_of_broker(broker: Broker, name: str) -> Fault | None:
     if name == str(node_id):
         return None
     return Fault(
-        ErrorCode.INVALID_REQUEST, f"there is no broker {name}; name {node_id}, or none for the cluster's default"
+        ErrorCode.INVALID_REQUEST,
+        f"broker {name} does not exist; name {node_id}, or leave the name out for the cluster's default",
     )
 
 

@@ -42,7 +42,7 @@ def _result(user: str, times: int, infos: list[CredentialInfo] | None) -> Descri
         result.error_message = f"user {user} is in the request more than once; name it once"
     elif infos is None:
         result.error_code = ErrorCode.RESOURCE_NOT_FOUND
-        result.error_message = f"there is no user {user}"
+        result.error_message = f"user {user} does not exist"
     else:
         result.credential_infos = infos
     return result

@@ -20,7 +20,7 @@ FASTEST = "1.7976931348623157E308"
 
 
 def _of_topics(key: str, kind: str, default: str, topic_key: str, check: Check) -> Setting:
-    return Setting(key, kind, default, f"{topic_key} of topics that have none.", check, dynamic=True)
+    return Setting(key, kind, default, f"{topic_key} of topics that do not set it.", check, dynamic=True)
 
 
 CLEANER = [

@@ -56,7 +56,7 @@ GROUPS = [
         "group.consumer.session.timeout.ms",
         INT,
         "45000",
-        "consumer.session.timeout.ms of groups that have none.",
+        "consumer.session.timeout.ms of groups that do not set it.",
         at_least(1),
     ),
     Setting("group.consumer.min.session.timeout.ms", INT, "45000", "The shortest that a group may have.", at_least(1)),
@@ -65,7 +65,7 @@ GROUPS = [
         "group.consumer.heartbeat.interval.ms",
         INT,
         "5000",
-        "consumer.heartbeat.interval.ms of groups that have none.",
+        "consumer.heartbeat.interval.ms of groups that do not set it.",
         at_least(1),
     ),
     Setting(

@@ -32,7 +32,7 @@ def _stored(
 
 
 def _of_topics(key: str, kind: str, default: str | None, topic_key: str, check: Check | None = None) -> Setting:
-    return Setting(key, kind, default, f"{topic_key} of topics that have none.", check, STORED, True)
+    return Setting(key, kind, default, f"{topic_key} of topics that do not set it.", check, STORED, True)
 
 
 STORED_BY_BROKER = [
@@ -87,7 +87,7 @@ STORED_BY_BROKER = [
         "group.consumer.assignment.interval.ms",
         INT,
         "1000",
-        "the consumer.assignment.interval.ms of groups that have none",
+        "the consumer.assignment.interval.ms of groups that do not set it",
         at_least(0),
         True,
     ),

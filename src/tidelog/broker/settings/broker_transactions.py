@@ -24,7 +24,7 @@ TRANSACTIONS = [
         "transactional.id.expiration.ms",
         INT,
         "604800000",
-        "How long a transactional id is remembered that nobody uses.",
+        "How long an unused transactional id is kept.",
         at_least(1),
     ),
     Setting(
@@ -38,7 +38,7 @@ TRANSACTIONS = [
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         INT,
         "3600000",
-        "How often transactional ids are looked for that nobody uses.",
+        "How often the broker looks for unused transactional ids.",
         at_least(1),
     ),
 ]

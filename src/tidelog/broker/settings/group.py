@@ -8,7 +8,7 @@ from __future__ import annotations
 from tidelog.broker.settings.setting import BOOLEAN, INT, STORED, STRING, Setting, at_least, one_of, table
 
 LATER = "for share groups, which come with a later release"
-STREAMS = "for Kafka Streams groups, which Tidelog has none of"
+STREAMS = "for Kafka Streams groups, which Tidelog does not support"
 
 GROUP: dict[str, Setting] = table(
     [
@@ -26,7 +26,7 @@ GROUP: dict[str, Setting] = table(
             "consumer.heartbeat.interval.ms",
             INT,
             "5000",
-            "How often members of this group are told to send a heartbeat; for now all groups go by the broker's.",
+            "How often members of this group send a heartbeat; for now the broker's setting counts for all groups.",
             at_least(1),
             STORED,
             True,

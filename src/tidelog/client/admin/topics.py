@@ -40,7 +40,7 @@ HIGH_WATERMARK = -1  # as an offset to delete records before
 DELETE_BY_STATE_SINCE = 6
 # Why records are not deleted: the answer carries a code and no sentence.
 NOT_DELETED = {
-    ErrorCode.POLICY_VIOLATION: "its cleanup.policy has no delete; add that first",
+    ErrorCode.POLICY_VIOLATION: "its cleanup.policy does not include delete; add it first",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "it is the broker's own; leave it to the broker",
 }
 

@@ -37,7 +37,7 @@ BROKER = ("broker",)
 
 BROKERS = Metric("tidelog_brokers", GAUGE, "Brokers in the cluster's metadata.")
 SCRAPE_FAILED = Metric(
-    "tidelog_scrape_failed", GAUGE, "1 for each part of this answer that the broker refused to tell.", ("part",)
+    "tidelog_scrape_failed", GAUGE, "1 for each part of this scrape that the broker refused.", ("part",)
 )
 SCRAPE_SECONDS = Metric("tidelog_scrape_duration_seconds", GAUGE, "How long it took to gather this answer.")
 
@@ -45,7 +45,7 @@ TOPIC_PARTITIONS = Metric("tidelog_topic_partitions", GAUGE, "Partitions of a to
 START_OFFSET = Metric("tidelog_partition_start_offset", GAUGE, "Offset of the oldest record that is kept.", PARTITION)
 END_OFFSET = Metric("tidelog_partition_end_offset", GAUGE, "Offset that the next visible record gets.", PARTITION)
 SIZE = Metric("tidelog_partition_size_bytes", GAUGE, "Bytes of a partition on disk, of its largest replica.", PARTITION)
-LEADERLESS = Metric("tidelog_partitions_without_leader", GAUGE, "Partitions that nobody serves, in all topics.")
+LEADERLESS = Metric("tidelog_partitions_without_leader", GAUGE, "Partitions that are offline, in all topics.")
 
 GROUPS = Metric("tidelog_groups", GAUGE, "Consumer groups, by state.", ("state",))
 COMMITTED = Metric("tidelog_group_committed_offset", GAUGE, "Offset that a group has committed.", GROUP)
@@ -70,7 +70,7 @@ STARTED = Metric("tidelog_broker_start_time_seconds", GAUGE, "When the broker st
 REPORTED = Metric(
     "tidelog_broker_report_time_seconds",
     GAUGE,
-    "When the broker last had news of itself, as Unix time; an idle one has none.",
+    "When the broker last wrote its status, as Unix time; an idle broker does not write it.",
     BROKER,
 )
 REQUESTS = Metric("tidelog_broker_requests_total", COUNTER, "Requests, by Kafka API.", ("broker", "api"))
@@ -85,7 +85,7 @@ REFUSED_BATCHES = Metric(
 MALFORMED = Metric(
     "tidelog_broker_malformed_requests_total",
     COUNTER,
-    "Connections ended because of bytes that are no request.",
+    "Connections ended because their bytes were not a request.",
     BROKER,
 )
 FAULTS = Metric("tidelog_broker_faults_total", COUNTER, "Faults of the broker's own; each is in its log.", BROKER)
@@ -104,7 +104,7 @@ DISK_LEFT = Metric(
 PARTITIONS = Metric("tidelog_broker_partitions", GAUGE, "Partitions that the broker has, its own included.", BROKER)
 PARTITIONS_OPEN = Metric("tidelog_broker_partitions_open", GAUGE, "Partitions that are in use.", BROKER)
 OFFLINE = Metric(
-    "tidelog_broker_partitions_offline", GAUGE, "Partitions that take no records because a sync failed.", BROKER
+    "tidelog_broker_partitions_offline", GAUGE, "Partitions that do not accept records because a sync failed.", BROKER
 )
 HOLES = Metric("tidelog_broker_holes", GAUGE, "Damaged places that readers stop at (tidelog repair).", BROKER)
 

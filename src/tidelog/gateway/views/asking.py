@@ -44,7 +44,7 @@ def key_of(declared: Declaration, text: str) -> Key:
 def after_key_of(declared: Declaration, text: str) -> Key:
     said = _json(text)
     if not isinstance(said, list):
-        raise UsageError("after_key is no list of a key's values; take it from `next` of an answer")
+        raise UsageError("after_key is not a list of a key's values; take it from `next` of an answer")
     return _key(declared, said)
 
 

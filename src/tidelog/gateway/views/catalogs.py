@@ -48,7 +48,7 @@ class Catalogs:
     def view(self, cluster: Cluster, credentials: Credentials | None, name: str) -> View:
         found = self.read(cluster, credentials).get((VIEW, name))
         if not isinstance(found, View):
-            raise Refusal(404, f"there is no view {name[:100]!r}; GET /views lists them")
+            raise Refusal(404, f"view {name[:100]!r} does not exist; GET /views lists all views")
         return found
 
     def close(self) -> None:

@@ -47,7 +47,7 @@ def asked(call: Call) -> Answer:
 def _key_of(call: Call) -> Any:
     said = call.json()
     if not isinstance(said, dict) or set(said) != {"key"}:
-        raise UsageError('the body is no question; write {"key": ...}: an object by column, a list, or one value')
+        raise UsageError('the body is not a question; write {"key": ...}: an object by column, a list, or one value')
     return said["key"]
 
 
@@ -69,9 +69,9 @@ ROUTES = (
             },
         },
         refusals={
-            400: "The body is no question, or the pipeline has another key, or takes none",
+            400: "The body is not a question, or the pipeline has another key, or does not take questions",
             403: "The broker does not let this user ask",
-            404: f"Nothing is kept of the key (error_code {UNKNOWN_KEY}), or there is no such pipeline ({NO_PIPELINE})",
+            404: f"The key has no state (error_code {UNKNOWN_KEY}), or the pipeline does not exist ({NO_PIPELINE})",
             503: "The pipeline does not run",
             504: "It runs, and has not answered in time",
         },

@@ -37,7 +37,7 @@ class Rights:
                     raise
                 if not self._alone:
                     raise NotShown(
-                        f"view {self._view} is shown by its store from {topic}, which is gone: nobody can say who may"
-                        " read it; try again when the next generation is shown"
+                        f"view {self._view} is shown by its store from {topic}, which is gone: who may read it is not"
+                        " known; try again when the next generation is shown"
                     ) from error
             self._readable.add(topic)

@@ -122,8 +122,8 @@ def _stores_of(call: Call, found: View) -> list[str]:
     if not allowed:
         raise Refusal(
             403,
-            f"view {found.name} is kept in {', '.join(map(redacted, found.stores))}, which this server was not told to"
-            " open; name the store's URL in tidelog.http.stores, or start tidelog gateway with --store",
+            f"view {found.name} is kept in {', '.join(map(redacted, found.stores))}, which this server may not open;"
+            " name the store's URL in tidelog.http.stores, or start tidelog gateway with --store",
         )
     wordy = [url for url in allowed if url.startswith(("sqlite+fts:", "opensearch"))]
     return wordy if "match" in call.query and wordy else allowed
@@ -273,7 +273,7 @@ PART = {
         "figures": OBJECT,
     },
 }
-REFUSED = {403: "The broker does not let this user read it", 404: "There is no such view, or no such row"}
+REFUSED = {403: "The broker does not let this user read it", 404: "The view or the row does not exist"}
 NOT_YET = {503: "It is not shown yet, or too much is going on; Retry-After says when to come back"}
 
 ROUTES = (
@@ -323,7 +323,7 @@ ROUTES = (
         answer={"type": "string"},
         gives=("text/event-stream",),
         refusals={
-            400: "The cursor or the expression is none",
+            400: "The cursor or the expression is not valid",
             **REFUSED,
             410: "The cursor is beyond the horizon; the header Tidelog-Cursor says where to go on after a new reading",
             **NOT_YET,

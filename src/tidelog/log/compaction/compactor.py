@@ -160,7 +160,7 @@ class Compactor:
             self._committer.tell(self._failed, cleaning, f"put off: {reason}", False, told)
         except MemoryError:
             cleaning.abandon()
-            line = "put off: there is no memory for its keys; lower log.cleaner.dedupe.buffer.size"
+            line = "put off: memory is too small for its keys; lower log.cleaner.dedupe.buffer.size"
             self._committer.tell(self._failed, cleaning, line, False, told)
         else:
             read_bytes = cleaning.tally.read_bytes - before

@@ -97,7 +97,7 @@ class Table:
             return dict(change.asDict(recursive=True))
         if not isinstance(change, tuple) or len(change) != len(self._columns):
             raise UsageError(
-                f"{change!r} is no change: it has no names, and the table's columns are"
+                f"{change!r} is not a change: it does not have names, and the table's columns are"
                 f" {', '.join(self._columns) or 'not known'}; give a Row, a dict, or a tuple of Table(columns=[...])"
             )
         return dict(zip(self._columns, change, strict=True))

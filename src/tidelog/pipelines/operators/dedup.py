@@ -55,7 +55,7 @@ def deduplicate(
     if not names:
         raise UsageError("deduplicate needs the columns that make two rows the same; name them")
     if questions is not None and span is None:
-        raise UsageError("deduplicate without within is Spark's own, whose state nobody can ask; say within=...")
+        raise UsageError("deduplicate without within is Spark's own, whose state cannot be queried; give within=...")
 
     def without_duplicates(frame: DataFrame) -> DataFrame:
         rows = unplaced(frame)

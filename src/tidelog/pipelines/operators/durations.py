@@ -35,7 +35,7 @@ def milliseconds(duration: Duration, *, what: str = "duration") -> int:
         position = part.end()
     if not text or position < len(text):
         raise UsageError(
-            f"{what} is {duration!r}, which is no duration; write it like '5 minutes' or '1 hour 30 seconds'"
+            f"{what} is {duration!r}, which is not a duration; write it like '5 minutes' or '1 hour 30 seconds'"
         )
     return total
 
@@ -59,5 +59,5 @@ def _unit(name: str, duration: Duration, what: str) -> int:
             f"{what} is {duration!r}, but a {name} has no fixed length; write {WITHOUT_LENGTH[name]!r}, say"
         )
     if name not in MILLISECONDS:
-        raise UsageError(f"{what} is {duration!r}, but {name!r} is no unit; units are {', '.join(MILLISECONDS)}")
+        raise UsageError(f"{what} is {duration!r}, but {name!r} is not a unit; units are {', '.join(MILLISECONDS)}")
     return MILLISECONDS[name]

@@ -28,7 +28,7 @@ def check_columns(where: str, rows: DataFrame, names: Sequence[str]) -> None:
         raise UsageError(f"{where} is given rows that came too late among others; split them off by on_time")
     for name in names:
         if name not in rows.columns:
-            raise UsageError(f"there is no column {name!r}; there are {', '.join(rows.columns)}")
+            raise UsageError(f"column {name!r} does not exist; columns are {', '.join(rows.columns)}")
 
 
 def asking_of(where: str, questions: DataFrame | None, names: Sequence[str]) -> Asking | None:

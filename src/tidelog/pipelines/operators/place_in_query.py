@@ -62,8 +62,8 @@ def takes_results(rows: DataFrame, where: str) -> bool:
     ways = _held_back(plan)
     if len(ways) > 1:
         raise UsageError(
-            f"{where} is given results that were held back, and other rows among them, and could not tell which are"
-            " late; take it for each of both, before they are united"
+            f"{where} is given results that were held back, and other rows among them, and cannot know which of them"
+            " are late; take it for each of both, before they are united"
         )
     return True in ways
 

@@ -82,7 +82,7 @@ def check_time(rows: DataFrame, column: str) -> None:
     if column not in rows.columns:
         inner = column.rpartition(".")[2]
         hint = f"; make it one first: df.withColumn({inner!r}, F.col({column!r}))" if "." in column else ""
-        raise UsageError(f"there is no column {column!r}; there are {', '.join(rows.columns)}{hint}")
+        raise UsageError(f"column {column!r} does not exist; columns are {', '.join(rows.columns)}{hint}")
     if (kind := rows.schema[column].dataType.simpleString()) != "timestamp":
         raise UsageError(f"column {column!r} is {kind}, and event time is a timestamp; cast it first")
 

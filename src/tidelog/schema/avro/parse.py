@@ -72,7 +72,7 @@ class _Parser:
             return self._union(value, space)
         if isinstance(value, dict):
             return self._object(value, space)
-        raise InvalidSchema(f"{_shown(value)} is no Avro type; write a name, an object or an array of types")
+        raise InvalidSchema(f"{_shown(value)} is not an Avro type; write a name, an object or an array of types")
 
     def _object(self, value: dict[str, Any], space: str) -> Type:
         kind = value.get("type")
@@ -111,11 +111,11 @@ class _Parser:
 
     def _fields(self, record: Record, fields: Any) -> None:
         if not isinstance(fields, list):
-            raise InvalidSchema(f"the fields of {record.name.full!r} are no array; write [...]")
+            raise InvalidSchema(f"the fields of {record.name.full!r} are not an array; write [...]")
         seen = set()
         for value in fields:
             if not isinstance(value, dict):
-                raise InvalidSchema(f"{_shown(value)} in {record.name.full!r} is no field; write an object")
+                raise InvalidSchema(f"{_shown(value)} in {record.name.full!r} is not a field; write an object")
             made = self._field(value, record.name)
             if made.name in seen:
                 raise InvalidSchema(f"{record.name.full!r} has two fields {made.name!r}; rename one")
@@ -158,13 +158,13 @@ class _Parser:
 
 def _name(text: Any, namespace: Any, space: str) -> Name:
     if not isinstance(text, str):
-        raise InvalidSchema(f"{_shown(text)} is no name; write a string")
+        raise InvalidSchema(f"{_shown(text)} is not a name; write a string")
     if "." in text:
         namespace, _, text = text.rpartition(".")
     elif namespace is None:
         namespace = space
     if not isinstance(namespace, str):
-        raise InvalidSchema(f"{_shown(namespace)} is no namespace; write a string")
+        raise InvalidSchema(f"{_shown(namespace)} is not a namespace; write a string")
     _check_name(text)
     for part in namespace.split(".") if namespace else ():
         _check_name(part)
@@ -175,7 +175,7 @@ def _name(text: Any, namespace: Any, space: str) -> Name:
 
 def _check_name(text: Any) -> None:
     if not isinstance(text, str) or not NAME.fullmatch(text):
-        raise InvalidSchema(f"{_shown(text)} is no name; use letters, digits and _, with no digit in front")
+        raise InvalidSchema(f"{_shown(text)} is not a name; use letters, digits and _, and do not begin with a digit")
 
 
 def _symbols(value: dict[str, Any], name: Name) -> tuple[tuple[str, ...], str | None]:
@@ -187,7 +187,7 @@ def _symbols(value: dict[str, Any], name: Name) -> tuple[tuple[str, ...], str | 
     default = value.get("default")
     if default is not None and default not in symbols:
         raise InvalidSchema(
-            f"the default {_shown(default)} of enum {name.full!r} is none of its symbols; use one of them"
+            f"the default {_shown(default)} of enum {name.full!r} is not one of its symbols; use one of them"
         )
     return symbols, default
 
@@ -196,14 +196,14 @@ def _size(value: dict[str, Any], name: Name) -> int:
     size = _need(value, "size")
     if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= FIXED_SIZE_MAX:
         raise InvalidSchema(
-            f"the size {_shown(size)} of {name.full!r} is no number of bytes; use 0 to {FIXED_SIZE_MAX}"
+            f"the size {_shown(size)} of {name.full!r} is not a number of bytes; use 0 to {FIXED_SIZE_MAX}"
         )
     return size
 
 
 def _strings(value: Any, what: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise InvalidSchema(f"the {what} are no array of strings; write one")
+        raise InvalidSchema(f"the {what} are not an array of strings; write one")
     return tuple(value)
 
 

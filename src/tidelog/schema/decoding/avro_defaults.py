@@ -56,7 +56,7 @@ def _primitive(kind: str, value: Any) -> bytes:
         return _sized(value.encode())
     if kind == "bytes" and isinstance(value, str):
         return _sized(value.encode("latin-1"))
-    raise ValueError(f"{value!r} is no {kind}")
+    raise ValueError(f"{value!r} is not of type {kind}")
 
 
 def _union(one: Union, value: Any) -> bytes:
@@ -70,7 +70,7 @@ def _union(one: Union, value: Any) -> bytes:
 
 def _record(one: Record, value: Any) -> bytes:
     if not isinstance(value, dict):
-        raise ValueError(f"{value!r} is no record")
+        raise ValueError(f"{value!r} is not a record")
     made = b""
     for field in one.fields:
         given = value.get(field.name, field.default)

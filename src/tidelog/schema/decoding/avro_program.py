@@ -178,7 +178,7 @@ class _Resolver:
         try:
             encoded = encode(field.type, field.default)
         except ValueError as error:
-            raise InvalidSchema(f"the default of {field.name!r} is none of its type: {error}") from None
+            raise InvalidSchema(f"the default of {field.name!r} is not of its type: {error}") from None
         return self._put(at, "default", column, (inner,), texts=(encoded,))
 
     def _enum(self, at: int, reader: Enum, column: Column, writer: Enum) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 # In the order of `Fault` in columns.h.
 FAULTS = (
     "it is fine",
-    "there was no memory",
+    "memory ran out",
     "it ends too early",
     "something comes after its end",
     "a number in it does not end",
@@ -25,9 +25,9 @@ FAULTS = (
     "a field has a wire type that does not belong there",
     "it is not JSON",
     "the value is of another type",
-    "an escape in a text is none of JSON's",
-    "the text is no date",
-    "the text is no time",
+    "an escape in a text is not valid in JSON",
+    "the text is not a date",
+    "the text is not a time",
     "the text is not base64",
 )
 REFUSED = FAULTS.index("{reason}")

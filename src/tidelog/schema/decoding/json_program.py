@@ -42,7 +42,7 @@ def _action(tree: Tree, column: Column) -> Action:
     if column.kind == "map":
         children, texts = (column.children[0].children[1],), ()
         if column.children[0].children[0].kind != "string":
-            raise InvalidSchema(f"the keys of the map {column.name!r} are no strings; in JSON they are")
+            raise InvalidSchema(f"the keys of the map {column.name!r} are not strings; in JSON they must be")
     elif column.kind == "list":
         texts = ()
     numbers = tuple(map(tree.number, children))

@@ -85,7 +85,7 @@ def find_message(model: Model, name: str | None) -> Descriptor:
         except KeyError:
             continue
     known = ", ".join(message.name for message in model.file.message_type)
-    raise InvalidSchema(f"there is no message {name!r} in the Protobuf schema; it has {known[:200]}")
+    raise InvalidSchema(f"message {name!r} does not exist in the Protobuf schema; it has {known[:200]}")
 
 
 def name_at(model: Model, place: bytes) -> str | None:

@@ -101,7 +101,7 @@ class _Checker:
             told = f", or did you mean {near[0]!r}?" if near else ""
             return f"if it is a text, write it in single quotes: {quoted}{told}"
         near = get_close_matches(name, self._types, 1, 0.0)
-        return f"did you mean {near[0]!r}?" if near else "there are none"
+        return f"did you mean {near[0]!r}?" if near else "it has no columns"
 
     def _demand(self, operand: Operand, wanted: str, where: str) -> None:
         kind = self._type(operand)
@@ -109,7 +109,7 @@ class _Checker:
             assert isinstance(operand, Literal)
             fits = operand.value is None or isinstance(operand.value, str if wanted == STRING else bool)
             if not fits:
-                raise UsageError(f"{_shown(operand.value)} is no {wanted}; {where} is for one")
+                raise UsageError(f"{_shown(operand.value)} is not a {wanted}; {where} needs one")
         elif kind != wanted:
             assert isinstance(operand, Name)
             raise UsageError(f"column {operand.name!r} is a {kind}; {where} is for a {wanted}")
@@ -164,7 +164,9 @@ def _converted(operand: Operand, kind: str | None, beside: Operand) -> Operand:
     try:
         return Literal(_CONVERTED[kind](operand.value))
     except (ValueError, TypeError, InvalidOperation, OverflowError, binascii.Error) as error:
-        raise UsageError(f"{_shown(operand.value)} is no {kind}, and {_called(beside)} is one{_HINTS[kind]}") from error
+        raise UsageError(
+            f"{_shown(operand.value)} is not a {kind}, and {_called(beside)} is one{_HINTS[kind]}"
+        ) from error
 
 
 def _exactly(*kinds: type) -> Callable[[Any], Any]:

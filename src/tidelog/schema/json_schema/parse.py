@@ -27,7 +27,7 @@ def parse(text: str, references: Mapping[str, str], *, normalize: bool = False) 
         model = _model(value, {name: load_json(reference) for name, reference in references.items()})
         _check_references(model)
     except ValueError as error:  # of names that are no addresses
-        raise InvalidSchema(f"a name in the schema is no address: {error}") from error
+        raise InvalidSchema(f"a name in the schema is not a URI: {error}") from error
     whole = dumps([value, *(dict(sorted(references.items()))).items()], separators=(",", ":"), sort_keys=True)
     canonical = dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=normalize)
     return Schema(FORMAT, canonical, whole, model)
@@ -42,7 +42,7 @@ def _model(value: Any, references: Mapping[str, Any]) -> Model:
 
 def _check(value: Any) -> None:
     if isinstance(value, dict) and not isinstance(value.get("$schema", ""), str):
-        raise InvalidSchema("$schema is no string; name a draft, or leave it out")
+        raise InvalidSchema("$schema is not a string; name a draft, or leave it out")
     if not isinstance(value, dict | bool):
         raise InvalidSchema(f"a JSON Schema is an object or a boolean, not {dumps(value)[:100]}; write one")
     validator = validator_for(value, default=Draft7Validator)

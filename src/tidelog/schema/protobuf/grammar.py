@@ -156,7 +156,7 @@ class _Grammar:
                 made.syntax = written
         else:
             known = ", ".join(EDITIONS) if by_edition else "proto2, proto3"
-            raise InvalidSchema(f"{written[:50]!r} is no version of Protobuf that is known; use {known}")
+            raise InvalidSchema(f"{written[:50]!r} is not a known version of Protobuf; use {known}")
         self._syntax = made.syntax or "proto2"
 
     def _top(self, made: pb.FileDescriptorProto) -> None:

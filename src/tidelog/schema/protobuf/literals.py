@@ -25,7 +25,7 @@ def _unescaped(match: re.Match[bytes]) -> bytes:
     if short or long:
         point = int(short or long, 16)
         if point > 0x10FFFF or 0xD800 <= point <= 0xDFFF:
-            raise InvalidSchema(f"U+{point:X} is no character; write another")
+            raise InvalidSchema(f"U+{point:X} is not a character; write another")
         return chr(point).encode()
     return SIMPLE.get(simple, simple)
 

@@ -65,7 +65,7 @@ def _value(at: _Grammar, field: FieldDescriptor) -> Any:
     if field.enum_type is not None:
         name = at.name()
         if name not in field.enum_type.values_by_name:
-            raise InvalidSchema(f"{name[:50]!r} is no value of the option {field.name}; see descriptor.proto")
+            raise InvalidSchema(f"{name[:50]!r} is not a value of the option {field.name}; see descriptor.proto")
         return field.enum_type.values_by_name[name].number
     if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
         if not at.is_next("true") and not at.is_next("false"):

@@ -34,7 +34,7 @@ def tokens_of(text: str) -> list[Token]:
     while position < len(text):
         match = TOKEN.match(text, position)
         if match is None:
-            raise InvalidSchema(f"line {line_of(text, position)}: {text[position : position + 20]!r} is no Protobuf")
+            raise InvalidSchema(f"line {line_of(text, position)}: {text[position : position + 20]!r} is not Protobuf")
         if match.lastgroup != "space":
             assert match.lastgroup is not None
             found.append(Token(match.lastgroup, match[0], position))

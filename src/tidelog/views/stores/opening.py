@@ -90,14 +90,14 @@ def _connected(url: str, filled: str, view: str) -> Store:
     except UsageError as error:
         raise UsageError(f"{redacted(url)}: {error}") from None
     except ValueError:  # its own text has a piece of what was filled in
-        raise UsageError(f"{redacted(url)} is no URL; is its port a number?") from None
+        raise UsageError(f"{redacted(url)} is not a URL; is its port a number?") from None
 
 
 def scheme_of(url: str) -> str:
     scheme, found, _ = url.partition("://")
     if not found or scheme not in SCHEMES:
         raise UsageError(
-            f"{redacted(url)!r} is no store; a URL begins with {', '.join(f'{one}://' for one in SCHEMES)}"
+            f"{redacted(url)!r} is not a store; a URL begins with {', '.join(f'{one}://' for one in SCHEMES)}"
         )
     return scheme
 

@@ -62,7 +62,7 @@ def connect(filled: str, view: str, url: str) -> ParquetStore:
     except ValueError:
         grace_s = -1.0
     if not 0 <= grace_s < math.inf:
-        raise UsageError("its grace period is no number from 0 on; write seconds")
+        raise UsageError("its grace period is not a number of 0 or more; write seconds")
     day = options.get("day", [None])[0]
     return ParquetStore(Path(folder), view, day=day, grace_s=grace_s, said=path_in(url, PREFIX))
 

@@ -110,7 +110,7 @@ def arguments_of(url: str) -> tuple[dict[str, Any], str]:
     try:
         port = parts.port
     except ValueError:
-        raise UsageError("the port of a postgresql:// URL is no number; a password is percent-encoded") from None
+        raise UsageError("the port of a postgresql:// URL is not a number; percent-encode the password") from None
     told = {
         "host": unquote(parts.hostname or ""),
         "port": str(port or ""),

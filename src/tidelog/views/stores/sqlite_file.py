@@ -62,7 +62,7 @@ def error_of(said: Written, error: sqlite3.Error | OSError) -> TidelogError:
     if code == sqlite3.SQLITE_INTERRUPT:
         return QueryTimedOut(f"{said} did not answer the query in its time; ask for a key, or for rows that are fewer")
     if code == sqlite3.SQLITE_NOTADB:
-        return UsageError(f"{said} is no SQLite file; use another name")
+        return UsageError(f"{said} is not a SQLite file; use another name")
     return StorageError(f"{said}: {error}")
 
 

@@ -167,7 +167,7 @@ def test_null_keys_meet_nothing_but_their_outer_rows_are_there_and_need_no_state
 def test_a_retraction_of_what_is_not_there_is_refused() -> None:
     operator = driver("inner")
     operator.step([of_left("a", 1)])
-    with pytest.raises(UsageError, match=r"take away a row that is not there: .*'l': 2.*as_changelog"):
+    with pytest.raises(UsageError, match=r"a delete of a row that does not exist: .*'l': 2.*as_changelog"):
         operator.step([of_left("a", 2, -1)])
 
 

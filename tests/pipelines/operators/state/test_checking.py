@@ -144,11 +144,11 @@ STRANGE: dict[str, tuple[Callable[..., Any], str]] = {
     ),
     "state of another type": (
         step_with(state=changed("n", pa.array(["many", "more"]))),
-        "fold 'counting' gave state with the column 'n' as string, which is no int64 (Failed to parse string",
+        "fold 'counting' gave state with the column 'n' as string, which is not int64 (Failed to parse string",
     ),
     "output that would lose": (
         step_with(output=changed("n", pa.array([1.5, 2.0]))),
-        "gave output with the column 'n' as double, which is no int64",
+        "gave output with the column 'n' as double, which is not int64",
     ),
     "a hash that is null": (
         step_with(state=changed(HASH, pa.nulls(2, pa.int64()))),

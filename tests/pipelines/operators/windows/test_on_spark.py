@@ -375,10 +375,10 @@ def test_what_cannot_be_is_refused_when_it_is_declared(window: Callable[[], Oper
 @pytest.mark.parametrize(
     ("window", "words"),
     [
-        (tumbling("1 minute", by="who", aggregates=COUNTS), "there is no column 'who'; columns are user, at, price"),
+        (tumbling("1 minute", by="who", aggregates=COUNTS), "column 'who' does not exist; columns are user, at, price"),
         (tumbling("1 minute", by="user", aggregates={"user": agg.count()}), "is called 'user', as another column"),
         (tumbling("1 minute", aggregates={"x": agg.sum("user")}), "'user' is a string; cast it"),
-        (tumbling("1 minute", aggregates={"x": agg.max_by("user", "dear")}), "there is no column 'dear'"),
+        (tumbling("1 minute", aggregates={"x": agg.max_by("user", "dear")}), "column 'dear' does not exist"),
     ],
 )
 def test_what_does_not_fit_the_rows_is_refused_when_it_is_declared(
@@ -399,7 +399,7 @@ def test_operators_over_rows_take_plain_rows_only(tidelog_pipeline: PipelineDriv
         changes("paid", by="clicks"),
     ):
         check_plain(clicks, again)
-    with pytest.raises(UsageError, match="there is no _late among"):
+    with pytest.raises(UsageError, match="column _late does not exist"):
         on_time(clicks.batch())
 
 

@@ -199,8 +199,8 @@ def _check_inputs(frame: DataFrame, table: DataFrame) -> None:
 def _check_versions(table: DataFrame) -> None:
     if OP in table.columns and makes_changes(table):
         raise UsageError(
-            "enrich as of event time needs every version of a row, and this changelog tells what the changes of a "
-            "micro-batch come to; give enrich the upserts themselves, as they are before as_changelog (deleted=... "
+            "enrich as of event time needs every version of a row, and this changelog has only the net changes of "
+            "each micro-batch; give enrich the upserts themselves, as they are before as_changelog (deleted=... "
             "says which of them end a key), or take as_of='latest'"
         )
 

@@ -87,8 +87,8 @@ def _check_inputs(left: DataFrame, right: DataFrame) -> None:
         for field in frame.schema.fields:
             if field.dataType.typeName() in ("array", "map", "struct", "variant"):
                 raise UsageError(
-                    f"column {field.name!r} is of type {field.dataType.simpleString()}, by which rows cannot be told "
-                    "apart; take its parts as columns, or to_json of it"
+                    f"column {field.name!r} is of type {field.dataType.simpleString()}, by which rows cannot be "
+                    "compared; take its parts as columns, or to_json of it"
                 )
     if left.isStreaming != right.isStreaming:
         raise UsageError("one of the two tables is a stream and the other a batch; read both in the same way")

@@ -71,7 +71,7 @@ def sides_of(left: DataFrame, right: DataFrame, pairs: Sequence[tuple[str, str]]
     """Refuses a key column that is not there, and names that both sides have."""
     for frame, names in ((left, [name for name, _ in pairs]), (right, [name for _, name in pairs])):
         if missing := [name for name in names if name not in frame.columns]:
-            raise UsageError(f"there is no column {missing[0]!r} to join by; columns are {', '.join(frame.columns)}")
+            raise UsageError(f"column {missing[0]!r} to join by does not exist; columns are {', '.join(frame.columns)}")
     shared = {name for name, other in pairs if name == other}
     left_rest = tuple(name for name in left.columns if name not in shared | {OP, SEQ})
     right_rest = tuple(name for name in right.columns if name not in shared | {OP, SEQ})

@@ -174,8 +174,8 @@ def _side(counted: pa.Table, codes: Numbers) -> Side:
     if np.any(missing := (new < 0) & (codes != NO_KEY)):
         row = rows.drop_columns([HASH]).slice(int(missing.argmax()), 1).to_pylist()[0]
         raise UsageError(
-            f"join_tables was told to take away a row that is not there: {row}; its input is no whole changelog, make "
-            "one by as_changelog(by=..., order=PLACE)"
+            f"join_tables got a delete of a row that does not exist: {row}; its input is not a complete changelog;"
+            " make one by as_changelog(by=..., order=PLACE)"
         )
     return Side(rows, old, new, codes)
 

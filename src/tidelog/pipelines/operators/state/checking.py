@@ -160,8 +160,8 @@ def _cast(fold: Fold, what: str, column: pa.ChunkedArray, field: pa.Field) -> pa
         return column if column.type == field.type else column.cast(field.type)
     except pa.ArrowException as error:
         raise UsageError(
-            f"fold {fold.name!r} gave {what} with the column {field.name!r} as {column.type}, which is no {field.type} "
-            f"({error}); cast it, or say so in {what}_schema"
+            f"fold {fold.name!r} gave {what} with the column {field.name!r} as {column.type}, which is not {field.type}"
+            f" ({error}); cast it, or say so in {what}_schema"
         ) from None
 
 

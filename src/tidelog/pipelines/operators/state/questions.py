@@ -76,7 +76,7 @@ def key_in(text: str | None, names: Sequence[str]) -> list[Any]:
     try:
         said = json.loads(text)
     except (ValueError, RecursionError):
-        raise UsageError("the key is no JSON") from None
+        raise UsageError("the key is not JSON") from None
     if not names:
         return []
     if isinstance(said, dict):
@@ -147,7 +147,7 @@ def _value(said: Any, field: pa.Field) -> Any:
         elif pa.types.is_string(kind) and isinstance(said, int) and not isinstance(said, bool):
             made = str(said)  # who writes 7 at a command line means the text
         elif pa.types.is_integer(kind) and isinstance(said, bool):
-            raise ValueError("a boolean is no number")
+            raise ValueError("a boolean is not a number")
         else:
             made = said
         return pa.scalar(made, kind).as_py()

@@ -33,4 +33,4 @@ def late_rows(results: DataFrame) -> DataFrame:
 def _check(results: DataFrame) -> None:
     if LATE not in results.columns:
         have = ", ".join(results.columns)
-        raise UsageError(f"there is no {LATE} among {have}; windows put it out with late='divert'")
+        raise UsageError(f"column {LATE} does not exist; columns are {have}. Windows have it with late='side_output'")

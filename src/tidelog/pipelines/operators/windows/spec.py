@@ -136,7 +136,7 @@ def columns_taken(aggregate: Aggregate) -> tuple[str, ...]:
 
 def _column(spec: Spec, name: str) -> pa.Field:
     if name not in spec.rows.names:
-        raise UsageError(f"there is no column {name!r}; columns are {', '.join(spec.rows.names)}")
+        raise UsageError(f"column {name!r} does not exist; columns are {', '.join(spec.rows.names)}")
     return spec.rows.field(name)
 
 
