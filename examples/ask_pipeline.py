@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 app = App("site")
-app.stream("visits", value="user string, page string, at timestamp", event_time="at", lateness="10 seconds")
+app.stream("visits", value="user string, page string, at timestamp", event_time="at", watermark_delay="10 seconds")
 
 
 @app.view("hours", key=["user", "window_start"])

@@ -29,7 +29,10 @@ from tidelog.testing.pipeline import PipelineDriver
 QUIET = "-Xlog:disable -Xlog:all=error:stderr"  # which classes cannot be in it is nobody's business
 SHORT_LIFE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 SECONDS = 300
-KINDS: tuple[dict[str, Any], ...] = ({}, {"late": "correct", "allowed": "3 minutes"})  # Spark's own state, and ours
+KINDS: tuple[dict[str, Any], ...] = (
+    {},
+    {"late": "correct", "allowed_lateness": "3 minutes"},
+)  # Spark's own state, and ours
 
 
 def main(archive: Path) -> None:

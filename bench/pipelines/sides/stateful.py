@@ -58,11 +58,13 @@ OPERATORS: dict[str, Callable[[DataFrame], DataFrame]] = {
         tumbling("10 minutes", by="key", aggregates=COUNTED, early=True)
     ),
     "hopping, corrected": lambda rows: timed(rows).transform(
-        hopping("1 minute", every="30 seconds", by="key", aggregates=COUNTED, late="correct", allowed="1 minute")
+        hopping(
+            "1 minute", every="30 seconds", by="key", aggregates=COUNTED, late="correct", allowed_lateness="1 minute"
+        )
     ),
     "sliding": lambda rows: timed(rows).transform(sliding("1 minute", by="key", aggregates=COUNTED)),
     "session, corrected": lambda rows: timed(rows).transform(
-        session("10 seconds", by="key", aggregates=COUNTED, late="correct", allowed="1 minute")
+        session("10 seconds", by="key", aggregates=COUNTED, late="correct", allowed_lateness="1 minute")
     ),
     "deduplicate": lambda rows: timed(rows).transform(deduplicate("key", within="1 minute")),
     "changes": lambda rows: timed(rows).transform(changes("value", by="key")),

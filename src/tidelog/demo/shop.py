@@ -29,7 +29,7 @@ app.stream(
     ORDERS,
     value="id long, product string, quantity long, cents long, at timestamp",
     event_time="at",
-    lateness=f"{LATENESS_S} seconds",
+    watermark_delay=f"{LATENESS_S} seconds",
     record="timestamp",
 )
 app.stream(DELIVERIES, value="id long, product string, quantity long, at timestamp")
@@ -52,7 +52,7 @@ def minutes(orders: DataFrame) -> DataFrame:
         aggregates={"cents": agg.sum("cents"), "orders": agg.count(), "late": agg.sum("late")},
         early=True,
         late="correct",
-        allowed="1 hour",
+        allowed_lateness="1 hour",
     )
     found = orders.withColumn("late", came_late.cast("long")).transform(by_minute)
     return found.withColumnRenamed("window_start", "minute").drop("window_end", "window_time")

@@ -131,7 +131,7 @@ class App:
         value: Any = None,
         topic: str | None = None,
         event_time: str | None = None,
-        lateness: Duration | None = None,
+        watermark_delay: Duration | None = None,
         idle_after: Duration | None = None,
         record: Names = (),
         **decoding: Any,
@@ -140,8 +140,9 @@ class App:
         ("id long, at timestamp", for values in JSON), the text of a schema in Avro, Protobuf or JSON Schema, or, with
         `registry` and `subject`, what a schema registry has. Without it rows have the source's own columns.
 
-        `event_time` is the column that says when a row happened ("timestamp" is the record's), `lateness` how late rows
-        may come, `idle_after` when a silent topic lets time go on. `record` names columns of the source to be kept.
+        `event_time` is the column that says when a row happened ("timestamp" is the record's), `watermark_delay` how
+        late rows may come, `idle_after` when a silent topic lets time go on. `record` names columns of the source to be
+        kept.
         """
         here = _here()
         made = Input(
@@ -151,7 +152,7 @@ class App:
             value,
             here,
             _decoding(decoding, here),
-            time=_time(event_time, lateness, idle_after, here),
+            time=_time(event_time, watermark_delay, idle_after, here),
             record=_record(record, here),
         )
         return self._add(self.inputs, made)
@@ -165,7 +166,7 @@ class App:
         topic: str | None = None,
         versions: bool = False,
         event_time: str | None = None,
-        lateness: Duration | None = None,
+        watermark_delay: Duration | None = None,
         idle_after: Duration | None = None,
         start_from: str | None = None,
         **decoding: Any,
@@ -192,7 +193,7 @@ class App:
             here,
             _decoding(decoding, here),
             key=_key(key, f"table {name!r}", here),
-            time=_time(event_time, lateness, idle_after, here),
+            time=_time(event_time, watermark_delay, idle_after, here),
             versions=versions,
             start_from=_start(start_from, here, plain=topic is None and not versions and not decoding),
         )
@@ -207,11 +208,11 @@ class App:
         partitions: int | None = None,
         mode: str | None = None,
         event_time: str | None = None,
-        lateness: Duration | None = None,
+        watermark_delay: Duration | None = None,
         configs: Mapping[str, str] | None = None,
     ) -> Callable[[Declared], Declared]:
         """A derived topic, written exactly once: each row as JSON, under its `key`; a changelog, and rows that replace
-        each other, as upserts and tombstones by key. `event_time` and `lateness` are for functions that read it.
+        each other, as upserts and tombstones by key. `event_time` and `watermark_delay` are for functions that read it.
         """
         here = _here()
 
@@ -225,7 +226,7 @@ class App:
                 order=order,
                 partitions=_positive(partitions, here),
                 mode=_mode(mode, here),
-                time=_time(event_time, lateness, None, here),
+                time=_time(event_time, watermark_delay, None, here),
                 configs=dict(configs or {}),
             )
             self._add(self.outputs, made)
@@ -376,13 +377,13 @@ def _record(given: Names, here: Place) -> tuple[str, ...]:
     return names
 
 
-def _time(column: str | None, lateness: Duration | None, idle: Duration | None, here: Place) -> Time | None:
-    if column is None and (lateness is not None or idle is not None):
-        raise UsageError(f"{here}: lateness and idle_after are of an event time; name its column by event_time=")
+def _time(column: str | None, watermark_delay: Duration | None, idle: Duration | None, here: Place) -> Time | None:
+    if column is None and (watermark_delay is not None or idle is not None):
+        raise UsageError(f"{here}: watermark_delay and idle_after need an event time; name its column by event_time=")
     if column is None:
         return None
     try:
-        late = milliseconds(lateness if lateness is not None else "0 seconds", what="lateness")
+        late = milliseconds(watermark_delay if watermark_delay is not None else "0 seconds", what="watermark_delay")
         return Time(column, late, None if idle is None else milliseconds(idle, what="idle_after"))
     except UsageError as error:
         raise UsageError(f"{here}: {error}") from None

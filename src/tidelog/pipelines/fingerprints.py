@@ -13,6 +13,8 @@ Rules:
 - It is the same in every version of Python: of a function's syntax tree, in a text of our own, and not of its bytecode
   or of what Python writes the tree as, which differ. Only what has no source at all, as in a console, goes by bytecode.
 - What Python generates for a class (methods of a dataclass) does not count: it follows from what does.
+- A parameter of ours that was renamed counts by its old name, and so does a word that is its value (`RENAMED`): who
+  writes the new one in a call has the same view. What comes by `**` of a dict is not looked into.
 - A value that has no stable text (an object, a DataFrame) counts by its type alone.
 """
 
@@ -41,6 +43,8 @@ PLAIN = (str, bytes, int, float, bool, type(None), Decimal, date, time, timedelt
 SETS, CONTAINERS = (set, frozenset), (set, frozenset, tuple, list)
 LAMBDA = "<lambda>"
 UNSAID = ("ctx", "kind", "type_comment")  # of a syntax tree: they follow from the rest, or change nothing
+RENAMED = {"allowed_lateness": "allowed", "watermark_delay": "lateness"}  # keywords of operators: now, and before
+RENAMED_WORDS = {("late", "side_output"): "divert", ("beyond", "side_output"): "divert"}
 FROZEN = "<frozen "  # of modules that Python itself has
 INSTALLED = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
 OURS = str(Path(__file__).parent.parent)
@@ -173,6 +177,13 @@ class _Bare(ast.NodeTransformer):
         self.generic_visit(node)
         if isinstance(node.format_spec, ast.JoinedStr) and not node.format_spec.values:
             node.format_spec = None
+        return node
+
+    def visit_keyword(self, node: ast.keyword) -> Any:
+        self.generic_visit(node)
+        if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str) and node.arg is not None:
+            node.value.value = RENAMED_WORDS.get((node.arg, node.value.value), node.value.value)
+        node.arg = RENAMED.get(node.arg, node.arg) if node.arg is not None else None
         return node
 
     def visit_arg(self, node: ast.arg) -> Any:

@@ -181,7 +181,7 @@ def group_rows(
     A row's partition is the `given` one (an int32 a row, -1 for none), else that of its key, else `spare`.
     """
     if not 0 <= spare < partitions:
-        raise UsageError(f"partition {spare} does not exist; the topic has {partitions}")
+        raise UsageError(f"partition {spare} of {partitions} does not exist")
     _check_columns(count, count, keys, None, None)
     wanted = [-1] * count if given is None else _int32s(given, count)
     rows: list[list[int]] = [[] for _ in range(partitions)]

@@ -160,7 +160,7 @@ cdef Py_ssize_t room_for(Source source, Py_ssize_t start, Py_ssize_t target):
 
 def group_rows(Py_ssize_t count, keys, given, int32_t partitions, int32_t spare):
     if partitions < 1 or spare < 0 or spare >= partitions:
-        raise UsageError(f"partition {spare} does not exist; the topic has {partitions}")
+        raise UsageError(f"partition {spare} of {partitions} does not exist")
     cdef Source source = Source(count, None, keys, None, None)
     cdef const int32_t* wanted = NULL
     cdef bytes order = PyBytes_FromStringAndSize(NULL, 4 * count)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMAT = 1
+SHOWN = {"lateness": "watermark_delay"}  # what users know a name by that the file keeps
 FILE = "tidelog-operators.json"
 OFFSETS = "offsets"  # of Spark's: a file for each micro-batch that has begun
 MARK = "tidelog operator "  # how the text in a plan begins
@@ -100,7 +101,9 @@ def check(before: list[Declared], now: list[Declared], checkpoint: str) -> None:
     for was, is_ in zip(before, now, strict=True):
         changed = [name for name in was.declared if is_.declared.get(name, was.declared[name]) != was.declared[name]]
         if changed:
-            then, here = (", ".join(f"{name} {one.declared[name]}" for name in changed) for one in (was, is_))
+            then, here = (
+                ", ".join(f"{SHOWN.get(name, name)} {one.declared[name]}" for name in changed) for one in (was, is_)
+            )
             raise StateMismatch(
                 f"the state of {was.operator!r} in {checkpoint} was made with {then}, and the query now has {here};"
                 f" {ANEW}"

@@ -42,7 +42,7 @@ def ours(tidelog_broker: TestBroker) -> Iterator[Cluster]:
 
 def sales(name: str) -> App:
     app = App(name)
-    app.stream("sales", value=SALES, event_time="at", lateness="0 seconds")
+    app.stream("sales", value=SALES, event_time="at", watermark_delay="0 seconds")
 
     @app.view(f"{name}-minutes", key=["product", "window_start"])
     def minutes(sales: DataFrame, questions: DataFrame) -> DataFrame:
@@ -193,7 +193,7 @@ def test_what_cannot_be_asked_is_refused_where_it_is_declared(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
 ) -> None:
     app = App("deaf")
-    app.stream("sales", value=SALES, event_time="at", lateness="0 seconds")
+    app.stream("sales", value=SALES, event_time="at", watermark_delay="0 seconds")
     app.view("deaf-counts", key="product")(lambda sales, questions: sales.groupBy("product").count())
     make_topic(ours, "sales", partitions=1)
     with pytest.raises(UsageError, match=r"names questions, and its rows have no _question.*questions=questions"):

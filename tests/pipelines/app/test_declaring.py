@@ -24,7 +24,7 @@ def rows(orders: Any) -> Any:
 
 def shop() -> App:
     app = App("shop")
-    app.stream("orders", value="id long", event_time="at", lateness="10 seconds", idle_after="1 minute")
+    app.stream("orders", value="id long", event_time="at", watermark_delay="10 seconds", idle_after="1 minute")
     return app
 
 
@@ -58,8 +58,8 @@ def test_parameters_know_a_name_with_underscores() -> None:
         (lambda app: app.stream("orders"), "has the name of stream 'orders' at .*call one of them otherwise"),
         (lambda app: app.topic("orders")(rows), "topic 'orders' has the name of stream"),
         (lambda app: app.stream("no topic"), "'no topic' is not a valid topic name"),
-        (lambda app: app.stream("a", lateness="1 second"), "name its column by event_time="),
-        (lambda app: app.stream("a", event_time="t", lateness="1 month"), "a month has no fixed length"),
+        (lambda app: app.stream("a", watermark_delay="1 second"), "name its column by event_time="),
+        (lambda app: app.stream("a", event_time="t", watermark_delay="1 month"), "a month has no fixed length"),
         (lambda app: app.stream("a", record="header"), "a record has no 'header'"),
         (lambda app: app.table("a", key="k"), "does not say what its values are"),
         (lambda app: app.stream("a", value="k long", on_error="dead_letter"), "which an app writes nowhere"),

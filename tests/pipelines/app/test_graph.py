@@ -137,7 +137,8 @@ def test_what_changes_no_result_changes_no_fingerprint(tmp_path: Path, fingerpri
 
 @proves("eo.26", "P1")
 @pytest.mark.parametrize(
-    "change", [{"limit": 200}, {"more": ".where('id > 0')"}, {"time": "event_time='timestamp', lateness='1 second'"}]
+    "change",
+    [{"limit": 200}, {"more": ".where('id > 0')"}, {"time": "event_time='timestamp', watermark_delay='1 second'"}],
 )
 def test_other_code_constants_or_inputs_are_another_fingerprint(tmp_path: Path, fingerprint: str, change: Any) -> None:
     linecache.clearcache()
@@ -224,6 +225,48 @@ ASKED = (
     "import sys; from tidelog.pipelines.graph import graph_of; from tidelog.pipelines.loading import load_app;"
     "print({one.name: one.fingerprint for one in graph_of(load_app(sys.argv[1])).nodes})"
 )
+
+
+# As a user wrote it before parameters got the names that Flink and Spark have, and as it is written since.
+RENAMED = """
+from tidelog import App
+from tidelog.operators import aggregates as agg, event_time, tumbling
+
+app = App("shop")
+app.stream("orders", value="id long, at timestamp")
+
+
+@app.view("late", key="id")
+def late(orders):
+    timed = orders.transform(event_time("at", {delay}="10 seconds"))
+    policy = {{"late": "correct"}}
+    rows = {{"n": agg.count()}}
+    counted = tumbling("1 minute", by="id", aggregates=rows, {allowed}="1 hour", beyond="{side}", **policy)
+    return timed.transform(counted)
+"""
+BEFORE, SINCE = ("lateness", "allowed", "divert"), ("watermark_delay", "allowed_lateness", "side_output")
+
+
+@proves("eo.26", "P1")
+@pytest.mark.parametrize("names", [BEFORE, SINCE], ids=["before", "since"])
+def test_a_renamed_parameter_is_not_another_view(tmp_path: Path, names: tuple[str, ...]) -> None:
+    """The digest is that of the version before the rename: who writes the new names rebuilds nothing."""
+    linecache.clearcache()
+    words = dict(zip(("delay", "allowed", "side"), names, strict=True))
+    (tmp_path / "shop.py").write_text(RENAMED.format(**words))
+    assert graph_of(load_app(str(tmp_path / "shop.py"))).node("late").fingerprint == "1fc59ebc8579ee5c"
+
+
+@proves("eo.26", "P1")
+def test_only_the_renamed_words_of_a_call_count_as_before(tmp_path: Path) -> None:
+    def of_call(call: str) -> str:
+        linecache.clearcache()
+        (tmp_path / "shop.py").write_text(PROGRAM.format(**{**PLAIN, "more": call}))
+        return graph_of(load_app(str(tmp_path / "shop.py"))).node("top").fingerprint
+
+    assert of_call('.to(late="side_output")') == of_call('.to(late="divert")')
+    assert of_call('.to(name="side_output")') != of_call('.to(name="divert")')
+    assert of_call('.to(late="side_output")') != of_call('.to(late="drop")')
 
 
 def pythons() -> list[str]:

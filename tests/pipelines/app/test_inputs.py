@@ -44,7 +44,7 @@ def test_rows_meet_the_version_of_a_table_that_held_at_their_time(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
 ) -> None:
     app = App("tax")
-    late: dict[str, Any] = {"lateness": "1 hour"}
+    late: dict[str, Any] = {"watermark_delay": "1 hour"}
     rate = "kind string, percent long, since timestamp"
     app.stream("sales", value="sale long, kind string, at timestamp", event_time="at", **late)
     app.table("rates", key="kind", value=rate, versions=True, event_time="since", **late)
@@ -75,10 +75,10 @@ def test_event_time_is_declared_and_columns_of_the_record_are_kept_where_asked_f
 ) -> None:
     app = App("clicks")
     seen: dict[str, Any] = {}
-    options: dict[str, Any] = {"event_time": "at", "lateness": "1 minute", "idle_after": "10 seconds"}
+    options: dict[str, Any] = {"event_time": "at", "watermark_delay": "1 minute", "idle_after": "10 seconds"}
     app.stream("clicks", value="user string, at timestamp", record=("offset", "key"), **options)
     app.stream("raw", topic="clicks")
-    app.stream("logged", topic="clicks", value="user string", event_time="timestamp", lateness="1 minute")
+    app.stream("logged", topic="clicks", value="user string", event_time="timestamp", watermark_delay="1 minute")
 
     @app.view("by-minute", key=("begin", "user"))
     def by_minute(clicks: DataFrame, raw: DataFrame, logged: DataFrame) -> DataFrame:

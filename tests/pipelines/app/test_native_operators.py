@@ -36,7 +36,7 @@ def ours(tidelog_broker: TestBroker) -> Iterator[Cluster]:
 
 def shop(size: str) -> App:
     app = App("shop")
-    app.stream("clicks", value="user string, at timestamp", event_time="at", lateness="10 seconds")
+    app.stream("clicks", value="user string, at timestamp", event_time="at", watermark_delay="10 seconds")
 
     @app.topic("minutes", key="user")
     def minutes(clicks: DataFrame) -> DataFrame:

@@ -106,8 +106,8 @@ def test_tables_and_versions_of_random_histories_are_those_of_plain_python_on_sp
     """Each step is a query that is started again."""
     app = App("random")
     app.table("rows", key="k", value="k string, v long")
-    app.stream("asked", value="k string, at timestamp", event_time="at", lateness="0 seconds")
-    since = {"versions": True, "event_time": "since", "lateness": "0 seconds"}
+    app.stream("asked", value="k string, at timestamp", event_time="at", watermark_delay="0 seconds")
+    since = {"versions": True, "event_time": "since", "watermark_delay": "0 seconds"}
     app.table("versions", topic="rows", key="k", value="k string, v long, since timestamp", **since)
 
     @app.view("last", key="k")

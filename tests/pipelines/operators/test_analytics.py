@@ -125,7 +125,7 @@ def test_windows_take_sketches_beside_other_aggregates_and_folds_refuse_them(
         hour = [row for row in rows if row[1][:2] == found["window_start"].strftime("%H")]
         assert found["n"] == len(hour)
         check(found, hour, 0.01)
-    corrected = tumbling("1 hour", aggregates=aggregates, late="correct", allowed="1 hour")
+    corrected = tumbling("1 hour", aggregates=aggregates, late="correct", allowed_lateness="1 hour")
     with pytest.raises(UsageError, match="a sketch of Spark's, which only Spark's own windows have"):
         tidelog_pipeline.run(then(event_time("at", "1 day"), corrected), given)
 

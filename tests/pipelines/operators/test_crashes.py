@@ -68,7 +68,7 @@ def of_clicks(*operators: Callable[[DataFrame], DataFrame]) -> Case:
 def taxed(sales: DataFrame, rates: DataFrame) -> DataFrame:
     table = rates.transform(event_time("since", "10 seconds"))
     timed = sales.transform(event_time("sold_at", "10 seconds"))
-    return timed.transform(enrich(table, on="product", deleted="percent is null", late="divert"))
+    return timed.transform(enrich(table, on="product", deleted="percent is null", late="side_output"))
 
 
 def named(orders: DataFrame, people: DataFrame) -> DataFrame:
@@ -94,14 +94,18 @@ ORDERS = ("order bigint, customer string, place bigint", "_op string, _seq bigin
 
 CASES = {
     "tumbling, corrected": of_clicks(
-        tumbling("1 minute", by="user", aggregates=COUNTS, late="correct", allowed="3 minutes", beyond="divert")
+        tumbling(
+            "1 minute", by="user", aggregates=COUNTS, late="correct", allowed_lateness="3 minutes", beyond="side_output"
+        )
     ),
-    "tumbling, diverted": of_clicks(tumbling("1 minute", by="user", aggregates=COUNTS, late="divert")),
+    "tumbling, diverted": of_clicks(tumbling("1 minute", by="user", aggregates=COUNTS, late="side_output")),
     "tumbling, early": of_clicks(tumbling("5 minutes", by="user", aggregates=COUNTS, early="1 minute")),
     "hopping, always": of_clicks(
         hopping("2 minutes", every="1 minute", by="user", aggregates=COUNTS, emit="always", keys=["ada", "dora"])
     ),
-    "session": of_clicks(session("1 minute", by="user", aggregates=COUNTS, late="correct", allowed="3 minutes")),
+    "session": of_clicks(
+        session("1 minute", by="user", aggregates=COUNTS, late="correct", allowed_lateness="3 minutes")
+    ),
     "sliding": of_clicks(sliding("2 minutes", by="user", aggregates=COUNTS)),
     "deduplicate": of_clicks(deduplicate("user", within="2 minutes")),
     "changes": of_clicks(changes("price", by="user", at_least=2)),

@@ -83,7 +83,7 @@ def test_what_is_no_time_is_refused_where_it_is_declared(spark: SparkSession) ->
         rows.transform(event_time("offset", "1 second"))
     with pytest.raises(UsageError, match=r"no column 'value.timestamp'.*withColumn\('timestamp'"):
         rows.transform(event_time("value.timestamp", "1 second"))
-    with pytest.raises(UsageError, match="lateness is 'soon', which is not a duration"):
+    with pytest.raises(UsageError, match="watermark_delay is 'soon', which is not a duration"):
         event_time("at", "soon")
 
 

@@ -73,7 +73,8 @@ REFUSED: dict[str, tuple[Operator, Operator, str]] = {
     "lateness of keys": (
         timed(deduplicate("user")),
         timed(deduplicate("user"), "1 hour"),
-        "'deduplicate' in CHECKPOINT was made with lateness 0:00:10, and the query now has lateness 1:00:00",
+        "'deduplicate' in CHECKPOINT was made with watermark_delay 0:00:10,"
+        " and the query now has watermark_delay 1:00:00",
     ),
     "keys": (
         timed(deduplicate("user")),

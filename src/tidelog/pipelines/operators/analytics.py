@@ -92,7 +92,7 @@ def check_lateness(rows: DataFrame, time: str, span: int) -> None:
         late, earlier = (timedelta(microseconds=each) for each in (lateness, span))
         raise UsageError(
             f"rows may come {late} late, and compare_with_earlier looks for what was {earlier} before each: that may "
-            "come after it; compare results of windows, or declare a lateness that is not longer than the period"
+            "come after it; compare results of windows, or declare a watermark delay that is not longer than the period"
         )
 
 

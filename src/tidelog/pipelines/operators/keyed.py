@@ -16,7 +16,7 @@ from tidelog.pipelines.operators.time import EVENT_TIME
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-LATE = "_late"  # rows that came too late among others, by windows and joins that divert them
+LATE = "_late"  # rows that came too late among others, by windows and joins with a side output
 EVERYTHING = "_everything"  # the key of rows that are by no column
 
 

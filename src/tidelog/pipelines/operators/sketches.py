@@ -210,6 +210,6 @@ def check_merged(name: str, column: str, kind: pa.DataType, merge: bool, wanted:
 
 def refuse(name: str) -> NoReturn:
     raise UsageError(
-        f"{name} is a sketch of Spark's, which only Spark's own windows have; leave out late='correct', 'divert' and"
-        " early, or the aggregate"
+        f"{name} is a sketch of Spark's, which only Spark's own windows have; leave out late='correct',"
+        " late='side_output' and early, or the aggregate"
     )

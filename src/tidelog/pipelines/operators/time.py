@@ -1,11 +1,11 @@
 """`event_time(...)`: which column says when a row happened, and how late rows may come; operators over time need it.
 
-In a stream it is Spark's watermark: the latest time of all rows so far, less the lateness. Rows up to it are late.
+In a stream it is Spark's watermark: the latest time of all rows so far, less a delay. Rows up to it are late.
 On a batch DataFrame nothing is late; the column is only marked, so that the same operators find it there.
 
 What it asks of Tidelog's source, which users need not know of (`docs/decisions/event_time_asks_the_source.md`):
 - `alignment`: Spark's watermark is the latest of all partitions, so in a replay the rows of a partition that is behind
-  would come late and be dropped. With it no partition runs ahead of another by more than half the lateness. It is by
+  would come late and be dropped. With it no partition runs ahead of another by more than half the delay. It is by
   the record's timestamp, or by a field of the value. Where event time is neither, there is a warning.
 - `ticks`, where `idle_after` is given: an input that is silent for so long gets on by *tick rows*, which have a time
   and nothing else. They move the watermark and are then taken out, by a predicate over the event time itself: Spark
@@ -28,32 +28,33 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 WATERMARK = "spark.watermarkDelayMs"  # what Spark puts on a column with a watermark
-EVENT_TIME = "tidelog.event_time"  # what we put on a column of a batch: the lateness, in ms
+EVENT_TIME = "tidelog.event_time"  # what we put on a column of a batch: the watermark delay, in ms
 TICK_OFFSET = -1  # of a tick row: no record has it
 BEGINNING = "-290000-01-01 00:00:00"  # before every time that Spark knows
 
 
 def event_time(
-    column: str, lateness: Duration, idle_after: Duration | None = None, *, align_by: str | None = None
+    column: str, watermark_delay: Duration, idle_after: Duration | None = None, *, align_by: str | None = None
 ) -> Callable[[DataFrame], DataFrame]:
     """For `df.transform(event_time("timestamp", "10 seconds"))`.
 
-    Rows that are later than `lateness` behind the latest may be dropped. An input that is silent for `idle_after` is
+    The watermark is `watermark_delay` behind the latest row, as Spark's `withWatermark` has it: rows at or below it may
+    be dropped. An input that is silent for `idle_after` is
     taken to be as far as the clock is, less that time; without it, a silent input holds back all that waits for it.
     `align_by` names the field of the JSON value that `column` was made from, with dots (`event.at`); if it is a number,
     it is one of milliseconds since 1970, not of seconds.
     """
-    lateness_ms = milliseconds(lateness, what="lateness")
+    delay_ms = milliseconds(watermark_delay, what="watermark_delay")
     idle_ms = None if idle_after is None else positive(idle_after, what="idle_after")
 
     def declare(rows: DataFrame) -> DataFrame:
         check_time(rows, column)
         if not rows.isStreaming:
             known = rows.schema[column].metadata
-            return rows.withMetadata(column, {**known, EVENT_TIME: lateness_ms})
+            return rows.withMetadata(column, {**known, EVENT_TIME: delay_ms})
         found = origins(rows)
-        wanted = _wanted(rows, column, found, lateness_ms, align_by)
-        delay = f"{lateness_ms} milliseconds"
+        wanted = _wanted(rows, column, found, delay_ms, align_by)
+        delay = f"{delay_ms} milliseconds"
         if idle_ms is None or not any(source.format == FORMAT for source in sources(rows)):
             return _asking(rows, wanted).withWatermark(column, delay)
         offset, record_time = _columns_of_ticks(found)
@@ -91,7 +92,7 @@ def check_time(rows: DataFrame, column: str) -> None:
 
 
 def _wanted(
-    rows: DataFrame, column: str, found: Mapping[str, list[Origin]], lateness_ms: int, align_by: str | None
+    rows: DataFrame, column: str, found: Mapping[str, list[Origin]], delay_ms: int, align_by: str | None
 ) -> dict[str, str]:
     """Options that the sources are to have so that a replay drops nothing; a warning where that cannot be."""
     topics = [source for source in sources(rows) if source.format in (FORMAT, KAFKA)]
@@ -112,16 +113,16 @@ def _wanted(
             f" from: event_time({column!r}, ..., align_by='field'), which is the source's option alignBy"
         )
         return {}
-    return (_alignment(ours, lateness_ms) if ours else {}) | ({} if align_by is None else {"alignBy": align_by})
+    return (_alignment(ours, delay_ms) if ours else {}) | ({} if align_by is None else {"alignBy": align_by})
 
 
-def _alignment(ours: list[Source], lateness_ms: int) -> dict[str, str]:
-    """What the user has said himself stays. Half of the lateness is for rows that are out of order in their partition.
+def _alignment(ours: list[Source], delay_ms: int) -> dict[str, str]:
+    """What the user has said himself stays. Half of the delay is for rows that are out of order in their partition.
 
     A partition that has few rows holds the others for no longer than it lets them run ahead: in a topic that is read as
     it is written, nothing waits.
     """
-    together = lateness_ms // 2
+    together = delay_ms // 2
     wanted = {"alignment": f"{together}ms", "idleAfter": f"{min(together, IDLE_AFTER_MS)}ms"}
     said = {name for name in wanted for source in ours if source.option(name) is not None}
     return {name: value for name, value in wanted.items() if name not in said}

@@ -185,7 +185,7 @@ def test_of_versions_of_one_time_the_order_says_which_counts_whichever_micro_bat
 @pytest.mark.slow
 def test_late_rows_are_diverted_where_that_is_asked_for(driver: PipelineDriver) -> None:
     sales, rates = driver.input("sales", SALES), driver.input("rates", RATES)
-    run = driver.run(taxed(late="divert", how="inner"), sales, rates)
+    run = driver.run(taxed(late="side_output", how="inner"), sales, rates)
     rates.add([("tea", 7, "09:00"), ("end", 1, "12:00")])
     sales.add([("tea", 100, "10:00"), ("rum", 1, "10:00"), ("end", 120, "12:00")])
     assert tuples(run.step(), "_late", "cents", "percent") == [(None, 100, 7)]
@@ -194,18 +194,18 @@ def test_late_rows_are_diverted_where_that_is_asked_for(driver: PipelineDriver) 
 
 
 @proves("P7", "P9")
-@pytest.mark.parametrize("late", [pytest.param("drop", marks=pytest.mark.full), "divert"])
+@pytest.mark.parametrize("late", [pytest.param("drop", marks=pytest.mark.full), "side_output"])
 @pytest.mark.slow
 def test_a_row_without_a_time_is_as_one_that_is_late(driver: PipelineDriver, late: str) -> None:
     sales, rates = driver.input("sales", SALES), driver.input("rates", RATES)
     run = driver.run(taxed(late=late), sales, rates)
     rates.add([("tea", 7, "09:00"), ("tea", 9, None)])
     sales.add([("tea", 100, None)])
-    diverted = [("tea", 100, None)] if late == "divert" else []
+    diverted = [("tea", 100, None)] if late == "side_output" else []
     assert tuples(run.step(), "product", "cents", "percent") == diverted
     assert tuples(run.batch(), "product", "cents", "percent") == diverted
     (state,) = run.fold_states()
-    assert state.counts == {"in": 1, "joined": 0, "diverted" if late == "divert" else "dropped": 1}
+    assert state.counts == {"in": 1, "joined": 0, "diverted" if late == "side_output" else "dropped": 1}
 
 
 @proves("P9")

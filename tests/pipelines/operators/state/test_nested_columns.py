@@ -60,7 +60,7 @@ def once(rows: DataFrame) -> DataFrame:
 
 def last_and_late(rows: DataFrame) -> DataFrame:
     kept = {name: agg.last(name) for name in NAMES}
-    window = tumbling("1 minute", by="key", aggregates=kept, late="divert")
+    window = tumbling("1 minute", by="key", aggregates=kept, late="side_output")
     return rows.transform(event_time("at", "0 seconds")).transform(window)
 
 

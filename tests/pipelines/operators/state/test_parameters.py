@@ -97,7 +97,7 @@ REFUSED: dict[str, tuple[Fold, Fold, str]] = {
     "size": (windows(1), windows(5), "size 0:01:00, and the query now has every 0:05:00, size 0:05:00"),
     "every": (windows(6, 2), windows(6, 3), "was made with every 0:02:00, and the query now has every 0:03:00"),
     "offset": (windows(5), windows(5, offset=1), "offset 0:00:00, and the query now has offset 0:01:00"),
-    "allowed": (windows(allowed=MINUTE), windows(allowed=2 * MINUTE), "allowed 0:01:00"),
+    "allowed": (windows(allowed=MINUTE), windows(allowed=2 * MINUTE), "allowed_lateness 0:01:00"),
     "early": (windows(allowed=MINUTE), windows(allowed=MINUTE, early=True), "early False, and the query now has early"),
     "gap": (SessionFold(spec(), MINUTE), SessionFold(spec(), 2 * MINUTE), "was made with gap 0:01:00"),
     "column": (windows(n=agg.sum("x")), windows(n=agg.sum("y")), "n sum(column='x'), and the query now has"),

@@ -35,7 +35,7 @@ def test_results_and_late_rows_go_each_to_their_topic_by_one_query(
     rows = stream(spark, broker.bootstrap, topic)
     timed = rows.selectExpr("cast(key as string) as k", "cast(value as string) as what", "timestamp")
     timed = timed.transform(event_time("timestamp", "10 seconds"))
-    counted = timed.transform(tumbling("1 minute", by="k", aggregates={"n": count()}, late="divert"))
+    counted = timed.transform(tumbling("1 minute", by="k", aggregates={"n": count()}, late="side_output"))
     routed = counted.select(
         F.when(F.col("_late").isNull(), results).otherwise(late).alias("topic"),
         F.coalesce(F.to_json("_late.row"), F.to_json(F.struct("k", "n"))).alias("value"),

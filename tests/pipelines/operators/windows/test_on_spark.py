@@ -82,7 +82,7 @@ def test_both_roads_give_the_same_results_and_the_fold_has_the_late_rows_too(
         "session": lambda **more: session("30 seconds", by="user", aggregates=COUNTS, **more),
     }
     native = tidelog_pipeline.run(over(operators[window]()), clicks)
-    fold = tidelog_pipeline.run(over(operators[window](late="divert")), clicks)
+    fold = tidelog_pipeline.run(over(operators[window](late="side_output")), clicks)
     late = 0
     for rows in (
         [("ada", "10:03:05", 1), ("bob", "10:03:50", 2)],
@@ -107,7 +107,7 @@ def test_late_rows_go_their_own_way_as_they_came_with_the_window_that_they_misse
     tidelog_pipeline: PipelineDriver,
 ) -> None:
     clicks = tidelog_pipeline.input("clicks", CLICKS)
-    window = hopping("1 minute", every="30 seconds", by="user", aggregates=COUNTS, late="divert")
+    window = hopping("1 minute", every="30 seconds", by="user", aggregates=COUNTS, late="side_output")
     late, good = (tidelog_pipeline.run(over(window, which), clicks) for which in (late_rows, on_time))
     clicks.add([("ada", "10:05:10", 1)])
     late.step(), good.step()
@@ -127,7 +127,7 @@ def test_late_rows_go_their_own_way_as_they_came_with_the_window_that_they_misse
 @proves("P7", "P8")
 def test_a_late_row_corrects_its_window_the_old_result_is_taken_back_first(tidelog_pipeline: PipelineDriver) -> None:
     clicks = tidelog_pipeline.input("clicks", CLICKS)
-    window = tumbling("1 minute", by="user", aggregates=COUNTS, late="correct", allowed="5 minutes")
+    window = tumbling("1 minute", by="user", aggregates=COUNTS, late="correct", allowed_lateness="5 minutes")
     run = tidelog_pipeline.run(over(window), clicks)
     clicks.add([("ada", "10:03:10", 1), ("bob", "10:05:00", 1)])
     assert told(run.step()) == [("+I", "10:03:00", "10:04:00", "ada", 1, 1)]
@@ -148,7 +148,7 @@ def test_a_late_row_corrects_its_window_the_old_result_is_taken_back_first(tidel
 def test_a_session_that_ends_a_microsecond_behind_a_watermark_is_put_out(tidelog_pipeline: PipelineDriver) -> None:
     """Spark ends a query whose results are not beyond the watermark of the micro-batch before."""
     given = tidelog_pipeline.input("clicks", "user string, at timestamp")
-    window = session("5 seconds", by="user", aggregates={"n": agg.count()}, late="divert")
+    window = session("5 seconds", by="user", aggregates={"n": agg.count()}, late="side_output")
     run = tidelog_pipeline.run(lambda rows: rows.transform(event_time("at", "0 seconds")).transform(window), given)
     for user, time in (("ada", "10:00:00.000001"), ("bob", "10:00:05"), ("bob", "10:00:06")):
         given.add([(user, time)])
@@ -253,14 +253,14 @@ def test_a_sliding_window_may_end_where_the_watermark_has_just_been(tidelog_pipe
 
 
 @proves("P8")
-@pytest.mark.parametrize("late", ["drop", pytest.param("divert", marks=pytest.mark.full)])
+@pytest.mark.parametrize("late", ["drop", pytest.param("side_output", marks=pytest.mark.full)])
 @pytest.mark.slow
 def test_windows_of_windows_know_the_event_time_of_results(tidelog_pipeline: PipelineDriver, late: Any) -> None:
     """A minute's result falls into the hour that the minute lies in, the last minute's too."""
     clicks = tidelog_pipeline.input("clicks", CLICKS)
     minutes = tumbling("1 minute", by="user", aggregates=COUNTS, late=late)
     hours = tumbling("1 hour", aggregates={"minutes": agg.count(), "clicks": agg.sum("clicks")})
-    apart = [on_time] if late == "divert" else []
+    apart = [on_time] if late == "side_output" else []
     run = tidelog_pipeline.run(over(minutes, *apart, hours), clicks)
     clicks.add([("ada", "10:03:10", 1), ("ada", "10:03:20", 1), ("ada", "10:59:59", 1)])
     clicks.add([("bob", "11:00:30", 1)])
@@ -270,13 +270,13 @@ def test_windows_of_windows_know_the_event_time_of_results(tidelog_pipeline: Pip
 
 
 @proves("P7", "P8")
-@pytest.mark.parametrize("late", ["drop", "divert"])
+@pytest.mark.parametrize("late", ["drop", "side_output"])
 def test_a_fold_behind_windows_is_refused_since_it_would_take_their_results_for_late(
     tidelog_pipeline: PipelineDriver, late: Any
 ) -> None:
     clicks = tidelog_pipeline.input("clicks", CLICKS)
     minutes = tumbling("1 minute", by="user", aggregates=COUNTS, late=late)
-    apart = [on_time] if late == "divert" else []
+    apart = [on_time] if late == "side_output" else []
     hours = {"aggregates": {"minutes": agg.count()}}
     others = [deduplicate("user", within="1 hour"), changes("clicks", by="user")]
     early = tumbling("1 hour", **hours, early=True)
@@ -288,7 +288,7 @@ def test_a_fold_behind_windows_is_refused_since_it_would_take_their_results_for_
 
 
 @proves("P7", "P8")
-@pytest.mark.parametrize("late", [pytest.param("drop", marks=pytest.mark.full), "divert"])
+@pytest.mark.parametrize("late", [pytest.param("drop", marks=pytest.mark.full), "side_output"])
 @pytest.mark.slow
 def test_a_row_without_a_time_is_in_no_window_on_both_roads_and_holds_nothing_up(
     tidelog_pipeline: PipelineDriver, late: Any
@@ -299,7 +299,7 @@ def test_a_row_without_a_time_is_in_no_window_on_both_roads_and_holds_nothing_up
     for rows in (run.step(), run.batch()):
         assert ("10:03:00", "10:04:00", "ada", 1, 2) in told([row for row in rows if row.window_start is not None])
         assert [row._late.why for row in rows if row.window_start is None] == ["it has no event time"] * (
-            late == "divert"
+            late == "side_output"
         )
     for state in run.fold_states():
         assert state.counts == {"in": 3, "aggregated": 2, "diverted": 1, "dropped": 0}
@@ -338,7 +338,7 @@ def test_every_aggregate_is_the_same_on_both_roads(tidelog_pipeline: PipelineDri
         ]
     )
     native = tidelog_pipeline.batch(over(tumbling("1 minute", aggregates=every)), rows)
-    fold = tidelog_pipeline.batch(over(tumbling("1 minute", aggregates=every, late="divert"), on_time), rows)
+    fold = tidelog_pipeline.batch(over(tumbling("1 minute", aggregates=every, late="side_output"), on_time), rows)
     assert [row.asDict().keys() for row in fold] == [row.asDict().keys() for row in native]
     assert repr(sorted(fold)) == repr(sorted(native))
 
@@ -347,7 +347,7 @@ def test_every_aggregate_is_the_same_on_both_roads(tidelog_pipeline: PipelineDri
 def test_sums_that_leave_their_range_end_the_query_on_both_roads(tidelog_pipeline: PipelineDriver) -> None:
     rows = tidelog_pipeline.input("rows", "at timestamp, big bigint")
     rows.add([("10:00", 2**63 - 1), ("10:00", 1)])
-    for late, words in (("drop", "ARITHMETIC_OVERFLOW"), ("divert", "has left the range of a 64-bit integer")):
+    for late, words in (("drop", "ARITHMETIC_OVERFLOW"), ("side_output", "has left the range of a 64-bit integer")):
         window = tumbling("1 minute", aggregates={"total": agg.sum("big")}, late=late)  # type: ignore[arg-type]
         with pytest.raises(Exception, match=words):
             tidelog_pipeline.batch(over(window), rows)
@@ -359,8 +359,14 @@ def test_sums_that_leave_their_range_end_the_query_on_both_roads(tidelog_pipelin
     [
         (lambda: tumbling("1 minute", aggregates={}), "tumbling has no aggregates"),
         (lambda: hopping("1 minute", every="2 minutes", aggregates=COUNTS), "longer than size"),
-        (lambda: tumbling("1 minute", aggregates=COUNTS, late="correct"), "for how long: allowed"),
-        (lambda: tumbling("1 minute", aggregates=COUNTS, allowed="1 hour"), "write late='correct'"),
+        (
+            lambda: tumbling("1 minute", aggregates=COUNTS, late="correct"),
+            "needs an allowed lateness; write allowed_lateness=",
+        ),
+        (
+            lambda: tumbling("1 minute", aggregates=COUNTS, allowed_lateness="1 hour"),
+            "are for late='correct', and late is 'drop'",
+        ),
         (lambda: session("0 seconds", aggregates=COUNTS), "has to be longer"),
         (lambda: sliding("1 month", aggregates=COUNTS), "no fixed length"),
         (lambda: hopping("1 hour", every="1 hour", aggregates=COUNTS, keys=["ada"]), "write emit='always'"),
@@ -404,6 +410,6 @@ def test_operators_over_rows_take_plain_rows_only(tidelog_pipeline: PipelineDriv
 
 
 def check_plain(clicks: PipelineInput, again: Operator) -> None:
-    for first, words in (({"early": True}, "is a changelog"), ({"late": "divert"}, "split them off by on_time")):
+    for first, words in (({"early": True}, "is a changelog"), ({"late": "side_output"}, "split them off by on_time")):
         with pytest.raises(UsageError, match=words):
             over(tumbling("1 minute", aggregates=COUNTS, **first), again)(clicks.batch())  # type: ignore[arg-type]

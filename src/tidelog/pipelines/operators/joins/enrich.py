@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 AT_EVENT_TIME, LATEST = AS_OF = ("event time", "latest")
 KINDS = ("left", "inner")
-LATE_ROWS = ("drop", "divert")
+LATE_ROWS = ("drop", "side_output")
 
 On = str | Sequence[str] | Mapping[str, str]
 
@@ -73,7 +73,7 @@ def enrich(
     `as_changelog`; it is not part of the table, unless it is event time. Tables of an app have their places, and need
     no `order`.
     `late`: rows behind the watermark, and those without a time, are dropped, or put out with `_late` true instead of
-    null ("divert"). `deletes_kept`: how long a deletion is remembered, lest a version from before it comes later.
+    null ("side_output"). `deletes_kept`: how long a deletion is remembered, lest a version from before it comes later.
 
     `as_of="latest"` waits for nothing and joins with what the table is when a row comes: with another order of arrival,
     as in a replay, the answer is another one. `load_until` holds rows back until the watermark has reached that time.
@@ -131,7 +131,7 @@ def _joined(
     said = (order.name, order.unit) if ask.order else (None, None)  # one within a micro-batch is none
     fold: Fold = Latest(columns, ask.load_until, sides.pairs, *said, order.across, ask.deletes_kept)
     if ask.as_of == AT_EVENT_TIME:
-        fold = AsOf(columns, ask.deletes_kept, ask.late == "divert", sides.pairs, *said, order.across)
+        fold = AsOf(columns, ask.deletes_kept, ask.late == "side_output", sides.pairs, *said, order.across)
     return _chosen(run_fold(both, sides.keys, fold, asking=asking), sides, ask)
 
 

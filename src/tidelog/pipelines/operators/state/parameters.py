@@ -50,7 +50,11 @@ FREE = NAMED | frozenset(
 AGGREGATES, AGGREGATE = "aggregates", "aggregate "
 KEY_COLUMNS = "key columns"  # no name that a field could have
 MICROSECONDS = frozenset(("size", "every", "offset", "gap", "allowed", "remembers", "span"))
-SAID = {"remembers": "within (or forget_after)", "span": "period"}  # what users know them by
+SAID = {
+    "allowed": "allowed_lateness",
+    "remembers": "within (or forget_after)",
+    "span": "period",
+}  # what users know them by
 
 Parameters = Mapping[str, Any]
 

@@ -131,7 +131,7 @@ class SparkStore:
         if after is not None and self._untimed is not None:
             raise UsageError(
                 f"fold {self._untimed!r} kept a row with a {DUE!r}, and would never be woken: its input has no event "
-                "time; declare it before: rows.transform(event_time(column, lateness))"
+                "time; declare it before: rows.transform(event_time(column, watermark_delay))"
             )
         if before is not None and before != self.expired:
             self._handle.deleteTimer(before)

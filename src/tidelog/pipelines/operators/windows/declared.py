@@ -1,7 +1,7 @@
 """What the windows have in common where they are declared: their options, checked, and the two roads to a result.
 
     native   groupBy(window(...)) in the JVM: where rows that come too late are dropped and nothing else is asked for
-    fold     `run_fold`: where they are corrected or diverted, where windows are put out early, or always, where
+    fold     `run_fold`: where they are corrected or a side output, where windows are put out early, or always, where
              Spark lacks the window or the aggregate, and where questions are to be answered
 
 Both give the same rows, but for ties (see `aggregates.py`), for rows close to the watermark, of which Spark judges by
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from tidelog.pipelines.operators.windows.session_fold import SessionFold
     from tidelog.pipelines.operators.windows.spec import Spec
 
-Late = Literal["drop", "correct", "divert"]
+Late = Literal["drop", "correct", "side_output"]
+SIDE_OUTPUT = "side_output"  # late rows come out beside results (`late.py`)
 MICROSECONDS = 1_000
 EVERYTHING = "_everything"  # the key of windows that are by no column
 
@@ -40,8 +41,8 @@ class Policy(NamedTuple):
     """What becomes of rows that come too late, and when windows are put out: keywords that every window has."""
 
     late: Late
-    allowed: Duration | None
-    beyond: Literal["drop", "divert"]
+    allowed_lateness: Duration | None
+    beyond: Literal["drop", "side_output"]
     early: bool | Duration
 
 
@@ -69,18 +70,18 @@ def declare(where: str, by: str | Sequence[str], aggregates: Mapping[str, Aggreg
     late, allowed, beyond, early = policy
     if not aggregates:
         raise UsageError(f"{where} has no aggregates; give it some: aggregates={{'rows': count()}}")
-    if late not in ("drop", "correct", "divert"):
-        raise UsageError(f"late is {late!r}; it is 'drop', 'correct' or 'divert'")
-    if beyond not in ("drop", "divert"):
-        raise UsageError(f"beyond is {beyond!r}; it is 'drop' or 'divert'")
+    if late not in ("drop", "correct", SIDE_OUTPUT):
+        raise UsageError(f"late is {late!r}; write 'drop', 'correct' or 'side_output'")
+    if beyond not in ("drop", SIDE_OUTPUT):
+        raise UsageError(f"beyond is {beyond!r}; write 'drop' or 'side_output'")
     if late != "correct" and (allowed is not None or beyond != "drop"):
-        raise UsageError(f"allowed and beyond say how late is corrected, and late is {late!r}; write late='correct'")
+        raise UsageError(f"allowed_lateness and beyond are for late='correct', and late is {late!r}")
     if late == "correct" and allowed is None:
-        raise UsageError("late='correct' needs to know for how long: allowed='1 hour'")
-    span = None if allowed is None else positive(allowed, what="allowed") * MICROSECONDS
+        raise UsageError("late='correct' needs an allowed lateness; write allowed_lateness='1 hour'")
+    span = None if allowed is None else positive(allowed, what="allowed_lateness") * MICROSECONDS
     interval = None if isinstance(early, bool) else positive(early, what="early")
     names = (by,) if isinstance(by, str) else tuple(by)
-    diverts = "divert" in (late, beyond)
+    diverts = SIDE_OUTPUT in (late, beyond)
     return Declared(where, names, dict(aggregates), span, diverts, early is not False, interval)
 
 

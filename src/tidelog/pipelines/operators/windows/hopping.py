@@ -22,8 +22,8 @@ def hopping(
     aggregates: Mapping[str, Aggregate],
     offset: Duration = "0 seconds",
     late: Late = "drop",
-    allowed: Duration | None = None,
-    beyond: Literal["drop", "divert"] = "drop",
+    allowed_lateness: Duration | None = None,
+    beyond: Literal["drop", "side_output"] = "drop",
     early: bool | Duration = False,
     emit: Literal["filled", "always"] = "filled",
     keys: Sequence[Any] | None = None,
@@ -31,8 +31,9 @@ def hopping(
 ) -> Callable[[DataFrame], DataFrame]:
     """For `df.transform(hopping("5 minutes", every="1 minute", by="user", aggregates={"clicks": count()}))`.
 
-    Windows [start, start + size) begin every `every` from `offset` on. `late`, `allowed`, `beyond` and `early` are as
-    for `tumbling`, and decided for each row and each of its windows: a row may be late for one and not for the next.
+    Windows [start, start + size) begin every `every` from `offset` on. `late`, `allowed_lateness`, `beyond` and `early`
+    are as for `tumbling`, and decided for each row and each of its windows: a row may be late for one and not for the
+    next.
 
     `emit="always"`: a result for every hop and each of `keys`, also where no row is in the window; keys are values of
     the column `by`, or tuples of several. It begins with the first row of all keys, and goes on as event time does:
@@ -40,5 +41,5 @@ def hopping(
     """
     if keys is not None and emit != "always":
         raise UsageError("keys says whose windows are put out without a row; write emit='always'")
-    declared = declare("hopping", by, aggregates, Policy(late, allowed, beyond, early))
+    declared = declare("hopping", by, aggregates, Policy(late, allowed_lateness, beyond, early))
     return on_grid(declared, grid_of(size, every, offset), keys, questions)

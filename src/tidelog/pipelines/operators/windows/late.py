@@ -1,6 +1,6 @@
-"""Rows that came too late, apart from results: windows that divert them put out both, in one DataFrame.
+"""Rows that came too late, apart from results: windows with a side output put out both, in one DataFrame.
 
-results = clicks.transform(tumbling("1 minute", by="user", aggregates={...}, late="divert"))
+results = clicks.transform(tumbling("1 minute", by="user", aggregates={...}, late="side_output"))
 results.transform(on_time)       the windows' results
 results.transform(late_rows)     the rows that were too late, as they came, with `_late`: for which window, and why
 """

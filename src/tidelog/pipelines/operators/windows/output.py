@@ -2,10 +2,10 @@
 
     _op _seq   window_start window_end window_time   the keys   the aggregates   _late
 
-`_op` and `_seq` are there in a changelog only, `_late` where late rows are diverted. A row that came too late has its
-keys and `_late`, and nothing else. `window_time` is the last microsecond of the window's last millisecond: what later
-operators take for the event time of a result, so that it falls into the larger window that its own lies in. Only a
-session can end within a millisecond. Watermarks are of whole ones: one may stand at the beginning of that millisecond
+`_op` and `_seq` are there in a changelog only, `_late` where late rows are a side output. A row that came too late has
+its keys and `_late`, and nothing else. `window_time` is the last microsecond of the window's last millisecond: what
+later operators take for the event time of a result, so that it falls into the larger window that its own lies in. Only
+a session can end within a millisecond. Watermarks are of whole ones: one may stand at the beginning of that millisecond
 while the session is open, and Spark ends a query whose results are not beyond the watermark of the micro-batch before.
 """
 

@@ -19,17 +19,18 @@ def session(
     by: str | Sequence[str] = (),
     aggregates: Mapping[str, Aggregate],
     late: Late = "drop",
-    allowed: Duration | None = None,
-    beyond: Literal["drop", "divert"] = "drop",
+    allowed_lateness: Duration | None = None,
+    beyond: Literal["drop", "side_output"] = "drop",
     early: bool | Duration = False,
     questions: DataFrame | None = None,
 ) -> Callable[[DataFrame], DataFrame]:
     """For `df.transform(session("30 minutes", by="user", aggregates={"clicks": count()}))`.
 
-    A session is over when the watermark is a gap behind its last row. `late`, `allowed`, `beyond` and `early` are as
-    for `tumbling`. Where a changelog is asked for, a session that grows is deleted before the larger one is inserted.
+    A session is over when the watermark is a gap behind its last row. `late`, `allowed_lateness`, `beyond` and `early`
+    are as for `tumbling`. Where a changelog is asked for, a session that grows is deleted before the larger one is
+    inserted.
     """
-    declared = declare("session", by, aggregates, Policy(late, allowed, beyond, early))
+    declared = declare("session", by, aggregates, Policy(late, allowed_lateness, beyond, early))
     span = microseconds(gap, "gap")
 
     def sessions(frame: DataFrame) -> DataFrame:

@@ -19,8 +19,8 @@ def sliding(
     by: str | Sequence[str] = (),
     aggregates: Mapping[str, Aggregate],
     late: Late = "drop",
-    allowed: Duration | None = None,
-    beyond: Literal["drop", "divert"] = "drop",
+    allowed_lateness: Duration | None = None,
+    beyond: Literal["drop", "side_output"] = "drop",
     early: bool | Duration = False,
     questions: DataFrame | None = None,
 ) -> Callable[[DataFrame], DataFrame]:
@@ -28,9 +28,10 @@ def sliding(
 
     A window holds the rows of a key that are no further apart than `size`: one ends with each row, one begins a
     millisecond behind it if another row is in it. `window_end` is the last instant that belongs to the window. `late`,
-    `allowed`, `beyond` and `early` are as for `tumbling`; a row is late when the window that ends with it is over.
+    `allowed_lateness`, `beyond` and `early` are as for `tumbling`; a row is late when the window that ends with it
+    is over.
     """
-    declared = declare("sliding", by, aggregates, Policy(late, allowed, beyond, early))
+    declared = declare("sliding", by, aggregates, Policy(late, allowed_lateness, beyond, early))
     span = microseconds(size, "size")
 
     def windows(frame: DataFrame) -> DataFrame:

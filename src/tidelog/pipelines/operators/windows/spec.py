@@ -48,7 +48,7 @@ class Spec:
     """`allowed`: microseconds behind its end in which a window is corrected; None: what is put out is final.
 
     `early`: windows are put out while they are open, too; with an `interval`, no more than once in so many ms.
-    `diverts`: rows that are too late are put out as such.
+    `diverts`: rows that are too late are a side output. (State keeps the names of fields: `state/parameters.py`.)
     """
 
     rows: pa.Schema
