@@ -145,6 +145,11 @@ def failed(error: Exception) -> int:
         return complain(where + error.strerror.lower(), FAILED)
     if isinstance(error, TidelogError | OSError):
         return complain(str(error), FAILED)
+    if type(error).__module__.startswith(("pyspark", "py4j")):
+        from tidelog.spark.cluster_python import missing_in_a_worker
+
+        if reason := missing_in_a_worker(str(error)):
+            return complain(reason, FAILED)
     fault = f"internal fault: {type(error).__name__}: {error}; TIDELOG_DEBUG=1 shows where, please report it"
     return complain(fault, FAILED)
 

@@ -16,7 +16,7 @@ from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
 from tidelog.control.marks import topic_of
-from tidelog.errors import LostCheckpoint, PipelineFailed, StateMismatch
+from tidelog.errors import ConfigError, LostCheckpoint, PipelineFailed, StateMismatch
 from tidelog.pipelines.app import VIEW
 from tidelog.pipelines.ordering import in_order
 from tidelog.pipelines.placing import Target
@@ -32,6 +32,7 @@ from tidelog.pipelines.view_topic import (
     results,
     upserts,
 )
+from tidelog.spark.cluster_python import missing_in_a_worker
 from tidelog.views.asking import Pipeline
 
 if TYPE_CHECKING:
@@ -113,6 +114,9 @@ def noting_errors(target: Target, written: Written) -> Iterator[None]:
     except BaseException as error:
         written.error = error
         text = "".join(format_exception(error))
+        if reason := missing_in_a_worker(text):
+            written.error = ConfigError(reason)
+            raise written.error from None
         if OF_THE_JVM in text:
             if not written.stopping:  # Spark's log has the short text alone; what a stop cuts off is no fault
                 logging.getLogger(__name__).error("%s: %s", target.part, text)

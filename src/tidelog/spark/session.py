@@ -2,8 +2,9 @@
 
 On this machine (no `master`, or a `local` one) the settings below are made; the guide says what is known of the effect
 of each, and how it was taken. On a cluster, and in a program that spark-submit started, none of them applies:
-checkpoints are no local files there, and Python and the JVM's class path are not ours to choose. A setting that the
-caller gives wins; to the caller's `spark.sql.extensions` ours is added.
+checkpoints are not local files there, and the JVM's class path is not ours to choose; nor is Python, but for the
+driver's own workers (`cluster_python.py`). A setting that the caller gives wins; to the caller's `spark.sql.extensions`
+ours is added.
 
 A session that runs already is returned when the same was asked for. Anything else is refused, since most settings count
 only when a JVM is launched, and PySpark would leave them out without a word.
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.errors import ConfigError
 from tidelog.spark.callbacks import answer_calls
+from tidelog.spark.cluster_python import launch_environment
 from tidelog.spark.java import find_java, java_home
 from tidelog.spark.providers import PROVIDER, StateStore, provider_of
 from tidelog.spark.registration import refusal, register
@@ -187,6 +189,8 @@ def _launched(wanted: Mapping[str, str], java: str | Path | None) -> SparkSessio
         if is_local(wanted.get("spark.master")):
             os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
             launching[UI_ADDRESS] = os.environ.get(UI_ADDRESS, LOOPBACK)
+        else:
+            launching |= launch_environment(wanted)
         with _environment(launching):
             return builder.getOrCreate()
 

@@ -403,7 +403,7 @@ def test_a_value_that_trembles_is_no_change_and_what_does_not_fit_is_refused(tid
     ]
     for options, why in (
         ({"columns": "status", "at_least": 1}, "at_least is of numbers"),
-        ({"columns": "nothing"}, "no column 'nothing'"),
+        ({"columns": "nothing"}, "column 'nothing' does not exist"),
     ):
         with pytest.raises(UsageError, match=why):
             tidelog_pipeline.run(pipeline(**options), given)

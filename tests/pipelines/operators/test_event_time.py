@@ -81,7 +81,7 @@ def test_what_is_no_time_is_refused_where_it_is_declared(spark: SparkSession) ->
     rows = stream(spark, NOWHERE, "t").select(F.struct("timestamp").alias("value"), "offset")
     with pytest.raises(UsageError, match="column 'offset' is bigint, and event time is a timestamp"):
         rows.transform(event_time("offset", "1 second"))
-    with pytest.raises(UsageError, match=r"no column 'value.timestamp'.*withColumn\('timestamp'"):
+    with pytest.raises(UsageError, match=r"column 'value.timestamp' does not exist.*withColumn\('timestamp'"):
         rows.transform(event_time("value.timestamp", "1 second"))
     with pytest.raises(UsageError, match="watermark_delay is 'soon', which is not a duration"):
         event_time("at", "soon")

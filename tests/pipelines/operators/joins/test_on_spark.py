@@ -425,7 +425,10 @@ def test_what_does_not_fit_is_refused_when_it_is_declared(spark: SparkSession) -
         (lambda: enrich(rates, on="product", how="right"), "how is 'right'; it is one of 'left', 'inner'"),
         (lambda: sales.transform(enrich(timed, on="product")), "declare one first"),
         (lambda: sales.transform(enrich(stream, on="product")), "the left is a batch and the table a stream"),
-        (lambda: sales.transform(enrich(timed, on="colour", as_of="latest")), "no column 'colour' to join by"),
+        (
+            lambda: sales.transform(enrich(timed, on="colour", as_of="latest")),
+            "column 'colour' to join by does not exist",
+        ),
         (lambda: sales.transform(enrich(sales, on="product", as_of="latest")), "both sides have a column 'cents'"),
         (lambda: nested.transform(enrich(rates, on="product", as_of="latest")), "use join_tables for two tables"),
         (lambda: sales.transform(join_tables(rates, on="product")), "join_tables takes a changelog"),
