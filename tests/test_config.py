@@ -95,7 +95,7 @@ def test_the_file_has_kafkas_names_quoted_or_nested(tmp_path: Path, content: str
             r"tidelog.toml \[broker\]: num.partition is not a setting; did you mean num.partitions\?",
         ),
         ("[brokr]\nx = 1", r"brokr is not a table of settings; did you mean broker\?"),
-        ("num = 1", r"num is not a table of settings; there are \[broker\]"),
+        ("num = 1", r"num is not a table of settings; tables are \[broker\]"),
         ("[broker", r"tidelog.toml cannot be read: .*"),
         ('[broker]\nnum.partitions = 3\n"num.partitions" = 4', r"num.partitions is there twice"),
         ("[broker]\nnum.partitions = 2020-01-01", r"num.partitions has a value of type date"),

@@ -6,13 +6,17 @@
     tidelog.toml    [broker]
                     "num.partitions" = 3               (or num.partitions = 3, which TOML reads as nested tables)
 
+`tidelog.toml` has two tables: [broker], and [app] for `tidelog run` and the commands beside it (`cli/app_settings.py`).
+
 Rules:
-- Keys are Kafka's own names where Kafka has one; ours begin with `tidelog.`.
+- Keys of the broker are Kafka's own names where Kafka has one; ours begin with `tidelog.`. Keys of apps are plain words
+  (`APP_KEYS`), the same as their options on the command line.
 - A key that nobody knows is an error that names the nearest known one, wherever it came from.
 - Each value remembers its origin, so that an error about it can say where it stands.
-- This module knows no room. A room has its table of settings (`broker.settings`), gathers its values here and turns
-  them into an immutable object (`BrokerConfig`). Nothing is read unless `gather` is called; TOML is parsed only where
-  a file exists.
+- This module imports no room. A room has its table of settings (`broker/settings`) and gathers its values here. Those
+  of the broker become an immutable object, which is here (`BrokerConfig`), with addresses to listen on (`Endpoint`,
+  `HttpListener`), since the gateway and commands read them too.
+- Nothing is read unless `gather` is called; TOML is parsed only where a file exists.
 """
 
 from __future__ import annotations
@@ -346,7 +350,7 @@ def _read(path: Path) -> dict[str, Any]:
     for name, content in document.items():
         if name not in TABLES or not isinstance(content, dict):
             raise ConfigError(
-                f"{path}: {name} is not a table of settings; {nearest(name, TABLES, 'there are [broker] and [app]')}"
+                f"{path}: {name} is not a table of settings; {nearest(name, TABLES, 'tables are [broker] and [app]')}"
             )
     return document
 

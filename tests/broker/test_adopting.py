@@ -16,7 +16,7 @@ from tidelog.broker.stopped import StoppedBroker
 from tidelog.broker.topics import TOPICS_TOPIC, Topic, Topics, apply, fresh, topic_record
 from tidelog.cli.main import main
 from tidelog.errors import DataFolderError, UsageError
-from tidelog.log.held import Held
+from tidelog.log.contents import Held
 from tidelog.log.identity import IDENTITY_NAME, Identity
 from tidelog.log.names import partition_name
 from tidelog.record.codec import check

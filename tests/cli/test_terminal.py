@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from proving import proves
 from tidelog.cli.main import complain
-from tidelog.cli.rows_shown import Shown
+from tidelog.cli.row_formats import Shown
 from tidelog.cli.tail import text_of, time_text
 from tidelog.cli.terminal import (
     Progress,

@@ -9,7 +9,7 @@ import pytest
 from log.partition import NOW, UnsyncedFiles, batch
 from proving import proves
 from tidelog.errors import DataFolderError
-from tidelog.log import held, identity
+from tidelog.log import contents, identity
 from tidelog.log.commit import Committer
 from tidelog.log.files import Files
 from tidelog.log.identity import IDENTITY_NAME, Identity
@@ -70,7 +70,7 @@ def test_no_power_cut_leaves_an_acked_record_in_a_folder_that_does_not_say_whose
             image = disk.crash(tmp_path / f"{step}-{seed}", seed)
             if acked:
                 assert identity.load(UnsyncedFiles(), str(image / "p")) == ORDERS
-                assert held.look(UnsyncedFiles(), str(image / "p")).records == 1
+                assert contents.look(UnsyncedFiles(), str(image / "p")).records == 1
         acked_at += [step] if acked else []
         if acked and not disk.is_off:
             break
@@ -115,14 +115,14 @@ def test_many_folders_get_new_settings_by_one_sync(tmp_path: Path) -> None:
 @proves("T6")
 def test_what_a_folder_holds_is_seen_from_outside(tmp_path: Path) -> None:
     files = UnsyncedFiles()
-    assert held.look(files, str(tmp_path / "p")) == held.Held(0, 0)
+    assert contents.look(files, str(tmp_path / "p")) == contents.Held(0, 0)
     log, committer = opened(tmp_path, files)
     for _ in range(3):
         put(log, committer)
-    found = held.look(files, str(tmp_path / "p"))
-    assert found == held.Held(3, 3 * len(batch(b"x"))) and found.anything
+    found = contents.look(files, str(tmp_path / "p"))
+    assert found == contents.Held(3, 3 * len(batch(b"x"))) and found.anything
     (segment,) = (tmp_path / "p").glob("*.log")
     segment.write_bytes(segment.read_bytes()[:4096])
-    assert not held.look(files, str(tmp_path / "p")).anything
+    assert not contents.look(files, str(tmp_path / "p")).anything
     (tmp_path / "p" / "notes").write_text("somebody's")
-    assert held.look(files, str(tmp_path / "p")).anything
+    assert contents.look(files, str(tmp_path / "p")).anything

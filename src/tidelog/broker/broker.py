@@ -55,7 +55,7 @@ from tidelog.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:
     from tidelog.broker.access.shell import Access
-    from tidelog.broker.beside import Done, Work
+    from tidelog.broker.compute_pool import Done, Work
     from tidelog.broker.coordinator import Coordinator
     from tidelog.broker.groups.state import Groups
     from tidelog.broker.transaction_coordinator import TransactionCoordinator

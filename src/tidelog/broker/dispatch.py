@@ -13,7 +13,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidelog.broker.divided import divided
+from tidelog.broker.request_parts import divided
 from tidelog.errors import MalformedMessage
 from tidelog.wire.api import request_class
 from tidelog.wire.codec import decode

@@ -22,11 +22,11 @@ from typing import NamedTuple
 
 from tidelog.broker.topics import Change, Topic, TopicChange, Topics
 from tidelog.errors import DataFolderError, StorageError
-from tidelog.log import held as held_in
+from tidelog.log import contents as held_in
 from tidelog.log import identity as identity_file
+from tidelog.log.contents import Held
 from tidelog.log.files import Files
 from tidelog.log.folder import ORPHANED_SUFFIX, DataFolder
-from tidelog.log.held import Held
 from tidelog.log.identity import Identity
 from tidelog.log.log import Log
 from tidelog.log.names import partition_name

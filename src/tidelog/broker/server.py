@@ -22,8 +22,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tidelog.broker.beside import Beside
 from tidelog.broker.broker import Broker
+from tidelog.broker.compute_pool import Beside
 from tidelog.broker.connection import Connection
 from tidelog.broker.connections import Connections
 from tidelog.broker.listeners import Listeners, raise_open_files_limit

@@ -32,7 +32,7 @@ from tidelog.errors import ConfigError
 from tidelog.logger import Logger
 
 if TYPE_CHECKING:
-    from tidelog.broker.beside import Beside
+    from tidelog.broker.compute_pool import Beside
     from tidelog.broker.loop import Loop, TimerHandle
 
 SEND_BYTES = 4 * RECORD_BYTES  # encrypted at once; read from a file, or put together from small pieces

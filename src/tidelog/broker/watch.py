@@ -41,8 +41,8 @@ from tidelog.log.settings import FOREVER
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
     from tidelog.broker.partition import Partition
+    from tidelog.log.backlog import Unread
     from tidelog.log.log import Log
-    from tidelog.log.unread import Unread
 
 PLACES_A_TURN = 500
 WALK_EVERY_S = 30.0

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.cli import options as command
-from tidelog.cli.near import near_topic
 from tidelog.cli.record_json import NewRow, parse_row
+from tidelog.cli.suggestions import near_topic
 from tidelog.cli.terminal import show_json, warn
 from tidelog.errors import BrokerError, PeerError, UsageError
 

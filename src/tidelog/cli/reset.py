@@ -9,8 +9,8 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.cli import near
 from tidelog.cli import options as command
+from tidelog.cli import suggestions
 from tidelog.cli.place import PLACE_HELP, Place, not_there, parse_place, resolve
 from tidelog.cli.terminal import confirm, show_json, show_table
 from tidelog.errors import BrokerError, UsageError
@@ -80,7 +80,7 @@ def refuse_active(cluster: Cluster, group: str) -> None:
 
 def partitions_of(cluster: Cluster, written: str) -> list[TopicPartition]:
     topic, colon, index = written.partition(":")
-    partitions = near.partitions_of(cluster, topic)
+    partitions = suggestions.partitions_of(cluster, topic)
     if not colon:
         return partitions
     chosen = [at for at in partitions if str(at.partition) == index]

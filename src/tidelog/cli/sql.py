@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.cli import options as command
 from tidelog.cli.place import PLACE_HELP, Place, parse_place
-from tidelog.cli.rows_shown import FORMATS, Shown
+from tidelog.cli.row_formats import FORMATS, Shown
 from tidelog.errors import TidelogError, UsageError
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from tidelog.cli import options as command
-from tidelog.cli.near import partitions_of
 from tidelog.cli.place import PLACE_HELP, Place, not_there, parse_place, resolve
 from tidelog.cli.record_json import field
+from tidelog.cli.suggestions import partitions_of
 from tidelog.cli.terminal import for_the_screen, paint, printable, warn
 from tidelog.errors import BrokerError, UsageError
 

@@ -57,8 +57,8 @@ from tidelog.log.visibility import Visibility
 from tidelog.record.header import BatchHeader
 
 if TYPE_CHECKING:
+    from tidelog.log.backlog import Unread
     from tidelog.log.compaction.compactor import Told
-    from tidelog.log.unread import Unread
 
 KEY_BYTES = 128 << 20
 
@@ -304,7 +304,7 @@ class Log:
 
     def unread(self, offset: int, now_ms: int) -> Unread:
         """What there is from an offset on, and how old. Any thread; waits for the disk."""
-        from tidelog.log.unread import find_unread
+        from tidelog.log.backlog import find_unread
 
         self.load()
         return find_unread(self._reading, self.start_offset, offset, now_ms)

@@ -1,9 +1,13 @@
 """Topics as DataFrames and DataFrames as topics, by pip alone: the Spark source, sink and session.
 
 It never needs a jar of Kafka's, keeps no secret in a plan or a checkpoint, and loads PySpark only where a class of it
-is inherited. It may import `record`, `wire`, `client`, `schema` and PySpark; nothing outside `pipelines` imports it.
-Read `source.py` first (what Spark calls), then `discovery.py` and `admission.py` (which offsets), then `reading.py`
-(the rows).
+is inherited (`source.py`, `sink.py`) or a function needs it. It may import `record`, `wire`, `client`, `schema`,
+`control` and PySpark; `pipelines`, `testing` and `cli` import it. Users have the names below, and `tidelog` has
+`spark_session`.
+
+    reading    `source.py` (what Spark calls), `discovery.py` and `admission.py` (which offsets), `reading.py` (rows)
+    writing    `sink.py` (what Spark calls), `staging.py` (tasks), `commit.py` (the transaction), `foreach_batch.py`
+    sessions   `session.py`, `cluster_python.py`, `worker_launch.py`, `java.py`
 """
 
 from __future__ import annotations

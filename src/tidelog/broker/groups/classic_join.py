@@ -52,9 +52,9 @@ def decide_join(state: Groups, request: JoinGroupRequest, caller: Caller, ticket
         return Decision([], [(ticket, JoinGroupResponse(error_code=error_code, member_id=request.member_id))])
     consumer = state.consumer.get(request.group_id)
     if consumer is not None and consumer.members:
-        from tidelog.broker.groups import mixed
+        from tidelog.broker.groups import classic_members
 
-        return mixed.decide_join(state, consumer, request, caller, ticket, now)
+        return classic_members.decide_join(state, consumer, request, caller, ticket, now)
     step = Step(state, _open_group(state, request), now)
     if consumer is not None:
         step.records += changes(consumer, None)

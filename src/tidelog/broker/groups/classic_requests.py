@@ -31,9 +31,9 @@ LEAVE_IN_BATCHES_SINCE = 3
 
 def decide_sync(state: Groups, request: SyncGroupRequest, ticket: Ticket, now: Instant) -> Decision:
     if (consumer := state.consumer.get(request.group_id)) is not None:
-        from tidelog.broker.groups import mixed
+        from tidelog.broker.groups import classic_members
 
-        return mixed.decide_sync(state, consumer, request, ticket, now)
+        return classic_members.decide_sync(state, consumer, request, ticket, now)
     group = state.live_group(request.group_id)
     error_code = _sync_error(group, request)
     if group is None or error_code != ErrorCode.NONE:
@@ -72,9 +72,9 @@ def _sync_error(group: LiveGroup | None, request: SyncGroupRequest) -> int:
 
 def decide_heartbeat(state: Groups, request: HeartbeatRequest, ticket: Ticket, now: Instant) -> Decision:
     if (consumer := state.consumer.get(request.group_id)) is not None:
-        from tidelog.broker.groups import mixed
+        from tidelog.broker.groups import classic_members
 
-        return mixed.decide_heartbeat(state, consumer, request, ticket, now)
+        return classic_members.decide_heartbeat(state, consumer, request, ticket, now)
     group = state.live_group(request.group_id)
     error_code = member_error(group, request.member_id, request.group_instance_id)
     if request.group_id == "":
@@ -95,9 +95,9 @@ def decide_leave(state: Groups, request: LeaveGroupRequest, version: int, ticket
     if version < LEAVE_IN_BATCHES_SINCE:
         identities = [MemberIdentity(member_id=request.member_id)]
     if (consumer := state.consumer.get(request.group_id)) is not None:
-        from tidelog.broker.groups import mixed
+        from tidelog.broker.groups import classic_members
 
-        return mixed.decide_leave(state, consumer, identities, version >= LEAVE_IN_BATCHES_SINCE, ticket, now)
+        return classic_members.decide_leave(state, consumer, identities, version >= LEAVE_IN_BATCHES_SINCE, ticket, now)
     step = Step(state, state.live_group(request.group_id) or LiveGroup(request.group_id), now)
     before = len(step.group.members)
     answers = [

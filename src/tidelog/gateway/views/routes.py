@@ -4,8 +4,8 @@ Rules:
 - A view's rows are for whoever may read its topic: the broker is asked, as the request's user, before a store is; and
   for the topics that the store itself has its rows from, since the catalog says what anybody says who may write it.
 - A store that has a view and does not show it yet is 503: come back. A place that was waited for in vain is 504.
-- Where a view has several stores, and one does not answer, the next one does (`opened.py`). So there a `next` has what
-  was waited for, and its page's cursor: the next page may be another store's, which may be behind this one.
+- Where a view has several stores, and one does not answer, the next one does (`open_stores.py`). So there a `next` has
+  what was waited for, and its page's cursor: the next page may be another store's, which may be behind this one.
 - A page is bounded by rows, by bytes and by the time that its store may take. One that is full in any way has a `next`,
   also where it has no rows yet: a store that filters rows one by one has looked at so many. A SQL query that takes
   longer is ended by its store, 504.
@@ -27,7 +27,7 @@ from tidelog.gateway.route import Answer, Call, Parameter, Refusal, Route, Strea
 from tidelog.gateway.views import asking, parts
 from tidelog.gateway.views.catalogs import Catalogs
 from tidelog.gateway.views.feed import Feeds
-from tidelog.gateway.views.opened import Opened, wait_for
+from tidelog.gateway.views.open_stores import Opened, wait_for
 from tidelog.gateway.views.rights import Rights
 from tidelog.gateway.views.slot import Where
 from tidelog.gateway.views.subscriber import Past, Subscriber

@@ -19,8 +19,8 @@ from google.protobuf.message import DecodeError, EncodeError, Message
 from tidelog.errors import InvalidSchema
 from tidelog.schema.bounds import check_size
 from tidelog.schema.protobuf.grammar import read
-from tidelog.schema.protobuf.known import KNOWN, with_imports
 from tidelog.schema.protobuf.text import write
+from tidelog.schema.protobuf.well_known import KNOWN, with_imports
 from tidelog.schema.schema import Schema
 
 FORMAT = "PROTOBUF"

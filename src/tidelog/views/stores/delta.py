@@ -36,10 +36,10 @@ from tidelog.views.declaration import Declaration, Key, Row, from_fields, to_fie
 from tidelog.views.stores.arrow_rows import KEY, rows_of, schema_of, table_of
 from tidelog.views.stores.delta_compaction import ASIDE, added_by, commit_of, compact, log_of, sync
 from tidelog.views.stores.key_order import encoder
+from tidelog.views.stores.location import path_in, written
 from tidelog.views.stores.places import ends_from_text, ends_to_text, is_to_show, mark_from_text, mark_to_text, moved
 from tidelog.views.stores.scanning import fill, refuse_match
 from tidelog.views.stores.store import Ask, Page, Place, is_to_grow
-from tidelog.views.stores.written import path_in, written
 
 PREFIX = "delta:///"
 SAID = "tidelog"

@@ -2,7 +2,7 @@
 
     scheme     the module that has it, with `connect(url, view) -> Store`; loaded when a store of that kind is opened,
                or its URL is checked. What it refuses it says without a piece of the URL, which has secrets in it by
-               then. One in files takes the URL as it was written, too: its errors name the path so (`written.py`)
+               then. One in files takes the URL as it was written, too: its errors name the path so (`location.py`)
     ${NAME}    taken from the environment, percent-encoded where it stands; what is kept and shown is the URL as written
 
 Rules:

@@ -33,11 +33,11 @@ from tidelog.views.changes import Stretch
 from tidelog.views.declaration import Declaration, Key, Row
 from tidelog.views.stores.arrow_rows import KEY, rows_of, schema_of, table_of
 from tidelog.views.stores.key_order import encoder
+from tidelog.views.stores.location import Written, path_in, written
 from tidelog.views.stores.parquet_manifest import Entry, File, Manifest, Manifests, make_folder, sync_folder
 from tidelog.views.stores.places import is_to_show, moved
 from tidelog.views.stores.scanning import fill, refuse_match
 from tidelog.views.stores.store import Ask, Page, Place, is_to_grow
-from tidelog.views.stores.written import Written, path_in, written
 
 if TYPE_CHECKING:
     import pyarrow

@@ -27,9 +27,9 @@ from uuid import uuid4
 
 from tidelog.errors import AnotherApplier, StorageError, UsageError
 from tidelog.views.declaration import Declaration, from_fields, to_fields
+from tidelog.views.stores.location import Written
 from tidelog.views.stores.places import ends_from_text, ends_to_text, mark_from_text, mark_to_text
 from tidelog.views.stores.store import Place
-from tidelog.views.stores.written import Written
 
 VERSION = 1
 DIGITS = 20

@@ -31,10 +31,10 @@ from tidelog.views.changes import Stretch
 from tidelog.views.declaration import Declaration, Key, Row, from_fields, to_fields
 from tidelog.views.stores import places, sqlite_statements, sqlite_values
 from tidelog.views.stores.bounds import Bounds
+from tidelog.views.stores.location import path_in, written
 from tidelog.views.stores.sqlite_file import BUSY_S, VERSION, error_of, has_layout, identity, set_wal
 from tidelog.views.stores.sqlite_values import quoted
 from tidelog.views.stores.store import Ask, Page, Place, is_to_grow
-from tidelog.views.stores.written import path_in, written
 
 STEPS = 10_000  # of SQLite's machine, some 0.1 ms, after which a query looks at the clock
 PREFIX = "sqlite:///"

@@ -10,7 +10,7 @@ from errno import EDQUOT, ENOSPC
 from pathlib import Path
 
 from tidelog.errors import DiskFullError, QueryTimedOut, StorageError, TidelogError, UsageError
-from tidelog.views.stores.written import Written
+from tidelog.views.stores.location import Written
 
 VERSION = 1
 BUSY_S = 30.0

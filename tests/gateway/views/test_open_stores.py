@@ -9,8 +9,8 @@ import pytest
 from proving import proves
 from tidelog.errors import Disconnected, QueryTimedOut, StorageError, UsageError
 from tidelog.gateway.route import Refusal
-from tidelog.gateway.views import opened
-from tidelog.gateway.views.opened import Opened, not_the_store, wait_for
+from tidelog.gateway.views import open_stores
+from tidelog.gateway.views.open_stores import Opened, not_the_store, wait_for
 from tidelog.views import waiting
 from tidelog.views.waiting import After
 
@@ -32,7 +32,7 @@ class Told:
 
 @pytest.fixture(autouse=True)
 def stores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opened, "open_store", Told)
+    monkeypatch.setattr(open_stores, "open_store", Told)
 
 
 class Asking:

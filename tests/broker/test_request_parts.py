@@ -10,10 +10,10 @@ import pytest
 from raw import RawConnection, batch_of, produce
 
 from proving import proves
-from tidelog.broker import divided as module
+from tidelog.broker import request_parts as module
 from tidelog.broker.dispatch import APIS
-from tidelog.broker.divided import DIVIDED, Row, divided, parts_of
 from tidelog.broker.embedded import Broker
+from tidelog.broker.request_parts import DIVIDED, Row, divided, parts_of
 from tidelog.testing.broker import TestBroker
 from tidelog.wire.api import request_class, response_class
 from tidelog.wire.error_code import ErrorCode
