@@ -29,6 +29,7 @@ TYPED = {
     "tidelog produce x --acks ": {"all", "0", "1"},
     "tidelog completion f": {"fish"},
     "tidelog tail --fo": {"--follow"},
+    "tidelog repair adopt --a": {"--as"},
     "tidelog status --tell re": {"resume", "rebuild"},
 }
 
@@ -101,6 +102,9 @@ def test_every_command_action_and_option_is_known() -> None:
     assert known["topics", "describe"].arguments == known["topics", "truncate"].arguments == ("TOPIC",)
     assert known["reset",].arguments == ("GROUP", "TOPIC")
     assert known["completion",].arguments == ("bash|zsh|fish",)
+    assert known["repair",].actions == ("adopt",)
+    assert known["repair",].arguments == ("TOPIC", "PARTITION")
+    assert known["repair", "adopt"].arguments == ("WHAT",)
 
 
 @proves("command_line")

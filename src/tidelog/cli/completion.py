@@ -65,9 +65,11 @@ def all_words() -> list[Words]:
         )
     ]
     for name, what in COMMANDS.items():
-        parsed = import_module(f"tidelog.cli.{name}").parser()
-        found.append(words_of(parsed, (name,), what))
-        for action, deeper in command.action_names(parsed).items():
+        module = import_module(f"tidelog.cli.{name}")
+        parsed = module.parser()
+        actions = {**command.action_names(parsed), **getattr(module, "further_actions", dict)()}
+        found.append(words_of(parsed, (name,), what)._replace(actions=tuple(actions)))
+        for action, deeper in actions.items():
             found.append(words_of(deeper, (name, action), deeper.description or ""))
     return found
 

@@ -88,6 +88,13 @@ def parser() -> command.Parser:
     return made
 
 
+def further_actions() -> dict[str, command.Parser]:
+    """Words that may stand where a topic's name does, so that no sub-parser can take them; for completion."""
+    from tidelog.cli import repair_adopt
+
+    return {ADOPT: repair_adopt.parser()}
+
+
 def run(arguments: list[str]) -> int:
     if arguments[:1] == [ADOPT]:
         from tidelog.cli import repair_adopt
