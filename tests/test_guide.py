@@ -4,18 +4,25 @@
     ```python pytest    a test file, run by pytest with the plugin
     ```bash run         commands, run by bash; the first that fails ends them
     ```text shown       what the block before it prints; `...` stands for anything within a line
+    ```bash beside      a command in a terminal of its own, which runs on (`terminals.py`)
+    ```text beside      what the newest of those has printed, or prints soon
+    ```text stopped     ^C, given to the newest of those, and what it prints then; it has to end with 0
 
-Pages speak of a broker at 127.0.0.1:9092; here each page gets a broker of its own at another port, and the address is
-put in before a block runs. The blocks of a page run in the order in which they stand, in one folder; test files with
-nothing between them by one pytest. What is on a Spark session of Tidelog's runs in turns in one process (`programs`).
+Pages speak of a broker at 127.0.0.1:9092 and of HTTP at 127.0.0.1:8642; here each page gets a broker of its own at
+another port, or starts one by `tidelog up`, and the addresses are put in before a block runs. The blocks of a page run
+in the order in which they stand, in one folder; test files with nothing between them by one pytest. A program whose
+first line is `# shop.py` is kept under that name, and one with `# shop.py, at the end` is added to it. What is on a
+Spark session of Tidelog's runs in turns in one process (`programs`).
 """
 
 from __future__ import annotations
 
 import os
 import re
+import socket
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,17 +32,20 @@ import pytest
 import tidelog
 from programs import Done, Host, host, run
 from proving import proves
+from terminals import Terminals
 
 __all__ = ["host"]
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
-BLOCK = re.compile(r"^```(\w+) (run|pytest|shown)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(\w+) (run|pytest|shown|beside|stopped)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NAMED = re.compile(r"# (\w+\.py)(, at the end)?\n")
 ADDRESS = "127.0.0.1:9092"
+HTTP = "127.0.0.1:8642"
 ON_SPARK = ("tidelog.spark_session(", "tidelog_pipeline")
 # They are on Spark, and what they show has shorter tests.
-LONG = ("joins", "own_operators", "spark", "testing_pipelines", "typed_values", "windows")
-STORY = "joins"  # one of them at every change
+LONG = ("apps", "joins", "own_operators", "spark", "start", "testing_pipelines", "typed_values", "windows")
+STORY = "start"  # one of them at every change
 
 
 class Block(NamedTuple):
@@ -60,11 +70,17 @@ def steps_of(page: str) -> Iterator[list[Block]]:
 
 def words_of(step: list[Block], folder: Path) -> list[str]:
     """Those behind `python`."""
-    paths = [folder / f"test_block_{block.line}.py" for block in step]
-    for path, block in zip(paths, step, strict=True):
-        path.write_text(block.text)
+    paths = [written(block, folder) for block in step]
     alone = ["-m", "pytest", "-q", "-c", "/dev/null", "--rootdir", str(folder)] if step[0].way == "pytest" else []
     return [*alone, *map(str, paths)]
+
+
+def written(block: Block, folder: Path) -> Path:
+    named = NAMED.match(block.text)
+    path = folder / (named[1] if named else f"test_block_{block.line}.py")
+    before = path.read_text() if named and named[2] else ""
+    path.write_text(before + block.text)
+    return path
 
 
 def run_step(step: list[Block], folder: Path, environment: Mapping[str, str], host: Host) -> Done:
@@ -87,23 +103,54 @@ def missing_lines(shown: str, output: str) -> list[str]:
     return missing
 
 
-def run_page(page: Path, bootstrap: str, folder: Path, host: Host) -> Iterator[str]:
+def run_page(page: str, folder: Path, environment: Mapping[str, str], host: Host) -> Iterator[str]:
+    """What is wrong with the page, block by block."""
+    output = ""
+    with Terminals(folder, environment, missing_lines) as terminals:
+        for step in steps_of(page):
+            block = step[0]
+            match block.language, block.way:
+                case "text", "shown":
+                    told = [f"shows {line!r}; it printed:\n{output}" for line in missing_lines(block.text, output)]
+                case "bash", "beside":
+                    told = terminals.open(block.text)
+                case "text", "beside":
+                    told = terminals.wait(block.text)
+                case "text", "stopped":
+                    told = terminals.interrupt(block.text.removeprefix("^C\n"))
+                case _:
+                    done = run_step(step, folder, environment, host)
+                    output = done.stdout
+                    ended = f"ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+                    told = [ended] if done.returncode != 0 else []
+            yield from (f"line {block.line} {one}" for one in told)
+        while terminals:
+            yield from terminals.interrupt("")
+
+
+@contextmanager
+def at_a_broker(page: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """The page with the addresses that count here, and the environment of its blocks."""
+    text = page.read_text()
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "TIDELOG_BOOTSTRAP": bootstrap,
     }
-    output = ""
-    for step in steps_of(page.read_text().replace(ADDRESS, bootstrap)):
-        where = f"{page.name}:{step[0].line}"
-        if step[0].way == "shown":
-            missing = missing_lines(step[0].text, output)
-            yield from (f"{where} shows {line!r}; it printed:\n{output}" for line in missing)
-            continue
-        done = run_step(step, folder, environment, host)
-        output = done.stdout
-        if done.returncode != 0:
-            yield f"{where} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+    with ExitStack() as stack:
+        if any(block.way == "beside" and block.text.startswith("tidelog up") for block in blocks_of(text)):
+            bootstrap, http = (f"127.0.0.1:{port}" for port in free_ports(2))
+            environment |= {"TIDELOG_LISTENERS": f"PLAINTEXT://{bootstrap}", "TIDELOG_HTTP_LISTENER": http}
+        else:
+            asked = {"tidelog.http.listener": "127.0.0.1:0"} if HTTP in text else {}
+            broker = stack.enter_context(tidelog.Broker(settings=asked))
+            bootstrap, http = broker.bootstrap, (broker.http or "").removeprefix("http://")
+        yield text.replace(ADDRESS, bootstrap).replace(HTTP, http), {**environment, "TIDELOG_BOOTSTRAP": bootstrap}
+
+
+def free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        bound = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [one.getsockname()[1] for one in bound]
 
 
 PAGES_WITH_CODE = [page for page in PAGES if blocks_of(page.read_text())]
@@ -118,8 +165,8 @@ def param_of(page: Path) -> Any:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", [param_of(page) for page in PAGES_WITH_CODE])
 def test_the_code_on_the_page_runs(page: Path, host: Host, tmp_path: Path) -> None:
-    with tidelog.Broker() as broker:
-        assert list(run_page(page, broker.bootstrap, tmp_path, host)) == []
+    with at_a_broker(page) as (text, environment):
+        assert list(run_page(text, tmp_path, environment, host)) == []
 
 
 @proves("guide")
