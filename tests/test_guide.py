@@ -188,6 +188,38 @@ def test_test_files_with_nothing_between_them_are_one_step() -> None:
 
 
 @proves("guide")
+def test_the_readme_and_the_start_page_have_the_same_program() -> None:
+    readme, start = (blocks_of((ROOT / page).read_text()) for page in ("README.md", "docs/guide/start.md"))
+    programs = [block.text for block in readme if NAMED.match(block.text)]
+    assert programs
+    assert [text for text in programs if text not in [block.text for block in start]] == []
+
+
+@proves("guide")
+def test_a_program_with_a_name_is_kept_and_added_to(tmp_path: Path) -> None:
+    first = Block("python", "run", "# shop.py\nA = 1\n", 1)
+    more = Block("python", "run", "# shop.py, at the end\nprint(A)\n", 9)
+    assert written(first, tmp_path) == tmp_path / "shop.py"
+    done = run([sys.executable, *words_of([more], tmp_path)], tmp_path)
+    assert (done.returncode, done.stdout) == (0, "1\n")
+    assert written(first, tmp_path).read_text() == first.text
+
+
+@proves("guide")
+def test_a_command_in_a_terminal_of_its_own_is_waited_for_and_stopped(tmp_path: Path) -> None:
+    ready = "```bash beside\npython -c 'import signal as s; s.pthread_sigmask(0, [2]); print(1, flush=True); s.sigwait([2]); print(2)'\n```\n"
+    environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    pages = {
+        f"{ready}```text beside\n1\n```\n```text stopped\n^C\n2\n```\n": [],
+        f"{ready}```text beside\n1\n```\n```text stopped\n^C\n3\n```\n": ["line 7 shows ['3'] and ended with 0"],
+        "```bash beside\nfalse\n```\n```text beside\n1\n```\n": ["line 4 shows ['1']", "shows [] and ended with 1"],
+    }
+    for page, faults in pages.items():
+        told = [fault.partition(";")[0] for fault in run_page(page, tmp_path, environment, Host(tmp_path))]
+        assert told == faults
+
+
+@proves("guide")
 @pytest.mark.parametrize("index", ["docs/README.md", "docs/decisions/README.md"])
 def test_the_index_names_every_page(index: str) -> None:
     folder = (ROOT / index).parent
