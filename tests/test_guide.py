@@ -141,9 +141,8 @@ def at_a_broker(page: Path) -> Iterator[tuple[str, dict[str, str]]]:
             bootstrap, http = (f"127.0.0.1:{port}" for port in free_ports(2))
             environment |= {"TIDELOG_LISTENERS": f"PLAINTEXT://{bootstrap}", "TIDELOG_HTTP_LISTENER": http}
         else:
-            asked = {"tidelog.http.listener": "127.0.0.1:0"} if HTTP in text else {}
-            broker = stack.enter_context(tidelog.Broker(settings=asked))
-            bootstrap, http = broker.bootstrap, (broker.http or "").removeprefix("http://")
+            broker = stack.enter_context(tidelog.Broker(settings={"tidelog.http.listener": "127.0.0.1:0"}))
+            bootstrap, http = broker.bootstrap, broker.http.removeprefix("http://")
         yield text.replace(ADDRESS, bootstrap).replace(HTTP, http), {**environment, "TIDELOG_BOOTSTRAP": bootstrap}
 
 
