@@ -206,7 +206,8 @@ def test_a_program_with_a_name_is_kept_and_added_to(tmp_path: Path) -> None:
 
 @proves("guide")
 def test_a_command_in_a_terminal_of_its_own_is_waited_for_and_stopped(tmp_path: Path) -> None:
-    ready = "```bash beside\npython -c 'import signal as s; s.pthread_sigmask(0, [2]); print(1, flush=True); s.sigwait([2]); print(2)'\n```\n"
+    waits = "import signal as s; s.pthread_sigmask(0, [2]); print(1, flush=True); s.sigwait([2]); print(2)"
+    ready = f"```bash beside\npython -c '{waits}'\n```\n"
     environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     pages = {
         f"{ready}```text beside\n1\n```\n```text stopped\n^C\n2\n```\n": [],
