@@ -45,6 +45,7 @@ HTTP = "127.0.0.1:8642"
 ON_SPARK = ("tidelog.spark_session(", "tidelog_pipeline")
 # They are on Spark, and what they show has shorter tests.
 LONG = ("apps", "joins", "own_operators", "spark", "start", "testing_pipelines", "typed_values", "windows")
+SLOW = ("durability", "views")  # above a second of CPU
 STORY = "start"  # one of them at every change
 
 
@@ -156,7 +157,7 @@ PAGES_WITH_CODE = [page for page in PAGES if blocks_of(page.read_text())]
 
 
 def param_of(page: Path) -> Any:
-    marks = [pytest.mark.full] if page.stem in LONG else []
+    marks = [mark for mark, pages in ((pytest.mark.full, LONG), (pytest.mark.slow, SLOW)) if page.stem in pages]
     return pytest.param(page, id=page.stem, marks=[*marks, *([pytest.mark.story] if page.stem == STORY else [])])
 
 
