@@ -8,8 +8,8 @@ from proving import proves
 from tidelog import clock as time_of_day
 from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
+from tidelog.control.health import AGAIN_S
 from tidelog.control.status import (
-    AGAIN_S,
     EVERY_S,
     Commands,
     Reporter,

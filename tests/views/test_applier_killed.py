@@ -25,7 +25,8 @@ from client.dying import DyingNetwork
 from contract import TIMEOUT_S
 from proving import proves
 from tidelog.client.cluster import Cluster
-from tidelog.control.status import STATUS, read_status, told_state
+from tidelog.control.health import told_state
+from tidelog.control.status import STATUS, read_status
 from tidelog.testing.broker import TestBroker
 from tidelog.views.applier import Applier
 from tidelog.views.stores import sqlite
@@ -252,7 +253,11 @@ def test_an_applier_that_fails_before_it_applies_anything_is_in_status_if_the_vi
     assert code == 2 and "the environment does not; set it" in said
     (report,) = [one for one in read_status(cluster) if one.kind == "applier"]
     assert report.name.startswith("revenue.sqlite-NOT_SET-")
-    assert (told_state(report), report.figures["view"], report.figures["store"]) == ("failed", "revenue", declared)
+    assert (told_state(report.figures), report.figures["view"], report.figures["store"]) == (
+        "failed",
+        "revenue",
+        declared,
+    )
     assert report.figures["error"] in said and report.figures["ended"] is True
 
 

@@ -14,9 +14,10 @@ import pytest
 import tidelog
 from proving import proves
 from tidelog.client.cluster import Cluster
+from tidelog.control.health import SILENT_MS
 from tidelog.control.status import Report
 from tidelog.errors import NotAnswered, PipelineStopped, UnknownKey, UsageError
-from tidelog.views.asking import LATE_S, Answer, Pipeline, ask, pipeline_of, read_answer, why_stopped
+from tidelog.views.asking import Answer, Pipeline, ask, pipeline_of, read_answer, why_stopped
 from tidelog.views.catalog import Derived, new_view
 from views.answering import Answering
 
@@ -63,7 +64,7 @@ def test_unknown_key_time_out_and_stopped_pipeline_are_three_different_things(
         pipeline.report("stopped")
         with pytest.raises(PipelineStopped, match=r"site.visits does not answer: it is stopped; `tidelog run`"):
             ask(cluster, VISITS, "ada", timeout_s=60)
-        pipeline.report("running", at_ms=int(time.time() * 1000 - LATE_S * 1000 - 5000))
+        pipeline.report("running", at_ms=int(time.time() * 1000 - SILENT_MS - 5000))
         with pytest.raises(PipelineStopped, match="it has not reported for 3"):
             ask(cluster, VISITS, "ada", timeout_s=60)
 
@@ -106,7 +107,8 @@ def test_a_part_that_says_nothing_of_its_state_runs_as_long_as_it_reports() -> N
     assert why_stopped(None, now) == "it has never run"
     assert why_stopped(Report("query", "a", {"at_ms": now}), now) is None
     assert why_stopped(Report("query", "a", {"at_ms": now + 3_600_000}), now) is None, "its clock is ahead"
-    assert why_stopped(Report("query", "a", {"at_ms": now, "state": "failed"}), now) == "it is failed"
+    assert why_stopped(Report("query", "a", {"at_ms": now, "state": "failed"}), now) == "it has failed"
+    assert why_stopped(Report("query", "a", {"at_ms": now, "state": "paused"}), now) == "it is paused"
 
 
 @proves("P6")

@@ -300,7 +300,7 @@ def mark(offset: int) -> Mark:
             r"come to orders:0:4; its query shop.revenue runs, 7 records behind: wait",
         ),
         (mark(5), [query(state="paused")], r"its query shop.revenue is paused$"),
-        (mark(5), [query(state="failed", error={"message": "no column"})], r"shop.revenue is failed \(no column\)$"),
+        (mark(5), [query(state="failed", error={"message": "no column"})], r"shop.revenue has failed: no column$"),
         (mark(5), [query(at_ms=NOW_MS - 95_000)], r"has not reported for 95 s$"),
         (
             mark(5),
@@ -330,7 +330,7 @@ def test_a_wait_that_is_over_says_which_sink_and_how_far_and_how_its_query_is(
         ),
         ({"end": 4}, {}, r"revenue.v1\[0\] to offset 4 of 9; revenue.x runs: wait longer$"),
         ({"end": 4}, {"ended": True}, r"revenue.x is stopped: start it again$"),
-        ({"end": 4}, {"error": "disk is full"}, r"revenue.x waits after a fault \(disk is full\): start it again$"),
+        ({"end": 4}, {"error": "disk is full"}, r"revenue.x retries after a fault: disk is full: wait longer$"),
     ],
 )
 def test_a_wait_that_is_over_says_how_far_the_store_is_and_how_its_applier_is(

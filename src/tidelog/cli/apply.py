@@ -145,13 +145,13 @@ class Telling:
         self._reporter.tell({**self._about, **figures})
 
     def stopped(self) -> None:
-        from tidelog.control.status import STOPPED
+        from tidelog.control.health import STOPPED
 
         if self._applier is None or not self._applier.is_away:  # else nobody would answer, and who asked for it waits
             self._end({"state": STOPPED})
 
     def failed(self, error: Exception) -> None:
-        from tidelog.control.status import FAILED
+        from tidelog.control.health import FAILED
 
         if isinstance(error, AnotherApplier) and not self._shared:
             return  # the name is that one's by now, and so is what is told by it

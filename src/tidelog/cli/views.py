@@ -267,11 +267,12 @@ def _take_out(cluster: Cluster, view: View, options: Namespace) -> int:
 def _check_nobody_has(cluster: Cluster, view: View) -> None:
     import time
 
+    from tidelog.control.health import SILENT_MS
     from tidelog.control.status import read_status
-    from tidelog.pipelines.catching_up import FRESH_MS, appliers_heard, heard_run
+    from tidelog.pipelines.catching_up import appliers_heard, heard_run
 
     reports, now_ms = read_status(cluster), int(time.time() * 1000)
-    if (run := heard_run(reports, view.app, [view.name], now_ms, within_ms=FRESH_MS)) is not None:
+    if (run := heard_run(reports, view.app, [view.name], now_ms, within_ms=SILENT_MS)) is not None:
         raise UsageError(
             f"view {view.name} is written by a run of app {view.app} (process {run.pid}, {_heard(run.seconds)});"
             " stop it, take the view out of the app, and say it again"

@@ -7,7 +7,8 @@
 
 Rules (docs/formats/status.md has every field of every kind):
 - A part writes at most once a second, and only what is news; its end it always tells. What it has told is told again
-  at once where the time of day has been set: how old a report is, is known by `at_ms` alone.
+  at once where the time of day has been set: how old a report is, is known by `at_ms` alone. What a report says of the
+  part's health is `health.py`'s to tell.
 - Reports are notes: who cannot write one goes on, and says so once.
 - The newest command to a part counts. `pause` and `resume` say how a part is to be, so they also count for one that
   starts later; all others are for those that run when they come, and are read from where the topic ended at the start.
@@ -27,6 +28,7 @@ from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST, list_offsets
 from tidelog.client.producer import Producer
 from tidelog.clock import Jumps
+from tidelog.control.health import AGAIN_S
 from tidelog.control.reading import read
 from tidelog.errors import Disconnected, TidelogError
 
@@ -35,11 +37,9 @@ COMMANDS = TopicPartition("__tidelog.commands", 0)
 VERSION = 1
 TAIL_RECORDS = 5_000  # of the topic's end, in which every part that lives has reported
 EVERY_S = 1.0
-AGAIN_S = 10.0  # after which a part that has nothing new to tell says that it is there
 
 PAUSE, RESUME, STOP, REBUILD = COMMAND_NAMES = ("pause", "resume", "stop", "rebuild")
 LASTING = (PAUSE, RESUME)
-RUNNING, WAITING, FAILED, STOPPED = "running", "waiting", "failed", "stopped"
 
 
 class Report(NamedTuple):
@@ -138,32 +138,6 @@ def read_status(cluster: Cluster) -> list[Report]:
     """Nothing where there is no such topic: beside Apache Kafka, or of a broker that has just started."""
     newest = _newest(cluster, STATUS)
     return [one for key, value in newest.items() if value is not None and (one := _report(key, value)) is not None]
-
-
-def told_state(one: Report) -> str:
-    """Of any part. An applier has a state when it has ended; until then it tells what it has not come past, if that."""
-    state = one.figures.get("state")
-    if state is not None:
-        return str(state)
-    if one.figures.get("ended"):
-        return STOPPED
-    return WAITING if one.figures.get("error") else RUNNING
-
-
-def silent_ms(figures: Mapping[str, Any], now_ms: float) -> float:
-    """For how long a part has told nothing, for who shows it. A report of a time to come was written before the clock
-    was set back, or by another clock, and nobody knows how old it is: it is shown as if it were as old. Who would write
-    in a part's stead must not go by this: `pipelines/catching_up.py`.
-    """
-    return abs(now_ms - float(figures.get("at_ms", 0)))
-
-
-def said_silence(figures: Mapping[str, Any], now_ms: float) -> str:
-    """Of a part that has been silent for long."""
-    seconds = f"{silent_ms(figures, now_ms) / 1000:.0f} s"
-    if float(figures.get("at_ms", 0)) > now_ms:
-        return f"has not reported since a time that is {seconds} ahead of the clock here"
-    return f"has not reported for {seconds}"
 
 
 class Commands:

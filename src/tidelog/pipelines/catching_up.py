@@ -1,8 +1,7 @@
 """Whether what is built beside a view has caught up with it, how far it is, and who else is there. Pure.
 
-Who is asked about here may write what the asker is about to: a report of a time to come counts as one of now, since
-its clock may be ahead of this one. That a dead part is waited for costs time, that a live one is not may cost rows. Who
-shows health has it the other way round (`control/status.py`).
+Who is asked about here may write what the asker is about to, so health is looked at carefully (`control/health.py`): a
+report of a time to come counts as one of now.
 
 aim       what the old one's last mark had read, of what the new one reads too, and where inputs ended at the start
 reached   the new one's last mark has read that
@@ -18,10 +17,9 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tidelog.control.health import AGAIN_S, AT_WORK, RUNNING, STOPPED, Health, age_of, health_of, told_state
 from tidelog.control.marks import Ends, Mark
-from tidelog.control.status import AGAIN_S
 from tidelog.pipelines.parts import APPLIER, QUERY
-from tidelog.pipelines.supervision import RUNNING, STOPPED
 from tidelog.views.sharing import group_of
 from tidelog.views.waiting import After, has_read
 
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
 APP = "app"
 CLOSE_BATCHES = 2
 PACE_WINDOW_S = 30.0
-FRESH_MS = 3 * int(AGAIN_S * 1000)  # a part that has told nothing for so long is not there
 RECENT_MS = int(AGAIN_S * 1000) + 2000  # one that is there has told something since
 
 
@@ -68,28 +65,22 @@ def report_of(reports: Iterable[Report], kind: str, name: str, now_ms: int | Non
     is given.
     """
     told = next((one for one in reports if (one.kind, one.name) == (kind, name)), None)
-    return told.figures if told is not None and (now_ms is None or is_fresh(told, now_ms)) else None
+    return told.figures if told is not None and (now_ms is None or not seen(told, now_ms).silent) else None
 
 
 def is_applied(reports: Iterable[Report], view: str, store: str, now_ms: int) -> bool:
     """Whether somebody applies the view to this store, as far as status tells."""
-    told = (one for one in reports if _is_applier_of(one, view, store))
-    return any(is_fresh(one, now_ms) and not one.figures.get("ended") for one in told)
+    return any(seen(one, now_ms).state in AT_WORK for one in reports if _is_applier_of(one, view, store))
 
 
 def appliers_heard(reports: Iterable[Report], view: str, now_ms: int) -> list[str]:
     """Who applies the view to any store, as far as status tells."""
     told = (one for one in reports if one.kind == APPLIER and one.figures.get("view") == view)
-    return [one.name for one in told if is_fresh(one, now_ms) and not one.figures.get("ended")]
+    return [one.name for one in told if seen(one, now_ms).state in AT_WORK]
 
 
-def is_fresh(report: Report, now_ms: int) -> bool:
-    return age_ms(report.figures, now_ms) < FRESH_MS
-
-
-def age_ms(figures: Mapping[str, Any], now_ms: int) -> int:
-    """Less than 0 of a report of a time to come."""
-    return now_ms - int(figures.get("at_ms", 0))
+def seen(report: Report, now_ms: float) -> Health:
+    return health_of(report, now_ms, careful=True)
 
 
 def is_shown(reports: Iterable[Report], view: str, store: str, number: int) -> bool:
@@ -108,7 +99,7 @@ def _is_applier_of(report: Report, view: str, store: str) -> bool:
 
 def is_run(reports: Iterable[Report], app: str, now_ms: int) -> bool:
     found = report_of(reports, APP, app, now_ms)
-    return found is not None and found.get("state") == RUNNING
+    return found is not None and told_state(found) == RUNNING
 
 
 class Heard(NamedTuple):
@@ -125,9 +116,9 @@ def heard_run(
 ) -> Heard | None:
     """A run that has told a moment ago that it has one of these outputs. It may have been killed since."""
     told = report_of(reports, APP, app, now_ms)
-    if told is None or told.get("state") != RUNNING:
+    if told is None or told_state(told) != RUNNING:
         return None
-    age, parts = age_ms(told, now_ms), told.get("parts") or {}
+    age, parts = age_of(told, now_ms), told.get("parts") or {}
     if age > within_ms or not any(f"{QUERY} {app}.{name}" in parts for name in outputs):
         return None
     return Heard(told.get("pid"), int(age / 1000))
@@ -137,7 +128,7 @@ def other_folder(reports: Iterable[Report], part: str, code: str, folder: str, n
     """Where a run that would go on with the new generation looks for its checkpoint, if that is not in `folder`."""
     told = report_of(reports, QUERY, part, now_ms) or {}
     theirs = str(told.get("checkpoint") or "").rpartition("/")[0]
-    goes_on = told.get("state") != STOPPED and told.get("fingerprint") == code
+    goes_on = told_state(told) != STOPPED and told.get("fingerprint") == code
     return theirs if goes_on and theirs and theirs != folder else None
 
 

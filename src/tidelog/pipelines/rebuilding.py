@@ -18,7 +18,7 @@ Rules:
 - The query is stopped before the switch, so that whoever goes on with its checkpoint never meets another driver.
 - At every point but the switch the old generation is the view. Whoever ends this process, and however, loses nothing:
   the same command goes on with what is being built, and first clears up: a run that was left paused by a kill in the
-  middle of a switch goes on (by `tidelog status APP.VIEW --tell resume`, too), status of who is no more is taken away.
+  middle of a switch goes on (by `tidelog resume APP.VIEW`, too), status of who is no more is taken away.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offset
 from tidelog.client.transactions import Transactions
 from tidelog.clock import rest
 from tidelog.control import status
+from tidelog.control.health import AT_WORK, FAILED, SILENT_MS, age_of, said_silence, told_state
 from tidelog.control.marks import Ends, end_of_marks, read_mark, transactional_id_of
 from tidelog.errors import PipelineFailed, UsageError
 from tidelog.pipelines import generations
@@ -42,11 +43,9 @@ from tidelog.pipelines.app import VIEW, Input, Output
 from tidelog.pipelines.appliers import appliers_of
 from tidelog.pipelines.background import Background
 from tidelog.pipelines.catching_up import (
-    FRESH_MS,
     Done,
     Pace,
     Round,
-    age_ms,
     aim_of,
     is_applied,
     is_close,
@@ -70,7 +69,6 @@ from tidelog.pipelines.placing import (
     view_target,
 )
 from tidelog.pipelines.running import APP, Say, Settings
-from tidelog.pipelines.supervision import FAILED, RUNNING, WAITING
 from tidelog.pipelines.view_readers import check_readers, of_others
 from tidelog.pipelines.view_topic import check_result, declaration_of
 from tidelog.views.catalog import Editor, View, find_view, read_catalog
@@ -83,7 +81,6 @@ if TYPE_CHECKING:
 LOOK_EVERY_S = 0.2
 PAUSED_WITHIN_S = 60.0  # a micro-batch may take as long
 SEEN_WITHIN_S = 10.0
-AT_WORK = (RUNNING, WAITING)  # one that waits after a fault may start at any time
 FOR_A_SWITCH: Mapping[str, Any] = {"by": "rebuild"}  # in a pause: not somebody's who has reasons of their own
 
 
@@ -325,20 +322,20 @@ class Rebuild:
 
     def _state(self, begun: Begun, *, however_old: bool = False) -> str | None:
         found = self._report(begun, however_old=however_old)
-        return None if found is None else found.get("state")
+        return None if found is None else told_state(found)
 
     def _ahead(self, begun: Begun) -> str:
         """What else to do, of one that has told of itself by another clock, or before this one was set back."""
         found, now_ms = self._report(begun, however_old=True) or {}, int(time.time() * 1000)
-        if age_ms(found, now_ms) > -FRESH_MS:
+        if age_of(found, now_ms) > -SILENT_MS:
             return ""
-        silence = status.said_silence(found, now_ms)
+        silence = said_silence(found, now_ms)
         return f"; it {silence}: if its run was killed, start that again, so that it reports its status"
 
     def _is_unseen(self, begun: Begun) -> bool:
         """Whether the run has yet to find out that there is another generation."""
         found = self._report(begun)
-        return found is not None and found.get("state") != FAILED and found.get("generation") != begun.target.generation
+        return found is not None and told_state(found) != FAILED and found.get("generation") != begun.target.generation
 
     def _report(self, begun: Begun, *, however_old: bool = False) -> Mapping[str, Any] | None:
         reports, now_ms = status.read_status(self._cluster), None if however_old else int(time.time() * 1000)

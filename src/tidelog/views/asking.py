@@ -28,7 +28,8 @@ from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.consumer import MAX_WAIT_MS, Consumer
 from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.client.producer import Producer
-from tidelog.control.status import AGAIN_S, Report, read_status, said_silence
+from tidelog.control.health import health_of
+from tidelog.control.status import Report, read_status
 from tidelog.errors import BrokerError, NotAnswered, PipelineStopped, TidelogError, UnknownKey, UsageError
 from tidelog.views.catalog import TOPIC, VIEW, Catalog, Derived, View
 
@@ -42,9 +43,8 @@ SETTINGS = {
 }
 
 ANSWERED, UNKNOWN = "answered", "unknown"
-QUERY, RUNNING = "query", "running"
+QUERY = "query"
 AT_ONCE_S = 1.0  # after which it is looked at whether the pipeline runs
-LATE_S = 3 * AGAIN_S
 TIMEOUT_S = 10.0
 
 
@@ -108,12 +108,9 @@ def why_stopped(report: Report | None, now_ms: float) -> str | None:
     """Why nobody will answer; None where somebody should."""
     if report is None:
         return "it has never run"
-    state = report.figures.get("state", RUNNING)
-    if state != RUNNING:
-        return f"it is {state}"
     # One of a clock that is ahead may well be there: who asks hears so, or that it took too long.
-    silent = now_ms - float(report.figures.get("at_ms", 0)) > LATE_S * 1000
-    return f"it {said_silence(report.figures, now_ms)}" if silent else None
+    how = health_of(report, now_ms, careful=True)
+    return None if how.runs else f"it {how.said}"
 
 
 # The shell ------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from tidelog.control.status import AGAIN_S, Report, read_status, said_silence, silent_ms
+from tidelog.control.health import AT_WORK, health_of
+from tidelog.control.status import Report, read_status
 from tidelog.errors import TidelogError
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from tidelog.control.marks import Ends, Mark
     from tidelog.views.waiting import After, Hop
 
-SILENT_MS = 3 * AGAIN_S * 1000
-RUNNING = "running"
 STATUS_SHOWS = "`tidelog status` shows all parts"
 
 
@@ -66,8 +65,8 @@ def _of_query(writes: list[Report], now_ms: float) -> str:
     if not writes:
         return f"no query that writes it has reported: is its pipeline running? {STATUS_SHOWS}"
     one = max(writes, key=_told_at)
-    if wrong := _wrong(one, now_ms):
-        return f"its query {one.name} {wrong}"
+    if not (how := health_of(one, now_ms)).runs:
+        return f"its query {one.name} {how.said}"
     late_ms = one.figures.get("lateness_ms")
     if not isinstance(late_ms, int):
         return f"its query {one.name} runs{_lag(one)}: wait longer"
@@ -78,20 +77,9 @@ def _of_query(writes: list[Report], now_ms: float) -> str:
 def _of_appliers(applies: list[Report], now_ms: float) -> str:
     if not applies:
         return f"no applier of it has reported: is one running? {STATUS_SHOWS}"
-    said = [(one.name, _wrong(one, now_ms) or "runs") for one in sorted(applies)]
-    told = ", ".join(f"{name} {how}" for name, how in said)
-    return f"{told}: {'wait longer' if any(how == 'runs' for _, how in said) else 'start it again'}"
-
-
-def _wrong(one: Report, now_ms: float) -> str | None:
-    state = one.figures.get("state") or ("stopped" if one.figures.get("ended") else RUNNING)
-    error = one.figures.get("error")
-    reason = error.get("message") if isinstance(error, dict) else error
-    if state != RUNNING:
-        return f"is {state}" + (f" ({reason})" if reason else "")
-    if silent_ms(one.figures, now_ms) > SILENT_MS:
-        return said_silence(one.figures, now_ms)
-    return f"waits after a fault ({reason})" if reason and one.kind == "applier" else None
+    found = [(one.name, health_of(one, now_ms)) for one in sorted(applies)]
+    told = ", ".join(f"{name} {'runs' if how.runs else how.said}" for name, how in found)
+    return f"{told}: {'wait longer' if any(how.state in AT_WORK for _, how in found) else 'start it again'}"
 
 
 def _told_at(one: Report) -> float:

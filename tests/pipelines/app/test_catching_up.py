@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from proving import proves
 from tidelog.client.metadata import TopicPartition
+from tidelog.control.health import SILENT_MS
 from tidelog.control.marks import Mark, Sources
 from tidelog.control.status import Report
 from tidelog.pipelines.catching_up import (
     CLOSE_BATCHES,
-    FRESH_MS,
     RECENT_MS,
     Pace,
     Round,
@@ -105,9 +105,9 @@ NOW, HOUR_MS = 1_000_000_000, 3_600_000
     ("figures", "applied"),
     [
         ({"at_ms": NOW - 1}, True),
-        ({"at_ms": NOW - FRESH_MS}, False),
+        ({"at_ms": NOW - SILENT_MS}, False),
         ({"at_ms": NOW + 1000}, True),  # clocks differ
-        ({"at_ms": NOW + FRESH_MS}, True),  # by as much as they like: where it is alive, two would write
+        ({"at_ms": NOW + SILENT_MS}, True),  # by as much as they like: where it is alive, two would write
         ({"at_ms": NOW - 1, "ended": True}, False),
     ],
 )
@@ -128,7 +128,7 @@ def test_a_run_is_there_if_it_has_told_so_lately_and_has_not_stopped() -> None:
     assert is_run([running], "shop", NOW) and not is_run([stopped], "shop", NOW)
     assert report_of([running], "query", "shop", NOW) is None
     assert is_run([running], "shop", NOW - HOUR_MS), "its clock may be ahead: who takes it for gone may write beside it"
-    assert not is_run([running], "shop", NOW + FRESH_MS)
+    assert not is_run([running], "shop", NOW + SILENT_MS)
     assert report_of([running], "app", "shop", None) == running.figures, "however old"
 
 
@@ -145,9 +145,9 @@ def test_another_run_of_the_same_outputs_is_heard_while_it_tells_of_itself() -> 
     assert not heard(0, "revenue", state="stopped")
     assert not heard(0, "big"), "a run of other outputs, by --only"
     assert heard_run([], "shop", ["revenue"], NOW) is None
-    silent = [Report("app", "shop", {"at_ms": NOW - FRESH_MS + 1, **told})]
-    assert heard_run(silent, "shop", ["revenue"], NOW, within_ms=FRESH_MS), "for who must not be wrong about it"
-    assert heard_run(silent, "shop", ["revenue"], NOW + 1, within_ms=FRESH_MS) is None
+    silent = [Report("app", "shop", {"at_ms": NOW - SILENT_MS + 1, **told})]
+    assert heard_run(silent, "shop", ["revenue"], NOW, within_ms=SILENT_MS), "for who must not be wrong about it"
+    assert heard_run(silent, "shop", ["revenue"], NOW + 1, within_ms=SILENT_MS) is None
 
 
 @proves("E3", "eo.24")

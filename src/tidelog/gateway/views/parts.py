@@ -1,4 +1,7 @@
-"""How long-running parts are, as they report it themselves: for supervisors, and for people."""
+"""How long-running parts are, as they report it themselves: for supervisors, and for people.
+
+`control/health.py` decides what is a fault, which is a 503. A part that was told to pause or to stop has none.
+"""
 
 from __future__ import annotations
 
@@ -7,31 +10,10 @@ from typing import Any
 
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.consumer import check_readable
-from tidelog.control.status import (
-    AGAIN_S,
-    RUNNING,
-    STATUS,
-    Report,
-    read_status,
-    said_silence,
-    silent_ms,
-    told_state,
-)
+from tidelog.control.health import Health, health_of
+from tidelog.control.status import STATUS, Report, read_status
 from tidelog.errors import BrokerError
 from tidelog.gateway.route import Answer, Call, Refusal, as_json
-
-LATE_S = 3 * AGAIN_S
-BROKER = "broker"  # reports only news; that it has answered says that it runs
-
-
-def fault_of(report: Report, now_ms: float) -> str | None:
-    """What is wrong with a part, or None."""
-    state = told_state(report)
-    if state != RUNNING:
-        return f"it is {state}"
-    if report.kind != BROKER and silent_ms(report.figures, now_ms) > LATE_S * 1000:
-        return f"it {said_silence(report.figures, now_ms)}"
-    return None
 
 
 def parts(call: Call) -> Answer:
@@ -45,9 +27,8 @@ def part(call: Call) -> Answer:
         found = next((one for one in _reports(cluster) if (one.kind, one.name) == (kind, name)), None)
     if found is None:
         raise Refusal(404, f"no {kind[:100]} {name[:100]!r} has reported; GET /parts lists those that have")
-    fault = fault_of(found, time.time() * 1000)
-    if fault is not None:
-        raise Refusal(503, f"{kind} {name}: {fault}; look at its log")
+    if fault := _health(found).fault:
+        raise Refusal(503, f"{kind} {name} {fault}; look at its log")
     return as_json(_shown(found))
 
 
@@ -61,6 +42,11 @@ def _reports(cluster: Cluster) -> list[Report]:
     return read_status(cluster)
 
 
+def _health(report: Report) -> Health:
+    return health_of(report, time.time() * 1000)
+
+
 def _shown(report: Report) -> dict[str, Any]:
-    fault = fault_of(report, time.time() * 1000)
-    return {"kind": report.kind, "name": report.name, "runs": fault is None, "fault": fault, "figures": report.figures}
+    how = _health(report)
+    named = {"kind": report.kind, "name": report.name, "state": how.state, "runs": how.runs, "fault": how.fault}
+    return {**named, "figures": report.figures}
