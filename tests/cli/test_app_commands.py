@@ -26,12 +26,12 @@ from tidelog.client.cluster import Cluster
 from tidelog.control.status import Commands, Reporter
 from tidelog.errors import ConfigError, UsageError
 from tidelog.logger import Logger
+from tidelog.parts.children import ChildPart
 from tidelog.pipelines import running
 from tidelog.pipelines.app import App
 from tidelog.pipelines.appliers import appliers_of
 from tidelog.pipelines.graph import graph_of
 from tidelog.pipelines.loading import load_app
-from tidelog.pipelines.parts import ApplierPart
 from tidelog.pipelines.placing import Target
 from tidelog.testing.broker import TestBroker
 
@@ -220,7 +220,7 @@ def test_a_run_its_appliers_and_a_rebuild_wait_for_an_answer_as_long_as_timeout_
         node = graph_of(load_app(SHOP)).node("revenue")
         target = Target(node, "shop", "revenue.v1", "revenue.v1", "", stores=("sqlite:///shop.db",))
         (applier,) = appliers_of(target, found)
-        assert isinstance(applier, ApplierPart)
+        assert isinstance(applier, ChildPart)
         words = apply.parser().parse_args(applier.command[applier.command.index("apply") + 1 :])
         assert (words.timeout, words.bootstrap, words.view) == (2.5, "127.0.0.1:1", "revenue")
     with settings(folder=tmp_path).connect() as cluster:

@@ -20,8 +20,8 @@ from tidelog.cli import apply, ask, sql, views
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.errors import TidelogError, UsageError
+from tidelog.parts.children import ChildPart
 from tidelog.pipelines.appliers import appliers_of
-from tidelog.pipelines.parts import ApplierPart
 from tidelog.pipelines.placing import Target
 from tidelog.pipelines.running import Settings
 from tidelog.testing.broker import TestBroker
@@ -163,7 +163,7 @@ def test_a_run_gives_its_applier_a_store_of_the_catalog_as_what_it_is() -> None:
     target = Target(node, "app", "revenue.v1", "revenue.v1", "c", stores=(own, others))  # type: ignore[arg-type]
     settings = Settings("127.0.0.1:1", "c", store=own, allowed_stores=("redis://a/",))
     first, second = appliers_of(target, settings)
-    assert isinstance(first, ApplierPart) and isinstance(second, ApplierPart)
+    assert isinstance(first, ChildPart) and isinstance(second, ChildPart)
     assert first.command[4:7] == ["revenue", "--store", own]
     assert second.command[4:9] == ["revenue", "--declared", others, "--allow-store", "redis://a/"]
     options = apply.parser().parse_args(second.command[4:])

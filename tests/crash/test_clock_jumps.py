@@ -43,7 +43,7 @@ rest(Event(), 2.0)
 STOPPING = """
 from concurrent.futures import Future
 from threading import Timer
-from tidelog.pipelines.notifying import tell_until_done
+from tidelog.process import tell_until_done
 
 Timer(0.5, lambda: print("rests", flush=True)).start()
 tell_until_done([Future()], at_most_s=2.0)

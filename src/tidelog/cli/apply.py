@@ -7,9 +7,7 @@ started so; what others take over, it leaves to them.
 
 from __future__ import annotations
 
-import os
 import signal
-import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +15,7 @@ from tidelog.cli import options as command
 from tidelog.cli.main import OK
 from tidelog.cli.terminal import warn
 from tidelog.errors import AnotherApplier, BrokerError, Disconnected, TidelogError, UsageError
+from tidelog.process import when_parent_ends
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -103,7 +102,10 @@ def _apply(cluster: Cluster, options: Namespace, url: str, telling: Telling) -> 
         shared=options.share,
     )
     telling.begin(applier)
-    stop_on_signals(applier, with_parent=options.with_parent)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: applier.stop())
+    if options.with_parent:
+        when_parent_ends(applier.stop)
     print(f"{options.view} is applied to {redacted(url)}; {SHARED if options.share else store.sees}", flush=True)
     try:
         applier.run()
@@ -175,17 +177,3 @@ class Telling:
             found = read_catalog(self._cluster).get((VIEW, self._view))
             return isinstance(found, View) and self._url in found.stores
         return False
-
-
-def stop_on_signals(applier: Applier, *, with_parent: bool) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: applier.stop())
-    if with_parent:
-        from threading import Thread
-
-        def watch() -> None:
-            while os.read(sys.stdin.fileno(), 1024):  # not by `sys.stdin`, whose lock the end of Python would wait for
-                pass
-            applier.stop()
-
-        Thread(target=watch, daemon=True).start()

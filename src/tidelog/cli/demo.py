@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from tidelog.cli import options as command
 from tidelog.cli.main import FAILED, OK
-from tidelog.cli.run import stop_on_signals
+from tidelog.process import stop_on_signals
 
 FOLDER = "tidelog-data-demo"
 RATE, SEED = 50.0, 1

@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING
 from tidelog.cli import options as command
 from tidelog.cli.app_settings import add_running, settings_of
 from tidelog.cli.main import FAILED, INTERRUPTED, OK
-from tidelog.cli.run import say_in, stop_on_signals
+from tidelog.cli.run import say_in
 from tidelog.cli.terminal import PROGRESS_EVERY_S, PROGRESS_LINE_EVERY_S, STARTING_SPARK, warn
 from tidelog.errors import UsageError
 from tidelog.logger import Logger
+from tidelog.process import stop_on_signals
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster
+    from tidelog.parts.part import Say
     from tidelog.pipelines.catching_up import Done
     from tidelog.pipelines.graph import Graph, Node
     from tidelog.pipelines.rebuilding import Begun, Rebuild
-    from tidelog.pipelines.running import Say, Settings
+    from tidelog.pipelines.running import Settings
     from tidelog.views.catalog import View
 
 SHOWN_WITHIN_S = 600.0

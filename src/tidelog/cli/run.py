@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import time
 from argparse import Namespace
 from contextlib import suppress
 from datetime import UTC, datetime
-from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from tidelog.cli import options as command
@@ -18,13 +15,15 @@ from tidelog.cli.main import OK
 from tidelog.cli.terminal import STARTING_SPARK, count_text, show_json, show_table, warn
 from tidelog.errors import TidelogError, UsageError
 from tidelog.logger import Logger
+from tidelog.process import stop_on_signals, when_parent_ends
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster
+    from tidelog.parts.part import Say
     from tidelog.pipelines.graph import Graph
     from tidelog.pipelines.inputs import Span
     from tidelog.pipelines.placing import Target
-    from tidelog.pipelines.running import Say, Settings
+    from tidelog.pipelines.running import Settings
 
 ROWS = 20
 HTTP_LISTENER = "tidelog.http.listener"
@@ -89,7 +88,7 @@ def _run(graph: Graph, settings: Settings, options: Namespace) -> int:
     log = Logger(json=options.log_format == "json")
     stopping = stop_on_signals()
     if options.with_parent:
-        stop_with_parent(stopping)
+        when_parent_ends(stopping.set)
     with settings.connect() as cluster:
         cluster.any_node()  # before Spark, which takes seconds
         check_inputs(cluster, graph, graph.nodes)
@@ -182,22 +181,6 @@ def http_of(cluster: Cluster) -> str | None:
 def rows_at(served: str | None, view: str) -> str:
     """How a view is read: by its address, or, where HTTP is off, by the command."""
     return f"tidelog views rows {view}" if served is None else f"{served}/views/{view}"
-
-
-def stop_on_signals(stopping: Event | None = None) -> Event:
-    found = stopping or Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: found.set())
-    return found
-
-
-def stop_with_parent(stopping: Event) -> None:
-    def watch() -> None:
-        while os.read(sys.stdin.fileno(), 1024):  # not by `sys.stdin`, whose lock the end of Python would wait for
-            pass
-        stopping.set()
-
-    Thread(target=watch, daemon=True).start()
 
 
 def _batch(graph: Graph, settings: Settings, options: Namespace) -> int:

@@ -10,13 +10,14 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tidelog.pipelines.parts import ApplierPart, Part
+from tidelog.parts.children import ChildPart
+from tidelog.parts.part import Key, Part
+from tidelog.pipelines.parts import APPLIER
 from tidelog.pipelines.placing import DEFAULT_STORE, Target
+from tidelog.views.stores.opening import name_of
 
 if TYPE_CHECKING:
     from tidelog.pipelines.running import Settings
-
-Key = tuple[str, str]  # kind and name
 
 
 def appliers_of(target: Target, settings: Settings) -> list[Part]:
@@ -29,13 +30,15 @@ def appliers_of(target: Target, settings: Settings) -> list[Part]:
         words += ["--bootstrap", settings.bootstrap, "--timeout", f"{settings.answer_s:g}", "--with-parent"]
         words += [] if settings.security_file is None else ["--command-config", settings.security_file]
         name = target.node.name if len(target.stores) == 1 else f"{target.node.name}.{number}"
-        found.append(ApplierPart(f"{target.app}.{name}", words, {"app": target.app, "view": target.node.name}))
+        about = {"app": target.app, "view": target.node.name}
+        reports_as = f"{target.node.name}.{name_of(url)}"
+        found.append(ChildPart(APPLIER, f"{target.app}.{name}", words, about, reports_as=reports_as))
     return found
 
 
 def changed_appliers(parts: Mapping[Key, Part], view: str, wanted: list[Part]) -> tuple[list[Key], list[Part]]:
     """Appliers of a view that are not wanted any more, and those that are new. One that stays has the same command."""
-    mine = {key: one for key, one in parts.items() if isinstance(one, ApplierPart) and one.about["view"] == view}
-    by_key = {(one.kind, one.name): one for one in wanted if isinstance(one, ApplierPart)}
+    mine = {key: one for key, one in parts.items() if isinstance(one, ChildPart) and one.about["view"] == view}
+    by_key = {(one.kind, one.name): one for one in wanted if isinstance(one, ChildPart)}
     stays = {key for key, one in by_key.items() if key in mine and mine[key].command == one.command}
     return [key for key in mine if key not in stays], [one for key, one in by_key.items() if key not in stays]

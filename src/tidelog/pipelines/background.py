@@ -6,10 +6,11 @@ import threading
 from contextlib import suppress
 
 from tidelog.control import status
+from tidelog.control.health import FAILED
 from tidelog.errors import PipelineFailed, TidelogError
-from tidelog.pipelines.parts import QUERY, Part
-from tidelog.pipelines.running import APP, Run, Say, Settings
-from tidelog.pipelines.supervision import FAILED
+from tidelog.parts.part import APP, Part, Say
+from tidelog.pipelines.parts import QUERY
+from tidelog.pipelines.running import Run, Settings
 
 
 class Background:

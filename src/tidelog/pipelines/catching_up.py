@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.control.health import AGAIN_S, AT_WORK, RUNNING, STOPPED, Health, age_of, health_of, told_state
 from tidelog.control.marks import Ends, Mark
+from tidelog.parts.part import APP
 from tidelog.pipelines.parts import APPLIER, QUERY
 from tidelog.views.sharing import group_of
 from tidelog.views.waiting import After, has_read
@@ -26,7 +27,6 @@ from tidelog.views.waiting import After, has_read
 if TYPE_CHECKING:
     from tidelog.control.status import Report
 
-APP = "app"
 CLOSE_BATCHES = 2
 PACE_WINDOW_S = 30.0
 RECENT_MS = int(AGAIN_S * 1000) + 2000  # one that is there has told something since

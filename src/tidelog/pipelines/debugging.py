@@ -25,12 +25,12 @@ from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offset
 from tidelog.control.reading import read
 from tidelog.errors import UsageError
 from tidelog.pipelines.app import VIEW, Output
+from tidelog.pipelines.faults import fault_of
 from tidelog.pipelines.graph import Graph
 from tidelog.pipelines.micro_batches import History, MicroBatch, Read
 from tidelog.pipelines.ordering import in_order
 from tidelog.pipelines.placing import Target, live_topic, topic_target, view_target
 from tidelog.pipelines.queries import records
-from tidelog.pipelines.supervision import fault_of
 from tidelog.pipelines.view_topic import check_result, declaration_of, is_keyed, kind_of, mode_of, results
 from tidelog.views import catalog
 

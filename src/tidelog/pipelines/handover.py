@@ -18,10 +18,11 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.offsets import LATEST, READ_COMMITTED, list_offsets
 from tidelog.control.marks import read_mark
 from tidelog.errors import ViewChanged
+from tidelog.parts.part import Fault
 from tidelog.pipelines.app import VIEW
+from tidelog.pipelines.faults import fault_of
 from tidelog.pipelines.graph import Graph
 from tidelog.pipelines.placing import Target, view_target
-from tidelog.pipelines.supervision import Fault, fault_of
 from tidelog.pipelines.view_readers import left_behind, reads_rebuilt
 from tidelog.views.catalog import CATALOG, Catalog, View, read_catalog
 

@@ -1,37 +1,30 @@
-"""What a run keeps alive: queries of this process's Spark, and appliers as child processes. Thin shells.
-
-A part can be started, looked at and stopped. Looking returns a fault once it has ended by itself.
+"""A query of this process's Spark, as a part of a run. A thin shell.
 
 - A query is stopped when its micro-batch ends, if it does so soon; what was cut off is done again, once.
 - One whose thread died before Spark took it off its list of active queries is given up: no other of its name can be
   started in this process.
 - Spark waits for the next trigger by the time of day: where that is set back by an hour, it would wait for an hour. So
   such a query is started again.
-- An applier is `tidelog apply VIEW --store URL`. It dies with this process, however that ends: its standard input ends
-  then, and on Linux the kernel ends it, too.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tidelog.clock import Jumps
 from tidelog.errors import ViewChanged
+from tidelog.parts.children import END_S
+from tidelog.parts.part import Fault
+from tidelog.parts.running import STOP_MAX_S
+from tidelog.pipelines.faults import fault_of
 from tidelog.pipelines.operators.state.steps import FoldCounts, called_by
 from tidelog.pipelines.ordering import notices_of
 from tidelog.pipelines.placing import Target
-from tidelog.pipelines.progress import Progress
+from tidelog.pipelines.progress import Lag, Progress
 from tidelog.pipelines.queries import Written, has_ended, start_query
-from tidelog.pipelines.supervision import Fault, fault_of
 from tidelog.pipelines.view_readers import command_of
 from tidelog.spark.options import ELSEWHERE, GO_ON
 
@@ -40,34 +33,15 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 QUERY, APPLIER = "query", "applier"
-BETWEEN_S = 30.0  # for which a stop waits for the end of a micro-batch
+BETWEEN_S = STOP_MAX_S - END_S  # for which a stop waits for the end of a micro-batch
 ENDED = "the query ended without an error: it was stopped by others, or its thread died, and Spark's log says of what"
 STUCK = "its thread has died, and Spark does not let it be started again in this process; restart that"
 LOOK_S = 0.02
-END_S = 10.0  # after which an applier that was told to end is ended
-STOP_MAX_S = BETWEEN_S + END_S  # for which a supervisor is told that a stop is under way
-SAID_BYTES = 4096
-PR_SET_PDEATHSIG = 1
-# What a child is told by its arguments, or is none of its business.
-NOT_FOR_CHILDREN = ("NOTIFY_SOCKET", "TIDELOG_BOOTSTRAP", "TIDELOG_COMMAND_CONFIG")
-
-
-class Part(Protocol):
-    kind: str
-    name: str
-
-    def start(self) -> None: ...
-
-    def look(self) -> Fault | None:
-        """None while it runs."""
-
-    def stop(self) -> None: ...
-
-    def figures(self) -> dict[str, Any]: ...
 
 
 class QueryPart:
     kind = QUERY
+    reports_as = None
 
     def __init__(
         self,
@@ -88,6 +62,7 @@ class QueryPart:
         self._back_s = 0.0  # by which the clock was set back, and Spark may wait longer
         self._told: set[str] = set()  # what is told once, by its name
         self.progress = Progress()
+        self.lag: Lag | None = None  # which its run looks up
 
     @property
     def file(self) -> str:
@@ -158,7 +133,11 @@ class QueryPart:
             "answers": node.asked,
             "lateness_ms": None if time_of is None else time_of.lateness_ms,
             **told,
+            "lag": None if self.lag is None else {"records": self.lag.records, "seconds": self.lag.seconds},
         }
+
+    def fault_of(self, error: Exception) -> Fault:
+        return fault_of(error, str(error), self.file)
 
     def _tell(self) -> None:
         for name, text in notices_of(self.target, self._counts.read()).items():
@@ -181,79 +160,3 @@ def _way_on(target: Target) -> str:
 def _ended_batches(query: StreamingQuery) -> Any:
     last = query.lastProgress
     return None if last is None else (last["batchId"], last["timestamp"])
-
-
-class ApplierPart:
-    """`command` is the whole command line."""
-
-    kind = APPLIER
-
-    def __init__(self, name: str, command: list[str], about: Mapping[str, Any]) -> None:
-        self.name = name
-        self.about = about
-        self.command = command
-        self._process: subprocess.Popen[bytes] | None = None
-        self._tail = b""  # of what it said
-
-    @property
-    def pid(self) -> int | None:
-        return None if self._process is None else self._process.pid
-
-    def start(self) -> None:
-        environment = {key: value for key, value in os.environ.items() if key not in NOT_FOR_CHILDREN}
-        self._process = subprocess.Popen(
-            self.command,
-            stdin=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            start_new_session=True,  # a Ctrl-C at the terminal is this process's to pass on
-            preexec_fn=_dying_with_parent(),
-        )
-        assert self._process.stderr is not None
-        os.set_blocking(self._process.stderr.fileno(), False)
-        self._tail = b""
-
-    def look(self) -> Fault | None:
-        assert self._process is not None
-        self._pass_on()
-        code = self._process.poll()
-        if code is None:
-            return None
-        self._pass_on()
-        said = self._tail.decode(errors="replace").strip().split("\n")[-1].removeprefix("tidelog: ")
-        return Fault(said or f"it ended with {code}", final=code == 2)
-
-    def stop(self) -> None:
-        process = self._process
-        if process is None or process.poll() is not None:
-            return
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(END_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        self._pass_on()
-
-    def figures(self) -> dict[str, Any]:
-        return dict(self.about)
-
-    def _pass_on(self) -> None:
-        """What it says goes where this process says things, too."""
-        assert self._process is not None and self._process.stderr is not None
-        with suppress(OSError, ValueError):
-            while said := self._process.stderr.read(SAID_BYTES):
-                self._tail = (self._tail + said)[-SAID_BYTES:]
-                sys.stderr.buffer.write(said)
-                sys.stderr.flush()
-
-
-def _dying_with_parent() -> Callable[[], object] | None:
-    """What the child does between fork and exec. All of it is made ready here: a child of a process with threads, as
-    Spark's is, may find locked for ever whatever they held, that of an import as well.
-    """
-    if sys.platform != "linux":
-        return None
-    import ctypes
-
-    return partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, int(signal.SIGTERM))

@@ -3,7 +3,7 @@
 rows_in, rows_out     read and written since the query was started
 rate                  rows a second in the last micro-batch that had rows
 watermark, late       event time that is complete; how far the watermark is behind the clock; rows that came too late
-state                 rows and bytes that its operators keep
+state size            rows and bytes that its operators keep
 lag                   records not yet read, and the age of the oldest of them in seconds
 """
 
@@ -80,7 +80,8 @@ class Progress:
             "watermark_behind_s": behind,
             "late_rows": self.late_rows + late,
             "operators": counts,
-            "kept": {"rows": self.state_rows, "bytes": self.state_bytes},
+            "state_rows": self.state_rows,
+            "state_bytes": self.state_bytes,
         }
 
 

@@ -38,6 +38,7 @@ from tidelog.control import status
 from tidelog.control.health import AT_WORK, FAILED, SILENT_MS, age_of, said_silence, told_state
 from tidelog.control.marks import Ends, end_of_marks, read_mark, transactional_id_of
 from tidelog.errors import PipelineFailed, UsageError
+from tidelog.parts.part import APP, Say
 from tidelog.pipelines import generations
 from tidelog.pipelines.app import VIEW, Input, Output
 from tidelog.pipelines.appliers import appliers_of
@@ -68,7 +69,7 @@ from tidelog.pipelines.placing import (
     topic_of_view,
     view_target,
 )
-from tidelog.pipelines.running import APP, Say, Settings
+from tidelog.pipelines.running import Settings
 from tidelog.pipelines.view_readers import check_readers, of_others
 from tidelog.pipelines.view_topic import check_result, declaration_of
 from tidelog.views.catalog import Editor, View, find_view, read_catalog

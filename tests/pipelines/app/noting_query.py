@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tidelog.parts.part import Fault
 from tidelog.pipelines.parts import QueryPart
 from tidelog.pipelines.placing import Target
-from tidelog.pipelines.supervision import Fault
 
 
 class NotingQuery(QueryPart):

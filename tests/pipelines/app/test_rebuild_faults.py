@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from contract import TIMEOUT_S
+from parts.plain import Doomed
 from pipelines.app.noting_query import NotingQuery
-from pipelines.app.test_ending import Doomed
 from pipelines.app.test_rebuild_protocol import nothing, ours, rebuild, rebuilding_of, shop
 from proving import proves
 from tidelog.client.admin import topics
@@ -18,13 +18,13 @@ from tidelog.client.producer import Producer
 from tidelog.control.marks import Sources
 from tidelog.control.status import Reporter, send_command
 from tidelog.errors import PipelineFailed, UsageError
+from tidelog.parts.children import ChildPart
+from tidelog.parts.part import Fault
 from tidelog.pipelines import generations
 from tidelog.pipelines.background import Background
 from tidelog.pipelines.handover import Handover
-from tidelog.pipelines.parts import ApplierPart
 from tidelog.pipelines.placing import view_target
 from tidelog.pipelines.running import Run, Settings
-from tidelog.pipelines.supervision import Fault
 from tidelog.testing.broker import TestBroker
 from tidelog.views import catalog
 from tidelog.views.catalog import find_view
@@ -110,11 +110,11 @@ def test_an_old_generation_takes_the_rows_with_it_that_it_had_from_a_store(ours:
     assert [found[name].led for name in (*seeds, *others)] == [False, False, True, True]
 
 
-class Applier(ApplierPart):
+class Applier(ChildPart):
     """That applies nothing, and notes what it is told."""
 
     def __init__(self, url: str, calls: list[str]) -> None:
-        super().__init__("shop.revenue", [url], {"view": "revenue"})
+        super().__init__("applier", "shop.revenue", [url], {"view": "revenue"}, reports_as=url)
         self.calls = calls
 
     def start(self) -> None:
@@ -146,7 +146,7 @@ def test_a_run_applies_to_the_stores_that_a_rebuild_has_given_the_view(ours: Clu
         run._due = dict.fromkeys(run._due, 0.0)
         run._follow(1.0)
         for key in run.parts:
-            run._step(key, 1.0)
+            run.step(key, 1.0)
         return calls
 
     assert turn() == [f"start {old}"]

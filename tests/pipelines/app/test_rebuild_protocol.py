@@ -18,6 +18,7 @@ from tidelog.client.cluster import Cluster
 from tidelog.control.marks import topic_of
 from tidelog.control.status import Commands, Reporter, read_status, send_command
 from tidelog.errors import PipelineFailed, ProducerFenced, UsageError
+from tidelog.parts.part import Fault
 from tidelog.pipelines import generations, rebuilding
 from tidelog.pipelines.app import App
 from tidelog.pipelines.catching_up import report_of
@@ -27,7 +28,6 @@ from tidelog.pipelines.handover import Handover, moved
 from tidelog.pipelines.placing import Target, view_target
 from tidelog.pipelines.rebuilding import FOR_A_SWITCH, Begun, Rebuild, begin, clear_up
 from tidelog.pipelines.running import Run, Settings
-from tidelog.pipelines.supervision import Fault
 from tidelog.pipelines.view_readers import readers_of
 from tidelog.testing.broker import TestBroker
 from tidelog.views import catalog
@@ -378,7 +378,7 @@ def test_a_run_looks_at_the_catalog_and_moves_its_query_or_ends_it(ours: Cluster
     def turn() -> int:
         run._due = dict.fromkeys(run._due, 0.0)
         run._follow(1.0)
-        run._step(("query", "shop.revenue"), 1.0)
+        run.step(("query", "shop.revenue"), 1.0)
         return len(part.calls)
 
     turn()
@@ -396,7 +396,7 @@ def test_a_run_looks_at_the_catalog_and_moves_its_query_or_ends_it(ours: Cluster
     assert run.watches["query", "shop.revenue"].state == "failed"
     assert said.count("failed") == 1, "it is told once"
     send_command(ours, "query", "shop.revenue", "resume")
-    run._listen(2.0)
+    run.listen(2.0)
     run._follow(2.0)
-    run._step(("query", "shop.revenue"), 2.0)
+    run.step(("query", "shop.revenue"), 2.0)
     assert part.calls[4:] == [], "as a rebuild ends that had told it to pause: the old one is not started again"

@@ -1,19 +1,12 @@
-"""When a part is started again, and when it is given up: decisions without a clock, and what errors are told."""
+"""Queries as parts: what their errors are told as, when Spark has to be left, and how far they are."""
 
 from __future__ import annotations
 
-import socket
-import subprocess
-import sys
-import time
-from pathlib import Path
 from traceback import format_exception
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 
@@ -22,38 +15,18 @@ from tidelog import clock as time_of_day
 from tidelog.client.metadata import TopicPartition
 from tidelog.control.marks import Mark, Sources
 from tidelog.errors import Disconnected, LostCheckpoint, PipelineFailed, UndecodableValue, UsageError
+from tidelog.parts.part import Fault
 from tidelog.pipelines.app import App
+from tidelog.pipelines.faults import fault_of
 from tidelog.pipelines.graph import graph_of
-from tidelog.pipelines.notifying import READY, notify
 from tidelog.pipelines.parts import ENDED, STUCK, QueryPart
 from tidelog.pipelines.placing import Target
 from tidelog.pipelines.progress import Progress
 from tidelog.pipelines.queries import HANDED_MAX, Written, lost_checkpoint, noting_errors
-from tidelog.pipelines.supervision import (
-    BACK_OFF_MAX_S,
-    FAILED,
-    PAUSED,
-    RUNNING,
-    STEADY_S,
-    STOPPED,
-    WAITING,
-    Fault,
-    Watch,
-    back_off_s,
-    commanded,
-    failed,
-    fault_of,
-    settled,
-    should_start,
-    started,
-)
 from tidelog.pipelines.view_readers import command_of
 from tidelog.spark.commit import Writing, is_due
 from tidelog.spark.options import GO_ON
 from tidelog.spark.routing import lost_target
-
-MAY_PASS = Fault("broker is away", final=False)
-FINAL = Fault("no such column", final=True)
 
 THROUGH_SPARK = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted.
 === Streaming Query ===
@@ -71,59 +44,6 @@ TOO_BUSY = """Python worker failed to connect back.
 === Streaming Query ===
 Identifier: orders [id = 1, runId = 2]
 Current State: INITIALIZING"""
-
-
-@proves("P3")
-def test_a_part_waits_twice_as_long_after_each_fault_and_begins_anew_once_steady() -> None:
-    watch, now, waits = Watch(), 0.0, []
-    for _ in range(10):
-        assert should_start(watch, now)
-        watch = failed(started(watch, now), MAY_PASS, now)
-        assert not should_start(watch, now)
-        waits.append(watch.not_before - now)
-        now = watch.not_before
-    assert waits[:4] == [0.5, 1.0, 2.0, 4.0] and waits[-1] == BACK_OFF_MAX_S
-    watch = failed(started(watch, now), MAY_PASS, now + STEADY_S)
-    assert (watch.failures, watch.not_before - now - STEADY_S, watch.restarts) == (1, 0.5, 11)
-
-
-@proves("P3")
-def test_a_users_error_is_final_until_somebody_resumes() -> None:
-    watch = failed(started(Watch(), 0.0), FINAL, 1.0)
-    assert (watch.state, should_start(watch, 1e9)) == (FAILED, False)
-    assert commanded(watch, "pause", 2.0) == watch
-    assert should_start(commanded(watch, "resume", 2.0), 2.0)
-
-
-@proves("P3")
-def test_a_fault_is_forgotten_once_a_part_has_run_well() -> None:
-    watch = started(failed(started(Watch(), 0.0), MAY_PASS, 1.0), 2.0)
-    assert settled(watch, 3.0).fault == MAY_PASS
-    assert settled(watch, 2.0 + STEADY_S).fault is None
-
-
-@proves("P3")
-@pytest.mark.parametrize(
-    ("state", "command", "then"),
-    [
-        (RUNNING, "pause", PAUSED),
-        (WAITING, "pause", PAUSED),
-        (PAUSED, "resume", WAITING),
-        (RUNNING, "resume", RUNNING),
-        (RUNNING, "stop", STOPPED),
-        (STOPPED, "pause", STOPPED),
-        (STOPPED, "resume", WAITING),
-        (RUNNING, "dance", RUNNING),
-    ],
-)
-def test_commands(state: str, command: str, then: str) -> None:
-    assert commanded(Watch(state), command, 1.0).state == then
-
-
-@proves("P3")
-@given(st.integers(1, 10_000))
-def test_the_wait_is_never_longer_than_its_limit(failures: int) -> None:
-    assert 0 < back_off_s(min(failures, 1000)) <= BACK_OFF_MAX_S
 
 
 @proves("P1", "P3")
@@ -323,23 +243,6 @@ def test_an_app_whose_checkpoint_was_lost_is_told_its_folder_and_the_command_and
     assert not [word for word in ("takeOverFrom", "startingOffsets", "a name of its own", "FILE") if word in told]
 
 
-# Supervisors of ours --------------------------------------------------------------------------------------------------
-
-
-@proves("P3")
-def test_a_supervisor_that_has_a_socket_is_told_and_nobody_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
-    assert not notify(READY)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
-        systemd.bind(str(tmp_path / "notify"))
-        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
-        assert notify(READY, "STATUS=all well")
-        assert systemd.recv(100) == b"READY=1\nSTATUS=all well"
-    assert not notify(READY), "one that is gone is no reason to fail"
-
-
 # Progress -------------------------------------------------------------------------------------------------------------
 
 
@@ -357,7 +260,7 @@ def test_progress_adds_up_what_spark_tells_and_counts_nothing_twice() -> None:
     progress.take([first, second])
     progress.take([first, second, told(2, 0)])
     fields = progress.fields(1_767_225_610_000, {"tumbling": {"in": 9, "dropped": 2}, "changes": {"in": 7}})
-    assert (fields["batch"], fields["rows_in"], fields["kept"]) == (2, 8, {"rows": 7, "bytes": 100})
+    assert (fields["batch"], fields["rows_in"], fields["state_rows"], fields["state_bytes"]) == (2, 8, 7, 100)
     assert (fields["watermark_behind_s"], fields["late_rows"], fields["batch_ms"]) == (10, 3, 0)
 
 
@@ -366,27 +269,3 @@ def test_a_watermark_that_has_not_begun_is_none() -> None:
     progress = Progress()
     progress.take([told(0, 1, eventTime={"watermark": "1970-01-01T00:00:00.000Z"})])
     assert progress.fields(0, {})["watermark_ms"] is None
-
-
-SUPERVISOR = """
-import sys, time
-from tidelog.pipelines.parts import ApplierPart
-part = ApplierPart("x", [sys.executable, "-c", "import time; time.sleep(600)"], {})
-part.start()
-print(part.pid, flush=True)
-time.sleep(600)
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the end of its input ends it")
-@proves("P1")
-def test_an_applier_dies_with_a_run_that_is_killed() -> None:
-    with subprocess.Popen([sys.executable, "-c", SUPERVISOR], stdout=subprocess.PIPE) as run:
-        assert run.stdout is not None
-        state = Path(f"/proc/{int(run.stdout.readline())}/stat")
-        run.kill()
-        run.wait()
-        deadline = time.monotonic() + 60
-        while state.exists() and state.read_text().rpartition(")")[2].split()[0] != "Z":
-            assert time.monotonic() < deadline, "it outlives its run"
-            time.sleep(0.05)

@@ -144,7 +144,7 @@ def test_a_run_stops_who_reads_a_view_that_was_switched_and_goes_on_once_that_is
     def turn() -> int:
         run._due = dict.fromkeys(run._due, 0.0)
         run._follow(1.0)
-        run._step(("query", "shop.ranking"), 1.0)
+        run.step(("query", "shop.ranking"), 1.0)
         return len(part.calls)
 
     def rebuild(name: str) -> Begun:

@@ -23,8 +23,8 @@ from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.control.marks import read_mark
 from tidelog.errors import LostCheckpoint, UsageError, ViewChanged
 from tidelog.pipelines.app import App
+from tidelog.pipelines.faults import fault_of
 from tidelog.pipelines.operators.joins.join_tables import join_tables
-from tidelog.pipelines.supervision import fault_of
 from tidelog.pipelines.view_topic import ROWS, Source, envelopes
 from tidelog.record.columns import Row as Record
 from tidelog.testing.broker import TestBroker

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import StringIO
 from pathlib import Path
 from threading import Barrier
@@ -14,41 +13,19 @@ from typing import Any
 import pytest
 
 from contract import TIMEOUT_S
+from parts.plain import Doomed
 from proving import proves
 from tidelog.cli.run import say_in
 from tidelog.client.cluster import Cluster
 from tidelog.control import status
+from tidelog.control.health import RUNNING
 from tidelog.control.status import Command, read_status, send_command
 from tidelog.errors import Disconnected, UsageError
 from tidelog.logger import Logger
-from tidelog.pipelines.running import LAG_EVERY_S, Run
-from tidelog.pipelines.supervision import RUNNING, Fault, Watch
+from tidelog.parts.part import Fault, Part, Say
+from tidelog.parts.running import COMMANDS_EVERY_S, Supervisor
+from tidelog.parts.supervision import Watch
 from tidelog.testing.broker import TestBroker
-
-
-class Doomed:
-    """A part that cannot be started, or one that runs until it is stopped."""
-
-    kind = "query"
-
-    def __init__(self, name: str, error: Exception | None = None) -> None:
-        self.name = name
-        self.error = error
-        self.calls: list[str] = []
-
-    def start(self) -> None:
-        self.calls.append("start")
-        if self.error is not None:
-            raise self.error
-
-    def look(self) -> Fault | None:
-        return None
-
-    def stop(self) -> None:
-        self.calls.append("stop")
-
-    def figures(self) -> dict[str, Any]:
-        return {"rows_in": 0}
 
 
 @pytest.fixture
@@ -61,6 +38,10 @@ def states(cluster: Cluster) -> dict[str, str]:
     return {one.name: one.figures["state"] for one in read_status(cluster) if one.kind == "query"}
 
 
+def supervised(parts: Sequence[Part], cluster: Cluster, say: Say) -> Supervisor:
+    return Supervisor(list(parts), cluster, say, app="shop")
+
+
 def quietly(*_: object, **__: object) -> None:
     pass
 
@@ -68,7 +49,7 @@ def quietly(*_: object, **__: object) -> None:
 @proves("P3")
 def test_a_run_whose_only_part_failed_for_good_ends_with_1(ours: Cluster) -> None:
     part = Doomed("shop.a", UsageError("shop.py:3: no such column"))
-    assert Run("shop", [part], ours, quietly).loop() == 1
+    assert supervised([part], ours, quietly).loop() == 1
     assert part.calls == ["start"], "a user's error is not tried again"
     assert states(ours) == {"shop.a": "failed"}
 
@@ -84,7 +65,7 @@ def test_a_part_that_failed_is_an_error_in_the_log_or_a_warning_where_it_is_trie
             run.stopping.set()
 
     parts = [Doomed("shop.a", UsageError("no such column")), Doomed("shop.b", Disconnected("no answer"))]
-    run = Run("shop", parts, ours, say)
+    run = supervised(parts, ours, say)
     run.loop()
     failed, tried_again, stopped = (line.partition(" ")[2] for line in lines.getvalue().splitlines())
     assert failed == "ERROR failed kind=query name=shop.a error='UsageError: no such column' again_in_s=None"
@@ -95,7 +76,7 @@ def test_a_part_that_failed_is_an_error_in_the_log_or_a_warning_where_it_is_trie
 @proves("P3")
 def test_a_run_that_is_told_to_stop_before_it_begins_starts_nothing(ours: Cluster) -> None:
     part = Doomed("shop.a")
-    run = Run("shop", [part], ours, quietly)
+    run = supervised([part], ours, quietly)
     run.stopping.set()
     assert (run.loop(), part.calls, states(ours)) == (0, [], {"shop.a": "stopped"})
 
@@ -111,7 +92,7 @@ def test_a_part_that_was_paused_before_stays_paused_and_a_stopped_run_ends(ours:
         if event == "started":
             send_command(ours, "app", "shop", "stop")
 
-    assert Run("shop", parts, ours, say).loop() == 0
+    assert supervised(parts, ours, say).loop() == 0
     assert [part.calls for part in parts] == [["start", "stop"], []]
     assert "pause shop.b" in told and states(ours) == {"shop.a": "stopped", "shop.b": "stopped"}
 
@@ -120,14 +101,14 @@ def test_a_part_that_was_paused_before_stays_paused_and_a_stopped_run_ends(ours:
 def test_a_run_that_begins_while_the_broker_is_away_obeys_no_command_of_long_ago(ours: Cluster) -> None:
     send_command(ours, "query", "shop.a", "stop")  # to a run that has ended since
     send_command(ours, "query", "shop.b", "pause")
-    run = Run("shop", [Doomed("shop.a"), Doomed("shop.b")], ours, quietly)
-    run._away_until = time.monotonic() + TIMEOUT_S
-    run._listen(1.0)
-    run._away_until = None
-    run._listen(9.0)
-    assert [run.watches["query", name].state for name in ("shop.a", "shop.b")] == ["waiting", "paused"]
+    run = supervised([Doomed("shop.a"), Doomed("shop.b")], ours, quietly)
+    run.link.away_until = time.monotonic() + TIMEOUT_S
+    run.listen(1.0)
+    run.link.away_until = None
+    run.listen(9.0)
+    assert [run.watches["query", name].state for name in ("shop.a", "shop.b")] == ["starting", "paused"]
     send_command(ours, "query", "shop.a", "stop")
-    run._listen(17.0)
+    run.listen(17.0)
     assert run.watches["query", "shop.a"].state == "stopped", "one that comes now is obeyed"
 
 
@@ -154,7 +135,7 @@ def test_queries_are_stopped_side_by_side(ours: Cluster) -> None:
         if told.count("started") == len(parts):
             run.stopping.set()
 
-    run = Run("shop", parts, ours, say)
+    run = supervised(parts, ours, say)
     assert run.loop() == 0 and "was gone" not in told
     assert [part.calls for part in parts] == [["start", "stop"]] * 4
 
@@ -194,7 +175,7 @@ def test_a_supervisor_is_told_while_a_run_stops_that_it_is_alive_and_needs_more_
         if event == "started":
             run.stopping.set()
 
-    run = Run("shop", [part], ours, say)
+    run = supervised([part], ours, say)
     assert run.loop() == 0 and part.calls == ["start", "stop"] and "was gone" not in told
 
 
@@ -203,10 +184,10 @@ def test_a_supervisor_is_told_while_one_part_is_paused_that_the_run_is_alive(
     ours: Cluster, supervisor: socket.socket
 ) -> None:
     part, told = Watched("shop.a", supervisor), list[str]()
-    run = Run("shop", [part], ours, lambda event, **_: told.append(event))
+    run = supervised([part], ours, lambda event, **_: told.append(event))
     run.watches["query", "shop.a"] = Watch(RUNNING)
     part.awaited = b"WATCHDOG=1"
-    run._command(("query", "shop.a"), Command("query", "shop.a", "pause", {}, 0))
+    run.obey(("query", "shop.a"), Command("query", "shop.a", "pause", {}, 0))
     assert part.calls == ["stop"] and told == ["pause"] and run.watches["query", "shop.a"].state == "paused"
 
 
@@ -216,8 +197,8 @@ def test_a_broker_that_is_away_is_waited_for_once_and_reported_to_when_it_is_bac
 ) -> None:
     told, asked = list[str](), list[str]()
     with Cluster(tidelog_broker.bootstrap, timeout_s=1) as cluster:
-        run = Run("shop", [Doomed(f"shop.{n}") for n in range(5)], cluster, lambda event, **_: told.append(event))
-        run._report(time.monotonic())
+        run = supervised([Doomed(f"shop.{n}") for n in range(5)], cluster, lambda event, **_: told.append(event))
+        run.report()
         tidelog_broker.kill()
         write = status._write
 
@@ -225,20 +206,19 @@ def test_a_broker_that_is_away_is_waited_for_once_and_reported_to_when_it_is_bac
             asked.append("report")
             write(*arguments)
 
-        def lags() -> dict[Any, Any]:
-            asked.append("lag")
+        def commands() -> list[Command]:
+            asked.append("commands")
             raise Disconnected("the broker is away")
 
         monkeypatch.setattr(status, "_write", counted)
-        monkeypatch.setattr(run, "_all_lags", lags)
-        for _ in range(3):
-            run._report(time.monotonic() + LAG_EVERY_S, at_once=True)
-            run._listen(time.monotonic() + LAG_EVERY_S)
-        assert (asked, told) == (["lag"], ["broker"]), "one question, for all of them"
+        monkeypatch.setattr(run._commands, "first", commands)
+        for number in range(3):
+            run.listen(time.monotonic() + number * COMMANDS_EVERY_S)
+            run.report(at_once=True)
+        assert (asked, told) == (["commands"], ["broker"]), "one question, for all of them"
         tidelog_broker.start()
-        monkeypatch.setattr(run, "_away_until", 0.0)
-        monkeypatch.setattr(run, "_all_lags", dict)
-        run._report(time.monotonic() + LAG_EVERY_S, at_once=True)
+        run.link.away_until = 0.0
+        run.report(at_once=True)
         assert asked[1:] == ["report"] * 6 and told[1:] == ["broker answers again"]
         assert set(states(cluster)) == {f"shop.{n}" for n in range(5)}
 
@@ -246,12 +226,11 @@ def test_a_broker_that_is_away_is_waited_for_once_and_reported_to_when_it_is_bac
 @proves("P3", "F1")
 def test_a_report_in_vain_is_the_last_one_for_a_while(tidelog_broker: TestBroker) -> None:
     with Cluster(tidelog_broker.bootstrap, timeout_s=1) as cluster:
-        run = Run("shop", [Doomed(f"shop.{n}") for n in range(5)], cluster, quietly)
-        run._report(time.monotonic())
+        run = supervised([Doomed(f"shop.{n}") for n in range(5)], cluster, quietly)
+        run.report()
         tidelog_broker.kill()
-        run._due["lag"] = math.inf
-        run._report(time.monotonic(), at_once=True)
-        assert [one.in_vain for one in run._reporters.values()] == [True, False, False, False, False]
+        run.report(at_once=True)
+        assert [one.in_vain for one in run.link.reporters.values()] == [True, False, False, False, False, False]
 
 
 class Wordy(Doomed):
@@ -265,9 +244,9 @@ class Wordy(Doomed):
 def test_a_report_that_the_broker_refuses_is_no_broker_that_is_away(ours: Cluster) -> None:
     told: list[str] = []
     parts = [Doomed("shop.a"), Wordy("shop.b"), Doomed("shop.c")]
-    run = Run("shop", parts, ours, lambda event, **_: told.append(event))
-    run._report(time.monotonic(), at_once=True)
-    assert [one.in_vain for one in run._reporters.values()] == [False, False, False]
+    run = supervised(parts, ours, lambda event, **_: told.append(event))
+    run.report(at_once=True)
+    assert not any(one.in_vain for one in run.link.reporters.values())
     assert set(states(ours)) == {"shop.a", "shop.c"}, "and the others are told of"
     assert [(one.kind, one.name) for one in read_status(ours) if one.kind == "app"] == [("app", "shop")]
     assert told == [], "nobody waits for it to answer again"
@@ -286,7 +265,7 @@ class Lost(Doomed):
 @proves("P3", "F1")
 def test_a_run_whose_spark_is_gone_ends_with_1_and_says_so(ours: Cluster) -> None:
     told: list[str] = []
-    run = Run("shop", [Lost("shop.a")], ours, lambda event, **fields: told.append(f"{event} {fields.get('error')}"))
+    run = supervised([Lost("shop.a")], ours, lambda event, **fields: told.append(f"{event} {fields.get('error')}"))
     assert run.loop() == 1
     assert "failed ConnectionError: Spark has ended" in told and states(ours) == {"shop.a": "failed"}
 
@@ -297,6 +276,40 @@ def test_a_signal_that_has_ended_spark_as_well_is_a_clean_stop(ours: Cluster) ->
         if event == "started":
             run.stopping.set()
 
-    run = Run("shop", [Lost("shop.a")], ours, say)
-    run._looked_at = lambda part: None  # type: ignore[method-assign]  # stopped before it was looked at
+    run = supervised([Lost("shop.a")], ours, say)
+    run._look_at = lambda part: None  # type: ignore[method-assign]  # stopped before it was looked at
     assert (run.loop(), states(ours)) == (0, {"shop.a": "stopped"})
+
+
+class Apart(Doomed):
+    """A process of its own, which tells of itself."""
+
+    kind = "applier"
+    reports_as = "revenue.sqlite-shop"
+
+
+@proves("P3", "F1")
+def test_a_part_that_tells_of_itself_is_not_told_of_and_obeys_by_either_name(ours: Cluster) -> None:
+    part = Apart("shop.revenue")
+    run = supervised([part], ours, quietly)
+    run.step(("applier", "shop.revenue"), 0.0)
+    for number, (name, command, state) in enumerate(
+        [("revenue.sqlite-shop", "pause", "paused"), ("shop.revenue", "resume", "starting")]
+    ):
+        send_command(ours, "applier", name, command)
+        run.listen(number * COMMANDS_EVERY_S)
+        assert run.watches["applier", "shop.revenue"].state == state
+    run.report(at_once=True)
+    assert [one.name for one in read_status(ours) if one.kind == "applier"] == []
+
+
+@proves("P3", "metrics")
+def test_an_app_tells_how_often_its_parts_were_started_again(ours: Cluster) -> None:
+    run = supervised([Doomed("shop.a", Disconnected("away")), Doomed("shop.b")], ours, quietly)
+    for now in (0.0, 100.0):
+        for key in run.parts:
+            run.step(key, now)
+    run.report(at_once=True)
+    told = {one.kind: one.figures for one in read_status(ours) if one.name in ("shop", "shop.a")}
+    assert told["app"]["restarts"] == 2 and told["query"]["restarts"] == 2
+    assert (told["query"]["state"], told["query"]["error"]["message"]) == ("retrying", "Disconnected: away")
