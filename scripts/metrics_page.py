@@ -13,7 +13,9 @@ HEAD = """\
 
 What `GET /metrics` of the [HTTP server](../guide/http.md) tells, as Prometheus text or, by `Accept`, as OpenMetrics.
 Topics and groups are asked for by Kafka's own APIs, so they are there beside any broker; what begins with
-`tidelog_broker_` a Tidelog broker reports itself, at most every five seconds and only when something has changed.
+`tidelog_broker_` a Tidelog broker reports itself, at most every five seconds and only when something has changed. What
+begins with `tidelog_part_` every other long-running part reports itself, at most once a second and at least every ten
+([records](../formats/status.md)): queries, appliers, runs of apps. A part that lacks a number leaves it out.
 
 | name | kind | labels | what it is |
 |---|---|---|---|

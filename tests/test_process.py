@@ -76,8 +76,8 @@ def test_a_child_ends_with_its_input_or_is_killed_and_gets_no_environment_of_its
         monkeypatch.setenv(name, "x")
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     child = process.start([sys.executable, "-c", TELLING, *words], told=b"hello\n", **pipes)
+    assert child.stdout is not None and child.stderr is not None
     said = process.Said(child.stderr)
-    assert child.stdout is not None
     assert [child.stdout.readline() for _ in range(2)] == [b"[]\n", b"True hello\n"]
     process.end(child, 0.2 if words else 60.0)
     said.pass_on()

@@ -100,8 +100,7 @@ def for_children() -> dict[str, str]:
 class Said:
     """What a child says on a pipe: it goes where this process says things, too, and the end of it is kept."""
 
-    def __init__(self, pipe: IO[bytes] | None) -> None:
-        assert pipe is not None
+    def __init__(self, pipe: IO[bytes]) -> None:
         os.set_blocking(pipe.fileno(), False)
         self._pipe = pipe
         self._tail = b""

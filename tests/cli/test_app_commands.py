@@ -62,7 +62,7 @@ def test_the_plan_needs_neither_spark_nor_a_broker(nowhere: Command) -> None:
             ["run", SHOP, "--store", "redis://:${NOT_SET}@db/0"],
             "view 'revenue': redis://:${NOT_SET}@db/0 has ${NOT_SET}, and the environment does not",
         ),
-        (["status", "--tell", "dance"], "invalid choice"),
+        (["pause"], "the following arguments are required: NAME"),
     ],
 )
 def test_what_is_written_wrongly_is_told_in_one_line(nowhere: Command, words: list[str], message: str) -> None:
@@ -265,9 +265,7 @@ def test_parts_of_long_ago_are_left_out_and_the_reason_of_a_failed_one_stays(
 
 
 @proves("P3", "F1")
-def test_status_shows_parts_fails_where_one_is_wrong_and_sends_commands(
-    tidelog: Command, cluster: Cluster, topic: str
-) -> None:
+def test_status_shows_parts_and_fails_where_one_has_a_fault(tidelog: Command, cluster: Cluster, topic: str) -> None:
     reporter = Reporter(cluster, "query", topic)
     reporter.tell({"state": "running", "rows_in": 12, "lag": {"records": 3, "seconds": 1.5}})
     ran = tidelog("status", topic)
@@ -276,9 +274,29 @@ def test_status_shows_parts_fails_where_one_is_wrong_and_sends_commands(
     reporter.tell({"state": "failed", "error": fault}, at_once=True)
     ran = tidelog("status", topic)
     assert ran.code == 1 and "ValueError: no (shop.py:7)" in ran.out
-    tidelog.ok("status", topic, "--tell", "pause")
-    assert [one.command for one in Commands(cluster).first() if one.name == topic] == ["pause"]
-    assert tidelog("status", f"{topic}-nothing", "--tell", "pause").code == 2
+    reporter.tell({"state": "paused"}, at_once=True)
+    assert tidelog("status", topic).code == 0, "somebody has told it to"
+
+
+@proves("P3", "F1", "command_line")
+def test_a_part_is_told_to_pause_resume_or_stop_by_its_name_and_its_kind_where_that_is_not_enough(
+    tidelog: Command, cluster: Cluster, topic: str
+) -> None:
+    told = Commands(cluster)
+    Reporter(cluster, "query", topic).tell({"state": "running"})
+    told.first()
+    for name in ("pause", "resume", "stop"):
+        assert tidelog.ok(name, topic).out == f"query {topic} is told to {name}\n"
+    Reporter(cluster, "app", topic).tell({"state": "running"})
+    both = tidelog("pause", topic)
+    assert (
+        both.code == 2 and f"parts of several kinds are called {topic!r}: app, query; say which by --kind" in both.err
+    )
+    tidelog.ok("pause", topic, "--kind", "app")
+    found = [(one.kind, one.command) for one in told.next() if one.name == topic]
+    assert found == [("query", "pause"), ("query", "resume"), ("query", "stop"), ("app", "pause")]
+    assert "is of kind 'broker'; there is app, query" in tidelog("stop", topic, "--kind", "broker").err
+    assert "no part is called" in tidelog("stop", f"{topic}-nothing").err
 
 
 @proves("P3")

@@ -30,7 +30,7 @@ TYPED = {
     "tidelog completion f": {"fish"},
     "tidelog tail --fo": {"--follow"},
     "tidelog repair adopt --a": {"--as"},
-    "tidelog status --tell re": {"resume", "rebuild"},
+    "tidelog pause --ki": {"--kind"},
 }
 
 BASH = """

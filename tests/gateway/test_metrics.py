@@ -22,7 +22,8 @@ from tidelog.client.admin import groups, topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
-from tidelog.control.status import Report
+from tidelog.control.metrics import Metrics
+from tidelog.control.status import Report, Reporter
 from tidelog.gateway.metrics.collecting import Found
 from tidelog.gateway.metrics.collecting import _broker as tell_broker
 from tidelog.gateway.metrics.exposition import OPEN_METRICS, PROMETHEUS, text, wants_open_metrics
@@ -87,7 +88,7 @@ def test_topics_and_groups_are_as_they_are(used: Cluster, client: Client, accept
     assert value(samples, "tidelog_groups", state="Empty") == 3
     assert value(samples, "tidelog_brokers") == 1
     assert value(samples, "tidelog_partitions_without_leader") == 0
-    for part in ("topics", "sizes", "groups", "brokers"):
+    for part in ("topics", "sizes", "groups", "brokers", "parts"):
         assert value(samples, "tidelog_scrape_failed", part=part) == 0
 
 
@@ -103,6 +104,36 @@ def test_the_broker_tells_of_itself(used: Cluster, client: Client) -> None:
     assert value(samples, "tidelog_broker_partitions_offline", broker="1") == 0
     assert value(samples, "tidelog_broker_connections", broker="1") >= 1
     assert abs(value(samples, "tidelog_broker_report_time_seconds", broker="1") - time.time()) < 600
+
+
+@proves("metrics", "P3", "F1")
+def test_every_part_tells_its_numbers_and_whether_it_has_a_fault(used: Cluster, client: Client) -> None:
+    numbers = Metrics(7, 5, 1, 40, 2.5, 1_800_000_000_000, 3, 900, 250, 2, 1_800_000_001_500)
+    Reporter(used, "capture", "shop").tell({"state": "running", **numbers.fields}, at_once=True)
+    Reporter(used, "query", "shop.a").tell({"state": "waiting", "error": {"message": "away"}}, at_once=True)
+    Reporter(used, "query", "shop.old").tell({"state": "stopped", "at_ms": 1}, at_once=True)
+    samples = samples_of(client("GET", "/metrics"))
+    shop = {
+        name: value for (name, labels), value in samples.items() if labels == (("kind", "capture"), ("name", "shop"))
+    }
+    assert abs(shop.pop("tidelog_part_report_time_seconds") - time.time()) < 600
+    assert shop == {
+        "tidelog_part_healthy": 1,
+        "tidelog_part_rows_in_total": 7,
+        "tidelog_part_rows_out_total": 5,
+        "tidelog_part_late_rows_total": 1,
+        "tidelog_part_lag_records": 40,
+        "tidelog_part_lag_seconds": 2.5,
+        "tidelog_part_watermark_time_seconds": 1_800_000_000,
+        "tidelog_part_state_rows": 3,
+        "tidelog_part_state_bytes": 900,
+        "tidelog_part_batch_duration_seconds": 0.25,
+        "tidelog_part_restarts_total": 2,
+        "tidelog_part_last_error_time_seconds": 1_800_000_001.5,
+    }
+    assert value(samples, "tidelog_part_state", kind="query", name="shop.a", state="retrying") == 1
+    assert value(samples, "tidelog_part_healthy", kind="query", name="shop.a") == 0
+    assert not [labels for _, labels in samples if ("name", "shop.old") in labels], "it ended long ago"
 
 
 @proves("metrics")

@@ -56,8 +56,6 @@ LINGERING_MAX = 64
 LINGER_S = 1.0
 DRAIN_BYTES = 65536
 
-# What the commands go by that reach a broker; the child is told by its arguments.
-NOT_FOR_THE_CHILD = ("TIDELOG_BOOTSTRAP", "TIDELOG_COMMAND_CONFIG")
 KEYSTORE, TRUSTSTORE = "ssl.keystore.location", "ssl.truststore.location"
 ADVICE = f"set {LISTENER} to another address, or to {NONE} for none"
 
@@ -178,13 +176,9 @@ class Activation:
         self.stop()
         if self._child is None:
             return
-        from subprocess import TimeoutExpired
+        from tidelog import process
 
-        try:
-            self._child.wait(STOP_WITHIN_S)
-        except TimeoutExpired:
-            self._child.kill()
-            self._child.wait()
+        process.end(self._child, STOP_WITHIN_S)
         if self._child.stdout is not None:
             self._child.stdout.close()
         self._child = None
@@ -200,7 +194,9 @@ class Activation:
         """In a worker thread. None when what it needs is not installed."""
         from importlib.util import find_spec
         from json import dumps
-        from subprocess import PIPE, Popen
+        from subprocess import PIPE
+
+        from tidelog import process
 
         if any(find_spec(name) is None for name in NEEDED):
             return None
@@ -222,13 +218,8 @@ class Activation:
             words += ["--host", name]
         for beginning in self._config.texts(STORES):
             words += ["--store", beginning]
-        environment = {name: value for name, value in os.environ.items() if name not in NOT_FOR_THE_CHILD}
-        # A session of its own: Ctrl-C is for the broker, which then ends the child.
-        child = Popen(words, stdin=PIPE, stdout=PIPE, pass_fds=descriptors, start_new_session=True, env=environment)
-        assert child.stdin is not None
-        child.stdin.write(dumps({"delegation": reach.delegation}).encode() + b"\n")
-        child.stdin.flush()
-        return child
+        told = dumps({"delegation": reach.delegation}).encode() + b"\n"
+        return process.start(words, told=told, stdout=PIPE, descriptors=descriptors)
 
     def _started(self, child: object, error: BaseException | None) -> None:
         self._starting = False

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from tidelog import process
 from tidelog.errors import TidelogError, UsageError
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Broker:
         # A program's own output should not begin with a broker's; what needs attention is still said. HTTP by request.
         self._settings = {"tidelog.log.level": "WARNING", "tidelog.http.listener": "-", **(settings or {})}
         self._in_process = in_process
-        self._child: subprocess.Popen[str] | None = None
+        self._child: subprocess.Popen[bytes] | None = None
         self._thread: Thread | None = None
         self._server: Server | None = None
         self._address: tuple[str, int] | None = None
@@ -105,7 +106,7 @@ class Broker:
             self._server = self._thread = None
         if self._child is not None:
             child, self._child = self._child, None
-            _end(child)
+            process.end(child, STOP_WITHIN_S)
             if child.stdout is not None:
                 child.stdout.close()
 
@@ -132,18 +133,12 @@ class Broker:
     def _start_child(self, settings: dict[str, object]) -> tuple[str, int]:
         from json import dumps, loads
 
-        self._child = subprocess.Popen(
-            [sys.executable, "-m", "tidelog.broker.child"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            process_group=0,  # Ctrl-C is the program's: it may still have something to write, or go on
-        )
-        assert self._child.stdin is not None and self._child.stdout is not None
+        told = dumps({"settings": settings}, default=str) + "\n"
+        words = [sys.executable, "-m", "tidelog.broker.child"]
+        self._child = process.start(words, told=told.encode(), stdout=subprocess.PIPE)
+        assert self._child.stdout is not None
         # A program that ends without stop() still waits for the child: its temporary folder is removed only then.
-        weakref.finalize(self, _end, self._child)
-        self._child.stdin.write(dumps({"settings": settings}, default=str) + "\n")
-        self._child.stdin.flush()
+        weakref.finalize(self, process.end, self._child, STOP_WITHIN_S)
         line = self._child.stdout.readline()
         answer: dict[str, Any] = (
             loads(line)
@@ -188,13 +183,3 @@ class Broker:
             kept.append(f"{name}://[{host}]:{port}" if ":" in host else f"{name}://{host}:{port}")
         self._listen = ",".join(kept)
         return bound[0]
-
-
-def _end(child: subprocess.Popen[str]) -> None:
-    if child.stdin is not None:
-        child.stdin.close()
-    try:
-        child.wait(STOP_WITHIN_S)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()

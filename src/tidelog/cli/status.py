@@ -18,14 +18,14 @@ from tidelog.cli.main import OK
 from tidelog.cli.terminal import paint, show_json, show_table
 from tidelog.control.health import FAILED, GONE, RETRYING, STOPPED, health_of, is_long_ago
 from tidelog.control.metrics import metrics_of
-from tidelog.control.status import COMMAND_NAMES, Report, read_status, send_command
+from tidelog.control.status import Report, read_status
 from tidelog.errors import UsageError
 
 EXAMPLES = """\
   tidelog status
   tidelog status --json
-  tidelog status shop.revenue --tell pause
-  tidelog status shop.revenue --tell resume
+  tidelog status shop.revenue
+  tidelog pause shop.revenue
 """
 
 
@@ -35,7 +35,6 @@ def parser() -> command.Parser:
     )
     made.add_argument("part", nargs="?", metavar="PART", help="only parts of this name")
     made.add_argument("--all", action="store_true", help="also parts that ended, or were last heard of, long ago")
-    made.add_argument("--tell", choices=COMMAND_NAMES, help="give the part this command")
     command.add_json(made)
     return made
 
@@ -44,9 +43,6 @@ def run(arguments: list[str]) -> int:
     options = command.parse(parser(), arguments)
     with command.connect(options) as cluster:
         found = [one for one in read_status(cluster) if options.part in (None, one.name)]
-        if options.tell:
-            _tell(cluster, found, options)
-            return OK
     if options.part is not None and not found:
         raise UsageError(f"no part is called {options.part!r}; `tidelog status` lists them")
     now_ms = int(time.time() * 1000)
@@ -66,16 +62,6 @@ def run(arguments: list[str]) -> int:
 def _fields(one: Report, now_ms: int) -> dict[str, Any]:
     how = health_of(one, now_ms)
     return {"kind": one.kind, "name": one.name, "health": how.fault, **one.figures, "state": how.state}
-
-
-def _tell(cluster: Any, found: list[Report], options: Any) -> None:
-    if options.part is None:
-        raise UsageError("status: --tell is for one part; name it")
-    for one in found:
-        send_command(cluster, one.kind, one.name, options.tell)
-        print(f"{one.kind} {one.name} is told to {options.tell}")
-    if not found:
-        raise UsageError(f"no part is called {options.part!r}; `tidelog status` lists them")
 
 
 def _row(one: Report, now_ms: int) -> list[Any]:

@@ -38,7 +38,7 @@ VERSION = 1
 TAIL_RECORDS = 5_000  # of the topic's end, in which every part that lives has reported
 EVERY_S = 1.0
 
-PAUSE, RESUME, STOP, REBUILD = COMMAND_NAMES = ("pause", "resume", "stop", "rebuild")
+PAUSE, RESUME, STOP, REBUILD = "pause", "resume", "stop", "rebuild"
 LASTING = (PAUSE, RESUME)
 
 

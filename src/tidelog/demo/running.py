@@ -7,9 +7,8 @@
           └─ watcher           a thread: what readers of the views see, and since when
 
 Rules:
-- Processes end when this one does, however it ends: each has a pipe from here as its standard input. They are not in
-  the terminal's foreground group, so that Ctrl-C is this process's alone, and the end has an order: events, queries,
-  HTTP, broker.
+- Processes are parts (`parts/children.py`): they end when this one does, however it ends, and Ctrl-C is this process's
+  alone, so that the end has an order: events, queries, HTTP, broker. None is started again: a demo shows what is.
 - A folder goes on from where it was: log, checkpoints and views are all in it.
 - A bounded run counts its minutes from when the views are live. Then it waits for what is under way, checks each view
   against its batch query, and tells.
@@ -24,12 +23,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from tidelog import process
 from tidelog.broker.embedded import Broker
 from tidelog.client.cluster import Cluster
 from tidelog.config import http_listener
@@ -39,6 +39,7 @@ from tidelog.demo.feeding import Feeder, make_topics
 from tidelog.demo.summary import Summary, figures, lines_of
 from tidelog.demo.watching import Watcher
 from tidelog.errors import ListenError, TidelogError, UsageError
+from tidelog.parts.children import ChildPart
 
 HOST, KAFKA_PORT, HTTP_PORT = "127.0.0.1", 9092, 8642
 NEEDED = ("pyspark", "pyarrow", "starlette", "uvicorn")
@@ -70,21 +71,23 @@ def run(plan: Plan, say: Say, show: Callable[[str], None], stopping: threading.E
     """Whether all went well. `show` gets the page's address, once it is served."""
     with ExitStack() as ends:
         bootstrap = ends.enter_context(_broker(plan.folder, say)).bootstrap
-        address, http = ends.enter_context(_http(plan.folder, bootstrap, say))
+        address, http = _http(plan.folder, bootstrap, say)
+        ends.callback(http.stop)
         say(f"the page is at {address}{page.PATH}, the broker at {bootstrap}, all data in {plan.folder}")
         show(address + page.PATH)
         with Cluster(bootstrap, client_id="tidelog-demo") as cluster:
             number = make_topics(cluster)
         store = f"sqlite:///{plan.folder / 'views.db'}"
-        app = ends.enter_context(_app(plan.folder, bootstrap, store))
+        app = _app(plan.folder, bootstrap, store)
+        app.start()
+        ends.callback(app.stop)
         say("Spark is starting, which takes some seconds; events are coming already")
         watcher = Watcher(store)
         feeder = Feeder(bootstrap, plan.seed, plan.rate, number, watcher.produced)
         for one in (feeder, watcher):
             one.start()
             ends.callback(one.stop)
-        processes = {"run.log": app, "http.log": http}
-        return _Running(plan, say, stopping, bootstrap, store, processes, feeder, watcher).to_the_end()
+        return _Running(plan, say, stopping, bootstrap, store, (app, http), feeder, watcher).to_the_end()
 
 
 class _Running(NamedTuple):
@@ -93,7 +96,7 @@ class _Running(NamedTuple):
     stopping: threading.Event
     bootstrap: str
     store: str
-    processes: Mapping[str, subprocess.Popen[bytes]]  # by the file that has what they say
+    children: tuple[ChildPart, ...]
     feeder: Feeder
     watcher: Watcher
 
@@ -143,23 +146,24 @@ class _Running(NamedTuple):
         if fault := self._fault():
             raise TidelogError(fault)
         if not self.stopping.is_set():
-            raise TidelogError(f"the views were not live in {LIVE_WITHIN_S:.0f} s; {self._last_lines('run.log')}")
+            raise TidelogError(f"the views were not live in {LIVE_WITHIN_S:.0f} s; {self._last_lines('run')}")
         if when:
             self.say(f"stopped {when}")
         return self.plan.minutes is None
 
     def _fault(self) -> str | None:
-        for log, process in self.processes.items():
-            if process.poll() is not None:
-                return f"a part has ended with {process.returncode}; {self._last_lines(log)}"
+        for child in self.children:
+            if (fault := child.look()) is not None:
+                return f"{child.kind} is not there: {fault.message}; {self._last_lines(child.kind)}"
         if self.feeder.error is not None:
             return f"no events can be sent: {self.feeder.error}"
         return None
 
-    def _last_lines(self, log: str) -> str:
+    def _last_lines(self, kind: str) -> str:
         """The folder may be a temporary one, and gone when somebody would look."""
-        lines = (self.plan.folder / log).read_text(errors="replace").strip().splitlines()
-        return f"the end of {log}: {' | '.join(lines[-LAST_LINES:])}"
+        log = _log(self.plan.folder, kind)
+        lines = log.read_text(errors="replace").strip().splitlines()
+        return f"the end of {log.name}: {' | '.join(lines[-LAST_LINES:])}"
 
 
 # The processes --------------------------------------------------------------------------------------------------------
@@ -182,8 +186,8 @@ def _free_port(wanted: int, say: Say) -> int:
     return wanted
 
 
-@contextmanager
-def _http(folder: Path, bootstrap: str, say: Say) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+def _http(folder: Path, bootstrap: str, say: Say) -> tuple[str, ChildPart]:
+    """Where it is served, and who serves it: started, since it has the sockets then."""
     from tidelog.gateway.server import listen
 
     try:
@@ -195,46 +199,38 @@ def _http(folder: Path, bootstrap: str, say: Say) -> Iterator[tuple[str, subproc
     words = [sys.executable, "-m", "tidelog.demo.serving"]
     told = json.dumps({"bootstrap": bootstrap, "sockets": numbers}) + "\n"
     port = sockets[0].getsockname()[1]
-    with _process(words, folder, "http.log", told.encode(), numbers) as process:
-        for one in sockets:
-            one.close()
-        yield f"http://{HOST}:{port}", process
+    made = _child("http", words, folder, told.encode(), numbers)
+    made.start()
+    for one in sockets:
+        one.close()
+    return f"http://{HOST}:{port}", made
 
 
-@contextmanager
-def _app(folder: Path, bootstrap: str, store: str) -> Iterator[subprocess.Popen[bytes]]:
+def _app(folder: Path, bootstrap: str, store: str) -> ChildPart:
     words = [sys.executable, "-m", "tidelog", "run", str(shop.__file__), "--bootstrap", bootstrap, "--store", store]
     words += ["--checkpoints", str(folder / "checkpoints"), "--trigger", TRIGGER, "--memory", HEAP, "--with-parent"]
-    with _process(words, folder, "run.log") as process:
-        yield process
+    return _child("run", words, folder)
 
 
-@contextmanager
-def _process(
-    words: list[str], folder: Path, log: str, told: bytes = b"", sockets: list[int] | None = None
-) -> Iterator[subprocess.Popen[bytes]]:
-    """One that ends when its standard input does. It has a folder as its own, where no settings of the user's lie."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TIDELOG_")}
-    with (folder / log).open("wb") as said:
-        process = subprocess.Popen(
-            words,
-            stdin=subprocess.PIPE,
-            stdout=said,
-            stderr=said,
-            cwd=folder,
-            env=environment,
-            pass_fds=sockets or (),
-            process_group=0,
-        )
-    assert process.stdin is not None
-    try:
-        process.stdin.write(told)
-        process.stdin.flush()
-        yield process
-    finally:
-        process.stdin.close()
-        try:
-            process.wait(STOPPED_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+def _child(kind: str, words: list[str], folder: Path, told: bytes = b"", sockets: Sequence[int] = ()) -> ChildPart:
+    """What it says is in a file by its kind. It has a folder as its own, where no settings of the user's lie."""
+
+    def start(words: list[str]) -> subprocess.Popen[bytes]:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("TIDELOG_")}
+        with _log(folder, kind).open("wb") as said:
+            return process.start(
+                words,
+                told=told,
+                stdout=said,
+                stderr=said,
+                folder=folder,
+                descriptors=sockets,
+                environment=environment,
+                dies=True,
+            )
+
+    return ChildPart(kind, "demo", words, {}, reports_as="demo", start=start, end_s=STOPPED_WITHIN_S)
+
+
+def _log(folder: Path, kind: str) -> Path:
+    return folder / f"{kind}.log"

@@ -173,17 +173,17 @@ async function lookAtParts() {
   }
 }
 
-function partLine({ kind, name, runs, fault, figures }) {
+function partLine({ kind, name, state, runs, fault, figures }) {
   const line = make("tr"), head = make("th", `${kind} ${name}`);
   head.scope = "row";
-  line.append(head, make("td", runs ? "runs" : fault, runs ? "good" : figures.state === "failed" ? "bad" : "wait"), make("td", told(kind, figures)));
+  line.append(head, make("td", runs ? "runs" : fault ?? `is ${state}`, runs ? "good" : state === "failed" ? "bad" : "wait"), make("td", told(kind, figures)));
   return line;
 }
 
-function told(kind, { rows_in, rate, batch_ms, kept, parts, connections, rows, generations, error }) {
+function told(kind, { rows_in, rate, batch_ms, state_rows, parts, connections, rows, generations, error }) {
   if (error) return error.message ?? String(error);
   if (kind === "query" && rows_in !== undefined) {
-    return `${number.format(rows_in)} rows read, ${number.format(rate ?? 0)} a second, ${number.format(batch_ms ?? 0)} ms a batch, ${number.format(kept?.rows ?? 0)} rows kept`;
+    return `${number.format(rows_in)} rows read, ${number.format(rate ?? 0)} a second, ${number.format(batch_ms ?? 0)} ms a batch, ${number.format(state_rows ?? 0)} rows of state`;
   }
   if (kind === "broker") return `${number.format(connections ?? 0)} connections`;
   if (kind === "app" && parts) return `${Object.keys(parts).length} parts`;

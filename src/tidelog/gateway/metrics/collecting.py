@@ -1,4 +1,4 @@
-"""Where each metric comes from: Kafka's own APIs for topics and groups, `__tidelog.status` for brokers.
+"""Where each metric comes from: Kafka's own APIs for topics and groups, `__tidelog.status` for brokers and parts.
 
 A part that the broker refuses (an authorizer, an API that it lacks) is left out and named in
 `tidelog_scrape_failed`; the others are told. Only a refused login, or no broker at all, is an error of the request.
@@ -16,7 +16,9 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import NO_LEADER, Metadata, TopicPartition, by_topic
 from tidelog.client.offsets import EARLIEST, LATEST
 from tidelog.control import lag
+from tidelog.control.health import health_of, is_long_ago
 from tidelog.control.lag import Unread
+from tidelog.control.metrics import metrics_of
 from tidelog.control.status import Report, read_status
 from tidelog.errors import BrokerError
 from tidelog.gateway.access import LOGIN_REFUSED
@@ -54,6 +56,7 @@ def collect(cluster: Cluster) -> Found:
     part("sizes", lambda: _sizes(cluster, found))
     part("groups", lambda: _groups(cluster, found))
     part("brokers", lambda: _brokers(cluster, metadata, found))
+    part("parts", lambda: _parts(cluster, found))
     found[table.SCRAPE_SECONDS].append(((), round(time.monotonic() - started, 6)))
     return {metric: found[metric] for metric in table.METRICS if metric in found}
 
@@ -145,6 +148,36 @@ def _broker(report: Report, found: Found) -> None:
         found[table.DISK_FREE].append((labels, disk["free_bytes"]))
     if disk["hours_left"] is not None:
         found[table.DISK_LEFT].append((labels, round(disk["hours_left"] * 3600)))
+
+
+def _parts(cluster: Cluster, found: Found) -> None:
+    """Brokers have their own figures. Of a part that ended long ago nothing is told."""
+    now_ms = time.time() * 1000
+    for report in sorted(read_status(cluster)):
+        if report.kind != "broker" and not is_long_ago(report, now_ms):
+            _part(report, now_ms, found)
+
+
+def _part(report: Report, now_ms: float, found: Found) -> None:
+    labels, how, told = (report.kind, report.name), health_of(report, now_ms), metrics_of(report.figures)
+    found[table.PART_HEALTHY].append((labels, int(how.fault is None)))
+    found[table.PART_STATE].append(((*labels, how.state), 1))
+    for metric, value, scale in (
+        (table.PART_REPORTED, report.figures.get("at_ms"), 1000),
+        (table.PART_ROWS_IN, told.rows_in, 1),
+        (table.PART_ROWS_OUT, told.rows_out, 1),
+        (table.PART_LATE_ROWS, told.late_rows, 1),
+        (table.PART_LAG, told.lag_records, 1),
+        (table.PART_LAG_SECONDS, told.lag_seconds, 1),
+        (table.PART_WATERMARK, told.watermark_ms, 1000),
+        (table.PART_STATE_ROWS, told.state_rows, 1),
+        (table.PART_STATE_BYTES, told.state_bytes, 1),
+        (table.PART_BATCH, told.batch_ms, 1000),
+        (table.PART_RESTARTS, told.restarts, 1),
+        (table.PART_ERROR, told.last_error_ms, 1000),
+    ):
+        if isinstance(value, int | float):
+            found[metric].append((labels, value if scale == 1 else value / scale))
 
 
 SIMPLE: dict[Metric, str] = {

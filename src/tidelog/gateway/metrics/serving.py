@@ -19,7 +19,7 @@ ROUTES = (
         "GET",
         "/metrics",
         metrics,
-        "Figures of topics, groups and brokers for Prometheus, or as OpenMetrics by Accept",
+        "Figures of topics, groups, brokers and parts for Prometheus, or as OpenMetrics by Accept",
         answer={"type": "string"},
         gives=(PROMETHEUS, OPEN_METRICS),
         refusals={401: "The broker wants a login", 503: "No broker answers"},

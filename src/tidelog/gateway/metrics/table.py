@@ -34,6 +34,7 @@ Sample = tuple[tuple[str, ...], Value]
 PARTITION = ("topic", "partition")
 GROUP = ("group", *PARTITION)
 BROKER = ("broker",)
+PART = ("kind", "name")
 
 BROKERS = Metric("tidelog_brokers", GAUGE, "Brokers in the cluster's metadata.")
 SCRAPE_FAILED = Metric(
@@ -107,5 +108,28 @@ OFFLINE = Metric(
     "tidelog_broker_partitions_offline", GAUGE, "Partitions that do not accept records because a sync failed.", BROKER
 )
 HOLES = Metric("tidelog_broker_holes", GAUGE, "Damaged places that readers stop at (tidelog repair).", BROKER)
+
+PART_HEALTHY = Metric(
+    "tidelog_part_healthy", GAUGE, "0 if a part has a fault: it has failed, retries or is gone.", PART
+)
+PART_STATE = Metric("tidelog_part_state", GAUGE, "1 for the state in which a part is.", (*PART, "state"))
+PART_REPORTED = Metric("tidelog_part_report_time_seconds", GAUGE, "When a part last reported, as Unix time.", PART)
+PART_ROWS_IN = Metric("tidelog_part_rows_in_total", COUNTER, "Rows that a part has read since it was started.", PART)
+PART_ROWS_OUT = Metric("tidelog_part_rows_out_total", COUNTER, "Rows that it has written since then.", PART)
+PART_LATE_ROWS = Metric("tidelog_part_late_rows_total", COUNTER, "Rows that came too late.", PART)
+PART_LAG = Metric("tidelog_part_lag_records", GAUGE, "Records that a part has not read.", PART)
+PART_LAG_SECONDS = Metric(
+    "tidelog_part_lag_seconds", GAUGE, "How long ago the first record was written that a part has not read.", PART
+)
+PART_WATERMARK = Metric(
+    "tidelog_part_watermark_time_seconds", GAUGE, "Event time that is complete, as Unix time.", PART
+)
+PART_STATE_ROWS = Metric("tidelog_part_state_rows", GAUGE, "Rows of the state that a part keeps.", PART)
+PART_STATE_BYTES = Metric("tidelog_part_state_bytes", GAUGE, "Bytes of the state that a part keeps.", PART)
+PART_BATCH = Metric(
+    "tidelog_part_batch_duration_seconds", GAUGE, "How long its last micro-batch that had rows took.", PART
+)
+PART_RESTARTS = Metric("tidelog_part_restarts_total", COUNTER, "How often a part was tried again after a fault.", PART)
+PART_ERROR = Metric("tidelog_part_last_error_time_seconds", GAUGE, "When a part last had a fault, as Unix time.", PART)
 
 METRICS = tuple(value for value in list(globals().values()) if isinstance(value, Metric))

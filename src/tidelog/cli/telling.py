@@ -1,0 +1,43 @@
+"""Commands to parts: what `tidelog pause`, `resume` and `stop` have in common.
+
+A part is meant by its name, and by its kind where parts of several kinds have that name. One that has reported can be
+told, whether it runs or not: `pause` and `resume` also count for one that starts later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidelog.cli import options as command
+from tidelog.cli.main import OK
+from tidelog.control.status import Report, read_status, send_command
+from tidelog.errors import UsageError
+
+
+def parser(name: str, what: str) -> command.Parser:
+    made = command.command_parser(name, what, f"  tidelog {name} shop.revenue\n", parent=command.connection_options())
+    made.add_argument("part", metavar="NAME", help="which part, as `tidelog status` shows it; an app: all its parts")
+    made.add_argument("--kind", help="its kind, where several parts have this name")
+    return made
+
+
+def run(name: str, made: command.Parser, arguments: list[str]) -> int:
+    options = command.parse(made, arguments)
+    with command.connect(options) as cluster:
+        meant = find(read_status(cluster), options.part, options.kind)
+        send_command(cluster, meant.kind, meant.name, name)
+    print(f"{meant.kind} {meant.name} is told to {name}")
+    return OK
+
+
+def find(reports: Iterable[Report], name: str, kind: str | None) -> Report:
+    found = sorted(one for one in reports if one.name == name)
+    meant = [one for one in found if kind in (None, one.kind)]
+    if len(meant) == 1:
+        return meant[0]
+    kinds = ", ".join(one.kind for one in found)
+    if not found:
+        raise UsageError(f"no part is called {name!r}; `tidelog status` lists them")
+    if not meant:
+        raise UsageError(f"no part {name!r} is of kind {kind!r}; there is {kinds}")
+    raise UsageError(f"parts of several kinds are called {name!r}: {kinds}; say which by --kind")
