@@ -46,8 +46,8 @@ def samples_of(got: Got) -> Samples:
     }
 
 
-def value(samples: Samples, name: str, **labels: str) -> float:
-    return samples[name, tuple(sorted(labels.items()))]
+def value(samples: Samples, metric: str, /, **labels: str) -> float:
+    return samples[metric, tuple(sorted(labels.items()))]
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ started so; what others take over, it leaves to them.
 from __future__ import annotations
 
 import signal
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -133,6 +134,8 @@ class Telling:
         self._reporter = Reporter(cluster, APPLIER, self._part)
         self._applier: Applier | None = None
         self._told = False
+        self._error: object = None
+        self._failed_ms: int | None = None
 
     def begin(self, applier: Applier) -> None:
         from tidelog.control.status import Reporter
@@ -144,7 +147,13 @@ class Telling:
 
     def tell(self, figures: Mapping[str, Any]) -> None:
         self._told = True
-        self._reporter.tell({**self._about, **figures})
+        self._reporter.tell({**self._about, **figures, **self._last_error(figures.get("error"))})
+
+    def _last_error(self, error: object) -> dict[str, int | None]:
+        if error is not None and error != self._error:
+            self._failed_ms = int(time.time() * 1000)
+        self._error = error
+        return {"last_error_ms": self._failed_ms}
 
     def stopped(self) -> None:
         from tidelog.control.health import STOPPED
@@ -165,7 +174,8 @@ class Telling:
 
         if not self._shared:
             figures = {} if self._applier is None else self._applier.figures()
-            self._reporter.tell({**self._about, **figures, **how, "ended": True}, at_once=True)
+            told = {**self._about, **figures, **how}
+            self._reporter.tell({**told, **self._last_error(told.get("error")), "ended": True}, at_once=True)
         elif self._applier is not None:
             with suppress(TidelogError):
                 take_away(self._cluster, APPLIER, self._part)

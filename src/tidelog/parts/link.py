@@ -41,7 +41,9 @@ class Link:
     def tell(self, key: Key, figures: Mapping[str, Any], *, at_once: bool = False) -> None:
         if self._is_away():
             return
-        reporter = self.reporters.setdefault(key, Reporter(self._cluster, *key))
+        if key not in self.reporters:
+            self.reporters[key] = Reporter(self._cluster, *key)
+        reporter = self.reporters[key]
         reporter.tell(figures, at_once=at_once)
         if reporter.in_vain:
             self.away_until = time.monotonic() + AWAY_S
