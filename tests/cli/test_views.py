@@ -14,9 +14,9 @@ from cli.command import Command
 from proving import proves
 from tidelog.cli import views as commands
 from tidelog.client.cluster import Cluster
+from tidelog.control.health import SILENT_MS
 from tidelog.control.status import Reporter
 from tidelog.errors import UsageError
-from tidelog.pipelines.catching_up import FRESH_MS
 from tidelog.testing.broker import TestBroker
 from tidelog.views.catalog import find_view
 from tidelog.views.changes import encode
@@ -168,7 +168,7 @@ def test_a_view_is_forgotten_by_command_once_nobody_has_it(
 
 
 @proves("eo.25", "command_line")
-@pytest.mark.parametrize("ago_ms", [FRESH_MS // 2, -10 * FRESH_MS], ids=["silent for a while", "a clock ahead"])
+@pytest.mark.parametrize("ago_ms", [SILENT_MS // 2, -10 * SILENT_MS], ids=["silent for a while", "a clock ahead"])
 def test_a_view_is_not_forgotten_if_somebody_has_begun_with_it_while_it_was_asked(
     tidelog_broker: TestBroker, monkeypatch: pytest.MonkeyPatch, ago_ms: int
 ) -> None:
