@@ -53,7 +53,7 @@ def until(true: Callable[[], object]) -> None:
     deadline = time.monotonic() + TIMEOUT_S
     while not true():
         assert time.monotonic() < deadline
-        time.sleep(0.02)
+        time.sleep(0.1)
 
 
 def told(cluster: Cluster) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def test_a_plain_part_is_retried_paused_resumed_and_stopped_and_tells_its_number
 ) -> None:
     part = Counting("shop", ConnectionError("the database is away"))
     running = Running(tidelog_broker.bootstrap, part)
-    until(lambda: (told(ours).get("state"), told(ours).get("restarts")) == ("running", 1))
+    until(lambda: told(ours).get("restarts") == 1 and told(ours)["state"] == "running")
     figures = told(ours)
     assert (figures["rows_out"], figures["lag"], figures["state_bytes"]) == (2, {"records": 3}, 70)
     assert figures["error"]["message"] == "ConnectionError: the database is away" and figures["database"] == "shop"
