@@ -19,9 +19,9 @@ from tidelog.client.admin.transactions import Transaction, describe
 from tidelog.client.cluster import Cluster
 from tidelog.client.identity import ProducerIdentity
 from tidelog.control.marks import Sources, transactional_id_of
+from tidelog.control.timeouts import is_aborted
 from tidelog.errors import TidelogError, TransactionTimedOut
 from tidelog.spark.commit import Kept, Writing, commit, commit_once, commit_unmarked
-from tidelog.spark.timeouts import is_aborted
 from tidelog.wire.api import ApiKey
 
 LOOKS = "transaction.abort.timed.out.transaction.cleanup.interval.ms"

@@ -99,12 +99,21 @@ class Flight(NamedTuple):
 
 
 class Outbound:
-    def __init__(self, cluster: Cluster, *, acks: int, idempotent: bool, membership: Membership | None = None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        acks: int,
+        idempotent: bool,
+        membership: Membership | None = None,
+        auto_create: bool = True,
+    ) -> None:
         """`membership` needs acks=-1 and idempotence."""
         self.cluster = cluster
         self.acks = acks
         self.idempotent = idempotent
         self.membership = membership
+        self.auto_create = auto_create
         self.failed: list[Batch] = []
         self._flights: deque[Flight] = deque()
         self._again: list[Batch] = []
@@ -217,7 +226,7 @@ class Outbound:
             led: dict[int, list[Batch]] = {}
             for batch in wave:
                 try:
-                    leader = self.cluster.leader_id(batch.at, auto_create=True)
+                    leader = self.cluster.leader_id(batch.at, auto_create=self.auto_create)
                 except PeerError as error:
                     self._trouble(batch, error)
                 else:

@@ -2,7 +2,7 @@
 
 Rules:
 - Nothing is written behind the caller's back: there is no thread. A partition's records go out when they fill a batch,
-  and all of them at `flush`, which returns when every one is acked or failed.
+  all of them when they are too many together, and at `flush`, which returns when every one is acked or failed.
 - A record with a key goes where Java's producer puts it (murmur2); one without goes to one partition until its batch is
   full, then to the next. Order within a partition is the order of `send`.
 - Idempotent unless told otherwise: a batch that was sent twice is written once (`outbound.py` has the whole story).
@@ -27,9 +27,11 @@ from tidelog.record.partitioner import partition_of
 
 ACKS_ALL, ACKS_LEADER, ACKS_NONE = -1, 1, 0
 BATCH_BYTES = 256 << 10
+GATHERED_BYTES_MAX = 32 << 20  # of all partitions together: a thousand topics with a few rows each are not a batch yet
 ROW_OVERHEAD = 16  # about what lengths, deltas and attributes take
 
 Headers = Sequence[tuple[str, bytes | None]]
+Record = tuple[bytes | None, bytes | None, Headers, int]  # key, value, headers, timestamp in milliseconds
 
 
 class Delivery:
@@ -67,7 +69,7 @@ class Gathering:
     __slots__ = ("deliveries", "rows", "size")
 
     def __init__(self) -> None:
-        self.rows: list[tuple[bytes | None, bytes | None, Headers, int]] = []
+        self.rows: list[Record] = []
         self.deliveries: list[Delivery] = []
         self.size = 0
 
@@ -82,8 +84,11 @@ class Producer:
         compression: str = "none",
         batch_bytes: int = BATCH_BYTES,
         membership: Membership | None = None,
+        auto_create: bool = True,
     ) -> None:
-        """Idempotence needs acks=-1 and is on by default there; a `membership` needs it."""
+        """Idempotence needs acks=-1 and is on by default there; a `membership` needs it. With `auto_create` a topic
+        that does not exist is made, where the broker allows that.
+        """
         if (idempotent or membership is not None) and acks != ACKS_ALL:
             raise UsageError(f"acks={acks} cannot be idempotent; use acks=-1, or idempotent=False")
         if idempotent is None or membership is not None:
@@ -92,8 +97,12 @@ class Producer:
         self.compression = compression
         self.batch_bytes = batch_bytes
         self._membership = membership
-        self._outbound = Outbound(cluster, acks=acks, idempotent=idempotent, membership=membership)
+        self._auto_create = auto_create
+        self._outbound = Outbound(
+            cluster, acks=acks, idempotent=idempotent, membership=membership, auto_create=auto_create
+        )
         self._gathered: dict[TopicPartition, Gathering] = {}
+        self._gathered_bytes = 0
         self._partitions: dict[str, int] = {}
         self._sticky: dict[str, int] = {}
         self._turns: dict[str, int] = {}
@@ -130,8 +139,11 @@ class Producer:
         gathering.rows.append((key, value, headers, int(time.time() * 1000) if timestamp is None else timestamp))
         gathering.deliveries.append(delivery)
         gathering.size += size
+        self._gathered_bytes += size
         if gathering.size >= self.batch_bytes:
             self._launch([at])
+        elif self._gathered_bytes >= GATHERED_BYTES_MAX:
+            self._launch(list(self._gathered))
         return delivery
 
     def _place(self, topic: str, key: bytes | None, partition: int | None) -> TopicPartition:
@@ -162,6 +174,7 @@ class Producer:
     def discard(self) -> None:
         """Forgets what was not sent, waits for what was: the transaction is not to be committed."""
         self._gathered.clear()
+        self._gathered_bytes = 0
         self._sticky.clear()
         self._outbound.drop()
 
@@ -180,6 +193,7 @@ class Producer:
             gathering = self._gathered.pop(at, None)
             if gathering is None:
                 continue
+            self._gathered_bytes -= gathering.size
             data = encode(gathering.rows, compression=self.compression)
             batch = Batch(at, data, len(gathering.rows), self._deadline())
             for delivery in gathering.deliveries:
@@ -196,7 +210,7 @@ class Producer:
     def _choose(self, topic: str, key: bytes | None) -> int:
         count = self._partitions.get(topic)
         if count is None:
-            found = self.cluster.retry(partial(self.cluster.topic, topic, auto_create=True))
+            found = self.cluster.retry(partial(self.cluster.topic, topic, auto_create=self._auto_create))
             count = self._partitions[topic] = len(found.partitions)
         if key is not None:
             return partition_of(key, count)

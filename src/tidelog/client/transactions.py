@@ -86,6 +86,7 @@ class Transactions:
         compression: str = "none",
         batch_bytes: int = BATCH_BYTES,
         version: int | None = None,
+        auto_create: bool = True,
     ) -> None:
         """`timeout_ms`: a transaction that is open for longer is aborted by the broker, and its owner fenced. `version`
         is the transaction version, what the cluster has finalized by default.
@@ -98,7 +99,13 @@ class Transactions:
         self._member = Membership(ProducerIdentity(transactional_id, NOBODY, NOBODY), is_open=False)
         self._handed_over = False
         self._used_up = False  # whether the next transaction needs the next epoch
-        self.producer = Producer(cluster, compression=compression, batch_bytes=batch_bytes, membership=self._member)
+        self.producer = Producer(
+            cluster,
+            compression=compression,
+            batch_bytes=batch_bytes,
+            membership=self._member,
+            auto_create=auto_create,
+        )
 
     def __enter__(self) -> Transactions:
         self.start()
@@ -144,7 +151,7 @@ class Transactions:
     ) -> None:
         """The next offset to be read of each partition, as a commit of the group that counts with the transaction."""
         self._require(State.OPEN)
-        self._check_lost()
+        self.check_lost()
         if not offsets:
             return
         self._member.begun = True
@@ -157,12 +164,18 @@ class Transactions:
             self._follow(error)
             raise
 
+    def check_lost(self) -> None:
+        """Raises what makes the open transaction abort-only, for who has more to send."""
+        if self._member.lost is not None:
+            self._follow(self._member.lost)
+            raise self._member.abort_only()
+
     def commit(self) -> None:
         """Returns when the outcome is on the broker's disk. After `OutcomeUnknown` it may be called again."""
         if self.state is not State.ENDING:
             self._require(State.OPEN)
             self.producer.flush(strict=False)
-            self._check_lost()
+            self.check_lost()
         if self._member.begun:
             self._end(committed=True)
         self._ended()
@@ -217,11 +230,6 @@ class Transactions:
             State.FENCED: "another owner began; stop this one, or take the id back by start()",
         }
         raise UsageError(f"the transaction of {self.transactional_id!r} is {self.state.value}; {advice[self.state]}")
-
-    def _check_lost(self) -> None:
-        if self._member.lost is not None:
-            self._follow(self._member.lost)
-            raise self._member.abort_only()
 
     def _follow(self, error: BaseException) -> None:
         if isinstance(error, ProducerFenced):

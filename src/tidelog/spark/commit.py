@@ -17,7 +17,8 @@ does all of them.
 Rules:
 - A micro-batch without rows that moves no source writes nothing.
 - A driver that is fenced after it had taken the id for this commit stops: somebody else runs this query.
-- A commit that the broker aborted because it took too long (`timeouts.py`) is not tried again: it would take as long.
+- A commit that the broker aborted because it took too long (`control/timeouts.py`) is not tried again: it would take
+  as long.
 - No mark, and not the first micro-batch: the checkpoint is of another sink, and goes on here; or it is older than this
   one, whose topics were lost, and that is refused where it is known that there was no other (`marked`).
 - There marks also have the ids of topics that are read and written: one that is read and was deleted and made anew
@@ -34,6 +35,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from tidelog.client.admin import configs
@@ -44,6 +46,7 @@ from tidelog.client.producer import Delivery
 from tidelog.client.transactions import TIMEOUT_MS, Transactions
 from tidelog.control import marks
 from tidelog.control.marks import Mark, Sources
+from tidelog.control.timeouts import in_time
 from tidelog.errors import (
     BrokerError,
     DataLoss,
@@ -58,7 +61,6 @@ from tidelog.spark.offsets import to_json
 from tidelog.spark.options import GO_ON
 from tidelog.spark.routing import lost_target, partitions_there
 from tidelog.spark.staging import DURABILITY, OpenCluster, Stage, cut, staged, targets_of
-from tidelog.spark.timeouts import in_time
 
 FENCED_TRIES = 8  # of a batch write, beside others of the same sink
 WAIT_S = 0.2
@@ -232,9 +234,14 @@ def commit_unmarked(cluster: Cluster, writing: Writing, stages: Sequence[Stage],
     """All or nothing, under an id that nobody else has; who does it again writes it again."""
     owner_id = f"{marks.transactional_id_of(writing.sink)}.{writing.query_id}"
     started = Transactions(cluster, owner_id, timeout_ms=writing.timeout_ms)
-    with started as owner, in_time(owner, writing.sink), owner.transaction():
+    with started as owner, _in_time(owner, writing), owner.transaction():
         produce(owner, stages, open_cluster)
     return True
+
+
+def _in_time(owner: Transactions, writing: Writing) -> AbstractContextManager[None]:
+    fewer = "have fewer rows in a micro-batch or write"
+    return in_time(owner, f"the commit of sink {writing.sink!r}", "kafka.transaction.timeout.ms", fewer)
 
 
 def _write(
@@ -245,7 +252,7 @@ def _write(
     reported = _reported(cluster, writing)
     ids = _ids(cluster, writing, before)
     _warn_of_memory(cluster, targets_of(stages))
-    with in_time(owner, writing.sink), owner.transaction() as producer:
+    with _in_time(owner, writing), owner.transaction() as producer:
         written = produce(owner, stages, open_cluster)
         if writing.group is not None:
             owner.send_offsets(writing.group, reported)

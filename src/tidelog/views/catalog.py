@@ -41,11 +41,11 @@ from warnings import warn
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
-from tidelog.client.transactions import Transactions
 from tidelog.control import offsets
 from tidelog.control.marks import Ends
+from tidelog.control.owner import Owner
 from tidelog.control.reading import read, span
-from tidelog.errors import Disconnected, OpenTransaction, UsageError, ViewChanged
+from tidelog.errors import OpenTransaction, UsageError, ViewChanged
 from tidelog.views.declaration import Declaration, check_name, from_fields, grows_to, to_fields
 from tidelog.views.stores.opening import checked
 
@@ -269,23 +269,19 @@ def read_catalog(cluster: Cluster, *, patience_s: float = PATIENCE_S) -> Catalog
     A commit is answered before it can be read, and somebody's open transaction holds back what lies behind it: so this
     reads up to the very end, and goes without what is still open there after `patience_s`.
     """
-    found, complete = _read(cluster, patience_s)
-    if not complete:
+    found: Catalog = {}
+    try:
+        _read(cluster, found, patience_s)
+    except OpenTransaction:
         warn(f"{CATALOG} could not be read up to its end: a transaction is open there", stacklevel=2)
     return found
 
 
-def _read(cluster: Cluster, patience_s: float) -> tuple[Catalog, bool]:
-    found: Catalog = {}
+def _read(cluster: Cluster, catalog: Catalog, patience_s: float) -> None:
     there = span(cluster, CATALOG)
-    if there is None:
-        return found, True
-    try:
+    if there is not None:
         for _, row in read(cluster, {CATALOG: there.start}, {CATALOG: there.end}, within_s=patience_s):
-            note(found, row.key or b"", row.value)
-    except OpenTransaction:
-        return found, False
-    return found, True
+            note(catalog, row.key or b"", row.value)
 
 
 def note(catalog: Catalog, key: bytes, value: bytes | None) -> None:
@@ -316,10 +312,12 @@ def _enter(catalog: Catalog, entry: View | Derived) -> None:
 
 
 def find_view(cluster: Cluster, name: str, *, whole: bool = False) -> View:
-    """`whole`: as it is and not as it was, for who drops what the record does not name; `Disconnected` where somebody's
-    open transaction hides it.
+    """`whole`: as it is and not as it was, for who drops what the record does not name; `OpenTransaction` where
+    somebody's hides it.
     """
-    catalog = _read_whole(cluster) if whole else read_catalog(cluster)
+    catalog: Catalog = {} if whole else read_catalog(cluster)
+    if whole:
+        _read(cluster, catalog, cluster.timeout_s)
     found = catalog.get((VIEW, name))
     if not isinstance(found, View):
         names = ", ".join(sorted(n for kind, n in catalog if kind == VIEW)) or "none"
@@ -327,36 +325,27 @@ def find_view(cluster: Cluster, name: str, *, whole: bool = False) -> View:
     return found
 
 
-def _read_whole(cluster: Cluster) -> Catalog:
-    found, complete = _read(cluster, cluster.timeout_s)
-    if not complete:
-        raise Disconnected(
-            f"{CATALOG} was not readable up to its end for {cluster.timeout_s:g} s: a transaction is open there;"
-            " `tidelog transactions` shows which"
-        )
-    return found
-
-
 class Editor:
     """Who changes one view's record: everybody else who would is fenced."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
-        self._cluster = cluster
         self.name = check_name(name)
         ensure_catalog(cluster)
-        self._owner = Transactions(cluster, OWNER_PREFIX + name)
-        self._owner.start()
+        self._owner = Owner(cluster, OWNER_PREFIX + name)
+        self._owner.begin()
 
     def view(self) -> View | None:
         """As it is now, and will be until this editor writes it; without generations where it was taken out."""
-        catalog = _read_whole(self._cluster)
+        catalog: Catalog = {}
+        for row in self._owner.rows(CATALOG):
+            note(catalog, row.key or b"", row.value)
         found = catalog.get((VIEW, self.name)) or catalog.get((TAKEN_OUT, self.name))
         return found if isinstance(found, View) else None
 
     def write(self, entry: View | Derived) -> None:
-        key, value = encode(replace(entry, at_ms=int(time.time() * 1000)))
-        with self._owner.transaction() as producer:
-            producer.send(CATALOG.topic, value, key=key, partition=CATALOG.partition)
+        now_ms = int(time.time() * 1000)
+        with self._owner.transaction() as outgoing:
+            outgoing.send(CATALOG, [(*encode(replace(entry, at_ms=now_ms)), (), now_ms)])
 
 
 def ensure_catalog(cluster: Cluster) -> None:

@@ -2,5 +2,5 @@
 
 So their serializers and tools use it unchanged, and a registry moves here and away with its topic. All state is a fold
 of that topic; pure functions decide what to append, and the shell appends it by `client/`, one gateway at a time
-(`writer.py`). Read `records.py` first (what the topic holds), then `state.py`, `registering.py` and `registry.py`.
+(`control/owner.py`). Read `records.py` first (what the topic holds), then `state.py`, `registering.py`, `registry.py`.
 """

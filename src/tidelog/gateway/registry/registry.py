@@ -3,8 +3,9 @@
 Rules:
 - Every answer rests on all that was committed when its request came. So it begins by asking for the end of the topic
   and reading up to it, as the request's user: that is where the broker says whether this user may.
-- A write is decided in a turn of this gateway's own (`writer.py`), after reading what lies before it. If another
-  gateway has begun meanwhile, nothing was written, and it is decided anew.
+- A write is decided in a turn: as the owner of `_schemas` (`control/owner.py`), after reading what lies before it. If
+  another gateway has begun meanwhile, nothing was written, and it is decided anew. A turn is one request's: the broker
+  sees which user writes.
 - Two locks: `_writing` for a whole turn, `_lock` to add to the fold, which is held neither while a broker is waited for
   nor while schemas are compared. Who asks is lent the fold; while it is, what comes is added to a copy. A write is
   decided before its turn, and in it only if something has come meanwhile. So one user's slow connection, or schema that
@@ -25,17 +26,19 @@ from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.consumer import Consumer
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
-from tidelog.errors import BrokerError, UsageError
+from tidelog.control.owner import Owner
+from tidelog.errors import BrokerError, ProducerFenced, UsageError
 from tidelog.gateway.registry import refusals
 from tidelog.gateway.registry.records import TOPIC
 from tidelog.gateway.registry.registering import Decision
 from tidelog.gateway.registry.state import State, apply
-from tidelog.gateway.registry.writer import Fenced, Writer
 from tidelog.gateway.route import Call
 from tidelog.wire.error_code import ErrorCode
 
 PLACE = TopicPartition(TOPIC, 0)
 SETTINGS = {"cleanup.policy": "compact"}
+TRANSACTIONAL_ID = "tidelog.schemas"  # of all gateways, whose writes fence each other
+TRANSACTION_TIMEOUT_MS = 10_000
 TURNS = 30  # that are tried for when other gateways take them away
 TURN_WAIT_S = 0.02  # before the second try; then more
 TURN_WAIT_MAX_S = 0.5
@@ -66,7 +69,6 @@ class Registry:
         self._topic_id = b""
         self._exists = False
         self._lock = Lock()
-        self._writer = Writer(PLACE)
         self._writing = Lock()
 
     def close(self) -> None:
@@ -141,16 +143,19 @@ class Registry:
         """None when another gateway took it away. `decided` holds if nothing has come since."""
         if not self._is_there(cluster):
             self._make(cluster)
-        self._writer.begin(cluster)
+        owner = Owner(cluster, TRANSACTIONAL_ID, timeout_ms=TRANSACTION_TIMEOUT_MS)
+        owner.begin()
         self._catch_up(cluster)
         with self._lent() as (state, revision):
             decision = decided[0] if decided[1] == revision else decide(state)
         if decision.records:
+            now_ms = int(time.time() * 1000)
             try:
-                last = self._writer.append(cluster, decision.records, int(time.time() * 1000))
-            except Fenced:
+                with owner.transaction() as outgoing:
+                    outgoing.send(PLACE, [(key, value, (), now_ms) for key, value in decision.records])
+            except ProducerFenced:
                 return None
-            self._read_to(cluster, last + 1)
+            self._read_to(cluster, outgoing.ends[PLACE])
         return decision
 
     # The topic

@@ -1,8 +1,8 @@
-"""A commit that takes longer than its transaction may be open: said as such. Without PySpark.
+"""A commit that takes longer than its transaction may be open: said as such.
 
-A broker aborts a transaction that is open for longer than `kafka.transaction.timeout.ms`, and fences its owner: the
-same answer as when somebody else takes the transactional id. To the first nothing but more time or fewer rows helps,
-and a second try takes as long again; after the second, whoever was fenced may look what was written and try again.
+A broker aborts a transaction that is open for longer than its owner asked for, and fences that owner: the same answer
+as when somebody else takes the transactional id. To the first nothing but more time or fewer rows helps, and a second
+try takes as long again; after the second, whoever was fenced may look what was written and try again.
 
     fenced before its time was over                                 somebody else took the id
     fenced later, and the id is at the abort, one epoch further     the broker aborted it: `TransactionTimedOut`
@@ -23,12 +23,13 @@ from tidelog.client.transactions import Transactions
 from tidelog.errors import AbortOnly, OutcomeUnknown, PeerError, ProducerFenced, TransactionTimedOut
 
 ABORTED_STATES = ("PrepareAbort", "CompleteAbort")
-OPTION = "kafka.transaction.timeout.ms"
 
 
 @contextmanager
-def in_time(owner: Transactions, sink: str) -> Iterator[None]:
-    """Around one transaction of its owner."""
+def in_time(owner: Transactions, what: str, option: str, smaller: str) -> Iterator[None]:
+    """Around one transaction of its owner. An error names `what` took too long, and says to raise the `option` or to
+    make `what` smaller.
+    """
     begun = time.monotonic()
     try:
         yield
@@ -36,9 +37,8 @@ def in_time(owner: Transactions, sink: str) -> Iterator[None]:
         seconds = time.monotonic() - begun
         if seconds * 1000 >= owner.timeout_ms and _was_aborted(owner):
             raise TransactionTimedOut(
-                f"the commit of sink {sink!r} took {seconds:.1f} s and was aborted by the broker, since its {OPTION} is"
-                f" {owner.timeout_ms}; nothing of it counts: raise that option, up to the broker's"
-                " transaction.max.timeout.ms, or have fewer rows in a micro-batch or write"
+                f"{what} took {seconds:.1f} s and was aborted by the broker, since its {option} is {owner.timeout_ms};"
+                f" nothing of it counts: raise that option, up to the broker's transaction.max.timeout.ms, or {smaller}"
             ) from error
         raise
 

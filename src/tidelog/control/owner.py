@@ -1,0 +1,130 @@
+"""The owner of topics: one process that writes to them under a transactional id, and rebuilds what it knows from them.
+
+    owner = Owner(cluster, "tidelog.capture.shop")
+    owner.begin()                                       every earlier owner of the id is fenced from here on
+    for row in owner.rows(positions): ...               what was committed before, up to the end as it is now
+    with owner.transaction() as outgoing:               one transaction: all of it counts, or nothing
+        outgoing.send(orders, [(key, value, headers, timestamp_ms), ...])       any number of times and partitions
+        outgoing.send(positions, [(b"shop", position, (), now_ms)])
+    outgoing.ends[orders]                               the offset after the last record that was written there
+
+What a transaction raises, and what is known then:
+
+    ProducerFenced          another owner began: nothing of it counts. Stop, or begin() to take the id back
+    TransactionTimedOut     it was open for longer than `timeout_ms`: nothing of it counts. begin(), and make it smaller
+    OutcomeUnknown          its commit was sent and not answered for `cluster.timeout_s`. begin() ends it one way or the
+                            other; then read: what it wrote last is there, or nothing of it is
+    any other error         nothing of it counts, and it was aborted. The next transaction may begin, unless the abort
+                            was not answered either: then `transaction` asks for begin()
+
+Rules:
+- State is read after `begin`, never before it. `begin` returns when whatever the last owner left open is ended and can
+  be read, and from then on nobody else writes under the id. So what was read stays the last word until this owner
+  writes; one record of its own in each transaction (a position) says how far it has come.
+- What may be sent again is: a batch keeps its sequence over lost connections and restarts of the broker, which drops
+  what it has already, and an end is asked for until it is answered (`client/outbound.py`, `client/transactions.py`).
+- Memory is flat over a transaction of any length: records go out by partition as they fill a batch, five requests to a
+  leader at a time. The first batch that fails makes the next `send` raise.
+- An owner makes no topics: one that does not exist is UNKNOWN_TOPIC_OR_PARTITION.
+- An open transaction holds up readers of committed records of all its topics, and may be open for `timeout_ms` at most.
+  So what is large is split by whoever knows where it may be.
+- An owner belongs to one thread, like its cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from tidelog.client.cluster import Cluster
+from tidelog.client.metadata import TopicPartition
+from tidelog.client.offsets import LATEST, list_offsets
+from tidelog.client.producer import BATCH_BYTES, Delivery, Record
+from tidelog.client.transactions import TIMEOUT_MS, State, Transactions
+from tidelog.control.reading import read, span
+from tidelog.control.timeouts import in_time
+from tidelog.errors import AbortOnly, UsageError
+from tidelog.record.columns import Row
+
+
+class Outgoing:
+    """What goes out in one transaction."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+        self._last: dict[TopicPartition, Delivery] = {}
+
+    def send(self, at: TopicPartition, records: Iterable[Record]) -> None:
+        """Records are (key, value, headers, timestamp in milliseconds); those of one partition keep their order."""
+        topic, partition = at
+        send, check_lost = self._transactions.producer.send, self._transactions.check_lost
+        for key, value, headers, timestamp in records:
+            check_lost()
+            self._last[at] = send(topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp)
+
+    @property
+    def ends(self) -> dict[TopicPartition, int]:
+        """To be asked for when the transaction is committed. Who reads up to them has read all of it."""
+        ends = {at: delivery.offset + 1 for at, delivery in self._last.items()}
+        unsaid = {at: LATEST for at, end in ends.items() if not end}  # of a batch that the broker had already
+        return ends | {at: found.offset for at, found in list_offsets(self._transactions.cluster, unsaid).items()}
+
+
+class Owner:
+    def __init__(
+        self,
+        cluster: Cluster,
+        transactional_id: str,
+        *,
+        timeout_ms: int = TIMEOUT_MS,
+        compression: str = "none",
+        batch_bytes: int = BATCH_BYTES,
+        version: int | None = None,
+    ) -> None:
+        """`version` is the transaction version, what the cluster has finalized by default."""
+        self._transactions = Transactions(
+            cluster,
+            transactional_id,
+            timeout_ms=timeout_ms,
+            compression=compression,
+            batch_bytes=batch_bytes,
+            version=version,
+            auto_create=False,
+        )
+
+    def begin(self) -> None:
+        """Takes the id, in any state: at the start, and after any error."""
+        self._transactions.start()
+
+    def rows(self, at: TopicPartition) -> Iterator[Row]:
+        """Every committed row of the partition up to its end as it is now; none where there is no such topic. Somebody
+        else's transaction that is open there is waited for, for `cluster.timeout_s`: then `OpenTransaction`.
+        """
+        self._require_ready()
+        cluster = self._transactions.cluster
+        there = span(cluster, at)
+        if there is None:
+            return iter(())
+        return (row for _, row in read(cluster, {at: there.start}, {at: there.end}))
+
+    @contextmanager
+    def transaction(self) -> Iterator[Outgoing]:
+        """Commits at the end. An exception aborts, and is raised."""
+        self._require_ready()
+        owner = self._transactions
+        what = f"a transaction of {owner.transactional_id!r}"
+        try:
+            with in_time(owner, what, "timeout_ms", "write less in a transaction"), owner.transaction():
+                outgoing = Outgoing(owner)
+                yield outgoing
+        except AbortOnly as error:
+            assert error.__cause__ is not None, "it says what was lost"
+            raise error.__cause__ from None
+
+    def _require_ready(self) -> None:
+        owner = self._transactions
+        if owner.state is not State.READY:
+            raise UsageError(
+                f"the owner of {owner.transactional_id!r} cannot go on: its transaction is {owner.state.value};"
+                " begin() takes the id, and what was committed is to be read then"
+            )
