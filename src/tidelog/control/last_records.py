@@ -1,4 +1,4 @@
-"""Where the last N records of a partition begin. Offsets are no count of records: markers of transactions have one
+"""Where the last N records of a partition begin. Offsets are not a count of records: markers of transactions have one
 each, and what was aborted or compacted away leaves gaps.
 
 From the end backwards, stretch by stretch, each read once: a stretch is as many offsets as records are missing, and
@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Mapping
 
 from tidelog.client.cluster import Cluster
-from tidelog.client.consumer import Consumer
 from tidelog.client.metadata import TopicPartition
+from tidelog.control.reading import read
 from tidelog.errors import BrokerError
 from tidelog.wire.error_code import ErrorCode
 
@@ -28,18 +28,17 @@ def starts_of_last(
     committed: bool = False,
 ) -> dict[TopicPartition, int]:
     """By partition, between where it starts and ends. With `committed`, `ends` are the last stable offsets."""
-    consumer = Consumer(cluster, read_committed=committed)
-    return {at: _start(consumer, at, count, starts[at], end) for at, end in ends.items()}
+    return {at: _start(cluster, at, count, starts[at], end, committed) for at, end in ends.items()}
 
 
-def _start(consumer: Consumer, at: TopicPartition, missing: int, start: int, end: int) -> int:
+def _start(cluster: Cluster, at: TopicPartition, missing: int, start: int, end: int, committed: bool) -> int:
     """Stretches grow: behind a record that counts may lie millions that do not."""
     stretch = max(missing, STRETCH_MIN)
     while missing > 0 and end > start:
         if end - start <= missing:
             return start
         begin = max(start, end - stretch)
-        found = _offsets(consumer, at, begin, end, missing)
+        found = _offsets(cluster, at, begin, end, missing, committed)
         if found is None:
             return end  # retention has passed it by: what is left begins further on
         if len(found) >= missing:
@@ -49,16 +48,14 @@ def _start(consumer: Consumer, at: TopicPartition, missing: int, start: int, end
     return end
 
 
-def _offsets(consumer: Consumer, at: TopicPartition, begin: int, end: int, most: int) -> deque[int] | None:
+def _offsets(
+    cluster: Cluster, at: TopicPartition, begin: int, end: int, most: int, committed: bool
+) -> deque[int] | None:
     """Of the last records between; None where the log begins behind `begin` by now."""
-    consumer.assign({at: begin})
-    found = deque[int](maxlen=most)
-    while consumer.positions[at] < end:
-        try:
-            fetched = consumer.fetch()
-        except BrokerError as error:
-            if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
-                raise
-            return None
-        found += [row.offset for one in fetched for row in one.rows() if row.offset < end]
-    return found
+    rows = read(cluster, {at: begin}, {at: end}, committed=committed)
+    try:
+        return deque((row.offset for _, row in rows), maxlen=most)
+    except BrokerError as error:
+        if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise
+        return None

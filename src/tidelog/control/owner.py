@@ -41,7 +41,7 @@ from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.client.producer import BATCH_BYTES, Delivery, Record
 from tidelog.client.transactions import TIMEOUT_MS, State, Transactions
-from tidelog.control.reading import read, span
+from tidelog.control.reading import read_all
 from tidelog.control.timeouts import in_time
 from tidelog.errors import AbortOnly, UsageError
 from tidelog.record.columns import Row
@@ -101,11 +101,7 @@ class Owner:
         else's transaction that is open there is waited for, for `cluster.timeout_s`: then `OpenTransaction`.
         """
         self._require_ready()
-        cluster = self._transactions.cluster
-        there = span(cluster, at)
-        if there is None:
-            return iter(())
-        return (row for _, row in read(cluster, {at: there.start}, {at: there.end}))
+        return read_all(self._transactions.cluster, at)
 
     @contextmanager
     def transaction(self) -> Iterator[Outgoing]:

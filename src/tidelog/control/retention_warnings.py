@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.control import survey
-from tidelog.control.reading import read, span
+from tidelog.control.reading import read_all
 from tidelog.errors import BrokerError
 
 TOPIC = TopicPartition("__tidelog.warnings", 0)
@@ -35,10 +35,8 @@ def read_warnings(cluster: Cluster) -> dict[tuple[str, TopicPartition], Warned]:
         return {}
     newest: dict[bytes, bytes | None] = {}
     try:
-        if (there := span(cluster, TOPIC)) is None:
-            return {}
-        rows = read(cluster, {TOPIC: there.start}, {TOPIC: there.end}, committed=False)
-        newest.update({row.key: row.value for _, row in rows if row.key is not None})
+        rows = read_all(cluster, TOPIC, committed=False)
+        newest.update({row.key: row.value for row in rows if row.key is not None})
     except BrokerError:
         return {}
     found = {}

@@ -25,10 +25,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
-from tidelog.client.consumer import MAX_WAIT_MS, Consumer
+from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.client.producer import Producer
 from tidelog.control.health import health_of
+from tidelog.control.reading import follow
 from tidelog.control.status import Report, read_status
 from tidelog.errors import BrokerError, NotAnswered, PipelineStopped, TidelogError, UnknownKey, UsageError
 from tidelog.views.catalog import TOPIC, VIEW, Catalog, Derived, View
@@ -124,22 +125,21 @@ def ask(cluster: Cluster, pipeline: Pipeline, key: Any, timeout_s: float = TIMEO
     """
     deadline = time.monotonic() + timeout_s
     text = json.dumps(key, separators=(",", ":"))
-    replies = _replies(cluster, pipeline)
+    positions = _ends_of_replies(cluster, pipeline)
     name = uuid.uuid4().hex
     with Producer(cluster) as producer:
         producer.send(pipeline.questions, text.encode(), key=name.encode())
-    found = _wait(replies, name, min(deadline, time.monotonic() + AT_ONCE_S))
+    found = _wait(cluster, positions, name, min(deadline, time.monotonic() + AT_ONCE_S))
     if found is None:
         _check_running(cluster, pipeline)
-        found = _wait(replies, name, deadline)
+        found = _wait(cluster, positions, name, deadline)
     if found is None:
         _check_running(cluster, pipeline)
         raise NotAnswered(f"pipeline {pipeline.part} did not answer within {timeout_s:g} s; it runs, ask again")
     return read_answer(found[0], text)
 
 
-def _replies(cluster: Cluster, pipeline: Pipeline) -> Consumer:
-    """Of what comes from now on."""
+def _ends_of_replies(cluster: Cluster, pipeline: Pipeline) -> dict[TopicPartition, int]:
     try:
         cluster.topic(pipeline.questions)
         places = cluster.partitions(pipeline.replies)
@@ -150,21 +150,15 @@ def _replies(cluster: Cluster, pipeline: Pipeline) -> Consumer:
             f"pipeline {pipeline.part} takes no questions; name a parameter `questions` in its function, give it to its"
             " operator, and run it"
         ) from None
-    consumer = Consumer(cluster, read_committed=True)
-    consumer.assign({at: found.offset for at, found in list_offsets(cluster, dict.fromkeys(places, LATEST)).items()})
-    return consumer
+    return {at: found.offset for at, found in list_offsets(cluster, dict.fromkeys(places, LATEST)).items()}
 
 
-def _wait(replies: Consumer, name: str, deadline: float) -> tuple[bytes | None] | None:
+def _wait(
+    cluster: Cluster, positions: dict[TopicPartition, int], name: str, deadline: float
+) -> tuple[bytes | None] | None:
     """The value of the first reply with this id, if one comes in time."""
     wanted = name.encode()
-    while (left := deadline - time.monotonic()) > 0:
-        replies.max_wait_ms = max(1, min(MAX_WAIT_MS, int(left * 1000)))
-        for fetched in replies.fetch():
-            for row in fetched.rows():
-                if row.key == wanted:
-                    return (row.value,)
-    return None
+    return next(((row.value,) for _, row in follow(cluster, positions, deadline) if row.key == wanted), None)
 
 
 def _check_running(cluster: Cluster, pipeline: Pipeline) -> None:

@@ -44,7 +44,7 @@ from tidelog.client.metadata import TopicPartition
 from tidelog.control import offsets
 from tidelog.control.marks import Ends
 from tidelog.control.owner import Owner
-from tidelog.control.reading import read, span
+from tidelog.control.reading import read_all
 from tidelog.errors import OpenTransaction, UsageError, ViewChanged
 from tidelog.views.declaration import Declaration, check_name, from_fields, grows_to, to_fields
 from tidelog.views.stores.opening import checked
@@ -278,10 +278,8 @@ def read_catalog(cluster: Cluster, *, patience_s: float = PATIENCE_S) -> Catalog
 
 
 def _read(cluster: Cluster, catalog: Catalog, patience_s: float) -> None:
-    there = span(cluster, CATALOG)
-    if there is not None:
-        for _, row in read(cluster, {CATALOG: there.start}, {CATALOG: there.end}, within_s=patience_s):
-            note(catalog, row.key or b"", row.value)
+    for row in read_all(cluster, CATALOG, within_s=patience_s):
+        note(catalog, row.key or b"", row.value)
 
 
 def note(catalog: Catalog, key: bytes, value: bytes | None) -> None:

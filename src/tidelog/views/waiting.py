@@ -23,12 +23,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from tidelog.client.backoff import waits
-from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
-from tidelog.client.consumer import MAX_WAIT_MS, Consumer
+from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
-from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
 from tidelog.control.marks import FIRST_LOOK, Ends, Mark, decode, partition_of_marks
-from tidelog.errors import BrokerError, NotYetApplied, UsageError
+from tidelog.control.reading import follow, span
+from tidelog.errors import NotYetApplied, UsageError
 from tidelog.views.catalog import Catalog, Derived, Generation, View, read_catalog
 from tidelog.views.not_yet import reports_of, sink_behind, store_behind
 from tidelog.views.reading import reached
@@ -207,27 +206,12 @@ def _mark(cluster: Cluster, hop: Hop, after: After, deadline: float) -> Mark:
     """The first one from now on, or the last one by now, that has read that far."""
     at = partition_of_marks(hop.sink)
     last: Mark | None = None
-    end = _end(cluster, at)
-    start = list_offsets(cluster, {at: EARLIEST})[at].offset
-    consumer = Consumer(cluster, read_committed=True)
-    consumer.assign({at: max(start, end - FIRST_LOOK)})
-    while True:
-        left = deadline - time.monotonic()
-        consumer.max_wait_ms = max(1, min(MAX_WAIT_MS, int(left * 1000)))
-        for fetched in consumer.fetch():
-            for row in fetched.rows():
-                mark = None if row.value is None else decode(row.value)
-                if mark is not None and has_read(mark, after):
-                    return mark
-                last = mark or last
-        if left <= 0:
-            raise NotYetApplied(sink_behind(hop, after, last, reports_of(cluster), time.time() * 1000))
-
-
-def _end(cluster: Cluster, at: TopicPartition) -> int:
-    try:
-        return list_offsets(cluster, {at: LATEST}, isolation=READ_COMMITTED)[at].offset
-    except BrokerError as error:
-        if error.code in UNKNOWN_TOPIC:
-            raise NotYetApplied(f"{at.topic} is not there: the pipeline that writes it has not begun") from error
-        raise
+    there = span(cluster, at, committed=True)
+    if there is None:
+        raise NotYetApplied(f"{at.topic} is not there: the pipeline that writes it has not begun")
+    for _, row in follow(cluster, {at: max(there.start, there.end - FIRST_LOOK)}, deadline):
+        mark = None if row.value is None else decode(row.value)
+        if mark is not None and has_read(mark, after):
+            return mark
+        last = mark or last
+    raise NotYetApplied(sink_behind(hop, after, last, reports_of(cluster), time.time() * 1000))

@@ -23,10 +23,10 @@ from typing import TypeVar
 
 from tidelog.client.admin import topics
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
-from tidelog.client.consumer import Consumer
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
 from tidelog.control.owner import Owner
+from tidelog.control.reading import news
 from tidelog.errors import BrokerError, ProducerFenced, UsageError
 from tidelog.gateway.registry import refusals
 from tidelog.gateway.registry.records import TOPIC
@@ -44,7 +44,7 @@ TURN_WAIT_S = 0.02  # before the second try; then more
 TURN_WAIT_MAX_S = 0.5
 WRITE_WITHIN_S = 15.0  # for a turn to begin
 READ_WITHIN_S = 10.0  # up to where the topic ended when it was asked for
-FETCH_WAIT_MS = 200
+FETCH_WAIT_S = 0.2
 
 Answer = TypeVar("Answer")
 
@@ -194,21 +194,20 @@ class Registry:
     def _read_to(self, cluster: Cluster, end: int) -> None:
         """At least one fetch, whoever has read it already: it is also the question whether this user may read."""
         deadline = time.monotonic() + READ_WITHIN_S
-        wait_ms = 0
-        while self._fetch(cluster, wait_ms) < end:
+        within_s = 0.0
+        while self._fetch(cluster, within_s) < end:
             if time.monotonic() > deadline:
                 raise refusals.timed_out()
-            wait_ms = FETCH_WAIT_MS
+            within_s = FETCH_WAIT_S
 
-    def _fetch(self, cluster: Cluster, wait_ms: int) -> int:
+    def _fetch(self, cluster: Cluster, within_s: float) -> int:
         """The position after it. Of two threads that fetched the same, one applies it."""
         expected = position = self._position
         if position is None:
             position = list_offsets(cluster, {PLACE: EARLIEST})[PLACE].offset
-        consumer = Consumer(cluster, max_wait_ms=wait_ms, read_committed=True)
-        consumer.assign({PLACE: position})
+        positions = {PLACE: position}
         try:
-            fetched = consumer.fetch()
+            rows = news(cluster, positions, within_s=within_s)
         except BrokerError as error:
             if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
@@ -222,11 +221,9 @@ class Registry:
                 return -1
             if self._position == expected:
                 self._topic_id = topic_id
-                for one in fetched:
-                    for row in one.rows():
-                        self._add(row.key, row.value)
-                    position = one.next_offset
-                self._position = position
+                for _, row in rows:
+                    self._add(row.key, row.value)
+                self._position = positions[PLACE]
             return -1 if self._position is None else self._position
 
     def _add(self, key: bytes | None, value: bytes | None) -> None:

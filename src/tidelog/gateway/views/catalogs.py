@@ -10,8 +10,8 @@ from collections import OrderedDict
 from threading import Lock
 
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
-from tidelog.client.consumer import Consumer
 from tidelog.client.offsets import EARLIEST, list_offsets
+from tidelog.control.reading import news
 from tidelog.errors import BrokerError
 from tidelog.gateway.access import Credentials
 from tidelog.gateway.limits import CATALOGS_MAX
@@ -58,10 +58,9 @@ class Catalogs:
 def _on(cluster: Cluster, catalog: Catalog, position: int) -> tuple[Catalog, int]:
     if position < 0:
         position = list_offsets(cluster, {CATALOG: EARLIEST})[CATALOG].offset
-    consumer = Consumer(cluster, read_committed=True, max_wait_ms=0)
-    consumer.assign({CATALOG: position})
-    while fetched := consumer.fetch():
-        for one in fetched:
-            for row in one.rows():
-                note(catalog, row.key or b"", row.value)
-    return catalog, consumer.positions[CATALOG]
+    positions, before = {CATALOG: position}, -1
+    while before < positions[CATALOG]:
+        before = positions[CATALOG]
+        for _, row in news(cluster, positions):
+            note(catalog, row.key or b"", row.value)
+    return catalog, before
