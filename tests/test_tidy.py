@@ -28,6 +28,23 @@ FILE_LINES = 600
 LONG_FUNCTIONS: dict[str, int] = {}
 LONG_FILES: dict[str, int] = {}
 
+# Names that are several classes, by how many: a reader who searches for one finds the others too. A name may
+# go down or leave the list, and none may come: a new class has a name of its own.
+NAMES_OF_SEVERAL_CLASSES = {
+    4: ("Checked Entry Fault Partition Record Span State Step Topic Written"),
+    3: (
+        "Call Change Column Connection Cut Event Field Fold Found History Kept Member Model Name Outcome Pace Piece "
+        "Read Reader Reading Refusal Session Shape Shown Slice Transactions"
+    ),
+    2: (
+        "Acl AclFilter App AsOf Ask Asking Batch Begun Beside Boundary Bounds Broker Choice Columns Decided Decision "
+        "Declared Deletion File Group Groups Index Listed Live Manifest MicroBatch Moved Node Outbound Pattern "
+        "PlainTransport Plan Producer Progress Query Reach Registry Report Reporter Row Rule Run Sample Schema Server "
+        "Settings Side Slot Source Store Stream Subscriber Summary Table Taken Tally Target Telling TlsTransport Token "
+        "Transaction Transport Unread Watch Writing"
+    ),
+}
+
 # Rooms whose names users import from the room (`from tidelog.client import Producer`): loaded when used.
 ROOMS_WITH_A_DOOR = {"client", "spark", "testing", "views"}
 
@@ -123,6 +140,37 @@ def test_the_ratchet_turns_one_way() -> None:
         "a has 61 lines",
         "c has 80 lines",
         "d is no longer over 60; strike it off the list",
+    ]
+
+
+def classes_of(name: str) -> set[str]:
+    """At the top of a module, without those that are its own (`_Walk`)."""
+    body = ast.parse((ROOT / name).read_text()).body
+    return {one.name for one in body if isinstance(one, ast.ClassDef) and not one.name.startswith("_")}
+
+
+def unlike(found: dict[str, int], table: dict[int, str]) -> list[str]:
+    """Which names stand for more classes than the table says, and which for fewer."""
+    listed = {name: count for count, names in table.items() for name in names.split()}
+    more = [f"{name} is {count} classes" for name, count in found.items() if count > listed.get(name, 1)]
+    fewer = [f"{name} is {found.get(name, 0)}; list it so" for name in listed if found.get(name, 0) < listed[name]]
+    return more + fewer
+
+
+@proves("tidy")
+@pytest.mark.slow
+def test_a_name_is_one_class_unless_it_is_listed() -> None:
+    python = [name for name in modules("src") if name.endswith(".py")]
+    found = Counter(one for name in python for one in classes_of(name))
+    assert unlike(found, NAMES_OF_SEVERAL_CLASSES) == []
+
+
+@proves("tidy")
+def test_the_list_of_names_shrinks_only() -> None:
+    assert unlike({"A": 2, "B": 3, "C": 1, "D": 2}, {3: "C", 2: "B D"}) == [
+        "A is 2 classes",
+        "B is 3 classes",
+        "C is 1; list it so",
     ]
 
 

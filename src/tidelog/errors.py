@@ -17,7 +17,7 @@
     │   │   ├── CorruptBatch       the checksum does not match
     │   │   └── OversizedBatch     its records are larger than the limit when they are decompressed
     │   ├── OutOfOrderSequence     an idempotent producer left out or repeated a batch
-    │   ├── FencedProducer         an idempotent producer whose place a newer one has taken
+    │   ├── StaleProducerEpoch     an idempotent producer whose place a newer one has taken
     │   ├── OutsideTransaction     a producer with an open transaction wrote a batch that is not part of it
     │   ├── MalformedMessage       bytes that are not a request or a response
     │   ├── UndecodableValue       a record's value that is not of its schema
@@ -135,7 +135,7 @@ class OutOfOrderSequence(PeerError):
     pass
 
 
-class FencedProducer(PeerError):
+class StaleProducerEpoch(PeerError):
     pass
 
 

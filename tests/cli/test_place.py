@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proving import proves
-from tidelog.cli.place import Place, not_there, parse_place
+from tidelog.cli.place import OffsetSpec, not_there, parse_place
 from tidelog.errors import UsageError
 
 NOW_MS = 1_767_225_600_000
@@ -19,22 +19,22 @@ NOW_MS = 1_767_225_600_000
 @pytest.mark.parametrize(
     ("written", "place"),
     [
-        ("earliest", Place("earliest")),
-        ("latest", Place("latest")),
-        ("0", Place("offset", 0)),
-        ("1767225600000", Place("offset", 1767225600000)),
-        ("-10", Place("last", 10)),
-        ("@1767225600000", Place("time", 1767225600000)),
-        ("2026-01-01T00:00:00Z", Place("time", 1767225600000)),
-        ("2026-01-01T01:00:00.250+01:00", Place("time", 1767225600250)),
-        ("90s", Place("time", NOW_MS - 90_000)),
-        ("15m", Place("time", NOW_MS - 900_000)),
-        ("2h", Place("time", NOW_MS - 7_200_000)),
-        ("7d", Place("time", NOW_MS - 604_800_000)),
-        ("999999999d", Place("time", 0)),
+        ("earliest", OffsetSpec("earliest")),
+        ("latest", OffsetSpec("latest")),
+        ("0", OffsetSpec("offset", 0)),
+        ("1767225600000", OffsetSpec("offset", 1767225600000)),
+        ("-10", OffsetSpec("last", 10)),
+        ("@1767225600000", OffsetSpec("time", 1767225600000)),
+        ("2026-01-01T00:00:00Z", OffsetSpec("time", 1767225600000)),
+        ("2026-01-01T01:00:00.250+01:00", OffsetSpec("time", 1767225600250)),
+        ("90s", OffsetSpec("time", NOW_MS - 90_000)),
+        ("15m", OffsetSpec("time", NOW_MS - 900_000)),
+        ("2h", OffsetSpec("time", NOW_MS - 7_200_000)),
+        ("7d", OffsetSpec("time", NOW_MS - 604_800_000)),
+        ("999999999d", OffsetSpec("time", 0)),
     ],
 )
-def test_each_form_means_one_thing(written: str, place: Place) -> None:
+def test_each_form_means_one_thing(written: str, place: OffsetSpec) -> None:
     assert parse_place(written, now_ms=NOW_MS) == place
 
 
@@ -51,7 +51,7 @@ def test_anything_else_is_refused(written: str) -> None:
 @given(st.datetimes(datetime(1970, 1, 2), datetime(2100, 1, 1), timezones=st.just(UTC)))
 def test_an_iso_time_is_its_milliseconds(moment: datetime) -> None:
     whole = moment.replace(microsecond=moment.microsecond // 1000 * 1000)
-    assert parse_place(whole.isoformat()) == Place("time", round(whole.timestamp() * 1000))
+    assert parse_place(whole.isoformat()) == OffsetSpec("time", round(whole.timestamp() * 1000))
 
 
 @proves("T7")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proving import proves
-from tidelog.errors import FencedProducer, OutOfOrderSequence, StorageError
+from tidelog.errors import OutOfOrderSequence, StaleProducerEpoch, StorageError
 from tidelog.log.producers import (
     MAX_SEQUENCE,
     REMEMBERED,
@@ -86,7 +86,7 @@ def test_a_new_epoch_begins_at_zero_and_fences_the_old_one() -> None:
     with pytest.raises(OutOfOrderSequence, match="not at 0"):
         find_duplicate(producer, header(3, epoch=1))
     newer = follow(producer, header(0, epoch=1), 3, 0)
-    with pytest.raises(FencedProducer, match="epoch 0, but epoch 1"):
+    with pytest.raises(StaleProducerEpoch, match="epoch 0, but epoch 1"):
         find_duplicate(newer, header(3, epoch=0))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from log.partition import NOW, Partition, batch
 from proving import proves
-from tidelog.errors import FencedProducer, OutsideTransaction
+from tidelog.errors import OutsideTransaction, StaleProducerEpoch
 from tidelog.log.settings import LogSettings
 from tidelog.log.transactions import ABORTED_SIZE, BLOCK, Aborted, AbortedColumns, Block, Fold, pack, unpack
 from tidelog.record import codec
@@ -87,9 +87,9 @@ def test_a_marker_twice_is_written_once_and_waits_for_the_first(partition: Parti
 def test_a_marker_of_a_newer_epoch_ends_the_transaction_and_fences_the_older(partition: Partition) -> None:
     write(partition, 1, 0)
     partition.mark(1, epoch=1, commit=False)
-    with pytest.raises(FencedProducer):
+    with pytest.raises(StaleProducerEpoch):
         write(partition, 1, 2)
-    with pytest.raises(FencedProducer, match="marker for producer 1 has epoch 0, but epoch 1"):
+    with pytest.raises(StaleProducerEpoch, match="marker for producer 1 has epoch 0, but epoch 1"):
         partition.mark(1, commit=False)
     assert write(partition, 1, 0, epoch=1) == 3
 

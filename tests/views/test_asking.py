@@ -17,7 +17,7 @@ from tidelog.client.cluster import Cluster
 from tidelog.control.health import SILENT_MS
 from tidelog.control.status import Report
 from tidelog.errors import NotAnswered, PipelineStopped, UnknownKey, UsageError
-from tidelog.views.asking import Answer, Pipeline, ask, pipeline_of, read_answer, why_stopped
+from tidelog.views.asking import Pipeline, PipelineAnswer, ask, pipeline_of, read_answer, why_stopped
 from tidelog.views.catalog import Derived, new_view
 from views.answering import Answering
 
@@ -38,7 +38,7 @@ def cluster(broker: tidelog.Broker) -> Iterator[Cluster]:
 
 @proves("P6")
 def test_every_asker_gets_the_answer_to_his_own_question(broker: tidelog.Broker) -> None:
-    def one(number: int) -> Answer:
+    def one(number: int) -> PipelineAnswer:
         with Cluster(broker.bootstrap) as cluster:
             return ask(cluster, VISITS, {"user": str(number % 5)}, timeout_s=60)
 
@@ -46,7 +46,7 @@ def test_every_asker_gets_the_answer_to_his_own_question(broker: tidelog.Broker)
         pipeline.report("running")
         with ThreadPoolExecutor(8) as pool:
             found = list(pool.map(one, range(24)))
-        assert found == [Answer([{"user": str(n % 5), "n": n % 5}]) for n in range(24)]
+        assert found == [PipelineAnswer([{"user": str(n % 5), "n": n % 5}]) for n in range(24)]
         assert len(pipeline.asked) == len(set(pipeline.asked)) == 24
 
 
@@ -91,7 +91,7 @@ def test_who_takes_no_questions_says_what_to_do(cluster: Cluster) -> None:
 
 @proves("P6")
 def test_a_reply_is_an_answer_or_says_what_it_is_instead() -> None:
-    assert read_answer(b'{"status":"answered","rows":[{"a":1}],"more":2}', "k") == Answer([{"a": 1}], 2)
+    assert read_answer(b'{"status":"answered","rows":[{"a":1}],"more":2}', "k") == PipelineAnswer([{"a": 1}], 2)
     with pytest.raises(UnknownKey):
         read_answer(b'{"status":"unknown"}', "k")
     with pytest.raises(UsageError, match="refused the question: no"):

@@ -13,11 +13,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from errno import EDQUOT, ENOSPC
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidelog.broker import topics as topics_fold
 from tidelog.broker.config_changes import broker_values
 from tidelog.broker.decision import Decision, Instant
+from tidelog.broker.folds import MAKERS, Folded
 from tidelog.broker.housekeeping import Housekeeping
 from tidelog.broker.internal import Fold, InternalTopic
 from tidelog.broker.orphans import Orphans
@@ -30,6 +31,7 @@ from tidelog.broker.topics import (
     ACCESS_TOPIC,
     BROKER_RESOURCE,
     GROUPS_TOPIC,
+    INTERNAL_TOPICS,
     STATUS_TOPIC,
     TOPICS_TOPIC,
     TRANSACTIONS_TOPIC,
@@ -56,7 +58,7 @@ from tidelog.wire.error_code import ErrorCode
 if TYPE_CHECKING:
     from tidelog.broker.access.shell import Access
     from tidelog.broker.compute_pool import Done, Work
-    from tidelog.broker.coordinator import Coordinator
+    from tidelog.broker.coordinator import GroupCoordinator
     from tidelog.broker.groups.state import Groups
     from tidelog.broker.transaction_coordinator import TransactionCoordinator
 
@@ -102,10 +104,8 @@ class Broker:
         self._topic_configs: dict[str, TopicConfig] = {}
         fold = Fold(topics_fold.fresh, topics_fold.apply, topics_fold.to_records)
         self._topics = InternalTopic(TOPICS_TOPIC.name, fold, self._lost)
-        self._coordinator: Coordinator | None = None
-        self._access: Access | None = None
+        self._folds: dict[str, Folded[Any]] = {}  # those that are made, by topic, in the order of the table
         self.on_access: Callable[[Access], None] | None = None  # the server's, when access is first needed
-        self._transactions: TransactionCoordinator | None = None
         self.housekeeping = Housekeeping(self)
         self.counters = Counters()
         self.commits = self._committer.commits
@@ -124,80 +124,57 @@ class Broker:
         return self.coordinator.state
 
     @property
-    def coordinator(self) -> Coordinator:
+    def coordinator(self) -> GroupCoordinator:
         """Groups are folded on first use, or soon after the start: the first ack does not wait for them."""
-        if self._coordinator is None:
-            try:
-                self._coordinator = self._fold_groups()
-            except (OSError, StorageError) as error:
-                self._on_fatal(error)
-                raise
-        return self._coordinator
-
-    def _fold_groups(self) -> Coordinator:
-        from tidelog.broker.coordinator import Coordinator
-
-        may_describe = self._may_describe if self.config.text("authorizer.class.name") else None
-        coordinator = Coordinator(self.scheduler, self.now, self._lost, may_describe, self._orphans.is_set_aside)
-        # A client may have opened it by asking for its metadata: one folder has one log.
-        partition = self.partition(GROUPS_TOPIC.name, 0)
-        assert partition is not None
-        coordinator.start(partition.log, self._folder.path, self._files, self.config.values, self.topics)
-        return coordinator
-
-    def _may_describe(self, user: str | None, host: str, topic: str) -> bool:
-        return self.access.may_describe(user, host.removeprefix("/"), topic)
-
-    def rights_changed(self) -> None:
-        """Who may know of which topics is not what it was."""
-        if self._coordinator is not None:
-            self._coordinator.rights_changed()
+        found: GroupCoordinator = self._folded(GROUPS_TOPIC)
+        return found
 
     @property
     def transactions(self) -> TransactionCoordinator:
-        """Folded on first use, or soon after the start if there is anything to fold."""
-        if self._transactions is None:
-            try:
-                self._transactions = self._fold_transactions()
-            except (OSError, StorageError) as error:
-                self._on_fatal(error)
-                raise
-        return self._transactions
-
-    def _fold_transactions(self) -> TransactionCoordinator:
-        from tidelog.broker.transaction_coordinator import TransactionCoordinator
-
-        transactions = TransactionCoordinator(self, self._lost)
-        partition = self.partition(TRANSACTIONS_TOPIC.name, 0)
-        assert partition is not None
-        transactions.start(partition.log, self._folder.path, self._files, self.config.values)
-        return transactions
-
-    def _has_transactions(self) -> bool:
-        partition = self.partition(TRANSACTIONS_TOPIC.name, 0)
-        return partition is not None and partition.log.end_offset > 0
+        found: TransactionCoordinator = self._folded(TRANSACTIONS_TOPIC)
+        return found
 
     @property
     def access(self) -> Access:
-        """Users, rules and quotas: folded on first use, and at the start where there are any."""
-        if self._access is None:
-            from tidelog.broker.access.shell import Access
+        """Users, rules and quotas."""
+        found: Access = self._folded(ACCESS_TOPIC)
+        return found
 
-            access = Access(self, self._lost)
+    def _folded(self, topic: Topic) -> Any:
+        """The fold of an internal topic, made now if it is not yet (`folds.py`)."""
+        if topic.name not in self._folds:
             try:
-                access.start(self._load_own(ACCESS_TOPIC), self._folder.path, self._files)
+                self._fold(topic)
             except (OSError, StorageError) as error:
                 self._on_fatal(error)
                 raise
-            self._access = access
-            if self.on_access is not None:
-                self.on_access(access)
-        return self._access
+        return self._folds[topic.name]
+
+    def _fold(self, topic: Topic) -> None:
+        made = MAKERS[topic.name](self, self._lost)
+        # A client may have opened it by asking for its metadata: one folder has one log.
+        made.start(self._load_own(topic), self._folder.path, self._files)
+        have = {**self._folds, topic.name: made}
+        self._folds = {name: have[name] for name in MAKERS if name in have}
+        if topic is ACCESS_TOPIC and self.on_access is not None:
+            self.on_access(self.access)
+
+    def _folded_soon(self) -> Iterator[Topic]:
+        """Folds that are made without being asked for: an empty one of transactions is not worth it."""
+        yield GROUPS_TOPIC
+        partition = self.partition(TRANSACTIONS_TOPIC.name, 0)
+        if partition is not None and partition.log.end_offset > 0:
+            yield TRANSACTIONS_TOPIC
+
+    def rights_changed(self) -> None:
+        """Who may know of which topics is not what it was."""
+        if GROUPS_TOPIC.name in self._folds:
+            self.coordinator.rights_changed()
 
     @property
     def guards_everybody(self) -> bool:
         """Whether rules or quotas look at clients of listeners without authentication too."""
-        return self._access is not None and self._access.guards_everybody
+        return ACCESS_TOPIC.name in self._folds and self.access.guards_everybody
 
     def now(self) -> Instant:
         return Instant(time.time_ns() // 1_000_000, time.monotonic_ns() // 1_000_000)
@@ -294,18 +271,17 @@ class Broker:
                 self._partitions.forget(name)
             self._partitions.forget_ends(self.topics.by_id)
             uncleanly = self._partitions.left_uncleanly
-            for own in (GROUPS_TOPIC, TRANSACTIONS_TOPIC, ACCESS_TOPIC):
+            for own in (one for one in INTERNAL_TOPICS if one.name in MAKERS):
                 if self._partitions.is_there(own, 0):
                     self._load_own(own)  # what was decided must be there before a client can ask for it
             if self.topics.configs:
                 self._follow_settings()
             if uncleanly:
                 # What a clean stop has left is whole. After any other one, damage is to stop the start, not a client.
-                self._coordinator = self._fold_groups()
-                if self._has_transactions():
-                    self._transactions = self._fold_transactions()
+                for own in self._folded_soon():
+                    self._fold(own)
             if self.config.text("authorizer.class.name") or self._partitions.find(ACCESS_TOPIC.name, 0) is not None:
-                _ = self.access  # before the first client: a rule that is not known yet cannot refuse
+                self._folded(ACCESS_TOPIC)  # before the first client: a rule that is not known yet cannot refuse
         except BaseException:
             self.stop(clean=False)
             raise
@@ -334,9 +310,8 @@ class Broker:
 
     def _begin_later(self) -> None:
         """What can wait until the first acks are out."""
-        _ = self.coordinator
-        if self._has_transactions():
-            _ = self.transactions
+        for topic in self._folded_soon():
+            self._folded(topic)
         found: list[tuple[bytes, int]] = []
 
         def look() -> None:
@@ -372,10 +347,8 @@ class Broker:
         for partition in self._partitions:
             for waiter in list(partition.waiters):
                 waiter.expire()
-        if self._coordinator is not None:
-            self._coordinator.answer_waiting()
-        if self._transactions is not None:
-            self._transactions.answer_waiting()
+        for folded in self._folds.values():
+            folded.answer_waiting()
 
     def stop(self, clean: bool = True) -> bool:
         """Syncs everything. `clean` False after a fault: then the next start must look at every partition again.
@@ -406,10 +379,7 @@ class Broker:
         return True
 
     def internal_topics(self) -> list[InternalTopic]:
-        return self._folded() + ([self._access.internal] if self._access is not None else [])
-
-    def _folded(self) -> list[InternalTopic]:
-        return [self._topics, *(one.internal for one in (self._coordinator, self._transactions) if one is not None)]
+        return [self._topics, *(folded.internal for folded in self._folds.values())]
 
     def _lost(self, error: StorageError) -> None:
         """Decisions that were applied could not be written. Nobody was told of them: go back to what the disk has.
@@ -421,12 +391,8 @@ class Broker:
             self._on_fatal(error)
             return
         self._topics.refold()
-        if self._access is not None:
-            self._access.internal.refold()
-        if self._coordinator is not None:
-            self._coordinator.refold(self.config.values, self.topics)
-        if self._transactions is not None:
-            self._transactions.refold(self.config.values)
+        for folded in self._folds.values():
+            folded.refold()
         self._partitions.keep_only(self.topics.by_id)
         self._follow_settings()
 
@@ -458,7 +424,7 @@ class Broker:
                 self._follow_settings()
         gone = any(name not in self.topics.by_name for name in topics)
         # Groups that are not folded yet will see topics as they are then, but not that one was made anew.
-        if topics and (gone or self._coordinator is not None):
+        if topics and (gone or GROUPS_TOPIC.name in self._folds):
             self.coordinator.topics_changed(self.topics, topics)
 
     def _reconfigure(self, before: Topic, after: Topic | None) -> None:
@@ -476,9 +442,7 @@ class Broker:
     def _follow_settings(self) -> None:
         self.config = broker_config(self.config.given, broker_values(self.topics, self.config))
         self._topic_configs.clear()
-        if self._coordinator is not None:
-            self._coordinator.settings_changed(self.config.values)
-        if self._transactions is not None:
-            self._transactions.settings_changed(self.config.values)
+        for folded in self._folds.values():
+            folded.settings_changed()
         for partition in self._partitions:
             partition.configure(self._topic_config(self.topics.by_name[partition.topic]))

@@ -6,62 +6,48 @@ when the next deadline has come.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from tidelog.broker.decision import Decision, Instant
+from tidelog.broker.decision import Decision
+from tidelog.broker.folds import Folded, OnLost
 from tidelog.broker.groups import state as fold
 from tidelog.broker.groups.clock import awaken, next_deadline, rights_changed, tick, topics_changed
 from tidelog.broker.groups.refusal import decide_abandonment, decide_refusal
 from tidelog.broker.groups.settings import settings_from
-from tidelog.broker.groups.state import Groups, MayDescribe
-from tidelog.broker.internal import Fold, InternalTopic
+from tidelog.broker.groups.state import Groups
+from tidelog.broker.internal import Fold
 from tidelog.broker.topics import GROUP_RESOURCE, GROUPS_TOPIC, Topics
-from tidelog.broker.waiting import Scheduler, Timer
+from tidelog.broker.waiting import Timer
 from tidelog.errors import StorageError
-from tidelog.log.files import Files
-from tidelog.log.log import Log
+
+if TYPE_CHECKING:
+    from tidelog.broker.broker import Broker
 
 
-class Coordinator:
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        now: Callable[[], Instant],
-        on_lost: Callable[[StorageError], None],
-        may_describe: MayDescribe | None = None,
-        is_set_aside: Callable[[str], bool] | None = None,
-    ) -> None:
-        """Offsets of a topic that `is_set_aside` are kept: it may be given back."""
-        self.internal = InternalTopic(GROUPS_TOPIC.name, Fold(fold.fresh, fold.apply, fold.to_records), on_lost)
-        self._scheduler = scheduler
-        self._now = now
-        self._may_describe = may_describe
-        self._is_set_aside = is_set_aside
+class GroupCoordinator(Folded[Groups]):
+    def __init__(self, broker: Broker, on_lost: OnLost) -> None:
+        super().__init__(GROUPS_TOPIC, Fold(fold.fresh, fold.apply, fold.to_records), on_lost)
+        self._broker = broker
+        self._now = broker.now
         self._timer: Timer | None = None
         self._deadline: int | None = None
 
-    @property
-    def state(self) -> Groups:
-        state: Groups = self.internal.state
-        return state
-
-    def start(self, log: Log, data: str, files: Files, settings: Mapping[str, object], topics: Topics) -> None:
-        self.internal.recover(log, data, files)
-        self._awaken(settings, topics)
-
-    def refold(self, settings: Mapping[str, object], topics: Topics) -> None:
-        """Back to what the log has. Members that it does not know join again, as they would after a restart."""
+    def refold(self) -> None:
+        """Members that the log does not know join again, as they would after a restart."""
         abandoned = decide_abandonment(self.state)
-        self.internal.refold()
-        self._awaken(settings, topics)
+        super().refold()
         self.commit(abandoned)
 
-    def _awaken(self, settings: Mapping[str, object], topics: Topics) -> None:
-        self.state.live.overrides = lambda group: topics.altered(GROUP_RESOURCE, group)
-        self.state.live.may_describe = self._may_describe
-        if self._is_set_aside is not None:
-            self.state.live.is_set_aside = self._is_set_aside
-        self.commit(awaken(self.state, settings_from(settings), topics.by_name, self._now()))
+    def awaken(self) -> None:
+        topics, config, live = self._broker.topics, self._broker.config, self.state.live
+        live.overrides = lambda group: topics.altered(GROUP_RESOURCE, group)
+        live.may_describe = self._may_describe if config.text("authorizer.class.name") else None
+        live.is_set_aside = self._broker.is_set_aside  # offsets of such a topic are kept: it may be given back
+        self.commit(awaken(self.state, settings_from(config.values), topics.by_name, self._now()))
+
+    def _may_describe(self, user: str | None, host: str, topic: str) -> bool:
+        return self._broker.access.may_describe(user, host.removeprefix("/"), topic)
 
     def commit(self, decision: Decision) -> None:
         try:
@@ -72,7 +58,7 @@ class Coordinator:
         self._watch_clock()
 
     def answer_waiting(self) -> None:
-        """Before a stop: whoever waits for the other members of a group is told to try again."""
+        """Whoever waits for the other members of a group."""
         self.commit(decide_abandonment(self.state))
 
     def topics_changed(self, topics: Topics, changed: Iterable[str]) -> None:
@@ -81,8 +67,8 @@ class Coordinator:
     def rights_changed(self) -> None:
         self.commit(rights_changed(self.state, self._now()))
 
-    def settings_changed(self, settings: Mapping[str, object]) -> None:
-        self.state.live.settings = settings_from(settings)
+    def settings_changed(self) -> None:
+        self.state.live.settings = settings_from(self._broker.config.values)
 
     def _watch_clock(self) -> None:
         deadline = next_deadline(self.state)
@@ -93,7 +79,7 @@ class Coordinator:
         self._deadline = deadline
         if deadline is not None:
             delay_ms = max(0, deadline - self._now().monotonic_ms)
-            self._timer = self._scheduler.call_later(delay_ms / 1000, self._tick)
+            self._timer = self._broker.scheduler.call_later(delay_ms / 1000, self._tick)
 
     def _tick(self) -> None:
         self._deadline = self._timer = None

@@ -22,7 +22,7 @@ from tidelog.wire.error_code import ErrorCode
 RECORD_ERRORS_MAX = 1000  # named one by one; a client takes the others of the batch to be refused with them
 
 
-class Refused(Exception):
+class BatchRefused(Exception):
     """A batch that is not taken. `records` are those at fault, by number; none when it is the batch as a whole."""
 
     def __init__(self, code: int, message: str, records: list[int] | None = None) -> None:
@@ -60,7 +60,7 @@ class KeyCheck:
             found = find_keyless(batch, RECORD_ERRORS_MAX, limit)
         except OversizedBatch:
             self._left -= limit
-            raise Refused(
+            raise BatchRefused(
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"batch of {len(batch)} bytes for {partition.topic}[{partition.index}], which is compacted, has more"
                 f" than {limit} bytes when it is decompressed; send smaller batches",
@@ -70,7 +70,7 @@ class KeyCheck:
     def _take(self, partition: Partition, found: Keyless) -> None:
         self._left = max(0, self._left - found.plain_size)
         if found.total:
-            raise Refused(
+            raise BatchRefused(
                 ErrorCode.INVALID_RECORD,
                 f"{compacted(partition)}; {found.total} records of the batch do not have a key, the first is number"
                 f" {found.numbers[0]}",

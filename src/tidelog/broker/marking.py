@@ -17,9 +17,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.broker.transactions.state import Place, Transaction
+from tidelog.broker.transactions.state import PartitionName, Transaction
 from tidelog.broker.transactions.states import State
-from tidelog.errors import FencedProducer, StorageError
+from tidelog.errors import StaleProducerEpoch, StorageError
 from tidelog.log.log import Log
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Marking:
 
     # Partitions -----------------------------------------------------------------------------------------------------
 
-    def _mark(self, job: _Job, place: Place, epoch: int) -> None:
+    def _mark(self, job: _Job, place: PartitionName, epoch: int) -> None:
         if not self._is_current(job):
             return
         again = partial(self._mark, job, place, epoch)
@@ -83,11 +83,11 @@ class Marking:
                 self._append(job, place, partition.log, epoch, again)
             except StorageError as error:
                 self._try_again(job, place, again, error)
-            except FencedProducer as error:
+            except StaleProducerEpoch as error:
                 self._broker.logger.error("marker refused", topic=place[0], partition=place[1], error=error)
                 self._marked(job, place)
 
-    def _append(self, job: _Job, place: Place, log: Log, epoch: int, again: Callable[[], None]) -> None:
+    def _append(self, job: _Job, place: PartitionName, log: Log, epoch: int, again: Callable[[], None]) -> None:
         transaction = job.transaction
         if transaction.producer_id in log.open_transactions():
             now_ms = self._broker.now().wall_ms
@@ -111,13 +111,13 @@ class Marking:
 
         self._broker.scheduler.in_thread(log.load, loaded)
 
-    def _try_again(self, job: _Job, place: Place, again: Callable[[], None], error: StorageError) -> None:
+    def _try_again(self, job: _Job, place: PartitionName, again: Callable[[], None], error: StorageError) -> None:
         topic, index = place
         self._broker.logger.seldom("marker not written yet", topic=topic, partition=index, error=error)
         if self._is_current(job):
             self._later(again)
 
-    def _marked(self, job: _Job, place: Place) -> None:
+    def _marked(self, job: _Job, place: PartitionName) -> None:
         job.places.discard(place)
         self._finish(job)
 

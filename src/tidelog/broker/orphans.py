@@ -35,7 +35,7 @@ from tidelog.logger import Logger
 
 NAMES_SHOWN = 5
 
-Place = tuple[bytes, int]
+PartitionId = tuple[bytes, int]
 
 
 class Orphan(NamedTuple):
@@ -56,7 +56,7 @@ class Orphan(NamedTuple):
         return None if self.identity is None else self.identity.topic
 
 
-def look(folder: DataFolder, files: Files, place: Place, *, is_aside: bool) -> Orphan:
+def look(folder: DataFolder, files: Files, place: PartitionId, *, is_aside: bool) -> Orphan:
     path = folder.partition(*place) + (ORPHANED_SUFFIX if is_aside else "")
     try:
         identity = identity_file.load(files, path)
@@ -77,7 +77,7 @@ def find(folder: DataFolder, files: Files, topics: Collection[bytes], ended: Col
     return sorted(found, key=lambda one: one[:3])
 
 
-def beyond(there: Iterable[Place], topics: Topics) -> list[tuple[Topic, int]]:
+def beyond(there: Iterable[PartitionId], topics: Topics) -> list[tuple[Topic, int]]:
     """Partitions that have a folder and that their topic does not have."""
     known = [(topics.by_id[topic_id], index) for topic_id, index in there if topic_id in topics.by_id]
     return [(topic, index) for topic, index in known if index >= topic.partitions]
@@ -164,7 +164,7 @@ class Orphans:
     def _advice(self) -> dict[str, str]:
         return {"next": f"stop the broker, then: tidelog repair adopt --data {self._folder.path}"}
 
-    def tell_beyond(self, there: Iterable[Place], topics: Topics) -> None:
+    def tell_beyond(self, there: Iterable[PartitionId], topics: Topics) -> None:
         for topic, index in beyond(there, topics):
             self._logger.error(
                 "partition cannot be reached: its topic has fewer",
@@ -175,7 +175,9 @@ class Orphans:
                 **self._advice(),
             )
 
-    def clear(self, there: Iterable[Place], topics: Topics, decided_in: Log, forget: Callable[[str], None]) -> None:
+    def clear(
+        self, there: Iterable[PartitionId], topics: Topics, decided_in: Log, forget: Callable[[str], None]
+    ) -> None:
         """After the start: what is left of topics that were deleted, and of those that never came to be, goes.
 
         `there` was listed before the topics are looked at, here on the loop: one that came meanwhile is safe. And so is
@@ -193,7 +195,7 @@ class Orphans:
 
         decided_in.when_visible(decided_in.end_offset, clear)
 
-    def _clear(self, place: Place, is_ended: bool) -> None:
+    def _clear(self, place: PartitionId, is_ended: bool) -> None:
         path = self._folder.partition(*place)
         try:
             found = look(self._folder, self._files, place, is_aside=False)

@@ -13,11 +13,12 @@ tries again after that. After a failed sync too, as in Kafka: who asks again is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidelog.broker.decision import Decision, NewRecord
-from tidelog.broker.internal import Fold, InternalTopic
+from tidelog.broker.folds import Folded, OnLost
+from tidelog.broker.internal import Fold
 from tidelog.broker.marking import Marking
 from tidelog.broker.producer_ids import decide_allocate, give
 from tidelog.broker.topics import TOPICS_TOPIC, TRANSACTIONS_TOPIC
@@ -28,12 +29,10 @@ from tidelog.broker.transactions.ending import decide_complete, decide_end
 from tidelog.broker.transactions.initialising import Fence, Init, decide_init, fence
 from tidelog.broker.transactions.outcome import Later, Outcome
 from tidelog.broker.transactions.settings import settings_from
-from tidelog.broker.transactions.state import NO_PRODUCER, Place, Transaction, Transactions, record
+from tidelog.broker.transactions.state import NO_PRODUCER, PartitionName, Transaction, Transactions, record
 from tidelog.broker.transactions.states import State
 from tidelog.broker.waiting import Timer
 from tidelog.errors import StorageError
-from tidelog.log.files import Files
-from tidelog.log.log import Log
 from tidelog.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ class Ticket(Protocol):
     def __hash__(self) -> int: ...
 
 
-class Answer:
+class OutcomeTicket:
     """The ticket of a request, or of a part of it: `then` answers with the outcome."""
 
     __slots__ = ("_call", "_then")
@@ -82,9 +81,9 @@ def fenced_code(error_code: int, version: int, since: int) -> int:
     return error_code
 
 
-class TransactionCoordinator:
-    def __init__(self, broker: Broker, on_lost: Callable[[StorageError], None]) -> None:
-        self.internal = InternalTopic(TRANSACTIONS_TOPIC.name, Fold(fold.fresh, fold.apply, fold.to_records), on_lost)
+class TransactionCoordinator(Folded[Transactions]):
+    def __init__(self, broker: Broker, on_lost: OnLost) -> None:
+        super().__init__(TRANSACTIONS_TOPIC, Fold(fold.fresh, fold.apply, fold.to_records), on_lost)
         self._broker = broker
         self._marking = Marking(broker, self._marked)
         self._waiting: dict[str, list[_Waiting]] = {}
@@ -92,33 +91,22 @@ class TransactionCoordinator:
         self._abort_timer: Timer | None = None
         self._expire_timer: Timer | None = None
 
-    @property
-    def state(self) -> Transactions:
-        state: Transactions = self.internal.state
-        return state
-
-    def start(self, log: Log, data: str, files: Files, settings: Mapping[str, object]) -> None:
-        self.internal.recover(log, data, files)
-        self._awaken(settings)
-
-    def refold(self, settings: Mapping[str, object]) -> None:
-        """Back to what the log has. Whoever waits is told to try again."""
+    def refold(self) -> None:
+        """Whoever waits is told to try again."""
         self._marking.forget()
         self.answer_waiting()
-        self.internal.refold()
-        self._awaken(settings)
+        super().refold()
 
-    def _awaken(self, settings: Mapping[str, object]) -> None:
-        """After the fold: what was prepared and not complete goes on, and time-outs begin."""
-        for prepared in awaken(self.state, settings_from(settings), self._broker.now()):
+    def awaken(self) -> None:
+        """What was prepared and not complete goes on, and time-outs begin."""
+        for prepared in awaken(self.state, settings_from(self._broker.config.values), self._broker.now()):
             self._mark_when_synced(prepared)
         self._watch_clock()
 
-    def settings_changed(self, settings: Mapping[str, object]) -> None:
-        self.state.live.settings = settings_from(settings)
+    def settings_changed(self) -> None:
+        self.state.live.settings = settings_from(self._broker.config.values)
 
     def answer_waiting(self) -> None:
-        """Before a stop: whoever waits is told to try again."""
         for waiting in [one for some in list(self._waiting.values()) for one in some]:
             waiting.give_up()
 
@@ -137,7 +125,7 @@ class TransactionCoordinator:
             init.transactional_id, found, lambda fresh: self.init(init._replace(fresh_id=fresh), ticket), ticket
         )
 
-    def add(self, writer: Writer, partitions: list[Place], groups: list[str], ticket: Ticket) -> None:
+    def add(self, writer: Writer, partitions: list[PartitionName], groups: list[str], ticket: Ticket) -> None:
         def decide(_: int = NO_PRODUCER) -> None:
             found = decide_add(self.state, writer, partitions, groups, ticket, self._broker.now())
             self._go_on(writer.transactional_id, found, decide, ticket)

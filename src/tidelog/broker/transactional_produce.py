@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.transactions.adding import Writer, may_write
 from tidelog.broker.transactions.outcome import Outcome
-from tidelog.broker.transactions.state import Place
+from tidelog.broker.transactions.state import PartitionName
 from tidelog.errors import MalformedBatch
 from tidelog.record.codec import peek
 from tidelog.record.header import BatchHeader
@@ -69,7 +69,7 @@ class _Pinned:
         self.reply(Outcome(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
 
-def _joins(broker: Broker, request: ProduceRequest) -> tuple[Writer, list[Place]] | None:
+def _joins(broker: Broker, request: ProduceRequest) -> tuple[Writer, list[PartitionName]] | None:
     """Who writes where its transaction does not say so yet; None if nobody does. What is malformed is refused further
     on.
     """
@@ -95,7 +95,12 @@ def _peek(records: object) -> BatchHeader | None:
 
 
 def refusal(
-    broker: Broker, transactional_id: str | None, header: BatchHeader, place: Place, version: int, error_code: int
+    broker: Broker,
+    transactional_id: str | None,
+    header: BatchHeader,
+    place: PartitionName,
+    version: int,
+    error_code: int,
 ) -> tuple[int, str] | None:
     """Why a transactional batch may not be appended, as an error code and a sentence; `error_code` of `when_named`."""
     if transactional_id is None:

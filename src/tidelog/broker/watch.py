@@ -51,7 +51,7 @@ RATE_SAMPLES = 20
 READ_BYTES = 1 << 20
 
 
-class Place(NamedTuple):
+class GroupPartition(NamedTuple):
     group: str
     topic: str
     partition: int
@@ -60,7 +60,7 @@ class Place(NamedTuple):
 class Look(NamedTuple):
     """What is to be looked up, and what for."""
 
-    place: Place
+    place: GroupPartition
     committed: int
     partition: Partition
 
@@ -86,10 +86,10 @@ class Watch:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._walk: Iterator[tuple[Place, int]] | None = None
+        self._walk: Iterator[tuple[GroupPartition, int]] | None = None
         self._next_walk_s = 0.0
         self._busy = False
-        self._episodes: dict[Place, Episode] | None = None  # None: they have not been read back yet
+        self._episodes: dict[GroupPartition, Episode] | None = None  # None: they have not been read back yet
         self._writing: dict[tuple[str, int], Writing] = {}
         self._seen: set[tuple[str, int]] = set()  # partitions of which the rate was asked for in this walk
 
@@ -120,13 +120,13 @@ class Watch:
         self._walk = self._places()
         self._seen = set()
 
-    def _places(self) -> Iterator[tuple[Place, int]]:
+    def _places(self) -> Iterator[tuple[GroupPartition, int]]:
         """Every committed offset; those that come and go while we walk do not matter."""
         offsets = self._broker.groups.offsets
         for group in list(offsets):
             for (topic, index), committed in list(offsets.get(group, {}).items()):
                 if not is_own(topic):  # the broker cuts its own as it likes
-                    yield Place(group, topic, index), committed.offset
+                    yield GroupPartition(group, topic, index), committed.offset
 
     def _gather(self, now: Instant) -> list[Look]:
         """The next ones that may be in trouble, without looking at the disk."""
@@ -147,7 +147,7 @@ class Watch:
         self._forget(calm, now)
         return looks
 
-    def _partition(self, place: Place) -> Partition | None:
+    def _partition(self, place: GroupPartition) -> Partition | None:
         try:
             return self._broker.find_partition(place.topic, place.partition)
         except (OSError, StorageError) as error:
@@ -162,7 +162,7 @@ class Watch:
         gone = [place for place in episodes if (place.topic, place.partition) not in offsets.get(place.group, {})]
         self._forget(gone, now)
 
-    def _forget(self, places: list[Place], now: Instant) -> None:
+    def _forget(self, places: list[GroupPartition], now: Instant) -> None:
         episodes = self._episodes or {}
         self._write([(place, None, None) for place in places if place in episodes], now)
 
@@ -179,7 +179,7 @@ class Watch:
 
     def _judge(
         self, look: Look, unread: Unread, now: Instant
-    ) -> tuple[Place, Episode | None, dict[str, Any] | None] | None:
+    ) -> tuple[GroupPartition, Episode | None, dict[str, Any] | None] | None:
         assert self._episodes is not None
         settings, place = look.partition.log.settings, look.place
         rate = self._rate(look.partition, unread, now) if settings.retention_bytes != FOREVER else None
@@ -206,7 +206,7 @@ class Watch:
 
     # The topic --------------------------------------------------------------------------------------------------------
 
-    def _write(self, changes: list[tuple[Place, Episode | None, dict[str, Any] | None]], now: Instant) -> None:
+    def _write(self, changes: list[tuple[GroupPartition, Episode | None, dict[str, Any] | None]], now: Instant) -> None:
         """What cannot be written is found again at the next walk."""
         if not changes:
             return
@@ -231,7 +231,7 @@ class Watch:
                 self._episodes[place] = after
                 self._tell(place, after, told)
 
-    def _tell(self, place: Place, episode: Episode, told: dict[str, Any]) -> None:
+    def _tell(self, place: GroupPartition, episode: Episode, told: dict[str, Any]) -> None:
         where = place._asdict()
         if episode.state == LOST:
             self._broker.logger.error("unread records deleted", **where, records=episode.lost, start=told["start"])
@@ -255,7 +255,7 @@ class Watch:
         self._busy = False
         if error is not None:
             self._broker.logger.seldom("warnings not read", error=error)
-        episodes: dict[Place, Episode] = result if error is None else {}  # type: ignore[assignment]
+        episodes: dict[GroupPartition, Episode] = result if error is None else {}  # type: ignore[assignment]
         self._episodes = episodes
 
 
@@ -291,7 +291,7 @@ def _told(episode: Episode, look: Look, unread: Unread, left: TimeLeft | None, n
     }
 
 
-def _read_episodes(log: Log) -> dict[Place, Episode]:
+def _read_episodes(log: Log) -> dict[GroupPartition, Episode]:
     """In a worker thread. Where the topic is damaged, what comes behind is not known, and may be told twice."""
     from json import loads
 
@@ -299,7 +299,7 @@ def _read_episodes(log: Log) -> dict[Place, Episode]:
     from tidelog.record.columns import decode
 
     log.load()
-    episodes: dict[Place, Episode] = {}
+    episodes: dict[GroupPartition, Episode] = {}
     offset = log.start_offset
     while True:
         try:
@@ -312,7 +312,7 @@ def _read_episodes(log: Log) -> dict[Place, Episode]:
             return episodes
         for row in rows:
             key = loads(row.key or b"{}")
-            place = Place(key["group"], key["topic"], key["partition"])
+            place = GroupPartition(key["group"], key["topic"], key["partition"])
             if row.value is None:
                 episodes.pop(place, None)
             else:
@@ -321,7 +321,7 @@ def _read_episodes(log: Log) -> dict[Place, Episode]:
         offset = scan(data, crc=False).headers[-1].next_offset
 
 
-def _key(place: Place) -> bytes:
+def _key(place: GroupPartition) -> bytes:
     key = _dump({"v": 1, "kind": "retention", **place._asdict()})
     assert key is not None
     return key

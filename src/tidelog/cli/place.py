@@ -29,12 +29,12 @@ LIKE_A_TIME = 10**11  # in milliseconds, March of 1973; in offsets, more than on
 PLACE_HELP = "earliest, latest, OFFSET, a time (ISO 8601 or @MILLISECONDS), so long ago (90s 15m 2h 7d)"
 
 
-class Place(NamedTuple):
+class OffsetSpec(NamedTuple):
     kind: str  # earliest, latest, offset, time, last
     number: int = 0
 
 
-def parse_place(text: str, *, now_ms: int | None = None) -> Place:
+def parse_place(text: str, *, now_ms: int | None = None) -> OffsetSpec:
     place = _place(text, now_ms)
     if place.number > NUMBER_MAX:
         raise UsageError(f"{text!r} is too large; an offset or a time in milliseconds is at most {NUMBER_MAX}")
@@ -48,18 +48,18 @@ def not_there(number: int, partitions: int, alone: str) -> str:
     return f"; {alone}" if partitions > 1 else ""
 
 
-def _place(text: str, now_ms: int | None) -> Place:
+def _place(text: str, now_ms: int | None) -> OffsetSpec:
     if text in ("earliest", "latest"):
-        return Place(text)
+        return OffsetSpec(text)
     digits = text.removeprefix("-")
     if digits.isascii() and digits.isdigit():
-        return Place("offset", int(text)) if digits == text else Place("last", int(digits))
+        return OffsetSpec("offset", int(text)) if digits == text else OffsetSpec("last", int(digits))
     if text[:1] == "@" and text[1:].isascii() and text[1:].isdigit():
-        return Place("time", int(text[1:]))
+        return OffsetSpec("time", int(text[1:]))
     if text[-1:] in SECONDS_IN and text[:-1].isascii() and text[:-1].isdigit():
         now = int(time.time() * 1000) if now_ms is None else now_ms
-        return Place("time", max(0, now - int(text[:-1]) * SECONDS_IN[text[-1]] * 1000))
-    return Place("time", _iso_ms(text))
+        return OffsetSpec("time", max(0, now - int(text[:-1]) * SECONDS_IN[text[-1]] * 1000))
+    return OffsetSpec("time", _iso_ms(text))
 
 
 def _iso_ms(text: str) -> int:
@@ -72,7 +72,7 @@ def _iso_ms(text: str) -> int:
 
 
 def resolve(
-    cluster: Cluster, place: Place, partitions: Iterable[TopicPartition], *, committed: bool = False
+    cluster: Cluster, place: OffsetSpec, partitions: Iterable[TopicPartition], *, committed: bool = False
 ) -> dict[TopicPartition, int]:
     """The offset that `place` means in each partition now. A time after the last record means the end, which for who
     reads what is `committed` is where the oldest open transaction begins.
@@ -92,5 +92,5 @@ def resolve(
     if place.kind == "time":
         found = list_offsets(cluster, dict.fromkeys(wanted, place.number))
         return {at: found[at].offset if found[at].offset >= 0 else ends[at] for at in wanted}
-    starts = resolve(cluster, Place("earliest"), wanted)
+    starts = resolve(cluster, OffsetSpec("earliest"), wanted)
     return {at: max(starts[at], ends[at] - place.number) for at in wanted}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.cli import options as command
 from tidelog.cli import suggestions
-from tidelog.cli.place import PLACE_HELP, Place, not_there, parse_place, resolve
+from tidelog.cli.place import PLACE_HELP, OffsetSpec, not_there, parse_place, resolve
 from tidelog.cli.terminal import confirm, show_json, show_table
 from tidelog.errors import BrokerError, UsageError
 
@@ -89,12 +89,12 @@ def partitions_of(cluster: Cluster, written: str) -> list[TopicPartition]:
     return chosen
 
 
-def plan(cluster: Cluster, group: str, partitions: list[TopicPartition], to: Place) -> list[Move]:
+def plan(cluster: Cluster, group: str, partitions: list[TopicPartition], to: OffsetSpec) -> list[Move]:
     from tidelog.client.admin import groups
 
     held = groups.committed(cluster, group)
-    starts = resolve(cluster, Place("earliest"), partitions)
-    ends = resolve(cluster, Place("latest"), partitions)
+    starts = resolve(cluster, OffsetSpec("earliest"), partitions)
+    ends = resolve(cluster, OffsetSpec("latest"), partitions)
     afters = resolve(cluster, to, partitions)
     moves = []
     for at in partitions:

@@ -11,7 +11,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from tidelog.cli import options as command
-from tidelog.cli.place import PLACE_HELP, Place, parse_place
+from tidelog.cli.place import PLACE_HELP, OffsetSpec, parse_place
 from tidelog.cli.row_formats import FORMATS, Shown
 from tidelog.errors import TidelogError, UsageError
 
@@ -86,13 +86,13 @@ def follow(query: str, options: Namespace) -> None:
     from tidelog.sql.following import follow
 
     shown: Shown | None = None
-    start = options.start or Place("latest")
+    start = options.start or OffsetSpec("latest")
     for names, rows in follow(query, lambda: command.connect(options), asking(options, start)):
         shown = shown or Shown(format_of(options), names, every=True)
         shown.rows(rows)
 
 
-def asking(options: Namespace, start: Place | None = None) -> Asking:
+def asking(options: Namespace, start: OffsetSpec | None = None) -> Asking:
     from tidelog.sql.session import Asking
     from tidelog.sql.span import BEGINNING, END, Bound
     from tidelog.sql.topic import Options

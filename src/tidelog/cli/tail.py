@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from tidelog.cli import options as command
-from tidelog.cli.place import PLACE_HELP, Place, not_there, parse_place, resolve
+from tidelog.cli.place import PLACE_HELP, OffsetSpec, not_there, parse_place, resolve
 from tidelog.cli.record_json import field
 from tidelog.cli.suggestions import partitions_of
 from tidelog.cli.terminal import for_the_screen, paint, printable, warn
@@ -35,7 +35,7 @@ EXAMPLES = """\
   tidelog tail orders --from earliest --values > values.txt
 """
 
-DEFAULT_FROM = Place("last", 10)
+DEFAULT_FROM = OffsetSpec("last", 10)
 FOLLOW_WAIT_MS = 500
 NULL = "(null)"
 
@@ -85,7 +85,7 @@ def records(cluster: Cluster, options: Namespace) -> Iterator[tuple[TopicPartiti
     from tidelog.client.consumer import Consumer
 
     partitions = chosen(partitions_of(cluster, options.topic), options.partition)
-    ends = resolve(cluster, Place("latest"), partitions, committed=options.committed)
+    ends = resolve(cluster, OffsetSpec("latest"), partitions, committed=options.committed)
     if options.start.kind == "offset":
         check_there(options.start.number, ends, follow=options.follow)
     consumer = Consumer(cluster, max_wait_ms=FOLLOW_WAIT_MS, read_committed=options.committed, prefetch=True)
@@ -106,7 +106,7 @@ def begins(cluster: Cluster, options: Namespace, ends: dict[TopicPartition, int]
 
     if options.start.kind != "last":
         return resolve(cluster, options.start, ends)
-    starts = resolve(cluster, Place("earliest"), ends)
+    starts = resolve(cluster, OffsetSpec("earliest"), ends)
     return starts_of_last(cluster, options.start.number, starts, ends, committed=options.committed)
 
 
@@ -130,7 +130,7 @@ def fetch(consumer: Consumer) -> list[Fetched]:
     except BrokerError as error:
         if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
             raise
-        starts = resolve(consumer.cluster, Place("earliest"), consumer.positions)
+        starts = resolve(consumer.cluster, OffsetSpec("earliest"), consumer.positions)
         passed = {at: start for at, start in starts.items() if start > consumer.positions[at]}
         if not passed:
             raise

@@ -9,7 +9,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.cli.place import Place, not_there, resolve
+from tidelog.cli.place import OffsetSpec, not_there, resolve
 from tidelog.cli.terminal import confirm, show_json, show_table
 from tidelog.errors import UsageError
 
@@ -62,9 +62,9 @@ def partitions_of(cluster: Cluster, topic: str, index: int | None) -> list[Topic
     return chosen
 
 
-def plan(cluster: Cluster, partitions: list[TopicPartition], before: Place) -> list[Cut]:
-    starts = resolve(cluster, Place("earliest"), partitions)
-    ends = resolve(cluster, Place("latest"), partitions)
+def plan(cluster: Cluster, partitions: list[TopicPartition], before: OffsetSpec) -> list[Cut]:
+    starts = resolve(cluster, OffsetSpec("earliest"), partitions)
+    ends = resolve(cluster, OffsetSpec("latest"), partitions)
     wanted = resolve(cluster, before, partitions)
     for at in partitions:
         if wanted[at] > ends[at]:

@@ -60,7 +60,7 @@ class Fetched(NamedTuple):
             yield from (row for row in columns.rows() if row.offset >= self.offset)
 
 
-class Flight(NamedTuple):
+class FetchFlight(NamedTuple):
     """A fetch on its way, and what it asked for."""
 
     connection: Connection
@@ -92,7 +92,7 @@ class Consumer:
         self.isolation = READ_COMMITTED if read_committed else READ_UNCOMMITTED
         self.prefetch = prefetch
         self.positions: dict[TopicPartition, int] = {}
-        self._flights: dict[int, Flight] = {}
+        self._flights: dict[int, FetchFlight] = {}
         self._epochs: dict[TopicPartition, int] = {}  # of the last batch that was read
         self._hopeless: dict[TopicPartition, tuple[int, BrokerError]] = {}
 
@@ -183,7 +183,7 @@ class Consumer:
             check_truncation(self.cluster, {at: (self.positions[at], self._epochs[at]) for at in suspect})
             self._epochs.update(suspect)
 
-    def _depart(self, leader: Connection, led: list[TopicPartition]) -> Flight:
+    def _depart(self, leader: Connection, led: list[TopicPartition]) -> FetchFlight:
         topics = {name: self.cluster.topic(name) for name in by_topic(led)}
         by_id = all(topic.has_id for topic in topics.values())
         request = FetchRequest(
@@ -206,7 +206,7 @@ class Consumer:
         version = leader.version_of(FetchRequest, highest=None if by_id else BY_NAME)
         sent = leader.send(request, FetchResponse, version=version, patience_s=self.max_wait_ms / 1000)
         ids = {topic.topic_id: name for name, topic in topics.items()}
-        return Flight(leader, sent, {at: self.positions[at] for at in led}, ids)
+        return FetchFlight(leader, sent, {at: self.positions[at] for at in led}, ids)
 
     def _landed(self) -> list[int]:
         """The leaders whose answers are here, after waiting for the first of them."""
@@ -226,7 +226,7 @@ class Consumer:
             raise Disconnected(f"no fetch was answered within {self.cluster.timeout_s:g} s; is a broker overloaded?")
         return [by_number[number] for number, _ in events]
 
-    def _current(self, flight: Flight, answer: FetchResponse) -> Iterator[tuple[TopicPartition, PartitionData]]:
+    def _current(self, flight: FetchFlight, answer: FetchResponse) -> Iterator[tuple[TopicPartition, PartitionData]]:
         """The answers to positions that still hold."""
         for topic in answer.responses:
             name = topic.topic or flight.topics.get(bytes(topic.topic_id), "")

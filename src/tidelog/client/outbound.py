@@ -90,7 +90,7 @@ class Batch:
         self.error: TidelogError | None = None
 
 
-class Flight(NamedTuple):
+class ProduceFlight(NamedTuple):
     node_id: int
     connection: Connection
     sent: Sent[ProduceResponse]
@@ -115,7 +115,7 @@ class Outbound:
         self.membership = membership
         self.auto_create = auto_create
         self.failed: list[Batch] = []
-        self._flights: deque[Flight] = deque()
+        self._flights: deque[ProduceFlight] = deque()
         self._again: list[Batch] = []
         self._numbers = 0
         self._producer_id = -1
@@ -272,7 +272,7 @@ class Outbound:
                     batch.acked = True
             else:
                 sent = connection.send(request, ProduceResponse, version=version)
-                self._flights.append(Flight(leader, connection, sent, batches, topics))
+                self._flights.append(ProduceFlight(leader, connection, sent, batches, topics))
         except Disconnected as error:
             self._lost(batches, error)
 

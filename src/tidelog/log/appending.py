@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tidelog.errors import FencedProducer, OutsideTransaction
+from tidelog.errors import OutsideTransaction, StaleProducerEpoch
 from tidelog.log.commit import Committer
 from tidelog.log.files import Buffer
 from tidelog.log.header_block import HEADER_BLOCK
@@ -163,7 +163,7 @@ class Appending:
         """
         producer = self.producers.get(producer_id)
         if producer is not None and epoch < producer.epoch:
-            raise FencedProducer(
+            raise StaleProducerEpoch(
                 f"marker for producer {producer_id} has epoch {epoch}, but epoch {producer.epoch} has written here"
             )
         if producer is not None and epoch == producer.epoch and producer_id not in self.transactions.open:

@@ -36,7 +36,17 @@ from tidelog.log.index_cache import IndexCache
 from tidelog.log.latency import Histogram
 from tidelog.log.open_files import OpenFiles
 from tidelog.log.pool import Pool
-from tidelog.log.tail import NO_DESCRIPTORS, Append, CannotTakeBack, Dirty, Extent, FileGone, Owner, SyncFailed, Tail
+from tidelog.log.tail import (
+    NO_DESCRIPTORS,
+    Append,
+    CannotTakeBack,
+    Dirty,
+    Extent,
+    FileGone,
+    SyncFailed,
+    Tail,
+    TailListener,
+)
 
 POOL_THREADS = 16  # for syncs and new segments
 BACKGROUND_THREADS = 2  # for what no append waits for
@@ -384,7 +394,7 @@ class Committer:
         )
 
 
-def _committed(done: Sequence[tuple[Owner, Extent]]) -> None:
+def _committed(done: Sequence[tuple[TailListener, Extent]]) -> None:
     for owner, extent in done:
         owner.committed(extent)
 

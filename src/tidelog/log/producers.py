@@ -23,7 +23,7 @@ import struct
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tidelog.errors import FencedProducer, OutOfOrderSequence, StorageError
+from tidelog.errors import OutOfOrderSequence, StaleProducerEpoch, StorageError
 from tidelog.record.control import NO_COORDINATOR
 from tidelog.record.header import BatchHeader
 
@@ -60,7 +60,7 @@ def find_duplicate(producer: Producer | None, header: BatchHeader) -> RecentBatc
         return None
     epoch, first = header.producer_epoch, header.base_sequence
     if epoch < producer.epoch:
-        raise FencedProducer(
+        raise StaleProducerEpoch(
             f"producer {header.producer_id} has epoch {epoch}, but epoch {producer.epoch} has already written here"
         )
     if epoch > producer.epoch:

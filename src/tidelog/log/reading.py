@@ -27,7 +27,7 @@ from tidelog.log.index import NO_TIMESTAMP, Boundary, Index
 from tidelog.log.index_cache import IndexCache
 from tidelog.log.index_file import find_hole, rebuild_index
 from tidelog.log.retention import SegmentFacts
-from tidelog.log.segment import WALK_WINDOW, BadHeader, Place, Segment, Step
+from tidelog.log.segment import WALK_WINDOW, BadHeader, BatchPosition, Segment, Step
 from tidelog.log.slice import Asked, Cold, Slice
 from tidelog.log.tail import Extent
 from tidelog.record.header import BatchHeader
@@ -171,19 +171,19 @@ class Reading:
         whole = headers and len(headers) == len(steps) and headers[-1].next_offset == hole.end_offset
         return len(headers) if whole else None
 
-    def _find(self, segment: Segment, offset: int, wait: bool) -> Place:
+    def _find(self, segment: Segment, offset: int, wait: bool) -> BatchPosition:
         if not wait:
             return self._find_cached(segment, offset)
         while True:
             start = self.holes.behind(segment.base_offset, self.index_of(segment).before_offset(offset), offset)
             found = segment.find(start, offset, self.end_of(segment).position)
-            if isinstance(found, Place):
+            if isinstance(found, BatchPosition):
                 return found
             hole = self._find_bad(segment, start)
             if hole.end_offset > offset:
                 raise self.holes.error(hole)
 
-    def _find_cached(self, segment: Segment, offset: int) -> Place:
+    def _find_cached(self, segment: Segment, offset: int) -> BatchPosition:
         """For a consumer that is behind by no more than what is in memory: no thread, no waiting."""
         index, file = segment.index, segment.find_file()
         if index is None or file is None:
@@ -193,7 +193,7 @@ class Reading:
         if self.holes.known or window <= 0 or not segment.files.is_cached(file.fd, start.position, window):
             raise Cold
         found = segment.find(start, offset, stop)
-        if not isinstance(found, Place):
+        if not isinstance(found, BatchPosition):
             raise Cold
         return found
 

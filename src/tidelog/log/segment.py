@@ -76,7 +76,7 @@ def newest(names: Iterable[Name]) -> list[Name]:
     return sorted(chosen)
 
 
-class Place(NamedTuple):
+class BatchPosition(NamedTuple):
     position: int
     size: int
     base_offset: int
@@ -231,7 +231,7 @@ class Segment:
         self._latest = self.latest
         self.index = None
 
-    def find_recent(self, offset: int) -> Place | None:
+    def find_recent(self, offset: int) -> BatchPosition | None:
         """The batch with this offset, if it is one of the last ones."""
         offsets, positions = self.recent
         at = bisect_right(offsets, offset) - 1
@@ -239,15 +239,15 @@ class Segment:
             return None
         start = positions[at]
         following = positions[at + 1] if at + 1 < len(positions) else self.end
-        return Place(start, following - start, offsets[at])
+        return BatchPosition(start, following - start, offsets[at])
 
-    def find(self, start: Boundary, offset: int, limit: int) -> Place | BadHeader | None:
+    def find(self, start: Boundary, offset: int, limit: int) -> BatchPosition | BadHeader | None:
         """The batch with this offset, walking from a boundary before it, and not beyond position `limit`."""
         for step in self.walk(start, limit):
             if isinstance(step, BadHeader):
                 return step
             if step.header.next_offset > offset:
-                return Place(step.position, step.header.size, step.header.base_offset)
+                return BatchPosition(step.position, step.header.size, step.header.base_offset)
         return None
 
     def walk(self, start: Boundary, limit: int) -> Iterator[Step | BadHeader]:

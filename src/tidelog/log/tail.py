@@ -48,7 +48,7 @@ class Extent(NamedTuple):
     offset: int
 
 
-class Owner(Protocol):
+class TailListener(Protocol):
     """What the loop's thread is told of a tail, when it drains the committer."""
 
     def committed(self, extent: Extent) -> None: ...
@@ -117,7 +117,7 @@ class Tail:
         "written",
     )
 
-    owner: Owner  # set before the first append
+    owner: TailListener  # set before the first append
 
     def __init__(self, files: Files, folder: str, synced: Extent | None, slot_sequence: int = FIRST_SLOT) -> None:
         self._files = files

@@ -13,7 +13,7 @@ Rules:
 - A parameter `questions` is what is put to this output while it runs (`views/asking.py`): it is given to an operator.
   Where something is declared by that name, it is that.
 - The decorated function stays what it was, so that tests call it with DataFrames of their own.
-- What is declared knows the file and the line where it stands (`Place`), and every error about it says so.
+- What is declared knows the file and the line where it stands (`SourceLine`), and every error about it says so.
 - What is declared twice is refused at once; what is read and not declared when the graph is made (`graph.py`), since
   it may be declared further down.
 """
@@ -48,7 +48,7 @@ Made = TypeVar("Made", "Input", "Output")
 Names = str | Sequence[str]
 
 
-class Place(NamedTuple):
+class SourceLine(NamedTuple):
     """Where something is declared."""
 
     file: str
@@ -74,7 +74,7 @@ class Input:
     name: str
     topic: str
     value: Any  # DDL, the text of a schema, a StructType; None where rows are the source's own
-    place: Place
+    place: SourceLine
     decoding: Mapping[str, Any] = field(default_factory=dict)  # what `typed` takes beside the schema
     key: tuple[str, ...] = ()
     time: Time | None = None
@@ -90,7 +90,7 @@ class Output:
     kind: str
     name: str
     function: Function
-    place: Place
+    place: SourceLine
     key: tuple[str, ...] = ()
     order: str | None = None
     stores: tuple[str, ...] = ()  # of a view; none: the app's default
@@ -298,12 +298,12 @@ def parameter(name: str) -> str:
     return re.sub(r"[-.]", "_", name)
 
 
-def _here() -> Place:
+def _here() -> SourceLine:
     """Of the nearest caller that is not in this file."""
     frame = sys._getframe(1)
     while frame.f_code.co_filename == __file__ and frame.f_back is not None:
         frame = frame.f_back
-    return Place(frame.f_code.co_filename, frame.f_lineno)
+    return SourceLine(frame.f_code.co_filename, frame.f_lineno)
 
 
 def _check_function(made: Output) -> None:
@@ -325,14 +325,14 @@ def _names(given: Names) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
 
 
-def _key(given: Names, what: str, here: Place) -> tuple[str, ...]:
+def _key(given: Names, what: str, here: SourceLine) -> tuple[str, ...]:
     names = _names(given)
     if not names or len(set(names)) != len(names):
         raise UsageError(f"{here}: {what} has the key {names!r}; name the columns that identify a row, each once")
     return names
 
 
-def _topic(name: str, here: Place) -> str:
+def _topic(name: str, here: SourceLine) -> str:
     if 0 < len(name) <= TOPIC_LENGTH_MAX and LEGAL.issuperset(name) and name not in (".", ".."):
         return name
     raise UsageError(f"{here}: {name!r} is not a valid topic name; use letters, digits, '.', '_' and '-'")
@@ -342,7 +342,7 @@ def _view_of(start_from: str | None, name: str) -> str:
     return (start_from or "").partition("#")[2] or name
 
 
-def _start(given: str | None, here: Place, *, plain: bool) -> str | None:
+def _start(given: str | None, here: SourceLine, *, plain: bool) -> str | None:
     if given is not None and not plain:
         raise UsageError(
             f"{here}: start_from says that the table is a view; topic=, versions=True and another format are not for it"
@@ -350,7 +350,7 @@ def _start(given: str | None, here: Place, *, plain: bool) -> str | None:
     return None if given is None else _url(given, here, store=given.partition("#")[0])
 
 
-def _url(given: str, here: Place, store: str | None = None) -> str:
+def _url(given: str, here: SourceLine, store: str | None = None) -> str:
     """`store`: the part of it by which a store is opened."""
     try:
         without_secret(given)
@@ -360,7 +360,7 @@ def _url(given: str, here: Place, store: str | None = None) -> str:
     return given
 
 
-def _decoding(given: Mapping[str, Any], here: Place) -> Mapping[str, Any]:
+def _decoding(given: Mapping[str, Any], here: SourceLine) -> Mapping[str, Any]:
     """Letters would be rows without a key, and in no view: what could not be decoded would be gone without a word."""
     if given.get("on_error") == "dead_letter":
         raise UsageError(
@@ -370,14 +370,14 @@ def _decoding(given: Mapping[str, Any], here: Place) -> Mapping[str, Any]:
     return given
 
 
-def _record(given: Names, here: Place) -> tuple[str, ...]:
+def _record(given: Names, here: SourceLine) -> tuple[str, ...]:
     names = _names(given)
     if unknown := [name for name in names if name not in RECORD_COLUMNS]:
         raise UsageError(f"{here}: a record has no {unknown[0]!r}; it has {', '.join(RECORD_COLUMNS)}")
     return names
 
 
-def _time(column: str | None, watermark_delay: Duration | None, idle: Duration | None, here: Place) -> Time | None:
+def _time(column: str | None, watermark_delay: Duration | None, idle: Duration | None, here: SourceLine) -> Time | None:
     if column is None and (watermark_delay is not None or idle is not None):
         raise UsageError(f"{here}: watermark_delay and idle_after need an event time; name its column by event_time=")
     if column is None:
@@ -389,13 +389,13 @@ def _time(column: str | None, watermark_delay: Duration | None, idle: Duration |
         raise UsageError(f"{here}: {error}") from None
 
 
-def _positive(partitions: int | None, here: Place) -> int | None:
+def _positive(partitions: int | None, here: SourceLine) -> int | None:
     if partitions is not None and partitions < 1:
         raise UsageError(f"{here}: partitions is {partitions}; a topic has at least 1")
     return partitions
 
 
-def _mode(mode: str | None, here: Place) -> str | None:
+def _mode(mode: str | None, here: SourceLine) -> str | None:
     if mode is not None and mode not in MODES:
         raise UsageError(f"{here}: mode is {mode!r}; it is {' or '.join(MODES)}")
     return mode

@@ -23,7 +23,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.errors import TidelogError, UsageError
-from tidelog.pipelines.app import QUESTIONS, RECORD_TIME, STREAM, TOPIC, Input, Output, Place, Time
+from tidelog.pipelines.app import QUESTIONS, RECORD_TIME, STREAM, TOPIC, Input, Output, SourceLine, Time
 from tidelog.pipelines.loading import place_in
 from tidelog.pipelines.operators.changelog import DELETED, INSERT, OP, SEQ, as_changelog
 from tidelog.pipelines.operators.joins.places import SEED
@@ -317,7 +317,7 @@ def _whole(graph: Graph) -> Graph:
     return graph_of(graph.app)
 
 
-def _at(place: Place, error: TidelogError) -> TidelogError:
+def _at(place: SourceLine, error: TidelogError) -> TidelogError:
     return (
         error
         if str(error).startswith(str(place)) or not isinstance(error, UsageError)

@@ -17,7 +17,7 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
 from tidelog.errors import TidelogError, UsageError
-from tidelog.pipelines.app import App, Place
+from tidelog.pipelines.app import App, SourceLine
 
 PREFIX = "tidelog_app_"
 
@@ -66,15 +66,17 @@ def _loaded(file: Path) -> ModuleType:
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
-        where = place_in(error.__traceback__, str(file.resolve())) or Place(str(file), getattr(error, "lineno", 0) or 0)
+        where = place_in(error.__traceback__, str(file.resolve())) or SourceLine(
+            str(file), getattr(error, "lineno", 0) or 0
+        )
         raise UsageError(f"{where}: {type(error).__name__}: {error}") from error
     return module
 
 
-def place_in(trace: TracebackType | None, file: str) -> Place | None:
+def place_in(trace: TracebackType | None, file: str) -> SourceLine | None:
     """The innermost line of the user's own file."""
     lines = [one.lineno or 0 for one in traceback.extract_tb(trace) if one.filename == file]
-    return Place(file, lines[-1]) if lines else None
+    return SourceLine(file, lines[-1]) if lines else None
 
 
 def travelling_whole(app: App) -> None:

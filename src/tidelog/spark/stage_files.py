@@ -44,7 +44,7 @@ MOUNTS = Path("/proc/self/ns/mnt")
 NAME = re.compile(r"([0-9]+)\.([^.]+)\.[0-9]+\.[^.]+")
 
 
-class Place(NamedTuple):
+class StagedBatch(NamedTuple):
     """Where a batch is staged, and what it is. `offset` is a record's in the topic, or a byte's in the file."""
 
     at: TopicPartition  # its target
@@ -126,14 +126,14 @@ class FileStage:
         _sweep(folder, place.run)
         self._number, name = tempfile.mkstemp(prefix=f"{place.batch_id}.{place.run}.{task}.", dir=folder)
         self.path = Path(name)
-        self.places: list[Place] = []
+        self.places: list[StagedBatch] = []
         self._end = 0
 
     def add(self, batch: Routed) -> None:
         left = memoryview(batch.data)
         while left:
             left = left[os.pwrite(self._number, left, self._end + len(batch.data) - len(left)) :]
-        self.places.append(Place(batch.at, batch.rows, self._end, crc32c(batch.data), len(batch.data)))
+        self.places.append(StagedBatch(batch.at, batch.rows, self._end, crc32c(batch.data), len(batch.data)))
         self._end += len(batch.data)
 
     def finish(self) -> None:
@@ -153,7 +153,7 @@ def _have(folder: Path) -> None:
         raise PermissionError(f"{folder} is not this user's alone")
 
 
-def read(path: Path, places: Sequence[Place]) -> Iterator[tuple[Place, bytearray]]:
+def read(path: Path, places: Sequence[StagedBatch]) -> Iterator[tuple[StagedBatch, bytearray]]:
     """An OSError where it is gone, or is not what was staged."""
     number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:

@@ -35,7 +35,7 @@ from tidelog.errors import BrokerError, DataLoss
 from tidelog.record.codec import crc32c
 from tidelog.spark import stage_files
 from tidelog.spark.routing import Routed
-from tidelog.spark.stage_files import Beside, FileStage, Place, UpTo, folder_of
+from tidelog.spark.stage_files import Beside, FileStage, StagedBatch, UpTo, folder_of
 from tidelog.wire.error_code import ErrorCode
 
 INLINE_BYTES = 1 << 20  # of a task; more through Spark costs more than through the broker
@@ -61,7 +61,7 @@ class Stage(NamedTuple):
     inline: tuple[Routed, ...] = ()
     staging: TopicPartition | None = None  # or in a file:
     file: Path | None = None
-    places: tuple[Place, ...] = ()
+    places: tuple[StagedBatch, ...] = ()
     up_to: UpTo | None = None  # of a task beside the driver, also of one that staged nothing: a killed one may have
 
 
@@ -151,7 +151,7 @@ class TopicStage:
         ensure_staging(cluster, self.at.topic)
         self._producer = Producer(cluster, batch_bytes=EACH_ALONE)
         self._waiting: deque[tuple[Routed, int, Delivery]] = deque()
-        self._places: list[Place] = []
+        self._places: list[StagedBatch] = []
 
     def add(self, batch: Routed) -> None:
         data = bytes(batch.data)
@@ -159,7 +159,7 @@ class TopicStage:
         self._waiting.append((batch._replace(data=bytearray()), crc32c(data), delivery))
         self._take_acked()
 
-    def finish(self) -> tuple[Place, ...]:
+    def finish(self) -> tuple[StagedBatch, ...]:
         self._producer.flush()
         self._take_acked()
         assert not self._waiting
@@ -171,7 +171,7 @@ class TopicStage:
             batch, crc, delivery = self._waiting.popleft()
             if delivery.offset < 0:
                 raise DataLoss(f"{self.at} does not say where a batch is staged; Spark does the task again")
-            self._places.append(Place(batch.at, batch.rows, delivery.offset, crc))
+            self._places.append(StagedBatch(batch.at, batch.rows, delivery.offset, crc))
 
 
 def ensure_staging(cluster: Cluster, topic: str) -> None:
@@ -207,15 +207,15 @@ def files_of(stages: Sequence[Stage]) -> list[Path]:
     return [each.file for each in stages if each.file is not None]
 
 
-def by_staging(stages: Sequence[Stage]) -> dict[TopicPartition, dict[int, Place]]:
-    wanted: dict[TopicPartition, dict[int, Place]] = {}
+def by_staging(stages: Sequence[Stage]) -> dict[TopicPartition, dict[int, StagedBatch]]:
+    wanted: dict[TopicPartition, dict[int, StagedBatch]] = {}
     for each in stages:
         if each.staging is not None and each.places:
             wanted.setdefault(each.staging, {}).update({place.offset: place for place in each.places})
     return wanted
 
 
-def _in_file(path: Path, places: Sequence[Place]) -> Iterator[Routed]:
+def _in_file(path: Path, places: Sequence[StagedBatch]) -> Iterator[Routed]:
     try:
         for place, data in stage_files.read(path, places):
             yield Routed(place.at, place.rows, data)
@@ -223,7 +223,7 @@ def _in_file(path: Path, places: Sequence[Place]) -> Iterator[Routed]:
         raise _gone(path) from error
 
 
-def _read(cluster: Cluster, wanted: dict[TopicPartition, dict[int, Place]]) -> Iterator[Routed]:
+def _read(cluster: Cluster, wanted: dict[TopicPartition, dict[int, StagedBatch]]) -> Iterator[Routed]:
     consumer = Consumer(cluster)
     consumer.assign({at: min(places) for at, places in wanted.items()})
     in_vain = 0
@@ -249,7 +249,7 @@ def _fetch(consumer: Consumer) -> list[Fetched]:
         raise
 
 
-def _found(fetched: Fetched, places: dict[int, Place]) -> Iterator[Routed]:
+def _found(fetched: Fetched, places: dict[int, StagedBatch]) -> Iterator[Routed]:
     there = 0
     for row in fetched.rows():
         place = places.get(row.offset)

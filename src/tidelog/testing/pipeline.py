@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tidelog.errors import UsageError
 from tidelog.testing.pipeline_input import PipelineInput
-from tidelog.testing.pipeline_query import Place
+from tidelog.testing.pipeline_query import RestartPoint
 from tidelog.testing.pipeline_run import Pipeline, PipelineRun
 from tidelog.testing.pipeline_times import DAY, Moment, epoch_ms
 
@@ -72,7 +72,7 @@ class PipelineDriver:
         jvm: Any = self._spark._jvm
         streams = [one.stream(next(_numbers)) for one in inputs]
         clock = jvm.org.apache.spark.util.ManualClock(self._now_ms)
-        place = Place(self._folder / f"run{len(self._runs)}", output_mode, clock)
+        place = RestartPoint(self._folder / f"run{len(self._runs)}", output_mode, clock)
         run = PipelineRun(self._spark, pipeline, inputs, streams, place)
         self._runs.append(run)
         return run

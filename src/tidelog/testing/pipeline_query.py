@@ -40,7 +40,7 @@ SETTINGS = {
 }
 
 
-class Place(NamedTuple):
+class RestartPoint(NamedTuple):
     """What a query goes on from when it is started again."""
 
     checkpoint: Path
@@ -51,7 +51,7 @@ class Place(NamedTuple):
 class Query:
     """Started and through its first trigger; `ran` says whether that one was a micro-batch run again."""
 
-    def __init__(self, frame: DataFrame, sink: Any, place: Place) -> None:
+    def __init__(self, frame: DataFrame, sink: Any, place: RestartPoint) -> None:
         jvm: Any = frame.sparkSession._jvm
         self._clock = place.clock
         keep_to(frame, str(place.checkpoint))
@@ -120,7 +120,7 @@ class Query:
         self._query.stop()
 
 
-def _started(jvm: Any, frame: DataFrame, sink: Any, place: Place) -> Any:
+def _started(jvm: Any, frame: DataFrame, sink: Any, place: RestartPoint) -> Any:
     none, some = jvm.scala.Option.empty(), jvm.scala.Option.apply
     streaming = jvm.org.apache.spark.sql.streaming
     mode = getattr(streaming.OutputMode, place.output_mode.capitalize())()

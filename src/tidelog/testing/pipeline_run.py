@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.errors import PipelineFailed, UsageError
 from tidelog.pipelines.operators.durations import Duration, milliseconds
 from tidelog.testing.pipeline_input import InputStream, PipelineInput
-from tidelog.testing.pipeline_query import Place, Query
+from tidelog.testing.pipeline_query import Query, RestartPoint
 from tidelog.testing.pipeline_sinks import (
     CRASH_POINTS,
     CrashingSink,
@@ -60,7 +60,7 @@ class PipelineRun:
         pipeline: Pipeline,
         inputs: Sequence[PipelineInput],
         streams: Sequence[InputStream],
-        place: Place,
+        place: RestartPoint,
     ) -> None:
         self.micro_batches: list[MicroBatch] = []
         self._spark = spark

@@ -69,7 +69,7 @@ class Pipeline(NamedTuple):
         return f"{self.app}.{self.output}"
 
 
-class Answer(NamedTuple):
+class PipelineAnswer(NamedTuple):
     """`more` is how many rows there are beyond those that an answer has."""
 
     rows: list[dict[str, Any]]
@@ -90,13 +90,13 @@ def pipeline_of(catalog: Catalog, name: str) -> Pipeline:
     raise UsageError(f"there is no output {name[:100]!r}; `tidelog plan` shows those of an app")
 
 
-def read_answer(value: bytes | None, asked: str) -> Answer:
+def read_answer(value: bytes | None, asked: str) -> PipelineAnswer:
     """What a reply says; raises what is no answer."""
     try:
         said: Mapping[str, Any] = json.loads(value or b"")
         status = said["status"]
         if status == ANSWERED:
-            return Answer(list(said["rows"]), int(said.get("more", 0)))
+            return PipelineAnswer(list(said["rows"]), int(said.get("more", 0)))
         told = str(said.get("error", status))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise NotAnswered("the reply is none that this version reads; use a newer one") from None
@@ -117,7 +117,7 @@ def why_stopped(report: Report | None, now_ms: float) -> str | None:
 # The shell ------------------------------------------------------------------------------------------------------------
 
 
-def ask(cluster: Cluster, pipeline: Pipeline, key: Any, timeout_s: float = TIMEOUT_S) -> Answer:
+def ask(cluster: Cluster, pipeline: Pipeline, key: Any, timeout_s: float = TIMEOUT_S) -> PipelineAnswer:
     """What the pipeline keeps of `key`: a mapping, a list of values, or the value of its one column.
 
     `UnknownKey` where it keeps nothing, `NotAnswered` where no answer came in time, `PipelineStopped` where it does not

@@ -109,7 +109,7 @@ def test_a_password_that_is_changed_during_a_login_lets_nobody_in_by_the_old_one
         login = Login(SHA_256, "server")
         exchange = ClientExchange(SHA_256, "alice", PASSWORD, "client")
         answer = login.step(exchange.first(), state)
-        assert isinstance(answer, logins.Answer)
+        assert isinstance(answer, logins.LoginReply)
         if changed is None:
             del state.users["alice", SHA_256]
         else:

@@ -11,7 +11,7 @@ from tidelog.broker.transactions.ending import decide_complete, decide_end
 from tidelog.broker.transactions.initialising import Fence, Holder, Init, decide_init
 from tidelog.broker.transactions.outcome import Later, Outcome
 from tidelog.broker.transactions.settings import TransactionSettings
-from tidelog.broker.transactions.state import NO_PRODUCER, Place, Transaction, apply, fresh, to_records
+from tidelog.broker.transactions.state import NO_PRODUCER, PartitionName, Transaction, apply, fresh, to_records
 
 TIMEOUT_MS = 60_000
 
@@ -54,7 +54,7 @@ class Machine:
             return self._init(found.then)
         return self._settle(found, lambda fresh_id: self._init(init._replace(fresh_id=fresh_id)))
 
-    def add(self, writer: Writer, *places: Place, groups: Iterable[str] = ()) -> Outcome | Later:
+    def add(self, writer: Writer, *places: PartitionName, groups: Iterable[str] = ()) -> Outcome | Later:
         found = decide_add(self.state, writer, places, groups, "ticket", self.now)
         return self._settle(found, lambda _: Outcome())
 
@@ -62,7 +62,7 @@ class Machine:
         found = decide_end(self.state, writer, commit, "ticket", self.now, bump=bump, fresh_id=fresh_id)
         return self._settle(found, lambda new_id: self.end(writer, commit, bump=bump, fresh_id=new_id))
 
-    def may_write(self, writer: Writer, place: Place) -> int:
+    def may_write(self, writer: Writer, place: PartitionName) -> int:
         return may_write(self.state, writer, place)
 
     # What the shell does -----------------------------------------------------------------------------------------

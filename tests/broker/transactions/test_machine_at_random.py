@@ -20,13 +20,13 @@ from proving import proves
 from tidelog.broker.transactions.adding import Writer
 from tidelog.broker.transactions.initialising import Holder
 from tidelog.broker.transactions.outcome import Later, Outcome
-from tidelog.broker.transactions.state import LAST_EPOCH_FOR_CLIENTS, Place, record
+from tidelog.broker.transactions.state import LAST_EPOCH_FOR_CLIENTS, PartitionName, record
 from tidelog.broker.transactions.states import State
 from tidelog.wire.error_code import ErrorCode as E
 from tries import tries
 
 IDS = ("a", "b")
-PLACES: tuple[Place, ...] = (("orders", 0), ("orders", 1))
+PLACES: tuple[PartitionName, ...] = (("orders", 0), ("orders", 1))
 NOT_THE_HOLDER = (E.PRODUCER_FENCED, E.INVALID_PRODUCER_ID_MAPPING)
 COMMITTED = {State.PREPARE_COMMIT: True, State.PREPARE_ABORT: False}
 
@@ -44,7 +44,7 @@ class Client:
 @dataclass
 class Oracle:
     holder: dict[str, Client | None] = field(default_factory=lambda: dict.fromkeys(IDS))
-    written: dict[str, set[Place]] = field(default_factory=lambda: {name: set() for name in IDS})
+    written: dict[str, set[PartitionName]] = field(default_factory=lambda: {name: set() for name in IDS})
     outcome: dict[str, bool | None] = field(default_factory=lambda: dict.fromkeys(IDS))  # of what is being marked
 
 
@@ -80,7 +80,7 @@ class Story:
 
     # What may happen ----------------------------------------------------------------------------------------------
 
-    def init(self, client: Client, _place: Place, names_itself: bool) -> None:
+    def init(self, client: Client, _place: PartitionName, names_itself: bool) -> None:
         expected = Holder(*client.me[1:]) if names_itself and client.me is not None else None
         is_holder = self.oracle.holder[client.name] is client
         was_open = client.name in self.machine.state.transactions and self.machine[client.name].state is State.ONGOING
@@ -97,7 +97,7 @@ class Story:
         self.oracle.holder[client.name] = client
         client.me, client.asked = Writer(client.name, outcome.producer_id, outcome.epoch), None
 
-    def write(self, client: Client, place: Place, adds: bool) -> None:
+    def write(self, client: Client, place: PartitionName, adds: bool) -> None:
         if client.me is None:
             return
         if adds and self.judge(client, self.machine.add(client.me, place)) is None:
@@ -108,7 +108,7 @@ class Story:
             assert self.oracle.outcome[client.name] is None, "a batch was let in behind the end"
             self.oracle.written[client.name].add(place)
 
-    def end(self, client: Client, place: Place, commit: bool) -> None:
+    def end(self, client: Client, place: PartitionName, commit: bool) -> None:
         if client.me is None:
             return
         lost = place == PLACES[0]  # the reply does not arrive
@@ -120,7 +120,7 @@ class Story:
             if not lost:
                 client.me = Writer(client.name, outcome.producer_id, outcome.epoch)
 
-    def end_again(self, client: Client, _place: Place, _flag: bool) -> None:
+    def end_again(self, client: Client, _place: PartitionName, _flag: bool) -> None:
         """The same request, whose reply was lost: it is answered as it was, however often."""
         if client.asked is None or self.oracle.holder[client.name] is not client:
             return
@@ -136,20 +136,20 @@ class Story:
             assert isinstance(outcome, Outcome) and outcome.error_code in NOT_THE_HOLDER, outcome
         return outcome if isinstance(outcome, Outcome) else None
 
-    def mark(self, client: Client, _place: Place, _flag: bool) -> None:
+    def mark(self, client: Client, _place: PartitionName, _flag: bool) -> None:
         self.settle(client.name)
 
-    def restart(self, _client: Client, _place: Place, _flag: bool) -> None:
+    def restart(self, _client: Client, _place: PartitionName, _flag: bool) -> None:
         self.machine.restart()
 
-    def time_out(self, client: Client, _place: Place, _flag: bool) -> None:
+    def time_out(self, client: Client, _place: PartitionName, _flag: bool) -> None:
         ongoing = [name for name, one in self.machine.state.transactions.items() if one.state is State.ONGOING]
         self.machine.pass_time(TIMEOUT_MS)
         self.machine.time_out()
         for name in ongoing:
             self.oracle.holder[name] = None
 
-    def grow_old(self, client: Client, _place: Place, _flag: bool) -> None:
+    def grow_old(self, client: Client, _place: PartitionName, _flag: bool) -> None:
         """Its epochs are nearly used up."""
         found = self.machine.state.transactions.get(client.name)
         at_rest = found is not None and found.state is State.EMPTY
@@ -168,7 +168,7 @@ STEPS = st.lists(
 @proves("F2", "F3")
 @tries(50)  # most of the steps of an example are refused, and find nothing new
 @given(STEPS)
-def test_only_the_holder_writes_and_every_end_stands(steps: list[tuple[str, int, Place, bool]]) -> None:
+def test_only_the_holder_writes_and_every_end_stands(steps: list[tuple[str, int, PartitionName, bool]]) -> None:
     story = Story()
     for way, number, place, flag in steps:
         client = story.clients[number]

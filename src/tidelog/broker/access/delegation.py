@@ -14,7 +14,7 @@ import hmac
 import os
 from typing import NamedTuple
 
-from tidelog.broker.access.logins import Answer, LoginRefused
+from tidelog.broker.access.logins import LoginRefused, LoginReply
 from tidelog.broker.access.principals import Rule, distinguished_name, parse_rules, user_of
 from tidelog.broker.access.state import AccessState
 
@@ -46,7 +46,7 @@ class DelegatedLogin:
     def __init__(self, delegation: Delegation) -> None:
         self._delegation = delegation
 
-    def step(self, message: bytes, _state: AccessState) -> Answer:
+    def step(self, message: bytes, _state: AccessState) -> LoginReply:
         from json import loads
 
         parts = bytes(message).split(b"\0") if len(message) <= MESSAGE_BYTES_MAX else []
@@ -59,4 +59,4 @@ class DelegatedLogin:
         user = user_of(name, self._delegation.rules)
         if not user:
             raise LoginRefused(f"no rule of ssl.principal.mapping.rules fits {name!r}")
-        return Answer(b"", user)
+        return LoginReply(b"", user)

@@ -46,7 +46,7 @@ class LoginRefused(PeerError):
         self.user = user
 
 
-class Answer(NamedTuple):
+class LoginReply(NamedTuple):
     """What the client is told; `user` is who it is, once that is certain."""
 
     reply: bytes
@@ -76,7 +76,7 @@ class Login:
         self.user: str | None = None  # whom the client says it is; of SCRAM, once its first message is read
         self.kept: Credential | None = None  # of the user who is about to prove that it knows the password
 
-    def step(self, message: bytes, state: AccessState) -> Answer | Unverified:
+    def step(self, message: bytes, state: AccessState) -> LoginReply | Unverified:
         """LoginRefused or ScramFault when it has failed."""
         if self.mechanism == PLAIN:
             return _plain(message, state)
@@ -86,13 +86,13 @@ class Login:
             nobodys = decoy(state, first.user, self.mechanism)  # made for everybody: it takes its time
             self.kept = state.users.get((first.user, self.mechanism))
             self._exchange = ServerExchange(self.mechanism, first, self.kept or nobodys, self._nonce)
-            return Answer(self._exchange.reply)
+            return LoginReply(self._exchange.reply)
         reply = self._exchange.finish(message)
         if self.kept is None:  # nobody knows a password for a decoy; if somebody did, it would still be nobody's
             raise LoginRefused("no such user", self.user)
         if state.users.get((self.user or "", self.mechanism)) != self.kept:
             raise LoginRefused("the password was changed meanwhile", self.user)
-        return Answer(reply, self.user)
+        return LoginReply(reply, self.user)
 
 
 def _plain(message: bytes, state: AccessState) -> Unverified:

@@ -37,7 +37,7 @@ from tidelog.broker.access.changes import CONSUMER_BYTES, PRODUCER_BYTES, REQUES
 from tidelog.broker.access.delegation import MECHANISM as DELEGATED
 from tidelog.broker.access.delegation import DelegatedLogin, Delegation
 from tidelog.broker.access.entities import applying
-from tidelog.broker.access.logins import MECHANISMS, Answer, Login, LoginRefused, Unverified
+from tidelog.broker.access.logins import MECHANISMS, Login, LoginRefused, LoginReply, Unverified
 from tidelog.broker.access.rules import guard
 from tidelog.broker.buffers import Buffer
 from tidelog.broker.call import Call
@@ -339,7 +339,7 @@ class Session:
             # Who was deleted, or got another password, while it was checked is not let in by the old one.
             kept = self._access.state.users.get((unverified.user, unverified.mechanism))
             if error is None and right and kept == unverified.kept:
-                self._proceed(Answer(b"", unverified.user), answer, refuse)
+                self._proceed(LoginReply(b"", unverified.user), answer, refuse)
             else:
                 refuse(str(error) if error is not None else "wrong name or password", unverified.user)
             if self.state == OPEN:
@@ -352,7 +352,7 @@ class Session:
 
         self._access.beside(check, verified)
 
-    def _proceed(self, outcome: Answer, answer: Callable[[bytes, int], None], refuse: Refuse) -> None:
+    def _proceed(self, outcome: LoginReply, answer: Callable[[bytes, int], None], refuse: Refuse) -> None:
         if outcome.user is None:
             answer(outcome.reply, 0)
             return

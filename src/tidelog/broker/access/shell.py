@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tidelog.broker.access import acls
 from tidelog.broker.access import state as fold
@@ -20,18 +20,18 @@ from tidelog.broker.access.session import ANONYMOUS, Session
 from tidelog.broker.access.state import AccessState, secret_record
 from tidelog.broker.access.throttling import Meters
 from tidelog.broker.decision import Decision
-from tidelog.broker.internal import Fold, InternalTopic
+from tidelog.broker.folds import Folded, OnLost
+from tidelog.broker.internal import Fold
 from tidelog.broker.topics import ACCESS_TOPIC
 from tidelog.broker.waiting import Scheduler
 from tidelog.config import BrokerConfig
 from tidelog.errors import StorageError
-from tidelog.log.files import Files
-from tidelog.log.log import Log
 from tidelog.logger import Logger
 from tidelog.wire.scram import HASHES, Credential
 
 if TYPE_CHECKING:
     from tidelog.broker.access.session import ForGateway
+    from tidelog.broker.broker import Broker
     from tidelog.broker.connection import Connection
 
 SECRET_BYTES = 32
@@ -42,47 +42,31 @@ Done = Callable[[object, BaseException | None], None]
 Question = tuple[Asker, int, int, str | None]  # operation, resource, name; None is a resource of any name
 
 
-class Owner(Protocol):
-    """The broker, as access sees it."""
-
-    config: BrokerConfig
-    scheduler: Scheduler
-    logger: Logger
-
-
-class Access:
+class Access(Folded[AccessState]):
     """Loop thread only."""
 
-    def __init__(self, owner: Owner, on_lost: Callable[[StorageError], None]) -> None:
-        self._owner = owner
-        self.internal = InternalTopic(ACCESS_TOPIC.name, Fold(fold.fresh, fold.apply, fold.to_records), on_lost)
-        self.beside: Callable[[Callable[[], object], Done], None] = owner.scheduler.in_thread
+    def __init__(self, broker: Broker, on_lost: OnLost) -> None:
+        super().__init__(ACCESS_TOPIC, Fold(fold.fresh, fold.apply, fold.to_records), on_lost)
+        self._broker = broker
+        self.beside: Callable[[Callable[[], object], Done], None] = broker.scheduler.in_thread
         self.on_change: Callable[[], None] | None = None
         self._remembered: dict[Question, bool] = {}
-        self._remembered_at: tuple[object, int, BrokerConfig] = None, 0, owner.config
+        self._remembered_at: tuple[object, int, BrokerConfig] = None, 0, broker.config
         self._index = acls.Index(())
         self._meters: Meters | None = None
         self._connected: dict[str, int] = {}
 
     @property
-    def state(self) -> AccessState:
-        state: AccessState = self.internal.state
-        return state
-
-    @property
     def config(self) -> BrokerConfig:
-        return self._owner.config
+        return self._broker.config
 
     @property
     def logger(self) -> Logger:
-        return self._owner.logger
+        return self._broker.logger
 
     @property
     def scheduler(self) -> Scheduler:
-        return self._owner.scheduler
-
-    def start(self, log: Log, data: str, files: Files) -> None:
-        self.internal.recover(log, data, files)
+        return self._broker.scheduler
 
     def commit(self, decision: Decision) -> None:
         """StorageError when it could not be written; then nothing of it was applied."""

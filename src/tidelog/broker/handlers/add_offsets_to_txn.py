@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.transaction_coordinator import Answer, fenced_code
+from tidelog.broker.transaction_coordinator import OutcomeTicket, fenced_code
 from tidelog.broker.transactions.adding import Writer
 from tidelog.broker.transactions.outcome import Outcome
 from tidelog.wire.error_code import ErrorCode
@@ -30,5 +30,5 @@ def handle(broker: Broker, request: AddOffsetsToTxnRequest, call: Call) -> AddOf
         call.reply(AddOffsetsToTxnResponse(error_code=error_code))
 
     writer = Writer(request.transactional_id, request.producer_id, request.producer_epoch)
-    broker.transactions.add(writer, [], [request.group_id], Answer(call, answer))
+    broker.transactions.add(writer, [], [request.group_id], OutcomeTicket(call, answer))
     return None

@@ -13,10 +13,10 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tidelog.broker.names import is_own
-from tidelog.broker.transaction_coordinator import Answer, fenced_code
+from tidelog.broker.transaction_coordinator import OutcomeTicket, fenced_code
 from tidelog.broker.transactions.adding import Writer, may_write
 from tidelog.broker.transactions.outcome import Outcome
-from tidelog.broker.transactions.state import Place
+from tidelog.broker.transactions.state import PartitionName
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -85,7 +85,7 @@ def _add(broker: Broker, asked: AddPartitionsToTxnTransaction, number: int, answ
     places = [(topic.name, index) for topic in asked.topics for index in topic.partitions]
     unknown = {place: code for place in places if (code := _place_error(broker, place))}
 
-    def put(codes: dict[Place, int], others: int) -> None:
+    def put(codes: dict[PartitionName, int], others: int) -> None:
         answers.put(number, asked.transactional_id, _results(asked.topics, codes, others))
 
     def added(outcome: Outcome) -> None:
@@ -97,10 +97,10 @@ def _add(broker: Broker, asked: AddPartitionsToTxnTransaction, number: int, answ
         state = broker.transactions.state
         put({place: may_write(state, writer, place) for place in places}, ErrorCode.NONE)
     else:
-        broker.transactions.add(writer, places, [], Answer(answers.call, added))
+        broker.transactions.add(writer, places, [], OutcomeTicket(answers.call, added))
 
 
-def _place_error(broker: Broker, place: Place) -> int:
+def _place_error(broker: Broker, place: PartitionName) -> int:
     name, index = place
     if is_own(name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -110,7 +110,7 @@ def _place_error(broker: Broker, place: Place) -> int:
 
 
 def _results(
-    topics: list[AddPartitionsToTxnTopic], codes: dict[Place, int], others: int
+    topics: list[AddPartitionsToTxnTopic], codes: dict[PartitionName, int], others: int
 ) -> list[AddPartitionsToTxnTopicResult]:
     return [
         AddPartitionsToTxnTopicResult(

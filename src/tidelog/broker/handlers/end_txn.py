@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.transaction_coordinator import Answer, fenced_code
+from tidelog.broker.transaction_coordinator import OutcomeTicket, fenced_code
 from tidelog.broker.transactions.adding import Writer
 from tidelog.broker.transactions.outcome import Outcome
 from tidelog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -34,4 +34,4 @@ def handle(broker: Broker, request: EndTxnRequest, call: Call) -> None:
 
     writer = Writer(request.transactional_id, request.producer_id, request.producer_epoch)
     bump = call.version >= EPOCH_MOVES_SINCE
-    broker.transactions.end(writer, request.committed, Answer(call, answer), bump=bump)
+    broker.transactions.end(writer, request.committed, OutcomeTicket(call, answer), bump=bump)

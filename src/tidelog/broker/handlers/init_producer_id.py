@@ -46,7 +46,7 @@ def handle(broker: Broker, request: InitProducerIdRequest, call: Call) -> InitPr
 
 
 def _take(broker: Broker, request: InitProducerIdRequest, transactional_id: str, call: Call) -> None:
-    from tidelog.broker.transaction_coordinator import Answer, fenced_code
+    from tidelog.broker.transaction_coordinator import OutcomeTicket, fenced_code
     from tidelog.broker.transactions.initialising import Holder, Init
 
     def answer(outcome: Outcome) -> None:
@@ -68,4 +68,4 @@ def _take(broker: Broker, request: InitProducerIdRequest, transactional_id: str,
     named = request.producer_id >= 0
     expected = Holder(request.producer_id, request.producer_epoch) if named else None
     init = Init(transactional_id, request.transaction_timeout_ms, expected)
-    broker.transactions.init(init, Answer(call, answer))
+    broker.transactions.init(init, OutcomeTicket(call, answer))

@@ -28,15 +28,15 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.broker.keys import KeyCheck, Refused, compacted
+from tidelog.broker.keys import BatchRefused, KeyCheck, compacted
 from tidelog.broker.loading import find_cold, sentence, when_ready
 from tidelog.broker.partition import Partition
 from tidelog.errors import (
     CorruptBatch,
-    FencedProducer,
     MalformedBatch,
     OutOfOrderSequence,
     OutsideTransaction,
+    StaleProducerEpoch,
     StorageError,
 )
 from tidelog.log.log import Log
@@ -240,7 +240,7 @@ class _Waiting:
 def _outcome(keys: KeyCheck, partition: Partition, records: memoryview) -> Exception | bool:
     try:
         keys.whole(partition, records)
-    except (Refused, MalformedBatch) as error:
+    except (BatchRefused, MalformedBatch) as error:
         return error
     return True
 
@@ -284,7 +284,7 @@ def _try_append(
         return
     try:
         _append_batch(broker, partition, part, call, waiting, reply, keys)
-    except Refused as error:
+    except BatchRefused as error:
         _refuse(broker, reply, error.code, str(error))
         reply.record_errors = [
             BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=compacted(partition))
@@ -296,7 +296,7 @@ def _try_append(
         _refuse(broker, reply, ErrorCode.INVALID_RECORD, str(error))
     except OutOfOrderSequence as error:
         _refuse(broker, reply, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, str(error))
-    except FencedProducer as error:
+    except StaleProducerEpoch as error:
         _refuse(broker, reply, ErrorCode.INVALID_PRODUCER_EPOCH, str(error))
     except OutsideTransaction as error:
         _refuse(broker, reply, ErrorCode.INVALID_TXN_STATE, str(error))
@@ -350,7 +350,7 @@ def _check(partition: Partition, records: memoryview, now_ms: int) -> BatchHeade
     config = partition.config
     size = len(records)
     if size > config.max_message_bytes:
-        raise Refused(
+        raise BatchRefused(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"batch of {size} bytes is above max.message.bytes={config.max_message_bytes} of {partition.topic}",
         )
@@ -369,7 +369,7 @@ def _check(partition: Partition, records: memoryview, now_ms: int) -> BatchHeade
     if not config.log.append_time and header.max_timestamp != NO_TIMESTAMP:
         ahead = header.max_timestamp - now_ms
         if ahead > config.timestamp_after_max_ms or -ahead > config.timestamp_before_max_ms:
-            raise Refused(
+            raise BatchRefused(
                 ErrorCode.INVALID_TIMESTAMP,
                 f"a timestamp of {header.max_timestamp} is {ahead} ms from now; {partition.topic} takes"
                 f" -{config.timestamp_before_max_ms} to {config.timestamp_after_max_ms}",
@@ -382,7 +382,7 @@ def _check_writer(broker: Broker, partition: Partition, header: BatchHeader, cal
     transactional_id = waiting.transactional_id
     writers = partition.config.writers
     if writers and not (header.is_transactional and (transactional_id or "").startswith(writers)):
-        raise Refused(
+        raise BatchRefused(
             ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             f"{partition.topic} has tidelog.writers={writers} and takes records only in transactions of ids that begin"
             f" so; this one came from {transactional_id!r}",
@@ -393,7 +393,7 @@ def _check_writer(broker: Broker, partition: Partition, header: BatchHeader, cal
         place = partition.topic, partition.index
         refused = refusal(broker, transactional_id, header, place, call.version, waiting.unnamed)
         if refused is not None:
-            raise Refused(*refused)
+            raise BatchRefused(*refused)
 
 
 def _refuse(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.groups.transactional_offsets import decide_txn_commit, refuse_txn_commit
 from tidelog.broker.topics import GROUPS_TOPIC
-from tidelog.broker.transaction_coordinator import Answer
+from tidelog.broker.transaction_coordinator import OutcomeTicket
 from tidelog.broker.transactions.adding import Writer, may_commit_offsets
 from tidelog.broker.transactions.outcome import Outcome
 from tidelog.wire.error_code import ErrorCode
@@ -36,9 +36,9 @@ def handle(broker: Broker, request: TxnOffsetCommitRequest, call: Call) -> None:
             broker.commit(GROUPS_TOPIC.name, decide_txn_commit(broker.groups, request, call.ticket, broker.now()))
 
     if call.version >= JOINS_SINCE:
-        broker.transactions.add(writer, [], [request.group_id], Answer(call, write))
+        broker.transactions.add(writer, [], [request.group_id], OutcomeTicket(call, write))
     else:
-        broker.transactions.when_synced(request.transactional_id, Answer(call, write))
+        broker.transactions.when_synced(request.transactional_id, OutcomeTicket(call, write))
 
 
 def _known(error_code: int, version: int) -> int:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.loading import find, when_loaded
 from tidelog.broker.partition import Partition
-from tidelog.broker.transaction_coordinator import Answer
+from tidelog.broker.transaction_coordinator import OutcomeTicket
 from tidelog.broker.transactions.outcome import Outcome
-from tidelog.errors import FencedProducer, StorageError
+from tidelog.errors import StaleProducerEpoch, StorageError
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -87,7 +87,7 @@ class _Writing:
             self._one_less()
 
         self._left += 1
-        self._broker.transactions.abort(transactional_id, Answer(self._call, ended))
+        self._broker.transactions.abort(transactional_id, OutcomeTicket(self._call, ended))
 
     def _end_hanging(
         self, marker: WritableTxnMarker, partition: Partition, result: WritableTxnMarkerPartitionResult
@@ -97,7 +97,7 @@ class _Writing:
             log.append_marker(
                 marker.producer_id, marker.producer_epoch, marker.transaction_result, marker.coordinator_epoch, now_ms
             )
-        except FencedProducer:
+        except StaleProducerEpoch:
             result.error_code = ErrorCode.INVALID_PRODUCER_EPOCH
             return
         except StorageError:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tidelog.broker.decision import Decision, Instant, Ticket
 from tidelog.broker.transactions.outcome import DONE, Later, refuse
 from tidelog.broker.transactions.settings import MAX_GROUPS_IN_TRANSACTION
-from tidelog.broker.transactions.state import Place, Transaction, Transactions, record
+from tidelog.broker.transactions.state import PartitionName, Transaction, Transactions, record
 from tidelog.broker.transactions.states import Event, State
 from tidelog.wire.error_code import ErrorCode
 
@@ -29,7 +29,7 @@ class Writer(NamedTuple):
 def decide_add(
     state: Transactions,
     writer: Writer,
-    partitions: Iterable[Place],
+    partitions: Iterable[PartitionName],
     groups: Iterable[str],
     ticket: Ticket,
     now: Instant,
@@ -63,7 +63,7 @@ def find(state: Transactions, writer: Writer) -> Transaction | int:
     return found if found.epoch == writer.epoch else ErrorCode.PRODUCER_FENCED
 
 
-def may_write(state: Transactions, writer: Writer, place: Place) -> int:
+def may_write(state: Transactions, writer: Writer, place: PartitionName) -> int:
     """NONE if a batch may be written there now; TRANSACTION_ABORTABLE where its partition was not added."""
     found = find(state, writer)
     if isinstance(found, int):

@@ -36,7 +36,7 @@ NEVER = -1
 MAX_EPOCH = 0x7FFF
 LAST_EPOCH_FOR_CLIENTS = MAX_EPOCH - 1  # one is left to fence its holder with
 
-Place = tuple[str, int]
+PartitionName = tuple[str, int]
 
 
 class Transaction(NamedTuple):
@@ -49,7 +49,7 @@ class Transaction(NamedTuple):
     last_epoch: int = NO_EPOCH
     previous_producer_id: int = NO_PRODUCER
     next_producer_id: int = NO_PRODUCER
-    partitions: frozenset[Place] = frozenset()
+    partitions: frozenset[PartitionName] = frozenset()
     groups: frozenset[str] = frozenset()
     started_ms: int = NEVER
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from tidelog.errors import InvalidSchema
 from tidelog.schema.decoding.column import Column, map_of
-from tidelog.schema.json_schema.shape import Model, Place, Shape
+from tidelog.schema.json_schema.shape import Model, Shape, Subschema
 
 PLAIN = {"integer": "long", "number": "double", "boolean": "boolean", "string": "string"}
 FORMATS = {"date": "date", "date-time": "timestamp"}
@@ -33,7 +33,7 @@ class _Walk:
     def __init__(self, model: Model) -> None:
         self._model = model
 
-    def column(self, place: Place | Shape, name: str, inside: tuple[int, ...]) -> Column:
+    def column(self, place: Subschema | Shape, name: str, inside: tuple[int, ...]) -> Column:
         shape = self._model.shape(place)
         if shape.combined:
             return self._combined(shape, name, inside)

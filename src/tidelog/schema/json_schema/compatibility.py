@@ -24,13 +24,13 @@ from tidelog.schema.json_schema.shape import (
     FAMILY,
     NOT,
     Model,
-    Place,
     Shape,
+    Subschema,
 )
 from tidelog.schema.schema import Reason
 
 Pair = tuple[int, int]
-Side = Place | Shape
+Side = Subschema | Shape
 
 
 def compatible(reader: Model, writer: Model) -> list[Reason]:
@@ -142,7 +142,7 @@ class _Walk:
             if name in here and name in after - before and not _has_default(here[name])
         ]
 
-    def _property_removed(self, name: str, was: Place, new: Shape, path: str) -> list[Reason]:
+    def _property_removed(self, name: str, was: Subschema, new: Shape, path: str) -> list[Reason]:
         if _is_open(new, "object"):
             return []
         for cover in _covers(new, name):
@@ -225,7 +225,7 @@ class _Walk:
     def _boolean(self, model: Model, shape: Shape, keyword: str) -> Side | bool:
         if keyword not in shape.value:
             return True
-        place = Place(shape.value[keyword], shape.place.resolver)
+        place = Subschema(shape.value[keyword], shape.place.resolver)
         kind = model.shape(place).kind
         return {EMPTY: True, FALSE: False}.get(kind, place)
 
@@ -251,7 +251,7 @@ class _Walk:
             old.value, new.value, ("maxItems", "maxContains"), ("minItems", "minContains"), path
         )
 
-    def _item_removed(self, was: Place, new: Shape, path: str) -> list[Reason]:
+    def _item_removed(self, was: Subschema, new: Shape, path: str) -> list[Reason]:
         if _is_open(new, "array"):
             return []
         cover = _cover_of_items(new)
@@ -265,7 +265,7 @@ class _Walk:
             [*reasons, _reason(kind, path, "an item is gone, and what is let through does not fit")] if reasons else []
         )
 
-    def _item_added(self, came: Place, old: Shape, path: str) -> list[Reason]:
+    def _item_added(self, came: Subschema, old: Shape, path: str) -> list[Reason]:
         if _is_open(old, "array"):
             if self.new.shape(came).kind == EMPTY:
                 return []
@@ -306,7 +306,7 @@ class _Walk:
 
     def excluded(self, old: Shape, new: Shape, path: str) -> list[Reason]:
         turned = _Walk(self.new, self.old, self._budget, {})
-        before, after = Place(old.value[NOT], old.place.resolver), Place(new.value[NOT], new.place.resolver)
+        before, after = Subschema(old.value[NOT], old.place.resolver), Subschema(new.value[NOT], new.place.resolver)
         if not turned.compare(after, before, f"{path}/not"):
             return []
         return [_reason("NOT_TYPE_EXTENDED", f"{path}/not", "more is forbidden")]
@@ -360,8 +360,8 @@ def _matched(fits: list[list[int]], size: int) -> int:
     return sum(place(index, set()) for index in range(len(fits)))
 
 
-def _named(shape: Shape, keyword: str) -> dict[str, Place]:
-    return {name: Place(value, shape.place.resolver) for name, value in shape.value.get(keyword, {}).items()}
+def _named(shape: Shape, keyword: str) -> dict[str, Subschema]:
+    return {name: Subschema(value, shape.place.resolver) for name, value in shape.value.get(keyword, {}).items()}
 
 
 def _listed(shape: Shape) -> int:
@@ -369,27 +369,27 @@ def _listed(shape: Shape) -> int:
     return sum(len(shape.value.get(keyword, ())) for keyword in lists)
 
 
-def _has_default(place: Place) -> bool:
+def _has_default(place: Subschema) -> bool:
     return isinstance(place.value, dict) and "default" in place.value
 
 
 def _rest(shape: Shape, keyword: str) -> Side | bool:
     value = shape.value.get(keyword, True)
-    return value if isinstance(value, bool) else Place(value, shape.place.resolver)
+    return value if isinstance(value, bool) else Subschema(value, shape.place.resolver)
 
 
 def _is_tuple(shape: Shape) -> bool:
     return "prefixItems" in shape.value or isinstance(shape.value.get("items"), list)
 
 
-def _all_items(shape: Shape) -> Place | None:
+def _all_items(shape: Shape) -> Subschema | None:
     items = shape.value.get("items")
-    return None if items is None or _is_tuple(shape) else Place(items, shape.place.resolver)
+    return None if items is None or _is_tuple(shape) else Subschema(items, shape.place.resolver)
 
 
-def _items(shape: Shape) -> list[Place]:
+def _items(shape: Shape) -> list[Subschema]:
     items = shape.value.get("prefixItems", shape.value.get("items"))
-    return [Place(item, shape.place.resolver) for item in items] if isinstance(items, list) else []
+    return [Subschema(item, shape.place.resolver) for item in items] if isinstance(items, list) else []
 
 
 def _additional_items(shape: Shape) -> Side | bool:
@@ -404,7 +404,7 @@ def _is_open(shape: Shape, kind: str) -> bool:
     return rest is True and unevaluated in (True, {})
 
 
-def _covers(shape: Shape, name: str) -> Iterator[Place | None]:
+def _covers(shape: Shape, name: str) -> Iterator[Subschema | None]:
     """What a property that is not named must fit: the first pattern that matches, else the rest, else None.
 
     Patterns are not run. Those that could match are all given, and then the rest as well.
@@ -412,23 +412,23 @@ def _covers(shape: Shape, name: str) -> Iterator[Place | None]:
     for pattern, value in shape.value.get("patternProperties", {}).items():
         matched = matches(pattern, name)
         if matched is not False:
-            yield Place(value, shape.place.resolver)
+            yield Subschema(value, shape.place.resolver)
         if matched:
             return
     yield _rest_schema(shape, "additionalProperties", "unevaluatedProperties")
 
 
-def _cover_of_items(shape: Shape) -> Place | None:
+def _cover_of_items(shape: Shape) -> Subschema | None:
     keyword = "items" if "prefixItems" in shape.value else "additionalItems"
     return _rest_schema(shape, keyword, "unevaluatedItems")
 
 
-def _rest_schema(shape: Shape, keyword: str, unevaluated: str) -> Place | None:
+def _rest_schema(shape: Shape, keyword: str, unevaluated: str) -> Subschema | None:
     value = shape.value.get(keyword)
     if isinstance(value, dict):
-        return Place(value, shape.place.resolver)
+        return Subschema(value, shape.place.resolver)
     left = shape.value.get(unevaluated)
-    return Place(left, shape.place.resolver) if value in (None, True) and isinstance(left, dict) and left else None
+    return Subschema(left, shape.place.resolver) if value in (None, True) and isinstance(left, dict) and left else None
 
 
 def _dependent_names(shape: Shape) -> dict[str, set[str]]:
@@ -436,6 +436,6 @@ def _dependent_names(shape: Shape) -> dict[str, set[str]]:
     return {name: set(needed) for name, needed in both.items() if isinstance(needed, list)}
 
 
-def _dependent_schemas(shape: Shape) -> dict[str, Place]:
+def _dependent_schemas(shape: Shape) -> dict[str, Subschema]:
     both: Mapping[str, Any] = {**shape.value.get("dependencies", {}), **shape.value.get("dependentSchemas", {})}
-    return {name: Place(one, shape.place.resolver) for name, one in both.items() if not isinstance(one, list)}
+    return {name: Subschema(one, shape.place.resolver) for name, one in both.items() if not isinstance(one, list)}

@@ -13,7 +13,7 @@ from referencing.exceptions import Unresolvable
 
 from tidelog.errors import InvalidSchema
 from tidelog.schema.bounds import load_json
-from tidelog.schema.json_schema.shape import Model, Place, resource
+from tidelog.schema.json_schema.shape import Model, Subschema, resource
 from tidelog.schema.schema import Schema
 
 FORMAT = "JSON"
@@ -37,7 +37,7 @@ def _model(value: Any, references: Mapping[str, Any]) -> Model:
     resources = {name: resource(one) for name, one in references.items()}
     root = resource(value)
     registry: Registry[Any] = Registry().with_resources(resources.items()).with_resource(root.id() or "", root)
-    return Model(Place(value, registry.resolver_with_root(root)))
+    return Model(Subschema(value, registry.resolver_with_root(root)))
 
 
 def _check(value: Any) -> None:

@@ -53,7 +53,7 @@ MANY = (*COMBINED, "prefixItems", "items")
 NAMED = ("properties", "patternProperties", "dependencies", "dependentSchemas", "definitions", "$defs")
 
 
-class Place(NamedTuple):
+class Subschema(NamedTuple):
     """A schema within its document: `resolver` knows what `$ref` means there."""
 
     value: Any
@@ -63,8 +63,8 @@ class Place(NamedTuple):
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
     kind: str
-    place: Place
-    parts: tuple[Shape | Place, ...] = ()  # of a combination
+    place: Subschema
+    parts: tuple[Shape | Subschema, ...] = ()  # of a combination
 
     @property
     def value(self) -> Mapping[str, Any]:
@@ -76,13 +76,13 @@ class Shape:
 
 
 class Model:
-    def __init__(self, root: Place) -> None:
+    def __init__(self, root: Subschema) -> None:
         self.root = root
         self._shapes: dict[int, Shape] = {}
-        self._distinct: dict[int, list[Place | Shape]] = {}
+        self._distinct: dict[int, list[Subschema | Shape]] = {}
         self._values: dict[int, frozenset[str]] = {}
 
-    def shape(self, one: Place | Shape) -> Shape:
+    def shape(self, one: Subschema | Shape) -> Shape:
         if isinstance(one, Shape):
             return one
         found = self._shapes.get(id(one.value))
@@ -90,13 +90,13 @@ class Model:
             found = self._shapes[id(one.value)] = self._make(one)
         return found
 
-    def at(self, parent: Place, value: Any) -> Place:
+    def at(self, parent: Subschema, value: Any) -> Subschema:
         """The place of a schema that stands inside another."""
         if isinstance(value, dict) and isinstance(value.get("$id", value.get("id")), str):
-            return Place(value, parent.resolver.in_subresource(resource(value)))
-        return Place(value, parent.resolver)
+            return Subschema(value, parent.resolver.in_subresource(resource(value)))
+        return Subschema(value, parent.resolver)
 
-    def distinct(self, shape: Shape) -> list[Place | Shape]:
+    def distinct(self, shape: Shape) -> list[Subschema | Shape]:
         """The parts of a combination, those that say the same once."""
         found = self._distinct.get(id(shape))
         if found is None:
@@ -113,7 +113,7 @@ class Model:
             found = self._values[id(shape)] = frozenset(_text(one) for one in listed)
         return found
 
-    def inner(self, place: Place) -> list[Place]:
+    def inner(self, place: Subschema) -> list[Subschema]:
         """All schemas that stand in this one, and the one that it refers to."""
         if not isinstance(place.value, dict):
             return []
@@ -122,11 +122,11 @@ class Model:
             found.append(self._follow(place))
         return found
 
-    def _follow(self, place: Place) -> Place:
+    def _follow(self, place: Subschema) -> Subschema:
         resolved = place.resolver.lookup(place.value["$ref"])
-        return Place(resolved.contents, resolved.resolver)
+        return Subschema(resolved.contents, resolved.resolver)
 
-    def _make(self, place: Place) -> Shape:
+    def _make(self, place: Subschema) -> Shape:
         for _ in range(REFERENCES_IN_A_ROW):
             value = place.value
             if not (isinstance(value, dict) and isinstance(value.get("$ref"), str)):
@@ -134,15 +134,15 @@ class Model:
             target = self._follow(place)
             beside = {key: one for key, one in value.items() if key in MEANT} if self._beside_counts(place) else {}
             if beside:
-                return Shape("allOf", place, (target, Place(beside, place.resolver)))
+                return Shape("allOf", place, (target, Subschema(beside, place.resolver)))
             place = target
         raise InvalidSchema(f"{REFERENCES_IN_A_ROW} references follow one another, or go in a circle; break it")
 
-    def _beside_counts(self, place: Place) -> bool:
+    def _beside_counts(self, place: Subschema) -> bool:
         named = self.root.value.get("$schema") if isinstance(self.root.value, dict) else None
         return isinstance(named, str) and ("2019-09" in named or "2020-12" in named)
 
-    def _apart(self, place: Place) -> Shape:
+    def _apart(self, place: Subschema) -> Shape:
         value = place.value
         if value is False:
             return Shape(FALSE, place)
@@ -168,12 +168,12 @@ def _text(value: Any) -> str:
     return dumps(value, sort_keys=True)
 
 
-def _parts(place: Place, value: Mapping[str, Any]) -> Iterator[Shape]:
+def _parts(place: Subschema, value: Mapping[str, Any]) -> Iterator[Shape]:
     if ENUM in value:
         yield Shape(ENUM, place)
     for criterion in COMBINED:
         if criterion in value:
-            yield Shape(criterion, place, tuple(Place(one, place.resolver) for one in value[criterion]))
+            yield Shape(criterion, place, tuple(Subschema(one, place.resolver) for one in value[criterion]))
     if NOT in value:
         yield Shape(NOT, place)
     if CONST in value:

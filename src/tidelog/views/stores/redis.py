@@ -93,7 +93,7 @@ def connect(url: str, view: str) -> RedisStore:
     return RedisStore(plain, view, prefix=prefix, address=f"redis://{parts.hostname}:{parts.port or 6379}")
 
 
-class Answer(NamedTuple):
+class RedisAnswer(NamedTuple):
     """Of one instant."""
 
     declared: Declaration
@@ -247,10 +247,10 @@ class RedisStore:
         refuse_match(ask, "a Redis store")
         for _ in range(TRIES):
             first = self._ask("page", b"", 0)
-            asked: list[Answer] = []
+            asked: list[RedisAnswer] = []
 
             def following(
-                after: bytes | None, count: int, first: Answer = first, asked: list[Answer] = asked
+                after: bytes | None, count: int, first: RedisAnswer = first, asked: list[RedisAnswer] = asked
             ) -> Sequence[tuple[bytes, Row]]:
                 answer = self._ask("page" if after is None else "behind", after or b"", count)
                 # The first chunk says which instant it is, if only the columns are those that were asked by.
@@ -266,7 +266,7 @@ class RedisStore:
             return page._replace(place=asked[0].place)
         raise StorageError(f"view {self.view} was switched {TRIES} times while {self.address} was asked; try again")
 
-    def _ask(self, what: str, key: bytes, count: int) -> Answer:
+    def _ask(self, what: str, key: bytes, count: int) -> RedisAnswer:
         with self._told():
             found = self._redis.eval(
                 READ, 2, self._own + "shown", self._own + "generations", self._own, what, key, count
@@ -279,7 +279,7 @@ class RedisStore:
             keys, rows = ([key], [[keys]]) if keys is not None else ([], [[]])
         pairs = zip(keys, rows[0], strict=True)
         fields = dict(zip(place[::2], place[1::2], strict=True))
-        return Answer(declared, _place(int(shown), fields), [(one, _row(declared, text)) for one, text in pairs])
+        return RedisAnswer(declared, _place(int(shown), fields), [(one, _row(declared, text)) for one, text in pairs])
 
     def _read_declared(self, said: bytes) -> Declaration:
         if self._declared is None or self._declared[0] != said:

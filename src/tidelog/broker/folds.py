@@ -1,0 +1,88 @@
+"""Folds of internal topics that the broker makes on first use: one table of them, and what all of them can do.
+
+    __tidelog.groups          GroupCoordinator          soon after the start, at the latest
+    __tidelog.transactions    TransactionCoordinator    soon after the start, where it has records
+    __tidelog.access          Access                    at the start, where it is there or an authorizer is set
+
+Rules:
+- After an unclean stop those that would be made soon are made at the start: damage is to stop it, not a client.
+- A new one is a `Folded` with a row in MAKERS, and a property of the broker. Its modules are imported when it is made.
+- The fold of topics is not one of these: everything rests on it, and it is made first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from tidelog.broker.decision import Decision
+from tidelog.broker.internal import Fold, InternalTopic
+from tidelog.broker.topics import ACCESS_TOPIC, GROUPS_TOPIC, TRANSACTIONS_TOPIC, Topic
+from tidelog.errors import StorageError
+from tidelog.log.files import Files
+from tidelog.log.log import Log
+
+if TYPE_CHECKING:
+    from tidelog.broker.broker import Broker
+
+OnLost = Callable[[StorageError], None]
+FoldState = TypeVar("FoldState")
+
+
+class Folded(Generic[FoldState]):
+    """The shell of one fold: decisions go in by `commit`, and `state` is what they rest on."""
+
+    def __init__(self, topic: Topic, fold: Fold, on_lost: OnLost) -> None:
+        self.internal = InternalTopic(topic.name, fold, on_lost)
+
+    @property
+    def state(self) -> FoldState:
+        state: FoldState = self.internal.state
+        return state
+
+    def start(self, log: Log, data: str, files: Files) -> None:
+        self.internal.recover(log, data, files)
+        self.awaken()
+
+    def refold(self) -> None:
+        """Back to what the log has, which lost what was decided last."""
+        self.internal.refold()
+        self.awaken()
+
+    def commit(self, decision: Decision) -> object:
+        raise NotImplementedError
+
+    def awaken(self) -> None:
+        """After the fold: what is memory only begins anew, and what was under way goes on."""
+
+    def settings_changed(self) -> None:
+        pass
+
+    def answer_waiting(self) -> None:
+        """Before a stop: whoever waits is told to try again."""
+
+
+def _groups(broker: Broker, on_lost: OnLost) -> Folded[Any]:
+    from tidelog.broker.coordinator import GroupCoordinator
+
+    return GroupCoordinator(broker, on_lost)
+
+
+def _transactions(broker: Broker, on_lost: OnLost) -> Folded[Any]:
+    from tidelog.broker.transaction_coordinator import TransactionCoordinator
+
+    return TransactionCoordinator(broker, on_lost)
+
+
+def _access(broker: Broker, on_lost: OnLost) -> Folded[Any]:
+    from tidelog.broker.access.shell import Access
+
+    return Access(broker, on_lost)
+
+
+# In the order in which they are refolded: who may do what is known first.
+MAKERS: dict[str, Callable[[Broker, OnLost], Folded[Any]]] = {
+    ACCESS_TOPIC.name: _access,
+    GROUPS_TOPIC.name: _groups,
+    TRANSACTIONS_TOPIC.name: _transactions,
+}
