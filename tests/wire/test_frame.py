@@ -27,7 +27,7 @@ def joined(chunks: list[object]) -> bytes:
     return b"".join(chunks)  # type: ignore[arg-type]
 
 
-def read(cls: type[Struct], frame: memoryview) -> Struct:
+def request_of(cls: type[Struct], frame: memoryview) -> Struct:
     header = parse_request_header(frame)
     return decode(cls, header.api_version, frame, header.body_position)[0]
 
@@ -41,7 +41,7 @@ def test_a_request_has_the_header_of_its_version(version: int, tags: str) -> Non
     frame = memoryview(data)[4:]
     header = parse_request_header(frame)
     assert header == RequestHeader(ApiKey.FETCH, version, 7, "tide", 14 + len(tags) // 2)
-    assert read(FetchRequest, frame) == FetchRequest(max_wait_ms=500)
+    assert request_of(FetchRequest, frame) == FetchRequest(max_wait_ms=500)
 
 
 @proves("T1")
@@ -100,7 +100,7 @@ def test_an_api_versions_refusal_is_written_and_read_in_version_0() -> None:
 def test_bytes_after_a_request_are_ignored() -> None:
     data = joined(encode_request(ApiVersionsRequest(), 0, 1, "x"))[4:] + b"more"  # type: ignore[arg-type]
     frame = memoryview(data)
-    assert read(ApiVersionsRequest, frame) == ApiVersionsRequest()
+    assert request_of(ApiVersionsRequest, frame) == ApiVersionsRequest()
 
 
 @proves("T1")
@@ -112,4 +112,4 @@ def test_a_produce_request_survives_the_whole_way() -> None:
     chunks = encode_request(request, 9, 3, "tide")
     assert any(chunk is records for chunk in chunks)
     frame = memoryview(joined(chunks))[4:]  # type: ignore[arg-type]
-    assert read(ProduceRequest, frame) == request
+    assert request_of(ProduceRequest, frame) == request
