@@ -3,7 +3,7 @@
     TidelogError
     ├── UsageError                 the caller's: a wrong option, name or value
     │   ├── ConfigError            a setting that is unknown, malformed or refused
-    │   ├── InvalidSchema          a text that is no schema, or one that is larger than a limit
+    │   ├── InvalidSchema          a text that is not a schema, or one that is larger than a limit
     │   ├── LostCheckpoint         a query whose sink was written by another query
     │   ├── PipelineFailed         a pipeline under test that raised an error
     │   ├── ViewChanged            a view that is declared otherwise than it was built

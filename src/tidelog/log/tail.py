@@ -14,7 +14,7 @@ position, offset) and replaced whole, so any thread may read them. States of a t
                kernel may have dropped the pages and would say "fine"). Also when the file has lost its name: somebody
                has removed or moved the folder, and what is written is for nobody. It is looked at before every ack
 
-A process, or a machine, that has no descriptors left is no broken disk: the write is refused and tried again later.
+A process, or a machine, without descriptors left is not a broken disk: the write is refused and tried again later.
 
 `lock` is held by whoever syncs, so that a roll and a commit never use the slots of a segment at once. `_recorded` is
 what the newest slot says: a slot is not written again for what one says already, so no two are ever on their way.

@@ -146,7 +146,7 @@ class FileStage:
 
 
 def _have(folder: Path) -> None:
-    """Somebody may have made it before us, in a folder that is everybody's: then it is no place to stage in."""
+    """Somebody may have made it before us, in a folder that is everybody's: then it is not a place to stage in."""
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:

@@ -91,7 +91,7 @@ def pipeline_of(catalog: Catalog, name: str) -> Pipeline:
 
 
 def read_answer(value: bytes | None, asked: str) -> PipelineAnswer:
-    """What a reply says; raises what is no answer."""
+    """What a reply says; raises what is not an answer."""
     try:
         said: Mapping[str, Any] = json.loads(value or b"")
         status = said["status"]
@@ -99,7 +99,7 @@ def read_answer(value: bytes | None, asked: str) -> PipelineAnswer:
             return PipelineAnswer(list(said["rows"]), int(said.get("more", 0)))
         told = str(said.get("error", status))
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise NotAnswered("the reply is none that this version reads; use a newer one") from None
+        raise NotAnswered("the reply is not one that this version reads; use a newer one") from None
     if status == UNKNOWN:
         raise UnknownKey(f"nothing is kept of the key {asked[:100]}")
     raise UsageError(f"the pipeline refused the question: {told}")

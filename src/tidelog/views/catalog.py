@@ -24,8 +24,8 @@ Rules:
   given up may still be there. So a view that is taken out leaves a record without generations: nobody is shown it, and
   if it is declared again, it goes on after its last number.
 - A generation whose "sink" is empty has the topic of any producer, which has no marks.
-- A record that is no entry is passed over with a warning: anybody's may stand there, and one view's readers do not fail
-  by it. One in a newer format is refused: what it says counts, and cannot be read.
+- A record that is not an entry is passed over with a warning: anybody's may stand there, and one view's readers do
+  not fail by it. One in a newer format is refused: what it says counts, and cannot be read.
 - A URL of a store is kept as it was written, with `${NAME}` for a secret, never with the secret.
 """
 
@@ -201,7 +201,7 @@ def encode(entry: View | Derived) -> tuple[bytes, bytes]:
 
 def decode(key: bytes, value: bytes) -> View | Derived | None:
     """None for a kind that is newer than this version; a newer version of a known kind is refused. One of NO_ENTRY for
-    what is none.
+    what is not an entry.
     """
     named, fields = json.loads(key), json.loads(value)
     if named["kind"] not in (VIEW, TOPIC):
@@ -294,8 +294,8 @@ def note(catalog: Catalog, key: bytes, value: bytes | None) -> None:
             _enter(catalog, entry)
     except NO_ENTRY as error:
         warn(
-            f"{CATALOG} has a record that is no entry of the catalog (key {key[:80]!r}: {error!r:.80}), passed over;"
-            " who else writes there?",
+            f"{CATALOG} has a record that is not an entry of the catalog (key {key[:80]!r}: {error!r:.80}); it is"
+            " passed over; who else writes there?",
             stacklevel=2,
         )
 

@@ -97,7 +97,7 @@ class GuardedCall(Call):
         return broker
 
     def spent_s(self) -> float:
-        """The loop's time that it took; waiting for others is no work."""
+        """The loop's time that it took; waiting for others is not work."""
         return self._spent_s if self._spent_s is not None else time.perf_counter() - self._began_s
 
     def handled(self) -> None:
@@ -200,7 +200,7 @@ class Session:
             self._counted_as = None
 
     def why_over(self) -> str | None:
-        """Why the connection should end, looked at now and then: nobody logged in, or who did is no user any more."""
+        """Why the connection should end, looked at now and then: nobody logged in, or who did is no longer a user."""
         if self.state in (FRESH, EXCHANGING) and not self._mechanism:
             late = time.monotonic() - self._began_s > LOGIN_WITHIN_S
             return f"no login within {LOGIN_WITHIN_S:g} s" if late else None
@@ -386,7 +386,7 @@ class Session:
         """The reply is held back for a moment, so that guessing takes its time; then the connection ends.
 
         The moment is counted from the message, so that it does not tell how long checking took. `user` is who the
-        client says it is, where it has said so: a name is no secret, and whoever looks for a failing login goes by it.
+        client says it is, where it has said so: a name is not a secret, and who looks for a failing login goes by it.
         """
         self.state = FAILED
         self._connection.mute()
