@@ -16,7 +16,7 @@ from tidelog.log.facts import Facts, Hole
 from tidelog.log.header_block import (
     HEADER_BLOCK,
     SLOT_AT,
-    Owner,
+    SegmentOwner,
     Slot,
     pack_block,
     pack_slot,
@@ -31,7 +31,7 @@ from tidelog.record.codec import crc32c
 HISTORY = (Epoch(0, 0), Epoch(3, 100), Epoch(4, 250))
 
 
-OWNER = Owner(bytes(range(16)), 7)
+OWNER = SegmentOwner(bytes(range(16)), 7)
 
 
 def put_slot(data: bytearray, slot: Slot) -> None:

@@ -97,7 +97,7 @@ def test_a_reply_is_an_answer_or_says_what_it_is_instead() -> None:
     with pytest.raises(UsageError, match="refused the question: no"):
         read_answer(b'{"status":"refused","error":"no"}', "k")
     for wrong in (None, b"", b"{", b"7", b"[]", b'{"status":"answered"}', b'{"status":"answered","rows":7}'):
-        with pytest.raises(NotAnswered, match="none that this version reads"):
+        with pytest.raises(NotAnswered, match="not one that this version reads"):
             read_answer(wrong, "k")
 
 

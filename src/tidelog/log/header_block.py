@@ -54,7 +54,7 @@ class Slot(NamedTuple):
     synced_position: int
 
 
-class Owner(NamedTuple):
+class SegmentOwner(NamedTuple):
     """The partition that a segment was made for."""
 
     topic_id: bytes
@@ -65,19 +65,19 @@ class HeaderBlock(NamedTuple):
     base_offset: int
     created_ms: int
     slot: Slot | None  # None: neither is good
-    owner: Owner | None  # None: it does not say
+    owner: SegmentOwner | None  # None: it does not say
 
 
-NOBODY = Owner(bytes(16), -1)
+NOBODY = SegmentOwner(bytes(16), -1)
 
 
-def owner_by(folder: str) -> Owner | None:
+def owner_by(folder: str) -> SegmentOwner | None:
     """As the name of a partition's folder has it; None for a name of another kind."""
     found = parse_name(folder.rpartition("/")[2])
-    return Owner(*found) if found is not None else None
+    return SegmentOwner(*found) if found is not None else None
 
 
-def pack_block(base_offset: int, created_ms: int, owner: Owner | None) -> bytearray:
+def pack_block(base_offset: int, created_ms: int, owner: SegmentOwner | None) -> bytearray:
     """The block of a segment without batches."""
     data = bytearray(HEADER_BLOCK)
     head = _HEAD.pack(MAGIC, VERSION, base_offset, created_ms, *(owner or NOBODY))
@@ -105,7 +105,7 @@ def unpack_block(data: bytes, path: str) -> HeaderBlock | None:
         raise DataFolderError(
             f"{path} has segment format {version}, newer than {VERSION}; open it with a newer Tidelog"
         )
-    owner = Owner(*_HEAD.unpack_from(data)[4:]) if version > 1 else NOBODY
+    owner = SegmentOwner(*_HEAD.unpack_from(data)[4:]) if version > 1 else NOBODY
     return HeaderBlock(base_offset, created_ms, unpack_slots(data), None if owner == NOBODY else owner)
 
 
