@@ -1,0 +1,1 @@
+"""The kinds of databases that can be captured, a folder each."""
