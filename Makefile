@@ -20,7 +20,7 @@ KAFKA_LIB := .make/kafka/lib
 help:
 	@echo "make run           the demo: a broker, a shop on Spark, its live page; data in ./$(DATA) (ARGS='--minutes 2 --no-browser')"
 	@echo "make test          the quick tests, and the slower ones that show a capability once; needs pip only (5 minutes)"
-	@echo "make test-change   what a change must pass, and a slice of the rest; needs Maven, kcat, redis-server, zsh, fish (26 minutes)"
+	@echo "make test-change   what a change must pass, and a slice of the rest; needs Maven, kcat, redis-server, mariadb-server, zsh, fish (26 minutes)"
 	@echo "make test-all      all tests, in shards: broker, views, spark, pipelines (SHARD=views or SHARD=2/4 for one of them)"
 	@echo "make test-spark42  the tests of Spark with PySpark 4.2, the oldest that will do"
 	@echo "make soak          seeded fault runs for MINUTES=$(MINUTES), written to docs/soak.md"

@@ -127,7 +127,7 @@ class Replica:
         return True
 
     def close(self) -> None:
-        self._connection._force_close()  # a polite end would wait for the server, which does not read any more
+        session.end(self._connection)
 
 
 def _mariadb_dump(connection: Any, position: Position, server_id: int) -> bytes:

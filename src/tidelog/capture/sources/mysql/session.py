@@ -22,6 +22,7 @@ SCHEMES = ("mysql", "mariadb")
 CONNECT_SECONDS = 10
 _GONE = {1040, 1053, 1077, 1079, 1080, 1152, 1158, 1159, 1160, 1161, 1203, 1927, 2002, 2003, 2006, 2013, 2055}
 _REFUSED = {1044, 1045, 1049, 1130, 1142, 1143, 1227, 1370, 1698, 1820, 1862}
+_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _OPTIONS = {"accept_cascades", "ssl", "ssl_ca"}
 
 
@@ -83,6 +84,8 @@ def connect(wanted: Settings) -> Any:
     tls: dict[str, Any] = {"ssl_ca": wanted.ssl_ca, "ssl_verify_cert": True} if wanted.ssl_ca else {}
     if wanted.ssl and not wanted.ssl_ca:
         tls = {"ssl": {"check_hostname": False, "verify_mode": "none"}}
+    if not tls and wanted.host in _LOOPBACK:
+        tls = {"ssl_disabled": True}
     with mapped(wanted):
         connection = pymysql.connect(
             host=wanted.host,
@@ -98,6 +101,11 @@ def connect(wanted: Settings) -> Any:
         # PAD_CHAR_TO_FULL_LENGTH would change values, ANSI_QUOTES our names.
         query(connection, "SET SESSION time_zone = '+00:00', sql_mode = ''")
     return connection
+
+
+def end(connection: Any) -> None:
+    """Without a word to the server, which may be gone, or may not listen. It may have ended before."""
+    connection._force_close()
 
 
 def query(connection: Any, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

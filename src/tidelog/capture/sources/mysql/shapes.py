@@ -83,6 +83,10 @@ class Shapes:
         tables = self._load(connection, database, "AND c.TABLE_NAME = %s", (table,))
         return tables[0] if tables else None
 
+    def last(self, database: str, table: str) -> Table | None:
+        """The newest that was told."""
+        return self._last.get((database, table))
+
     def kinds(self, table: Table) -> tuple[Kind, ...]:
         return self._kinds[table]
 

@@ -83,7 +83,7 @@ class BinlogSnapshot:
 
     def close(self) -> None:
         for connection in (*self._connections, self._side):
-            connection._force_close()
+            session.end(connection)
         self._connections = []
 
     def _reader(self) -> _Reader:
@@ -104,7 +104,7 @@ class BinlogSnapshot:
             if error.args[0] not in _NO_RIGHT:
                 raise
         finally:
-            lock.close()
+            session.end(lock)
         return self._open_alone(mariadb)
 
     def _open_alone(self, mariadb: bool) -> Position:
@@ -114,7 +114,7 @@ class BinlogSnapshot:
                 f"GRANT RELOAD ON *.* TO {self._settings.user}"
             )
         while len(self._connections) > 1:
-            self._connections.pop().close()
+            session.end(self._connections.pop())
         connection = self._connections[0]
         query(connection, _TRANSACTION)
         file, pos = snapshot_end(connection)
@@ -214,4 +214,5 @@ def _bounds(connection: Any, shapes: Shapes, table: Table, parts: int) -> list[V
 def cuts(low: int, high: int, parts: int) -> list[int]:
     """Numbers that cut low..high into parts about as large, each below `high`."""
     span = high - low + 1
-    return sorted({low + span * part // parts - 1 for part in range(1, min(parts, span))})
+    parts = min(parts, span)
+    return [low + span * part // parts - 1 for part in range(1, parts)]

@@ -166,7 +166,7 @@ class MySqlSource:
     def close(self) -> None:
         if self._stream is not None:
             self._stream.close()
-        self._control.close()
+        session.end(self._control)
 
 
 def bytes_between(sizes: Mapping[str, int], start: tuple[str, int], end: tuple[str, int]) -> int | None:

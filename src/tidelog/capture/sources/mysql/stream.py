@@ -1,7 +1,7 @@
 """The binlog as events of capture: transactions in commit order, from a position on.
 
-    GTID -> [QUERY 'BEGIN'] -> (TABLE_MAP, rows)* -> XID | QUERY 'COMMIT'     a transaction
-    GTID (standalone) -> QUERY                                                 a statement that is one: CREATE TABLE, ...
+    GTID -> [QUERY 'BEGIN'] -> (TABLE_MAP, rows)* -> XID | QUERY 'COMMIT'    a transaction
+    GTID (standalone) -> QUERY                                                a statement of its own: CREATE TABLE, ...
 
 Rules:
 - `Begin` comes with the first row that is captured; a transaction without any only moves the position (`Idle`).
@@ -112,7 +112,7 @@ class BinlogStream:
 
     def close(self) -> None:
         self._replica.close()
-        self._control.close()
+        session.end(self._control)
 
     @property
     def position(self) -> Position:
@@ -302,9 +302,11 @@ class BinlogStream:
     def _truncate(self, event: binlog.Event, name: tuple[str, str]) -> None:
         if not self._wants(name):
             return
-        with session.mapped(self._settings):
-            table = self._shapes.now(self._control, *name)
-        if table is not None:  # a table that is gone by now has a drop behind this
+        table = self._shapes.last(*name)
+        if table is None:
+            with session.mapped(self._settings):
+                table = self._shapes.now(self._control, *name)
+        if table is not None:  # one that never had a row that was told, and is gone by now
             self._begin()
             where = Where(event.timestamp, event.server_id, self._file, event.start, 0)
             self._out.append(Row(table, TRUNCATE, None, None, where))

@@ -5,7 +5,8 @@
     optional metadata, as binlog_row_metadata=FULL writes it: (field 1, length, bytes)*
 
 Names, signedness, character sets, the words of ENUM and SET, and the primary key come from there: they are those of
-the position, never today's. It does not tell UUID, INET4 and INET6 from BINARY(n), nor defaults: `shapes.py` adds those.
+the position, never today's. UUID, INET4 and INET6 look like BINARY(n), and defaults are not told: `shapes.py` adds
+them.
 """
 
 from __future__ import annotations
