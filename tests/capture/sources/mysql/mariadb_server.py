@@ -18,7 +18,7 @@ from crash.port import free_port
 START_SECONDS = 60.0
 OPTIONS = (
     *("--log-bin=binlog", "--binlog-format=ROW", "--binlog-row-metadata=FULL", "--server-id=1", "--skip-name-resolve"),
-    "--character-set-server=utf8mb4",
+    *("--character-set-server=utf8mb4", "--max-connections=300"),
     *("--innodb-buffer-pool-size=24M", "--innodb-log-file-size=8M", "--innodb-flush-log-at-trx-commit=0"),
     *("--performance-schema=OFF", "--skip-log-error", "--bind-address=127.0.0.1", "--socket=s"),
 )

@@ -15,8 +15,8 @@ from tidelog.capture.sources.mysql.table_map import decode, names_of
 from tidelog.errors import PeerError, UsageError
 
 # id int, b binary(16), u uuid, i6 inet6, i4 inet4, vb varbinary(16), ch char(10) latin1, chl char(100) utf8mb4,
-# g geometry, p point, y year, v and s generated ints, inv invisible int, js json, e enum('a','é') latin1, l varchar(10) latin1,
-# comp varchar(200) compressed, compb blob compressed, mt timestamp, sst set('q','r'): a table map and an insert.
+# g geometry, p point, y year, v and s generated ints, inv invisible int, js json, e enum('a','é') latin1,
+# l varchar(10) latin1, comp varchar(200) compressed, compb blob compressed, mt timestamp, sst set('q','r').
 TABLE_MAP = b64decode(
     "mz/9ahMBAAAAwgAAANEFAAAAABIAAAAAAAEAAWQAAXQAFQP+/v7+D/7+//8NAwMD/P4PjYwR/hv+"
     "EP4Q/hD+BBAA/grukAQEBPcBCgDJAAIA+AH+/x8BAUACCz8FCAYtCS4KCAsIBwIAAQQ+AmlkAWIB"
@@ -108,7 +108,7 @@ def test_an_event_that_was_changed_on_its_way_is_refused() -> None:
         (packed.ENUM, Kind("enum", allowed=("a",)), b"\x00", '""'),
         (packed.SET, Kind("set", allowed=("x", "y", "z")), b"\x05", '"x,z"'),
         (packed.SET, Kind("set", allowed=("x",)), b"\x00", '""'),
-        (packed.JSON, Kind("json"), b"\x0c\0\0\0" + bytes.fromhex("0001000c000b000100050200") + b"a", '"{\\"a\\":2}"'),
+        (packed.JSON, Kind("json"), b"\x0d\0\0\0" + bytes.fromhex("0001000c000b000100050200") + b"a", '"{\\"a\\":2}"'),
     ],
 )
 def test_a_packed_value_has_its_json_text(code: int, kind: Kind, data: bytes, text: str) -> None:

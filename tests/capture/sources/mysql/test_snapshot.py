@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import threading
+from contextlib import closing
 from decimal import Decimal
 from itertools import count
 from typing import Any
@@ -52,7 +53,7 @@ TYPES = {
         "timestamp(6) not null default current_timestamp(6)",
         st.sampled_from(["0000-00-00 00:00:00", "2024-01-01 01:02:03.4"]),
     ),
-    "e": ("enum('a','b''c','ä')", st.sampled_from(["a", "b'c", "ä", ""])),
+    "e": ("enum('a','b''c','ö')", st.sampled_from(["a", "b'c", "ö", ""])),
     "s": ("set('x','y','z')", st.sampled_from(["", "x", "z,x", "x,y,z"])),
     "l1": ("varchar(20) charset latin1", st.text('aé€\x81ÿ\\"\n', max_size=20)),
     "u2": ("char(10) charset ucs2", st.text("aéж", max_size=10)),
@@ -63,7 +64,7 @@ TYPES = {
     "vb": ("varbinary(300)", st.binary(max_size=300)),
     "bl": ("longblob", st.binary(max_size=300)),
     "cmp": ("blob compressed", st.sampled_from([b"", b"x", b"z" * 500])),
-    "six": ("inet6", st.sampled_from(["::", "::1", "2001:db8::ff00:42:8329", "::ffff:1.2.3.4", "::1.2.3.4"])),
+    "six": ("inet6", st.sampled_from(["::", "::1", "2001:db8::ff00:42:8329", "::ffff:1.2.3.4", "::1.2.3.4", "::2"])),
     "four": ("inet4", st.sampled_from(["0.0.0.0", "255.1.2.3"])),
     "id16": ("uuid", st.uuids().map(str)),
 }
@@ -82,22 +83,29 @@ def row_values() -> st.SearchStrategy[tuple[Any, ...]]:
 @settings(max_examples=15)
 @given(rows=st.lists(row_values(), min_size=1, max_size=4))
 def test_a_snapshot_and_the_stream_have_the_same_text_for_every_value(server: MariaDbServer, rows: list[Any]) -> None:
-    db = Database(server, f"values{next(names)}")
-    columns = ", ".join(f"{name} {declared}" for name, (declared, _) in TYPES.items())
-    db.run(f"CREATE TABLE t (k int AUTO_INCREMENT PRIMARY KEY, {columns})")
+    with closing(Database(server, f"values{next(names)}")) as db:
+        _compare_texts(db, rows)
+
+
+def _compare_texts(db: Database, rows: list[Any]) -> None:
+    declared = ", ".join(f"`{name}` {words}" for name, (words, _) in TYPES.items())
+    db.run(f"CREATE TABLE t (k int AUTO_INCREMENT PRIMARY KEY, {declared})")
     start = db.here()
-    connection = server.connect(db.name)
+    connection = db.server.connect(db.name)
     with connection.cursor() as cursor:
         cursor.execute("SET SESSION sql_mode = '', time_zone = '+00:00'")
         places = ", ".join(["%s"] * len(TYPES))
         for row in rows:
             given_ = [str(value) if isinstance(value, Decimal) else value for value in row]
-            cursor.execute(f"INSERT INTO t ({', '.join(TYPES)}) VALUES ({places})", given_)
+            cursor.execute(f"INSERT INTO t ({', '.join(f'`{name}`' for name in TYPES)}) VALUES ({places})", given_)
     connection.close()
     source = db.source("t")
     streamed = read_all(source.stream(start))
-    assert fold(streamed) == snapshot_rows(source, "t")
-    db.close()
+    folded, read = fold(streamed), snapshot_rows(source, "t")
+    assert folded.keys() == read.keys()
+    columns = ["k", *TYPES]
+    pairs = [(zip(columns, folded[key], read[key], strict=True)) for key in read]
+    assert [(name, ours, text) for pair in pairs for name, ours, text in pair if ours != text] == []
 
 
 @proves("D3", "cdc.8")

@@ -28,6 +28,13 @@ HEADER = struct.Struct("<IBIIIH")
 _CHECKSUM = 4
 
 
+# What says nothing about rows: statements' variables, notes, checkpoints, lists of GTIDs, blocks of LOAD DATA.
+PASSED_OVER = frozenset((STOP, HEARTBEAT, GTID_LIST, START_ENCRYPTION, BEGIN_LOAD, APPEND_BLOCK))
+PASSED_OVER |= {5, 11, 13, 14, 28, 29, 35, 36, 37, 41, 160, 161}
+IGNORABLE = 0x80  # a flag of events that a reader may leave out
+NO_TABLE = 0xFFFFFF  # of a row event that only ends a statement
+
+
 class Event(NamedTuple):
     timestamp: int  # seconds since 1970
     type: int
@@ -65,6 +72,10 @@ def split(data: bytes, checksum: bool) -> Event:
 
 def type_of(data: bytes) -> int:
     return data[4]
+
+
+def may_be_left_out(data: bytes) -> bool:
+    return type_of(data) in PASSED_OVER or bool(int.from_bytes(data[17:19], "little") & IGNORABLE)
 
 
 def has_checksums(format_description: bytes) -> bool:

@@ -18,8 +18,10 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
+from ipaddress import IPv4Address, IPv6Address
 from json.encoder import encode_basestring
 from typing import Any
+from uuid import UUID
 
 from tidelog.errors import UsageError
 
@@ -216,16 +218,15 @@ def geometry_text(data: bytes, point: bool) -> str:
 
 def fixed_text(name: str, data: bytes) -> str:
     """Of a UUID or an address, as the server writes it."""
-    from ipaddress import IPv4Address, IPv6Address
-    from uuid import UUID
-
     if name == "uuid":
         return f'"{UUID(bytes=data)}"'
     if name == "inet4":
         return f'"{IPv4Address(data)}"'
     address = IPv6Address(data)
     mapped = address.ipv4_mapped
-    return f'"::ffff:{mapped}"' if mapped else f'"{address}"'
+    if mapped:
+        return f'"::ffff:{mapped}"'
+    return f'"::{IPv4Address(int(address))}"' if 1 < int(address) < 1 << 32 else f'"{address}"'
 
 
 def _days(year: int, month: int, day: int) -> int | None:

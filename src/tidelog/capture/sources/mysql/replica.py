@@ -9,6 +9,7 @@ leaves it in the middle of one.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import time
 from typing import Any
@@ -67,6 +68,8 @@ class Replica:
 
     def _error(self, code: int, words: str) -> Exception:
         words = words[6:] if words.startswith("#") else words
+        if code in session.REFUSED:
+            return UsageError(f"{self._settings.shown}: {words} (error {code})")
         if code != _FATAL:
             return Disconnected(f"{self._settings.shown}: {words} (error {code})")
         if _TOO_LARGE in words:
@@ -126,7 +129,10 @@ class Replica:
         self._buffer += data
         return True
 
-    def close(self) -> None:
+    def close(self, control: Any) -> None:
+        """The server would see only at its next heartbeat that nobody listens, and keep its files till then."""
+        with contextlib.suppress(Exception):
+            query(control, f"KILL CONNECTION {int(self._connection.thread_id())}")
         session.end(self._connection)
 
 

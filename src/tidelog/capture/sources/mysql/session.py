@@ -21,7 +21,7 @@ from tidelog.errors import ConfigError, Disconnected, PeerError, UsageError
 SCHEMES = ("mysql", "mariadb")
 CONNECT_SECONDS = 10
 _GONE = {1040, 1053, 1077, 1079, 1080, 1152, 1158, 1159, 1160, 1161, 1203, 1927, 2002, 2003, 2006, 2013, 2055}
-_REFUSED = {1044, 1045, 1049, 1130, 1142, 1143, 1227, 1370, 1698, 1820, 1862}
+REFUSED = {1044, 1045, 1049, 1130, 1142, 1143, 1227, 1370, 1698, 1820, 1862}
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _OPTIONS = {"accept_cascades", "ssl", "ssl_ca"}
 
@@ -138,6 +138,6 @@ def mapped(wanted: Settings) -> Iterator[None]:
         words = f"{wanted.shown}: {error.args[1] if len(error.args) > 1 else error} (error {code})"
         if code in _GONE:
             raise Disconnected(words) from error
-        raise (UsageError if code in _REFUSED else PeerError)(words) from error
+        raise (UsageError if code in REFUSED else PeerError)(words) from error
     except (OSError, EOFError) as error:
         raise Disconnected(f"{wanted.shown}: {error}") from error

@@ -56,12 +56,17 @@ class Shapes:
         self._patterns = _patterns(patterns, database)
         self._mariadb = mariadb
         self._lock = threading.Lock()
+        self._wanted: dict[tuple[str, str], bool] = {}
         self._last: dict[tuple[str, str], Table] = {}
         self._kinds: dict[Table, tuple[Kind, ...]] = {}
 
     def wants(self, database: str, table: str) -> bool:
-        name = f"{database}.{table}"
-        return database not in _OWN and any(fnmatchcase(name, pattern) for pattern in self._patterns)
+        known = self._wanted.get((database, table))
+        if known is None:
+            name = f"{database}.{table}"
+            known = database not in _OWN and any(fnmatchcase(name, pattern) for pattern in self._patterns)
+            self._wanted[database, table] = known
+        return known
 
     def names_database(self, database: str) -> bool:
         """Some table of it may be captured."""

@@ -17,12 +17,12 @@ from typing import Any
 
 from tidelog.capture.change import Position, Table, Values
 from tidelog.capture.sources.mysql import session
+from tidelog.capture.sources.mysql.ends import here, snapshot_end
 from tidelog.capture.sources.mysql.keys import Key, between, order, selected
 from tidelog.capture.sources.mysql.kinds import from_text
 from tidelog.capture.sources.mysql.positions import position
 from tidelog.capture.sources.mysql.session import Settings, query, quoted
 from tidelog.capture.sources.mysql.shapes import Shapes
-from tidelog.capture.sources.mysql.stream import binlog_end
 from tidelog.errors import UsageError
 
 READERS = 4
@@ -145,26 +145,6 @@ class _Reader:
     def __exit__(self, *error: Any) -> None:
         self._free.put(self._connection)
         self._mapped.__exit__(*error)
-
-
-def here(connection: Any, mariadb: bool) -> Position:
-    """Where the server writes its binlog now. Exact only while nothing is written."""
-    file, pos = binlog_end(connection)
-    if mariadb:
-        ((gtid,),) = query(connection, "SELECT @@gtid_binlog_pos")
-        return position(str(gtid), file, pos)
-    ((mode,),) = query(connection, "SELECT @@global.gtid_mode")
-    if mode != "ON":
-        return position(None, file, pos)
-    ((executed,),) = query(connection, "SELECT @@global.gtid_executed")
-    return position(str(executed).replace("\n", ""), file, pos)
-
-
-def snapshot_end(connection: Any) -> tuple[str, int]:
-    """Where MariaDB's binlog was when this connection's transaction began."""
-    told = dict(query(connection, "SHOW STATUS LIKE 'Binlog_snapshot%'"))
-    found = {name.lower(): text for name, text in told.items()}
-    return found["binlog_snapshot_file"], int(found["binlog_snapshot_position"])
 
 
 def key_of(shapes: Shapes, table: Table) -> Key:

@@ -12,6 +12,7 @@ Rules:
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from json.encoder import encode_basestring
@@ -20,6 +21,7 @@ from typing import Any
 from tidelog import __version__
 from tidelog.capture.change import Begin, Finding, Position, Row, SourceLag, Table, Values
 from tidelog.capture.sources.mysql import checking, session
+from tidelog.capture.sources.mysql.ends import binlog_end, committed, file_order, snapshot_end
 from tidelog.capture.sources.mysql.keys import between, expression, order
 from tidelog.capture.sources.mysql.session import query
 from tidelog.capture.sources.mysql.shapes import Shapes
@@ -30,9 +32,8 @@ from tidelog.capture.sources.mysql.snapshot import (
     key_of,
     keys_by_order,
     select,
-    snapshot_end,
 )
-from tidelog.capture.sources.mysql.stream import BinlogStream, Where, binlog_end, committed, file_order
+from tidelog.capture.sources.mysql.stream import BinlogStream, Where
 from tidelog.errors import Disconnected, UsageError
 
 VISIBLE_SECONDS = 30.0  # for what is in the binlog to be seen by queries: a moment, as a rule
@@ -47,6 +48,7 @@ class MySqlSource:
     def __init__(self, wanted: session.Settings, name: str, tables: Sequence[str]) -> None:
         self._settings, self._name, self._patterns = wanted, name, tables
         self._control = session.connect(wanted)
+        self._lock = threading.RLock()  # of that connection
         with session.mapped(wanted):
             ((version,),) = query(self._control, "SELECT VERSION()")
         self._mariadb = "mariadb" in version.lower()
@@ -58,7 +60,7 @@ class MySqlSource:
         self._snapshot_position: Position = {"gtid": None, "file": "", "pos": 0}
 
     def check(self) -> Sequence[Finding]:
-        with session.mapped(self._settings):
+        with self._lock, session.mapped(self._settings):
             patterns = [pattern if "." in pattern else f"{self.database}.{pattern}" for pattern in self._patterns]
             facts = checking.ask(self._control, self._settings, self._shapes, patterns, self._mariadb)
         return checking.judge(facts)
@@ -86,7 +88,7 @@ class MySqlSource:
             raise UsageError(f"{table.full_name} has no primary key, so it cannot be read piece by piece")
         condition, values = between(key, after, to)
         sql = f"{select(self._shapes, table)} WHERE {condition} ORDER BY {order(key)} LIMIT {size:d}"
-        with session.mapped(self._settings):
+        with self._lock, session.mapped(self._settings):
             self._see_all()
             try:
                 rows = query(self._control, sql, values)
@@ -115,14 +117,14 @@ class MySqlSource:
     def last_key(self, table: Table) -> Values | None:
         key = key_of(self._shapes, table)
         backwards = ", ".join(f"{expression(*column)} DESC" for column in key)
-        with session.mapped(self._settings):
+        with self._lock, session.mapped(self._settings):
             keys = keys_by_order(self._control, self._shapes, table, f"{backwards} LIMIT 1") if key else []
         return keys[0] if keys else None
 
     def watermark(self, text: str) -> None:
         if self._stream is None:
             raise UsageError("a watermark is given back by a stream, and this source has no stream open")
-        with session.mapped(self._settings):
+        with self._lock, session.mapped(self._settings):
             _, head = committed(self._control, self._mariadb)
         self._stream.put_watermark(head, text)
 
@@ -133,7 +135,7 @@ class MySqlSource:
         if where is None:
             at = self._snapshot_position
             where = Where(begin.commit_us // 1_000_000, 0, at["file"], at["pos"], 0)
-        gtid = f'"{begin.id}"' if begin.id and row.where is not None else "null"
+        gtid = f'"{begin.id}"' if row.where is not None and not begin.id.startswith("file=") else "null"
         seconds = where.timestamp
         return (
             f'{{"version":"{__version__}","connector":"{self.connector}","name":{encode_basestring(name)},'
@@ -146,7 +148,7 @@ class MySqlSource:
     # How far --------------------------------------------------------------------------------------------------------
 
     def lag(self) -> SourceLag:
-        with session.mapped(self._settings):
+        with self._lock, session.mapped(self._settings):
             _, head = committed(self._control, self._mariadb)
             if self._stream is not None and self._stream.has_read(head):
                 return SourceLag(0, 0.0, None)

@@ -60,7 +60,12 @@ def effect(statement: str, database: str) -> Effect:
 def _simple(word: str, text: str) -> Effect | None:
     if word == "ROLLBACK":
         return Effect("rollback_to" if re.match(r"ROLLBACK\s+(WORK\s+)?TO\b", text, re.IGNORECASE) else "rollback")
-    if word in {"BEGIN", "COMMIT", "SAVEPOINT", "XA"}:
+    if word == "XA":
+        second = re.match(r"XA\s+([A-Z]+)", text, re.IGNORECASE)
+        return Effect(
+            {"START": "begin", "BEGIN": "begin", "COMMIT": "commit"}.get(second[1].upper() if second else "", "")
+        )
+    if word in {"BEGIN", "COMMIT", "SAVEPOINT"}:
         return Effect(word.lower())
     return Effect("rows") if _CHANGES_ROWS.match(text) else None
 

@@ -18,7 +18,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tidelog.capture.change import (
     CREATE,
@@ -36,10 +36,11 @@ from tidelog.capture.change import (
     Values,
 )
 from tidelog.capture.sources.mysql import binlog, session, table_map
+from tidelog.capture.sources.mysql.ends import committed, file_order
 from tidelog.capture.sources.mysql.packed import Reader
 from tidelog.capture.sources.mysql.positions import gtids, position
 from tidelog.capture.sources.mysql.replica import Replica
-from tidelog.capture.sources.mysql.session import Settings, query
+from tidelog.capture.sources.mysql.session import Settings
 from tidelog.capture.sources.mysql.shapes import Mapped, Shapes, collations
 from tidelog.capture.sources.mysql.statements import Effect, effect
 from tidelog.errors import PeerError, SourceLost
@@ -87,9 +88,13 @@ class BinlogStream:
         self._out: deque[Event] = deque()
         self._watermarks: deque[tuple[str, str]] = deque()  # what the server had committed, and the text
         self._control = session.connect(wanted)
-        with session.mapped(wanted):
-            self._charsets: Mapping[int, str] = collations(self._control)
-        self._replica = Replica(wanted, name, start, mariadb)
+        try:
+            with session.mapped(wanted):
+                self._charsets: Mapping[int, str] = collations(self._control)
+            self._replica = Replica(wanted, name, start, mariadb)
+        except BaseException:
+            session.end(self._control)
+            raise
         self._checksum = self._replica.checksum
         self._handlers = self._table_of_handlers()
 
@@ -111,7 +116,7 @@ class BinlogStream:
         """The server keeps its binlog by time and size alone; there is nothing to tell it."""
 
     def close(self) -> None:
-        self._replica.close()
+        self._replica.close(self._control)
         session.end(self._control)
 
     @property
@@ -134,7 +139,7 @@ class BinlogStream:
             binlog.QUERY: self._query,
             binlog.QUERY_COMPRESSED: self._query,
             binlog.XID: self._commit,
-            binlog.XA_PREPARE: self._refuse("a prepared XA transaction, whose end is not known when it is read"),
+            binlog.XA_PREPARE: self._xa_prepare,
             binlog.PARTIAL_UPDATE: self._refuse("a part of a JSON value; SET GLOBAL binlog_row_value_options = ''"),
             binlog.TRANSACTION_PAYLOAD: self._refuse(
                 "a compressed transaction; SET GLOBAL binlog_transaction_compression = OFF"
@@ -154,6 +159,8 @@ class BinlogStream:
             event = binlog.split(data, self._checksum)
             self.last_timestamp = event.timestamp or self.last_timestamp
             self._handlers[kind](event)
+        elif not binlog.may_be_left_out(data):
+            self._refuse(f"an event of the type {kind}, which is not known")(binlog.split(data, self._checksum))
 
     def _rotate(self, event: binlog.Event) -> None:
         self._file, self._pos = binlog.rotate(event.body)
@@ -170,8 +177,16 @@ class BinlogStream:
         self._begin_group(gtid, event.timestamp * 1_000_000, bool(flags & binlog.STANDALONE))
 
     def _mysql_gtid(self, event: binlog.Event) -> None:
-        gtid, committed = binlog.mysql_gtid(event)
-        self._begin_group(gtid, committed or event.timestamp * 1_000_000, False)
+        gtid, committed_us = binlog.mysql_gtid(event)
+        if self._gtids is None:
+            gtid = f"file={self._file},pos={event.start}"
+        # It stands alone unless a BEGIN follows.
+        self._begin_group(gtid, committed_us or event.timestamp * 1_000_000, True)
+
+    def _xa_prepare(self, event: binlog.Event) -> None:
+        if not event.body[0]:
+            self._refuse("a prepared XA transaction, whose end is not known when it is read")(event)
+        self._commit(event)  # in one phase
 
     def _begin_group(self, gtid: str, commit_us: int, standalone: bool) -> None:
         if self._group is not None and self._group.begun:
@@ -226,6 +241,8 @@ class BinlogStream:
 
     def _rows(self, event: binlog.Event) -> None:
         number = int.from_bytes(event.body[:6], "little")
+        if number == binlog.NO_TABLE:
+            return
         if number not in self._maps:
             raise PeerError(f"the binlog has rows of the table {number} without its description, at {self._at(event)}")
         mapped = self._maps[number]
@@ -260,21 +277,22 @@ class BinlogStream:
     def _query(self, event: binlog.Event) -> None:
         database, text = binlog.query(event)
         does = effect(text, database)
-        group = self._group
-        if does.verb == "begin" or does.verb == "savepoint":
-            return
-        if does.verb == "commit":
+        if does.verb in {"begin", "savepoint"}:
+            if self._group is not None and does.verb == "begin":
+                self._group.standalone = False
+        elif does.verb == "commit":
             self._commit(event)
-            return
-        if does.verb in {"rollback", "rollback_to"}:
+        elif does.verb in {"rollback", "rollback_to"}:
             self._roll_back(event, does.verb)
-            return
+        else:
+            self._act(event, does, database, text)
+
+    def _act(self, event: binlog.Event, does: Effect, database: str, text: str) -> None:
         if does.verb == "rows":
             self._refuse_statement(event, database, text)
-        alone = group is None or group.standalone or (not self._mariadb and does.verb not in {"rows", "xa", ""})
         if does.verb == "truncate":
             self._truncate(event, does.tables[0])
-        if alone:
+        if self._group is None or self._group.standalone:
             self._commit(event)
         if does.verb in {"table", "database"}:
             self._change_tables(does, text)
@@ -361,36 +379,6 @@ class BinlogStream:
     def _tell_watermarks(self) -> None:
         while self._watermarks and self._group is None and self.has_read(self._watermarks[0][0]):
             self._out.append(Message(WATERMARK, self._watermarks.popleft()[1].encode(), False))
-
-
-def committed(connection: Any, mariadb: bool) -> tuple[int, str]:
-    """The server's clock in microseconds, and then the GTIDs of everything committed before (or file:offset)."""
-    ((micros,),) = query(connection, "SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS UNSIGNED)")
-    if mariadb:
-        ((head,),) = query(connection, "SELECT @@gtid_binlog_pos")
-        return int(micros), str(head)
-    ((mode,),) = query(connection, "SELECT @@global.gtid_mode")
-    if mode == "ON":
-        ((head,),) = query(connection, "SELECT @@global.gtid_executed")
-        return int(micros), str(head)
-    file, pos = binlog_end(connection)
-    return int(micros), f"{file}:{pos}"
-
-
-def binlog_end(connection: Any) -> tuple[str, int]:
-    """Where the server writes now. MySQL 8.4 has other words for it."""
-    import pymysql
-
-    try:
-        found = query(connection, "SHOW MASTER STATUS")
-    except pymysql.err.ProgrammingError:
-        found = query(connection, "SHOW BINARY LOG STATUS")
-    return (str(found[0][0]), int(found[0][1])) if found else ("", 0)
-
-
-def file_order(file: str, pos: int) -> tuple[int, str, int]:
-    """Files are numbered, and the number may get one digit more."""
-    return len(file), file, pos
 
 
 def image(readers: tuple[Reader, ...], data: bytes, at: int) -> tuple[Values, int]:
