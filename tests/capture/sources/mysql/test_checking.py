@@ -11,6 +11,7 @@ import pytest
 from capture.sources.mysql.reading import Database, read_all, rows_of
 from proving import proves
 from tidelog.capture.sources.mysql.checking import Cascade, Facts, judge
+from tidelog.errors import UsageError
 
 GOOD = Facts(
     "10.11.6-MariaDB",
@@ -124,6 +125,8 @@ def test_missing_rights_are_found_and_the_statements_given_mend_them(db: Databas
     found = db.source("t", user=user, password="p").check()
     assert {finding.severity for finding in found} == {"error", "warning"}
     assert len(found) == 4  # binlog, position, lock, SELECT
+    with pytest.raises(UsageError, match="REPLICATION SLAVE"):
+        read_all(db.source("t", user=user, password="p").stream(db.here()))
     db.run(*(finding.remedy.rstrip(";") for finding in found))
     assert [finding.severity for finding in db.source("t", user=user, password="p").check()] == ["ok"]
 

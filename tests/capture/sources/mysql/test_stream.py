@@ -24,7 +24,8 @@ from capture.sources.mysql.reading import (
     transactions,
 )
 from proving import proves
-from tidelog.capture.change import Begin, Commit, Event, Message, Row, SchemaChange
+from tidelog.capture.change import Begin, Commit, Event, Idle, Message, Row, SchemaChange
+from tidelog.capture.sources.mysql import binlog
 from tidelog.errors import Disconnected, SourceLost
 
 pytestmark = pytest.mark.external
@@ -272,7 +273,7 @@ def test_a_change_between_two_watermarks_comes_between_them(db: Database) -> Non
     stream = source.stream(start)
     db.run("UPDATE t SET v = 2 WHERE id = 1")
     source.watermark("low")
-    table = next(iter(source._shapes.load(source._control)))
+    (table,) = source.tables()
     assert source.chunk(table, None, None, 10) == [("1", "2"), ("2", "1")]
     db.run("UPDATE t SET v = 3 WHERE id = 2")
     source.watermark("high")
@@ -286,6 +287,44 @@ def test_a_change_between_two_watermarks_comes_between_them(db: Database) -> Non
         ("2", "4"),
     ]
     assert source.lag()[:2] == (0, 0.0)
+
+
+@proves("D1", "cdc.5")
+def test_transactions_of_other_tables_move_the_position_on(db: Database) -> None:
+    db.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE other (id int PRIMARY KEY)")
+    start = db.here()
+    source = db.source("t")
+    with closing(source.stream(start)) as stream:
+        db.run("INSERT INTO other VALUES (1)", "INSERT INTO other VALUES (2)")
+        told: list[Event] = []
+        while not told:
+            told = list(stream.read(10, 1.0))
+    (idle,) = told
+    assert isinstance(idle, Idle) and idle.at_us > 1_600_000_000_000_000
+    assert idle.position["gtid"] == db.here()["gtid"] != start["gtid"]
+    db.run("INSERT INTO t VALUES (1)")
+    with closing(source.stream(idle.position)) as stream:
+        assert [row.after for row in rows_of(read_all(stream))] == [("1",)]
+
+
+@proves("D1", "cdc.25")
+@pytest.mark.parametrize(
+    ("kind", "body", "words"),
+    [
+        (binlog.PARTIAL_UPDATE, b"", "binlog_row_value_options"),
+        (binlog.TRANSACTION_PAYLOAD, b"", "binlog_transaction_compression"),
+        (binlog.INCIDENT, b"", "incident"),
+        (binlog.XA_PREPARE, b"\0", "XA"),
+        (99, b"", "type 99"),
+    ],
+)
+def test_an_event_that_cannot_be_told_rightly_ends_the_stream(db: Database, kind: int, body: bytes, words: str) -> None:
+    db.run("CREATE TABLE t (id int PRIMARY KEY)")
+    with closing(db.source("t").stream(db.here())) as stream:
+        read_all(stream)
+        stream._checksum = False
+        with pytest.raises(SourceLost, match=words):
+            stream._take(binlog.HEADER.pack(1, kind, 1, binlog.HEADER.size + len(body), 100, 0) + body)
 
 
 @proves("D1")

@@ -226,7 +226,7 @@ def fixed_text(name: str, data: bytes) -> str:
     mapped = address.ipv4_mapped
     if mapped:
         return f'"::ffff:{mapped}"'
-    return f'"::{IPv4Address(int(address))}"' if 1 < int(address) < 1 << 32 else f'"{address}"'
+    return f'"::{IPv4Address(int(address))}"' if 1 << 16 <= int(address) < 1 << 32 else f'"{address}"'
 
 
 def _days(year: int, month: int, day: int) -> int | None:

@@ -93,7 +93,12 @@ class Shapes:
         return self._last.get((database, table))
 
     def kinds(self, table: Table) -> tuple[Kind, ...]:
-        return self._kinds[table]
+        """Of any source's table: before a restart it was another one's."""
+        known = self._kinds.get(table)
+        if known is None:
+            known = tuple(parse(column.declared, column.connect["optional"]) for column in table.columns)
+            self._kinds[table] = known
+        return known
 
     def mapped(self, connection: Any, of: TableMap) -> Mapped:
         """A table map's table. It is looked up in information_schema, so callers keep the answer."""

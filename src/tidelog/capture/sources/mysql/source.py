@@ -76,6 +76,11 @@ class MySqlSource:
         self._snapshot_position = snapshot.position
         return snapshot
 
+    def tables(self) -> Sequence[Table]:
+        """All that are captured, as they are now."""
+        with self._lock, session.mapped(self._settings):
+            return self._shapes.load(self._control)
+
     def stream(self, position: Position) -> BinlogStream:
         self._stream = BinlogStream(self._settings, self._name, self._shapes, position, self._mariadb)
         return self._stream
