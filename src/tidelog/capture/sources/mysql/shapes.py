@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from tidelog.capture.change import Column, Table
-from tidelog.capture.sources.mysql.kinds import FIXED, Kind, connect_schema, default_text, in_binlog, parse
+from tidelog.capture.sources.mysql.kinds import Kind, connect_schema, default_text, in_binlog, parse
 from tidelog.capture.sources.mysql.packed import Reader, reader
 from tidelog.capture.sources.mysql.session import query
 from tidelog.capture.sources.mysql.table_map import MappedColumn, TableMap
@@ -166,10 +166,6 @@ class Shapes:
                 self._last[database, name] = last
             self._kinds[last] = kinds
             return last
-
-
-def ambiguous(kinds: Iterable[Kind]) -> bool:
-    return any(kind.name in FIXED for kind in kinds)
 
 
 def collations(connection: Any) -> Mapping[int, str]:
