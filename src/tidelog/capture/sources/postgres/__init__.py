@@ -1,0 +1,1 @@
+"""Changes of a PostgreSQL database, read by logical replication with its own plugin `pgoutput`."""

@@ -1,0 +1,178 @@
+"""What `capture check` says of a PostgreSQL server: one look, then a pure judgement of each thing that it saw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from tidelog.capture.change import Finding
+from tidelog.capture.sources.postgres.catalog import Catalog, Listed
+from tidelog.capture.sources.postgres.publications import identified, needed
+from tidelog.capture.sources.postgres.reading import name_of
+from tidelog.capture.sources.postgres.session import Session
+from tidelog.capture.sources.postgres.slots import PLUGIN, Slot, slot_of
+
+ERROR, WARNING, OK = "error", "warning", "ok"
+OLDEST = 140_000
+STANDBY_DECODING = 160_000
+LONG_TRANSACTION_S = 60
+
+_SERVER = """
+SELECT current_setting('server_version_num')::int, current_setting('server_version'), current_setting('wal_level'),
+       current_setting('max_replication_slots')::int, (SELECT count(*) FROM pg_replication_slots),
+       current_setting('max_wal_senders')::int,
+       (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'walsender'),
+       (SELECT setting::bigint FROM pg_settings WHERE name = 'max_slot_wal_keep_size'),
+       coalesce((SELECT setting::bigint FROM pg_settings WHERE name = 'idle_replication_slot_timeout'), 0),
+       pg_is_in_recovery(), current_user::text,
+       (SELECT rolsuper OR rolreplication FROM pg_roles WHERE rolname = current_user),
+       coalesce((SELECT max(extract(epoch FROM clock_timestamp() - xact_start))::int FROM pg_stat_activity
+                 WHERE datname = current_database() AND backend_xid IS NOT NULL), 0)
+"""
+
+
+class Server(NamedTuple):
+    version: int
+    version_text: str
+    wal_level: str
+    max_slots: int
+    slots: int
+    max_senders: int
+    senders: int
+    keep_mb: int  # -1: without a limit
+    idle_timeout: int  # 0: none
+    standby: bool
+    user: str
+    may_replicate: bool
+    oldest_s: int  # of the transactions that are open and have written
+
+
+def check(session: Session, catalog: Catalog, slot: str, names: tuple[str, str]) -> list[Finding]:
+    server = Server(*session.query(_SERVER)[0])
+    found = slot_of(session, slot)
+    findings = [*of_server(server, found), *of_slot(slot, found, session.one("SELECT current_database()::text"))]
+    if server.version >= OLDEST:
+        tables = catalog.listed()
+        statements = needed(session, catalog, names)
+        findings += of_tables(tables, identified(session, tables) if tables else set())
+        findings += of_publications(statements, tables, may_create=may_create(session))
+    return findings
+
+
+def may_create(session: Session) -> bool:
+    return bool(session.one("SELECT has_database_privilege(current_database(), 'CREATE')"))
+
+
+def of_server(server: Server, slot: Slot | None) -> Iterator[Finding]:
+    if server.version < OLDEST:
+        yield Finding(ERROR, f"the server is PostgreSQL {server.version_text}; 14 is the oldest that can be captured")
+        return
+    yield Finding(OK, f"the server is PostgreSQL {server.version_text}")
+    if server.standby and server.version < STANDBY_DECODING:
+        yield Finding(ERROR, "the server is a standby, which can be captured from PostgreSQL 16 on; name the primary")
+    if server.wal_level != "logical":
+        yield Finding(
+            ERROR,
+            f"wal_level is {server.wal_level}, and changes can be read at logical only",
+            "ALTER SYSTEM SET wal_level = 'logical';  -- then restart the server",
+        )
+    if not server.may_replicate:
+        yield Finding(
+            ERROR,
+            f"the user {server.user} may not read the log of changes",
+            f"ALTER ROLE {name_of(server.user)} REPLICATION;",
+        )
+    yield from _room(server, slot)
+    if server.oldest_s > LONG_TRANSACTION_S and slot is None:
+        yield Finding(
+            WARNING,
+            f"a transaction is open for {server.oldest_s} s; the first snapshot waits until it has ended",
+            "SELECT pid, xact_start, query FROM pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY xact_start;",
+        )
+
+
+def _room(server: Server, slot: Slot | None) -> Iterator[Finding]:
+    if slot is None and server.slots >= server.max_slots:
+        yield Finding(
+            ERROR,
+            f"all {server.max_slots} replication slots are taken",
+            f"ALTER SYSTEM SET max_replication_slots = {server.max_slots + 4};  -- then restart the server",
+        )
+    if server.senders >= server.max_senders:
+        yield Finding(
+            ERROR,
+            f"all {server.max_senders} senders of changes are in use",
+            f"ALTER SYSTEM SET max_wal_senders = {server.max_senders + 4};  -- then restart the server",
+        )
+    if server.keep_mb < 0:
+        yield Finding(
+            WARNING,
+            "max_slot_wal_keep_size has no limit: while capture is stopped, the server keeps its log until the disk is"
+            " full",
+            "ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf();",
+        )
+    if server.idle_timeout > 0:
+        yield Finding(
+            WARNING,
+            f"idle_replication_slot_timeout is {server.idle_timeout}: a capture that is stopped for longer has to begin"
+            " anew",
+            "ALTER SYSTEM SET idle_replication_slot_timeout = 0; SELECT pg_reload_conf();",
+        )
+
+
+def of_slot(name: str, slot: Slot | None, database: str) -> Iterator[Finding]:
+    if slot is None:
+        yield Finding(OK, f"the slot {name} is not there yet; the first snapshot makes it")
+    elif slot.plugin != PLUGIN or slot.database != database:
+        yield Finding(
+            ERROR,
+            f"the slot {name} is of the plugin {slot.plugin} and the database {slot.database}, so it is not ours",
+            f"SELECT pg_drop_replication_slot('{name}');  -- or choose another name",
+        )
+    elif slot.is_lost:
+        yield Finding(
+            ERROR,
+            f"the slot {name} is lost: the server has removed log that capture has not read",
+            "tidelog capture snapshot",
+        )
+    elif slot.active_pid is not None:
+        yield Finding(OK, f"the slot {name} is being read, by the server's process {slot.active_pid}")
+    else:
+        yield Finding(OK, f"the slot {name} is there, and nobody reads it")
+
+
+def of_tables(tables: Sequence[Listed], with_identity: set[int]) -> Iterator[Finding]:
+    if not tables:
+        yield Finding(ERROR, "no table matches; a pattern is schema.table, and `*` stands for any part of it")
+    for table in tables:
+        name = name_of(table.schema, table.name)
+        if not table.readable:
+            yield Finding(ERROR, f"{table.full_name} may not be read", f"GRANT SELECT ON {name} TO CURRENT_USER;")
+        if table.id not in with_identity:
+            yield Finding(
+                WARNING,
+                f"{table.full_name} has no primary key and no other replica identity: its inserts are captured, its"
+                " updates and deletes are not",
+                f"ALTER TABLE {name} REPLICA IDENTITY FULL;  -- or give it a primary key",
+            )
+    if tables:
+        yield Finding(OK, f"{len(tables)} table{'s' if len(tables) > 1 else ''} will be captured")
+
+
+def of_publications(statements: Sequence[str], tables: Sequence[Listed], *, may_create: bool) -> Iterator[Finding]:
+    foreign = sorted({f"{table.full_name} (of {table.owner})" for table in tables if not table.owned})
+    if not statements:
+        yield Finding(OK, "the publications name these tables")
+    elif foreign or (not may_create and any(each.startswith("CREATE") for each in statements)):
+        why = f"{', '.join(foreign)} belong to others" if foreign else "the database does not let this user create them"
+        yield Finding(
+            ERROR,
+            f"the publications cannot be made: {why}; let their owner or a superuser run this",
+            script(statements),
+        )
+    else:
+        yield Finding(OK, "the publications will be made or changed when capture starts")
+
+
+def script(statements: Sequence[str]) -> str:
+    return "\n".join(f"{statement};" for statement in statements)

@@ -1,0 +1,229 @@
+"""PostgreSQL as a source: `connect(url, name, tables)`.
+
+    in the database, by the capture's name:   slot tidelog_NAME
+                                              publications tidelog_NAME and tidelog_NAME_inserts
+
+`prepare` makes the publications. The slot is made by `snapshot`, because the snapshot that the server exports with a
+new slot is the one way to have rows at exactly the slot's position.
+
+Two kinds of logical messages are ours: `tidelog.watermark` (transactional: it takes its place among commits),
+`tidelog.heartbeat` (not transactional: it moves the log on in a database where nothing is written, and tells the
+time up to which everything was told). They need no table and no right.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tidelog import __version__
+from tidelog.capture.change import Begin, Finding, Position, Row, SourceLag, Table, Values
+from tidelog.capture.sources.postgres import checking, publications, reading
+from tidelog.capture.sources.postgres.catalog import Catalog, Known
+from tidelog.capture.sources.postgres.replication import Replication
+from tidelog.capture.sources.postgres.session import Session
+from tidelog.capture.sources.postgres.slots import lsn_in, resume_fault, slot_of
+from tidelog.capture.sources.postgres.snapshot import PostgresSnapshot
+from tidelog.capture.sources.postgres.stream import HEARTBEAT, Changes, PostgresStream, Transaction
+from tidelog.errors import PeerError, SourceLost, UsageError
+
+NAME_LIMIT = 63 - len("tidelog__inserts")
+WATERMARK = "tidelog.watermark"
+
+_LAG = """
+SELECT pg_wal_lsn_diff(l.now, s.confirmed_flush_lsn)::bigint, pg_wal_lsn_diff(l.now, s.restart_lsn)::bigint,
+       s.wal_status, extract(epoch FROM r.flush_lag)::float8
+FROM (SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END AS now) AS l,
+     pg_replication_slots s LEFT JOIN pg_stat_replication r ON r.pid = s.active_pid
+WHERE s.slot_name = %s
+"""
+
+
+def _field(kind: str, name: str, *, optional: bool = True) -> dict[str, Any]:
+    return {"type": kind, "optional": optional, "field": name}
+
+
+SNAPSHOT_WORDS = "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"
+SOURCE_SCHEMA: Mapping[str, Any] = {
+    "type": "struct",
+    "fields": [
+        *(_field("string", name, optional=False) for name in ("version", "connector", "name")),
+        _field("int64", "ts_ms", optional=False),
+        {
+            "type": "string",
+            "optional": True,
+            "name": "io.debezium.data.Enum",
+            "version": 1,
+            "parameters": {"allowed": SNAPSHOT_WORDS},
+            "default": "false",
+            "field": "snapshot",
+        },
+        _field("string", "db", optional=False),
+        _field("string", "sequence"),
+        *(_field("int64", name) for name in ("ts_us", "ts_ns")),
+        *(_field("string", name, optional=False) for name in ("schema", "table")),
+        *(_field("int64", name) for name in ("txId", "lsn", "xmin")),
+        _field("string", "origin"),
+        _field("int64", "origin_lsn"),
+    ],
+    "optional": False,
+    "name": "io.debezium.connector.postgresql.Source",
+    "version": 1,
+}
+
+
+def connect(url: str, name: str, tables: Sequence[str]) -> PostgresSource:
+    """`tables` are patterns `schema.table`, in which `*` stands for any part of a name."""
+    if not re.fullmatch(rf"[a-z0-9_]{{1,{NAME_LIMIT}}}", name):
+        raise UsageError(
+            f"a capture's name in PostgreSQL is small letters, digits and underscores, {NAME_LIMIT} at most;"
+            f" {name!r} is not one"
+        )
+    return PostgresSource(Session(url), name, tables)
+
+
+class PostgresSource:
+    connector = "postgresql"
+    source_schema = SOURCE_SCHEMA
+
+    def __init__(self, session: Session, name: str, tables: Sequence[str]) -> None:
+        self._session = session
+        self.slot = f"tidelog_{name}"
+        self._publications = publications.publications_of(name)
+        self._catalog = Catalog(session, tables, self._publications)
+        self.database = session.database
+        self._system: str | None = None
+        self._snapshot_lsn = 0
+        self._blocks: dict[Table, str] = {}
+
+    def check(self) -> Sequence[Finding]:
+        return checking.check(self._session, self._catalog, self.slot, self._publications)
+
+    def prepare(self) -> None:
+        if not self._catalog.listed():
+            raise UsageError("no table matches; a pattern is schema.table, and `*` stands for any part of it")
+        statements = publications.needed(self._session, self._catalog, self._publications)
+        for at, statement in enumerate(statements):
+            try:
+                self._session.query(statement)
+            except UsageError as error:
+                left = checking.script(statements[at:])
+                raise UsageError(f"{error}; let the tables' owner or a superuser run this:\n{left}") from None
+
+    def snapshot(self) -> PostgresSnapshot:
+        taken = PostgresSnapshot(self._session, self._catalog, self.slot, self._identified())
+        self._snapshot_lsn = taken.lsn
+        return taken
+
+    def stream(self, position: Position) -> PostgresStream:
+        start = lsn_in(position)
+        fault = resume_fault(
+            slot_of(self._session, self.slot), self.slot, position, self._identified(), self._database()
+        )
+        if fault is not None:
+            raise SourceLost(fault)
+        replication = Replication(self._session)
+        try:
+            replication.start(self.slot, start, self._publications)
+        except BaseException:
+            replication.close()
+            raise
+        changes = Changes(self._catalog, self._database(), self._identified(), start)
+        return PostgresStream(replication, changes, start)
+
+    def chunk(self, table: Table, after: Values | None, to: Values | None, size: int) -> Sequence[Values]:
+        known = self._ranged(table)
+        statement = reading.row_select(known, after, to, size, self._catalog.row_filter(table))
+        return self._read(statement, known.readers)
+
+    def last_key(self, table: Table) -> Values | None:
+        known = self._ranged(table)
+        found = self._read(reading.key_select(known, last=True), reading.key_readers(known))
+        return found[0] if found else None
+
+    def watermark(self, text: str) -> None:
+        self._session.query("SELECT pg_logical_emit_message(true, %s, %s)", [WATERMARK, text])
+
+    def heartbeat(self) -> None:
+        clock = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint::text"
+        self._session.query(f"SELECT pg_logical_emit_message(false, %s, {clock})", [HEARTBEAT])
+
+    def lag(self) -> SourceLag:
+        found = self._session.query(_LAG, [self.slot])
+        if not found:
+            return SourceLag(None, None, None, "gone")
+        behind, kept, state, seconds = found[0]
+        return SourceLag(behind, 0.0 if behind == 0 else seconds, kept, state or "")
+
+    def remove(self) -> Sequence[str]:
+        done = []
+        slot = slot_of(self._session, self.slot)
+        if slot is not None and slot.active_pid is not None:
+            raise PeerError(
+                f"the slot {self.slot} is being read, by process {slot.active_pid} of the server; stop that capture first"
+            )
+        if slot is not None:
+            self._session.query("SELECT pg_drop_replication_slot(%s)", [self.slot])
+            done.append(f"dropped the replication slot {self.slot}")
+        for name in publications.published(self._session, self._publications):
+            self._session.query(f"DROP PUBLICATION {reading.name_of(name)}")
+            done.append(f"dropped the publication {name}")
+        return done
+
+    def close(self) -> None:
+        self._session.close()
+
+    def source_block(self, row: Row, begin: Begin, snapshot: str, name: str) -> str:
+        transaction = begin.where
+        if not isinstance(transaction, Transaction):
+            transaction = Transaction(0, None)
+        if transaction.head is None or transaction.head[0] != snapshot:
+            transaction.head = (snapshot, self._head(begin.commit_us, snapshot, name))
+        lsn = row.where if row.where is not None else self._snapshot_lsn
+        previous = "null" if transaction.previous is None else f'\\"{transaction.previous}\\"'
+        us = begin.commit_us
+        table = self._blocks.get(row.table) or self._table_part(row.table)
+        xid = transaction.xid or "null"
+        end = ',"xmin":null,"origin":null,"origin_lsn":null}'
+        if transaction.origin is not None:
+            end = f',"xmin":null,"origin":{json.dumps(transaction.origin)},"origin_lsn":{transaction.origin_lsn}}}'
+        return (
+            f'{transaction.head[1]}"sequence":"[{previous},\\"{lsn}\\"]","ts_us":{us},"ts_ns":{us}000,'
+            f'{table}"txId":{xid},"lsn":{lsn}{end}'
+        )
+
+    def _head(self, commit_us: int, snapshot: str, name: str) -> str:
+        return (
+            f'{{"version":"{__version__}","connector":"postgresql","name":{json.dumps(name)},'
+            f'"ts_ms":{commit_us // 1000},"snapshot":"{snapshot}","db":{json.dumps(self.database)},'
+        )
+
+    def _table_part(self, table: Table) -> str:
+        part = f'"schema":{json.dumps(table.schema)},"table":{json.dumps(table.name)},'
+        self._blocks[table] = part
+        return part
+
+    def _identified(self) -> str:
+        """The server's own identifier."""
+        if self._system is None:
+            self._system = str(self._session.one("SELECT system_identifier::text FROM pg_control_system()"))
+        return self._system
+
+    def _database(self) -> str:
+        self.database = str(self._session.one("SELECT current_database()::text"))
+        return self.database
+
+    def _ranged(self, table: Table) -> Known:
+        try:
+            known = self._catalog.known_table(table)
+        except LookupError:
+            raise UsageError(f"{table.full_name} is gone, or is not captured") from None
+        if not reading.has_ranges(known):
+            raise UsageError(f"{table.full_name} has no key by which it can be read in parts; take a whole snapshot")
+        return known
+
+    def _read(self, statement: str, readers: Any) -> list[Values]:
+        connection = self._session.opened()
+        return [reading.values_of(line, readers) for line in reading.copied(self._session, connection, statement)]
