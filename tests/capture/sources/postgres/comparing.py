@@ -40,7 +40,11 @@ REASONS: dict[str, set[Difference]] = {
         ("snapshot", "types", "=a_int4_2d"),
     },
     "a column of every type is told": {
-        *((case, "types", column) for case in ROWS_OF_TYPES for column in ("c_comp", "c_box", "c_circle", "a_interval")),
+        *(
+            (case, "types", column)
+            for case in ROWS_OF_TYPES
+            for column in ("c_comp", "c_box", "c_circle", "a_interval")
+        ),
         *(("snapshot", "types", f"={column}") for column in ("c_comp", "c_box", "c_circle", "a_interval")),
     },
     "a date's infinity is the largest number of its schema": {("value_date_infinity", "x_date_infinity", "c_date")},
@@ -104,11 +108,17 @@ def ran(
 def check_messages(case: dict[str, Any], events: list[Event]) -> None:
     from base64 import b64encode
 
-    came = [{"prefix": each.prefix, "content": b64encode(each.content).decode()} for each in events if isinstance(each, Message)]
+    came = [
+        {"prefix": each.prefix, "content": b64encode(each.content).decode()}
+        for each in events
+        if isinstance(each, Message)
+    ]
     assert came == [record[4] for record in case["records"] if record[1] == "m"]
 
 
-def differing(case: dict[str, Any], rows: list[Row], tables: dict[str, Table]) -> Iterator[Difference] | set[Difference]:
+def differing(
+    case: dict[str, Any], rows: list[Row], tables: dict[str, Table]
+) -> Iterator[Difference] | set[Difference]:
     name = case["case"]
     ours: dict[str, list[Record]] = {}
     for row in rows:

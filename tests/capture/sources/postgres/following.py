@@ -1,4 +1,4 @@
-"""A database to be captured, its events read up to a mark, and events folded into tables: what SELECT must agree with."""
+"""A database to be captured, its events read up to a mark, and events folded into tables, as SELECT must see them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ class Base:
         for opened in reversed(self._opened):
             opened.close()
         with psycopg.connect(self._server_url, autocommit=True) as connection:
-            gone = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()"
+            gone = (
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()"
+            )
             connection.execute(gone, [self.name])
             slots = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = %s"
             for _ in range(50):
@@ -115,7 +117,9 @@ def shown(table: Table, values: Values | None) -> dict[str, Any] | None:
 
 
 def told(events: Sequence[Event]) -> list[tuple[str, str, Any, Any]]:
-    return [(row.table.name, row.op, shown(row.table, row.before), shown(row.table, row.after)) for row in rows_of(events)]
+    return [
+        (row.table.name, row.op, shown(row.table, row.before), shown(row.table, row.after)) for row in rows_of(events)
+    ]
 
 
 def check_frames(events: Sequence[Event]) -> list[Position]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from capture.sources.postgres.comparing import DIFFERENCES, REASONS, differences
 from capture.sources.postgres.following import Base
 from proving import proves
@@ -14,7 +12,6 @@ GUIDE = Path(__file__).parents[4] / "docs" / "guide" / "capture_postgres.md"
 
 
 @proves("cdc.9", "cdc.10", "cdc.12", "cdc.13", "cdc.15")
-@pytest.mark.slow
 def test_every_value_and_schema_is_debeziums_but_for_these(base: Base) -> None:
     assert differences(base, extensions=False) == DIFFERENCES
 

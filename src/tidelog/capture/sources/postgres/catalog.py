@@ -217,16 +217,29 @@ def describe(relation: Relation, facts: Facts | None, types: dict[int, Type], be
     kinds = []
     columns = []
     for told, fact in zip(relation.columns, found, strict=True):
-        kind = kind_of(told.type, told.modifier, fact.dimensions if fact is not None else 0, types)
-        optional = not (fact is not None and fact.required)
-        connect = connect_of(kind, optional=optional, default=fact.default if fact is not None else None)
-        declared = fact.declared if fact is not None else ""
+        earlier = _earlier(told, before) if fact is None else None
+        if earlier is not None:  # the catalog is ahead of the message, and what was known of the column still holds
+            kind, column = earlier
+        else:
+            kind = kind_of(told.type, told.modifier, fact.dimensions if fact is not None else 0, types)
+            optional = not (fact is not None and fact.required)
+            connect = connect_of(kind, optional=optional, default=fact.default if fact is not None else None)
+            column = Column(told.name, connect, fact.declared if fact is not None else "", kind.unavailable)
         kinds.append(kind)
-        columns.append(Column(told.name, connect, declared, kind.unavailable))
+        columns.append(column)
     key = key_of(relation, facts, found, before)
     table = Table(relation.schema, relation.name, tuple(columns), key)
     readers = [(kind.read, kind.unavailable) for kind in kinds]
     return Known(relation, table, tuple(kinds), readers, facts is not None and facts.partitioned)
+
+
+def _earlier(told: RelationColumn, before: Known | None) -> tuple[Kind, Column] | None:
+    if before is None:
+        return None
+    for at, column in enumerate(before.relation.columns):
+        if column[:3] == told[:3]:
+            return before.kinds[at], before.table.columns[at]
+    return None
 
 
 def matched(told: Sequence[RelationColumn], facts: Sequence[ColumnFacts]) -> list[ColumnFacts | None]:

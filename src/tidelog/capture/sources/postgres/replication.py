@@ -44,12 +44,16 @@ class Replication:
 
     def receive(self) -> bytes | None:
         """The next copy data that has come, or None where it has to be waited for."""
-        with self._session.telling():
+        try:
             size, data = self._pg.get_copy_data(1)
-            if size > 0:
-                return bytes(data)
-            if size == 0:
-                return None
+        except Exception as error:  # the hot path: `telling` would cost more than all else here
+            with self._session.telling():
+                raise error
+        if size > 0:
+            return bytes(data)
+        if size == 0:
+            return None
+        with self._session.telling():
             raise self._ended()
 
     def wait(self, seconds: float) -> bool:
