@@ -72,6 +72,7 @@ class Base:
         source.prepare()
         snapshot = source.snapshot()
         snapshot.close()
+        self.first = snapshot.position
         stream = source.stream(snapshot.position)
         self._opened.append(stream)
         return source, stream

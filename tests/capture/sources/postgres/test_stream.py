@@ -9,7 +9,7 @@ import pytest
 from capture.sources.postgres.following import SECONDS, Base, check_frames, rows_of, told
 from postgres_server import PostgresServer
 from proving import proves
-from tidelog.capture.change import UNAVAILABLE, Begin, Commit, Event, Idle, Message, SchemaChange
+from tidelog.capture.change import UNAVAILABLE, Begin, Commit, Event, Idle, Message, Row, SchemaChange
 from tidelog.capture.sources.postgres.pgoutput import lsn_of, lsn_text
 from tidelog.capture.sources.postgres.slots import Slot, lsn_in, resume_fault
 from tidelog.errors import Disconnected, SourceLost, UsageError
@@ -45,7 +45,14 @@ def test_transactions_come_whole_and_in_the_order_of_their_commits(base: Base) -
     )
     assert (block["connector"], block["db"], block["table"], block["name"]) == ("postgresql", base.name, "kv", "n")
     assert block["lsn"] == rows_of(events)[0].where
-    assert set(block) == {field["field"] for field in source.source_schema["fields"]}
+    from_snapshot = source.source_block(
+        Row(rows_of(events)[0].table, "r", None, ("1", "null")), Begin("", 5), "true", "n"
+    )
+    read = json.loads(from_snapshot)
+    assert (read["ts_us"], read["snapshot"], read["txId"]) == (5, "true", None)
+    assert read["lsn"] == lsn_in(base.first)
+    assert source.tables() == [rows_of(events)[0].table]
+    assert set(block) == set(read) == {field["field"] for field in source.source_schema["fields"]}
 
 
 @proves("cdc.2", "cdc.3")

@@ -131,7 +131,7 @@ def of_slot(name: str, slot: Slot | None, database: str) -> Iterator[Finding]:
         )
     elif slot.is_lost:
         yield Finding(
-            ERROR,
+            WARNING,  # whoever reads on from it is stopped; who takes a new snapshot makes it anew
             f"the slot {name} is lost: the server has removed log that capture has not read",
             "tidelog capture snapshot",
         )

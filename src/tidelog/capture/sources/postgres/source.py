@@ -17,6 +17,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+from zlib import crc32
 
 from tidelog import __version__
 from tidelog.capture.change import Begin, Finding, Position, Row, SourceLag, Table, Values
@@ -76,12 +77,15 @@ SOURCE_SCHEMA: Mapping[str, Any] = {
 
 def connect(url: str, name: str, tables: Sequence[str]) -> PostgresSource:
     """`tables` are patterns `schema.table`, in which `*` stands for any part of a name."""
-    if not re.fullmatch(rf"[a-z0-9_]{{1,{NAME_LIMIT}}}", name):
-        raise UsageError(
-            f"a capture's name in PostgreSQL is small letters, digits and underscores, {NAME_LIMIT} at most;"
-            f" {name!r} is not one"
-        )
-    return PostgresSource(Session(url), name, tables)
+    return PostgresSource(Session(url), plain_name(name), tables)
+
+
+def plain_name(name: str) -> str:
+    """A name that a slot may have: small letters, digits and underscores. Another one gets a sum, so that no two names
+    of captures are one slot."""
+    if re.fullmatch(rf"[a-z0-9_]{{1,{NAME_LIMIT}}}", name):
+        return name
+    return f"{re.sub('[^a-z0-9_]', '_', name.lower())[: NAME_LIMIT - 9]}_{crc32(name.encode()):08x}"
 
 
 class PostgresSource:
@@ -97,6 +101,8 @@ class PostgresSource:
         self._system: str | None = None
         self._snapshot_lsn = 0
         self._blocks: dict[Table, str] = {}
+        self._outside = Transaction(0, None)  # of rows that no transaction of the stream told
+        self._outside_us = -1
 
     def check(self) -> Sequence[Finding]:
         return checking.check(self._session, self._catalog, self.slot, self._publications)
@@ -132,6 +138,12 @@ class PostgresSource:
             raise
         changes = Changes(self._catalog, self._database(), self._identified(), start)
         return PostgresStream(replication, changes, start)
+
+    def tables(self) -> Sequence[Table]:
+        """Those that are captured, as they are now: the objects that rows come with, where the shape is the same."""
+        found = [(one, self._catalog.published_columns(one)) for one in self._catalog.listed()]
+        known = [self._catalog.known_now(one.id, columns) for one, columns in found]
+        return [each.table for each in known if each is not None]
 
     def chunk(self, table: Table, after: Values | None, to: Values | None, size: int) -> Sequence[Values]:
         known = self._ranged(table)
@@ -178,7 +190,9 @@ class PostgresSource:
     def source_block(self, row: Row, begin: Begin, snapshot: str, name: str) -> str:
         transaction = begin.where
         if not isinstance(transaction, Transaction):
-            transaction = Transaction(0, None)
+            transaction = self._outside
+            if begin.commit_us != self._outside_us:
+                self._outside_us, transaction.head = begin.commit_us, None
         if transaction.head is None or transaction.head[0] != snapshot:
             transaction.head = (snapshot, self._head(begin.commit_us, snapshot, name))
         lsn = row.where if row.where is not None else self._snapshot_lsn
