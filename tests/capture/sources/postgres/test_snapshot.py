@@ -148,6 +148,28 @@ def test_chunks_by_any_kind_of_key_leave_no_row_out(base: Base, declared: str, v
     assert seen == [str(row[0]) for row in base.ask("SELECT n FROM t WHERE n <= 60 ORDER BY k, n")]
 
 
+@proves("cdc.22")
+def test_heartbeats_beside_a_chunk_do_not_mix_with_it(base: Base) -> None:
+    base.run(KV, "INSERT INTO kv SELECT i, repeat('x', 500) FROM generate_series(1, 2000) i")
+    source = base.source()
+    source.prepare()
+    (table,) = source.tables()
+    done = threading.Event()
+
+    def beat() -> None:
+        while not done.is_set():
+            source.heartbeat()
+
+    beating = threading.Thread(target=beat)
+    beating.start()
+    try:
+        read = [source.chunk(table, None, None, 2000) for _ in range(5)]
+    finally:
+        done.set()
+        beating.join()
+    assert [len(rows) for rows in read] == [2000] * 5
+
+
 @proves("cdc.19")
 def test_a_table_without_a_key_has_no_chunks(base: Base) -> None:
     base.run("CREATE TABLE t (a int)", "CREATE TABLE i (k interval PRIMARY KEY)")

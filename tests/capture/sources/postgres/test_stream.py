@@ -150,6 +150,25 @@ def test_a_slot_that_is_gone_stops_capture(base: Base) -> None:
         source.stream(position)
 
 
+@proves("cdc.6", "cdc.17")
+def test_a_publication_that_somebody_dropped_stops_capture_until_all_is_read_anew(base: Base) -> None:
+    base.run(KV)
+    source, stream = base.started()
+    base.run("INSERT INTO kv VALUES (1, 'a')")
+    (position,) = check_frames(base.drain(stream))
+    stream.close()
+    until_free(base)
+    base.run("DROP PUBLICATION tidelog_t", "INSERT INTO kv VALUES (2, 'told to nobody')")
+    source.prepare()
+    with pytest.raises(SourceLost, match="publication tidelog_t is gone"):
+        source.stream(position)
+    snapshot = source.snapshot()
+    assert [len(rows) for rows in snapshot.rows(snapshot.tables()[0], None, None, 10)] == [2]
+    snapshot.close()
+    base.run("INSERT INTO kv VALUES (3, 'c')")
+    assert told(base.drain(base.stream(source, snapshot.position))) == [("kv", "c", None, {"id": 3, "v": "c"})]
+
+
 @proves("cdc.6", "cdc.7")
 @pytest.mark.parametrize(
     ("slot", "position", "why"),

@@ -25,7 +25,7 @@ from tidelog.capture.sources.postgres import checking, publications, reading
 from tidelog.capture.sources.postgres.catalog import Catalog, Known
 from tidelog.capture.sources.postgres.replication import Replication
 from tidelog.capture.sources.postgres.session import Session
-from tidelog.capture.sources.postgres.slots import lsn_in, resume_fault, slot_of
+from tidelog.capture.sources.postgres.slots import AGAIN, lsn_in, resume_fault, slot_of
 from tidelog.capture.sources.postgres.snapshot import PostgresSnapshot
 from tidelog.capture.sources.postgres.stream import HEARTBEAT, Changes, PostgresStream, Transaction
 from tidelog.errors import PeerError, SourceLost, UsageError
@@ -110,6 +110,11 @@ class PostgresSource:
     def prepare(self) -> None:
         if not self._catalog.listed():
             raise UsageError("no table matches; a pattern is schema.table, and `*` stands for any part of it")
+        slot = slot_of(self._session, self.slot)
+        if slot is None or slot.is_lost or not self._unpublished():
+            self._publish()
+
+    def _publish(self) -> None:
         statements = publications.needed(self._session, self._catalog, self._publications)
         for at, statement in enumerate(statements):
             try:
@@ -118,7 +123,17 @@ class PostgresSource:
                 left = checking.script(statements[at:])
                 raise UsageError(f"{error}; let the tables' owner or a superuser run this:\n{left}") from None
 
+    def _unpublished(self) -> list[str]:
+        """Publications that are not there. With a slot there, somebody has dropped them, and what was changed since is
+        told to nobody: PostgreSQL 18 passes over it in silence. So they are not made anew beside the same slot."""
+        there = publications.published(self._session, self._publications)
+        return [name for name in self._publications if name not in there]
+
     def snapshot(self) -> PostgresSnapshot:
+        if self._unpublished():
+            if slot_of(self._session, self.slot) is not None:
+                self._session.query("SELECT pg_drop_replication_slot(%s)", [self.slot])
+            self._publish()
         taken = PostgresSnapshot(self._session, self._catalog, self.slot, self._identified())
         self._snapshot_lsn = taken.lsn
         return taken
@@ -128,6 +143,9 @@ class PostgresSource:
         fault = resume_fault(
             slot_of(self._session, self.slot), self.slot, position, self._identified(), self._database()
         )
+        missing = self._unpublished()
+        if fault is None and missing:
+            fault = f"the publication {missing[0]} is gone, and with it changes after {position['lsn']}; {AGAIN}"
         if fault is not None:
             raise SourceLost(fault)
         replication = Replication(self._session)
@@ -240,4 +258,6 @@ class PostgresSource:
 
     def _read(self, statement: str, readers: Any) -> list[Values]:
         connection = self._session.opened()
-        return [reading.values_of(line, readers) for line in reading.copied(self._session, connection, statement)]
+        with connection.lock:  # COPY goes past psycopg, and a heartbeat may come from another thread
+            lines = list(reading.copied(self._session, connection, statement))
+        return [reading.values_of(line, readers) for line in lines]
