@@ -90,6 +90,22 @@ def test_a_copy_of_many_rows_that_is_cut_in_the_middle_comes_whole_again(base: B
     assert rows[: len(rows_of(part))] == rows_of(part)
 
 
+@proves("cdc.2")
+def test_what_is_in_the_log_when_a_stream_begins_is_there_for_a_read_that_does_not_wait(base: Base) -> None:
+    base.run(KV)
+    source, stream = base.started()
+    stream.close()
+    until_free(base)
+    source.heartbeat()
+    base.run("CREATE TABLE aside AS SELECT i FROM generate_series(1, 20000) i")
+    base.run(*(f"INSERT INTO kv SELECT {n}0 + i, 'x' FROM generate_series(1, 3) i" for n in range(4)))
+    again = base.stream(source, base.first)
+    events: list[Event] = []
+    while came := [event for event in again.read(2, 0) if not isinstance(event, Idle)]:
+        events += came
+    assert len(rows_of(events)) == 12
+
+
 @proves("cdc.4", "cdc.2")
 def test_the_server_forgets_only_what_was_confirmed(base: Base) -> None:
     base.run(KV)

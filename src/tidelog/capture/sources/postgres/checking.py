@@ -133,7 +133,7 @@ def of_slot(name: str, slot: Slot | None, database: str) -> Iterator[Finding]:
         yield Finding(
             WARNING,  # whoever reads on from it is stopped; who takes a new snapshot makes it anew
             f"the slot {name} is lost: the server has removed log that capture has not read",
-            "tidelog capture snapshot",
+            "tidelog capture run --snapshot when_needed",
         )
     elif slot.active_pid is not None:
         yield Finding(OK, f"the slot {name} is being read, by the server's process {slot.active_pid}")

@@ -24,7 +24,7 @@ from tidelog.errors import UsageError
 
 PLUGIN = "pgoutput"
 LOST = "lost"
-AGAIN = "take a new snapshot: `tidelog capture snapshot`"
+AGAIN = "take a new snapshot: run capture with `--snapshot when_needed`"
 
 _SLOT = """
 SELECT plugin, database, active_pid, wal_status, restart_lsn::text, confirmed_flush_lsn::text

@@ -23,6 +23,7 @@ from tidelog import __version__
 from tidelog.capture.change import Begin, Finding, Position, Row, SourceLag, Table, Values
 from tidelog.capture.sources.postgres import checking, publications, reading
 from tidelog.capture.sources.postgres.catalog import Catalog, Known
+from tidelog.capture.sources.postgres.pgoutput import lsn_of
 from tidelog.capture.sources.postgres.replication import Replication
 from tidelog.capture.sources.postgres.session import Session
 from tidelog.capture.sources.postgres.slots import AGAIN, lsn_in, resume_fault, slot_of
@@ -39,6 +40,11 @@ SELECT pg_wal_lsn_diff(l.now, s.confirmed_flush_lsn)::bigint, pg_wal_lsn_diff(l.
 FROM (SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END AS now) AS l,
      pg_replication_slots s LEFT JOIN pg_stat_replication r ON r.pid = s.active_pid
 WHERE s.slot_name = %s
+"""
+
+
+_END = """
+SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END)::text
 """
 
 
@@ -154,7 +160,7 @@ class PostgresSource:
         except BaseException:
             replication.close()
             raise
-        changes = Changes(self._catalog, self._database(), self._identified(), start)
+        changes = Changes(self._catalog, self._database(), self._identified(), start, lsn_of(self._session.one(_END)))
         return PostgresStream(replication, changes, start)
 
     def tables(self) -> Sequence[Table]:

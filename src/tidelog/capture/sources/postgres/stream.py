@@ -9,6 +9,8 @@
   it. It hears from us when it asks, and every STATUS_S, so that it does not take us for dead.
 - `Idle` says the time up to which all is told. The clock of a keepalive does not, for the server may be far behind with
   sending when it writes one. What does is a heartbeat of ours: its text is the server's clock when it was written.
+- What was in the server's log when the stream began counts as there: until it is told, `read` waits for it (BEHIND_S at
+  most) and tells no `Idle`, so that nothing, or an Idle, means that the end was reached.
 - A table whose relation message is not of the shape that was known is a `SchemaChange`, before its next row.
 """
 
@@ -38,6 +40,7 @@ from tidelog.capture.sources.postgres.replication import Replication
 from tidelog.capture.sources.postgres.slots import lsn_in, position_of
 
 STATUS_S = 10.0
+BEHIND_S = 5.0
 HEARTBEAT = "tidelog.heartbeat"
 
 
@@ -57,7 +60,7 @@ class Transaction:
 class Changes:
     """Copy data to events. It owns no connection: recorded bytes will do."""
 
-    def __init__(self, catalog: Catalog, database: str, system: str, start: int) -> None:
+    def __init__(self, catalog: Catalog, database: str, system: str, start: int, until: int = 0) -> None:
         self._catalog = catalog
         self._database = database
         self._system = system
@@ -65,6 +68,7 @@ class Changes:
         self._transaction: Transaction | None = None
         self._told_us = 0  # everything that was committed before is told
         self._end = start
+        self._until = until  # where the server's log ended when the stream began
         self._previous = start  # where the last transaction ended
         self._takes: dict[int, Callable[[bytes, list[Event]], None]] = {
             pgoutput.BEGIN: self._begin,
@@ -79,6 +83,10 @@ class Changes:
             pgoutput.DELETE: self._delete,
         }
 
+    @property
+    def is_behind(self) -> bool:
+        return self._end < self._until
+
     def take(self, data: bytes, events: list[Event]) -> None:
         """One copy data of the kind 'w'."""
         try:
@@ -92,6 +100,8 @@ class Changes:
         if self._transaction is not None or end <= self._end:
             return
         self._end = end
+        if self.is_behind:
+            return
         if events and type(events[-1]) is Idle:
             events.pop()
         events.append(Idle(position_of(end, self._system), self._told_us))
@@ -171,7 +181,7 @@ class PostgresStream:
 
     def read(self, limit: int, wait_s: float) -> Sequence[Event]:
         events: list[Event] = []
-        deadline = time.monotonic() + wait_s
+        deadline = time.monotonic() + (max(wait_s, BEHIND_S) if self._changes.is_behind else wait_s)
         receive, take = self._replication.receive, self._changes.take
         while len(events) < limit:
             data = receive()
