@@ -94,6 +94,26 @@ def test_a_snapshot_that_was_broken_off_leaves_no_row_that_is_not_there(base: Ba
 
 
 @proves("cdc.8")
+def test_a_snapshot_waits_for_a_transaction_that_is_open_and_sees_what_it_wrote(base: Base) -> None:
+    base.run(KV)
+    source = base.source()
+    source.prepare()
+    writer = base.connection()
+    writer.execute("BEGIN")
+    writer.execute("INSERT INTO kv VALUES (1, 'late')")
+    found: list[PostgresSnapshot] = []
+    thread = threading.Thread(target=lambda: found.append(source.snapshot()))
+    thread.start()
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'walsender' AND wait_event_type = 'Lock'"
+    while base.ask(waiting) == [(0,)]:
+        assert thread.is_alive()
+    writer.execute("COMMIT")
+    thread.join()
+    assert whole(found[0]).rows("kv") == [[1, "late"]]
+    found[0].close()
+
+
+@proves("cdc.8")
 def test_how_a_snapshot_begins_depends_on_the_slot() -> None:
     slot = Slot("s", "pgoutput", "shop", None, "reserved", 90, 100)
     assert [way_of(None), way_of(slot), way_of(slot._replace(wal_status="lost"))] == [CREATE, KEEP, RECREATE]

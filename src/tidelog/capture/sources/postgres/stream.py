@@ -165,9 +165,9 @@ class Changes:
 
     def _message(self, data: bytes, events: list[Event]) -> None:
         told = pgoutput.message(data, HEADER)
-        if told.prefix == HEARTBEAT and not told.transactional:
+        if told.prefix == HEARTBEAT:
             self._told_us = max(self._told_us, int(told.content or b"0"))
-            self.idle(told.lsn, events)
+            self.idle(told.lsn, events)  # tells nothing inside of a transaction
             return
         events.append(Message(told.prefix, told.content, told.transactional, told.lsn))
 
