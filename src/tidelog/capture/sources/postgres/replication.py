@@ -11,7 +11,7 @@ transaction that is open in the database.
 from __future__ import annotations
 
 import select
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tidelog.capture.sources.postgres.pgoutput import lsn_text
@@ -29,9 +29,9 @@ class Replication:
         self._poll = select.poll()
         self._poll.register(self._pg.socket, select.POLLIN)
 
-    def command(self, text: str, meanwhile: Callable[[], object] | None = None) -> list[dict[str, str]]:
-        """The rows of its answer. `meanwhile` is called every WAIT_S that it takes."""
-        result = self._answer(text, meanwhile)
+    def command(self, text: str) -> list[dict[str, str]]:
+        """The rows of its answer."""
+        result = self._answer(text)
         names = [(result.fname(at) or b"").decode() for at in range(result.nfields)]
         rows = [[result.get_value(row, at) or b"" for at in range(len(names))] for row in range(result.ntuples)]
         return [{name: value.decode() for name, value in zip(names, row, strict=True)} for row in rows]
@@ -72,7 +72,7 @@ class Replication:
     def close(self) -> None:
         self._connection.close()
 
-    def _answer(self, text: str, meanwhile: Callable[[], object] | None = None) -> Any:
+    def _answer(self, text: str) -> Any:
         from psycopg import pq
         from psycopg.errors import error_from_result
 
@@ -80,8 +80,7 @@ class Replication:
         with self._session.telling():
             self._pg.send_query(text.encode())
             while self._pg.is_busy():
-                if not self.wait(WAIT_S) and meanwhile is not None:
-                    meanwhile()
+                self.wait(WAIT_S)
             result = self._pg.get_result()
             if result is None:
                 raise self._ended()

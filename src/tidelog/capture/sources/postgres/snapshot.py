@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 from tidelog.capture.change import Position, Table, Values
@@ -32,8 +32,7 @@ from tidelog.capture.sources.postgres.reading import copied, has_ranges, key_rea
 from tidelog.capture.sources.postgres.replication import Replication
 from tidelog.capture.sources.postgres.session import Session
 from tidelog.capture.sources.postgres.slots import PLUGIN, Slot, position_of, slot_of
-from tidelog.capture.sources.postgres.stream import HEARTBEAT
-from tidelog.errors import Disconnected, PeerError, UsageError
+from tidelog.errors import Disconnected, UsageError
 
 CREATE, RECREATE, KEEP = "create", "recreate", "keep"
 SPLIT_ROWS = 10_000  # a table with fewer is one range
@@ -124,17 +123,11 @@ class PostgresSnapshot:
     def _created(self, slot: str) -> tuple[int, Any, str]:
         holder = Replication(self._session)
         try:
-            told = holder.command(f'CREATE_REPLICATION_SLOT "{slot}" LOGICAL {PLUGIN} EXPORT_SNAPSHOT', self._nudge)[0]
+            told = holder.command(f'CREATE_REPLICATION_SLOT "{slot}" LOGICAL {PLUGIN} EXPORT_SNAPSHOT')[0]
         except BaseException:
             holder.close()
             raise
         return lsn_of(told["consistent_point"]), holder, told["snapshot_name"]
-
-    def _nudge(self) -> None:
-        """The server waits for log that it has written and not yet flushed, for ten seconds if it is idle. A commit
-        flushes."""
-        with suppress(PeerError):
-            self._session.query("SELECT pg_logical_emit_message(true, %s, '')", [HEARTBEAT])
 
     def _exported(self) -> tuple[Any, str]:
         holder = self._session.connect()
