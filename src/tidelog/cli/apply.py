@@ -80,10 +80,11 @@ def apply(cluster: Cluster, options: Namespace) -> int:
 
 
 def _apply(cluster: Cluster, options: Namespace, url: str, telling: Telling) -> None:
+    from tidelog.control.urls import redacted
     from tidelog.views.applier import Applier
     from tidelog.views.catalog import find_view
     from tidelog.views.stores.allowing import open_recorded
-    from tidelog.views.stores.opening import open_store, redacted
+    from tidelog.views.stores.opening import open_store
 
     with suppress(Disconnected, BrokerError):  # which the applier waits for
         find_view(cluster, options.view)  # a mistyped name is told before anything is made or said of it
@@ -123,7 +124,8 @@ class Telling:
 
     def __init__(self, cluster: Cluster, view: str, url: str, *, shared: bool) -> None:
         from tidelog.control.status import Reporter
-        from tidelog.views.stores.opening import name_of, redacted
+        from tidelog.control.urls import redacted
+        from tidelog.views.stores.opening import name_of
 
         self.store_name = name_of(url)
         self._cluster = cluster

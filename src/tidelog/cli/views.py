@@ -78,8 +78,8 @@ def run(arguments: list[str]) -> int:
 
 
 def list_views(cluster: Cluster, options: Namespace) -> int:
+    from tidelog.control.urls import redacted
     from tidelog.views.catalog import VIEW, View, read_catalog
-    from tidelog.views.stores.opening import redacted
 
     catalog = sorted(read_catalog(cluster).items())
     views = [one for (kind, _), one in catalog if kind == VIEW and isinstance(one, View)]
@@ -148,9 +148,9 @@ def _generation_line(one: dict[str, Any]) -> Sequence[Any]:
 
 def _store(view: View, url: str, options: Namespace) -> dict[str, Any]:
     """How far it is; a store that is not reached is told, and the others are shown."""
+    from tidelog.control.urls import redacted
     from tidelog.errors import TidelogError
     from tidelog.views.stores.allowing import open_recorded
-    from tidelog.views.stores.opening import redacted
     from tidelog.views.stores.store import generation_of
 
     told: dict[str, Any] = {"store": redacted(url), "shown": None, "ends": None, "mark": None, "error": None}
@@ -294,8 +294,8 @@ def _left_behind(cluster: Cluster, view: View) -> list[Sequence[str]]:
     """Topics that are there, and stores: who knows whether somebody reads them."""
     from tidelog.control.marks import topic_of
     from tidelog.control.status import read_status
+    from tidelog.control.urls import redacted
     from tidelog.views.asking import Pipeline
-    from tidelog.views.stores.opening import redacted
 
     asked = Pipeline(view.app, view.name)
     named = [one.topic for one in view.generations] + [topic_of(one.sink) for one in view.generations if one.sink]
@@ -312,9 +312,10 @@ def _left_behind(cluster: Cluster, view: View) -> list[Sequence[str]]:
 
 def opened(cluster: Cluster, view: str, options: Namespace) -> tuple[Store, Declaration]:
     """The store, and what it shows."""
+    from tidelog.control.urls import redacted
     from tidelog.views.catalog import find_view
     from tidelog.views.stores.allowing import open_recorded
-    from tidelog.views.stores.opening import open_store, redacted
+    from tidelog.views.stores.opening import open_store
 
     url: str | None = options.store or next(iter(find_view(cluster, view).stores), None)
     if url is None:

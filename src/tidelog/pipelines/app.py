@@ -29,10 +29,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from tidelog.control.marks import LEGAL
+from tidelog.control.urls import without_secret
 from tidelog.errors import UsageError
 from tidelog.pipelines.operators.durations import Duration, milliseconds
 from tidelog.views.declaration import FEED_HORIZON_MS, check_name
-from tidelog.views.stores.opening import checked, without_secret
+from tidelog.views.stores.opening import checked
 
 STREAM, TABLE, TOPIC, VIEW = "stream", "table", "topic", "view"
 APPEND, UPDATE = MODES = ("append", "update")

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from tidelog.control.urls import redacted
 from tidelog.errors import UsageError
 from tidelog.pipelines.app import QUESTIONS, VIEW, App, Input, Output, parameter
 from tidelog.pipelines.fingerprints import fingerprint
 from tidelog.pipelines.input_columns import check_input
-from tidelog.views.stores.opening import redacted
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ from tidelog.clock import rest
 from tidelog.control import status
 from tidelog.control.health import AT_WORK, FAILED, SILENT_MS, age_of, said_silence, told_state
 from tidelog.control.marks import Ends, end_of_marks, read_mark, transactional_id_of
+from tidelog.control.urls import redacted
 from tidelog.errors import PipelineFailed, UsageError
 from tidelog.parts.part import APP, Say
 from tidelog.pipelines import generations
@@ -73,7 +74,7 @@ from tidelog.pipelines.running import Settings
 from tidelog.pipelines.view_readers import check_readers, of_others
 from tidelog.pipelines.view_topic import check_result, declaration_of
 from tidelog.views.catalog import Editor, View, find_view, read_catalog
-from tidelog.views.stores.opening import name_of, redacted
+from tidelog.views.stores.opening import name_of
 
 if TYPE_CHECKING:
     from tidelog.pipelines.generations import Way

@@ -25,12 +25,13 @@ from tidelog.client.transactions import Transactions
 from tidelog.control import marks
 from tidelog.control.marks import Ends, Mark, Sources
 from tidelog.control.offsets import to_fields
+from tidelog.control.urls import redacted
 from tidelog.errors import UsageError
 from tidelog.pipelines.operators.joins.places import SEED
 from tidelog.views.catalog import Generation, find_view
 from tidelog.views.changes import encode
 from tidelog.views.declaration import Declaration, Row
-from tidelog.views.stores.opening import open_store, redacted
+from tidelog.views.stores.opening import open_store
 from tidelog.views.stores.store import PAGE_ROWS_MAX, Ask, Place, Store, generation_of
 
 if TYPE_CHECKING:

@@ -1,18 +1,14 @@
 """`dead_letters(rows)`: what `typed(on_error="dead_letter")` gave, as two DataFrames: good rows, and letters.
 
-A letter has the key, the bytes that could not be decoded, and the record's headers with those behind them that Kafka
-Connect writes to its dead-letter topics, so that tools which know them know these:
-
-    __connect.errors.topic, .partition, .offset     where the record stands
-    __connect.errors.stage                          VALUE_CONVERTER or KEY_CONVERTER
-    __connect.errors.class.name                     what was to decode it
-    __connect.errors.exception.class.name, .exception.message          the error
+A letter has the key, the bytes that could not be decoded, and the record's headers with those of a dead letter behind
+them (`control/dead_letters.py`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tidelog.control.dead_letters import MESSAGE, PREFIX, told_of_error
 from tidelog.errors import UsageError
 from tidelog.spark.typed_values import ERROR, PLACE, UNDECODED
 
@@ -20,7 +16,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.column import Column
 
-PREFIX = "__connect.errors."
 DECODED_BY, RAISED = "tidelog.spark.typed", "tidelog.errors.UndecodableValue"
 LEFT_AS_THEY_ARE = ("binary", "string")
 
@@ -52,8 +47,8 @@ def _headers(rows: DataFrame, column: str) -> Any:
 
     stage = "KEY_CONVERTER" if column == "key" else "VALUE_CONVERTER"
     told = {name: f.col(name).cast("string") for name in PLACE if name in rows.columns}
-    told |= {"stage": f.lit(stage), "class.name": f.lit(DECODED_BY)}
-    told |= {"exception.class.name": f.lit(RAISED), "exception.message": f.col(ERROR)}
+    told |= {name: f.lit(text) for name, text in told_of_error(stage, DECODED_BY, RAISED).items()}
+    told |= {MESSAGE: f.col(ERROR)}
     ours = f.array(
         *(
             f.struct(f.lit(PREFIX + name).alias("key"), value.cast("binary").alias("value"))

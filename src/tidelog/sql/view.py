@@ -21,13 +21,13 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from tidelog.control.urls import redacted
 from tidelog.errors import TidelogError, UsageError
 from tidelog.schema.column_types import c_format
 from tidelog.sql.c_stream import Batch, Field, Piece, Table
 from tidelog.sql.topic import binary_of
 from tidelog.views.declaration import Column, Declaration, Row, json_text
 from tidelog.views.stores.allowing import Allowed, allowed_stores, harm_of, open_recorded, refusal
-from tidelog.views.stores.opening import redacted
 from tidelog.views.stores.store import PAGE_ROWS_MAX, Ask, Store
 
 if TYPE_CHECKING:

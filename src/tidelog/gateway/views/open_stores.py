@@ -14,10 +14,11 @@ from threading import Lock
 from typing import TypeVar
 
 from tidelog.client.cluster import Cluster
+from tidelog.control.urls import redacted
 from tidelog.errors import Disconnected, QueryTimedOut, StorageError, TidelogError, UsageError
 from tidelog.gateway.limits import STORE_DOWN_S, STORES_MAX
 from tidelog.gateway.refusal import refusal_of
-from tidelog.views.stores.opening import open_store, redacted
+from tidelog.views.stores.opening import open_store
 from tidelog.views.stores.store import Place, Store
 from tidelog.views.waiting import After, wait
 

@@ -20,6 +20,7 @@ from typing import Any
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.consumer import check_readable
 from tidelog.client.metadata import TopicPartition
+from tidelog.control.urls import redacted
 from tidelog.errors import BrokerError, CursorExpired, NotShown, TidelogError
 from tidelog.gateway.access import Credentials
 from tidelog.gateway.limits import AFTER_MAX_S, PAGE_BYTES, READ_WITHIN_S
@@ -35,7 +36,6 @@ from tidelog.views.catalog import VIEW, View
 from tidelog.views.declaration import Declaration, row_to_json
 from tidelog.views.feed_reading import FeedReader, oldest
 from tidelog.views.feeds import Cursor, check_place, cursor_at, from_text, to_text
-from tidelog.views.stores.opening import redacted
 from tidelog.views.stores.store import Ask, Page, Place, Store, generation_of
 from tidelog.views.waiting import parse_after
 

@@ -35,8 +35,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tidelog.config import APP_KEYS, find_file, gather, is_loopback, variable
+from tidelog.control.urls import VARIABLE, fill, redacted
 from tidelog.errors import UsageError
-from tidelog.views.stores.opening import IN_FILES, SCHEMES, VARIABLE, fill, open_store, redacted
+from tidelog.views.stores.opening import IN_FILES, SCHEMES, open_store
 
 if TYPE_CHECKING:
     from tidelog.views.stores.store import Store

@@ -6,9 +6,8 @@
     ${NAME}    taken from the environment, percent-encoded where it stands; what is kept and shown is the URL as written
 
 Rules:
-- A URL is kept (catalog, status, messages) with `${NAME}` in it, never with the secret. One with a password in clear is
-  refused by what would keep it (`without_secret`: the catalog is for all who may read views, and the URL of an applier
-  stands in the list of processes), and `redacted` wherever else it is shown.
+- A URL is kept (catalog, status, messages) with `${NAME}` in it, never with the secret (`control/urls.py`): the catalog
+  is for all who may read views, and the URL of an applier stands in the list of processes.
 - Who opens a URL that came by a record (the catalog) goes by `allowing.py`: its writer does not choose what of the
   environment is sent, and where.
 - A file's path is `sqlite:///relative/file.db` or `sqlite:////absolute/file.db`, as elsewhere.
@@ -18,7 +17,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
 from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
@@ -26,6 +24,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, cast
 from urllib.parse import quote, urlsplit
 
+from tidelog.control.urls import VARIABLE, fill, redacted, without_secret
 from tidelog.errors import UsageError
 from tidelog.views.declaration import check_name
 
@@ -53,11 +52,6 @@ LIBRARIES = {  # what it needs, and the extra that brings it
     "opensearch+https": ("opensearchpy", "opensearch"),
     "postgresql": ("psycopg", "postgres"),
 }
-VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-# Up to the last @ before the path. A port is none, though an @ may come in the query.
-PASSWORD = re.compile(r"(?<=://)([^/@:]*):(?!\d+(?:[/?#]|$))([^/?#]*|[^@]*)@")
-# Of a query: libpq's, Redis's, and what others may have.
-SECRET = re.compile(r"(?i)(?<=[?&])([^=&#]*(?:passw|pwd|secret|token|api_?key)[^=&#]*)=([^&#]*)")
 NAME_PART = re.compile(r"[^A-Za-z0-9_.-]+")
 DIGEST_CHARACTERS = 6
 ANYTHING = "1"  # a name, a host, a port and a number
@@ -110,38 +104,8 @@ def absolute(url: str) -> str:
     return f"{scheme}:///{quote(str(Path.cwd()))}/{path}"
 
 
-def redacted(url: str) -> str:
-    """As it may be shown: without a password that was written in clear."""
-    shown = PASSWORD.sub(lambda found: f"{found[1]}:{_hidden(found[2])}@", url)
-    return SECRET.sub(lambda found: f"{found[1]}={_hidden(found[2])}", shown)
-
-
-def without_secret(url: str) -> str:
-    """The URL, if all may see it."""
-    if redacted(url) != url:
-        raise UsageError(
-            f"{redacted(url)} has a password in clear, which everybody could read who reads the catalog of views; write"
-            " ${NAME} in its place, all of it, and set NAME in the environment"
-        )
-    return url
-
-
-def _hidden(password: str) -> str:
-    return password if not password or VARIABLE.fullmatch(password) else "***"
-
-
 def name_of(url: str) -> str:
     """Short, for names of groups and parts: `sqlite-shop-3f0a1c`. Of the URL as written, so it has no secret."""
     last = PurePosixPath(urlsplit(url).path).stem
     parts = (scheme_of(url), NAME_PART.sub("-", last).strip("-"), sha256(redacted(url).encode()).hexdigest())
     return "-".join(part for part in (*parts[:2], parts[2][:DIGEST_CHARACTERS]) if part)
-
-
-def fill(url: str, environment: Mapping[str, str]) -> str:
-    def value(found: re.Match[str]) -> str:
-        said = environment.get(found[1])
-        if said is None:
-            raise UsageError(f"{redacted(url)} has ${{{found[1]}}}, and the environment does not; set it")
-        return quote(said, safe="")
-
-    return VARIABLE.sub(value, url)

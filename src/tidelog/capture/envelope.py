@@ -1,0 +1,241 @@
+"""What a row becomes: Debezium's envelope in JSON, byte for byte, or the row alone.
+
+    debezium    {"before":B,"after":A,"source":S,"transaction":T,"op":"c","ts_ms":..,"ts_us":..,"ts_ns":..}
+                with schemas: {"schema":{...},"payload":{the same}}, of the key too
+    row         {"id":1,"v":"one"}; a delete is a tombstone
+
+Rules:
+- Values are JSON texts already (`change.py`), so this joins texts. What is the same for all rows of a table is made once
+  (`Shape`): this is the hot path.
+- The key is the primary key, in the key's order. A delete is followed by a tombstone. A change of the key is a delete
+  with its tombstone, whose header names the new key, and a create whose header names the old one. A row of a table
+  without a key has no key. A truncate has no key, and goes to every partition.
+- Columns that are left out are nowhere: neither in the row nor in its schema. Those that are masked have one text for
+  every value. Neither can be part of the key.
+- Fields, their order, names and versions of schemas are Debezium's. `__debezium.context.*` headers are not written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from tidelog.capture.change import CREATE, DELETE, TRUNCATE, UPDATE, Column, Table, Values
+from tidelog.control.captures import DEBEZIUM, ROW
+from tidelog.errors import UsageError
+
+NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
+MASK = "****"
+ENVELOPE_VERSION = 2
+
+Headers = Sequence[tuple[str, bytes]]
+Record = tuple[bytes | None, bytes | None, Headers]  # key, value, headers
+NO_HEADERS: Headers = ()
+
+TRANSACTION_BLOCK: Mapping[str, Any] = {
+    "type": "struct",
+    "fields": [
+        {"type": "string", "optional": False, "field": "id"},
+        {"type": "int64", "optional": False, "field": "total_order"},
+        {"type": "int64", "optional": False, "field": "data_collection_order"},
+    ],
+    "optional": True,
+    "name": "event.block",
+    "version": 1,
+    "field": "transaction",
+}
+TIMES: Sequence[Mapping[str, Any]] = [
+    {"type": "int64", "optional": True, "field": name} for name in ("ts_ms", "ts_us", "ts_ns")
+]
+
+
+class Options(NamedTuple):
+    """How rows are written, of all tables of a capture."""
+
+    prefix: str
+    envelope: str = DEBEZIUM
+    schemas: bool = False
+    tombstones: bool = True
+    excluded: frozenset[str] = frozenset()  # "public.kv.secret"
+    masked: frozenset[str] = frozenset()
+
+
+class Times(NamedTuple):
+    """The end of an envelope: when it was made."""
+
+    text: str
+
+    @classmethod
+    def at(cls, now_ns: int) -> Times:
+        return cls(f'"ts_ms":{now_ns // 1_000_000},"ts_us":{now_ns // 1_000},"ts_ns":{now_ns}}}')
+
+
+def compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+class Shape:
+    """Of one table as it is now: everything about its records that is no row."""
+
+    __slots__ = ("columns", "has_key", "key", "key_end", "key_of", "key_start", "name", "options", "row", "table")
+    __slots__ += ("value_end", "value_start")
+
+    def __init__(self, table: Table, options: Options, source_schema: Mapping[str, Any]) -> None:
+        self.table, self.options = table, options
+        self.name = f"{options.prefix}.{table.schema}.{table.name}"
+        self.columns = shown_columns(table, options)
+        self.row = _row_format(table, options)
+        self.has_key = bool(table.key)
+        self.key, self.key_of = _key_format(table)
+        self.key_start, self.key_end, self.value_start, self.value_end = b"", b"", "", ""
+        if options.schemas:
+            self.key_start = f'{{"schema":{compact(self._key_schema())},"payload":'.encode()
+            self.value_start = f'{{"schema":{compact(self._value_schema(source_schema))},"payload":'
+            self.key_end, self.value_end = b"}", "}"
+
+    def bare_key(self, values: Values) -> bytes:
+        """Without its schema, as headers have it."""
+        return (self.key % self.key_of(values)).encode()
+
+    def written_key(self, bare: bytes) -> bytes:
+        return self.key_start + bare + self.key_end if self.key_start else bare
+
+    def _key_schema(self) -> dict[str, Any]:
+        by_name = {column.name: column for column in self.columns}
+        fields = [_field(by_name[name]) for name in self.table.key]
+        return {"type": "struct", "fields": fields, "optional": False, "name": f"{_legal(self.name)}.Key"}
+
+    def _row_schema(self) -> dict[str, Any]:
+        fields = [_field(column) for column in self.columns]
+        return {"type": "struct", "fields": fields, "optional": True, "name": f"{_legal(self.name)}.Value"}
+
+    def _value_schema(self, source: Mapping[str, Any]) -> dict[str, Any]:
+        row = self._row_schema()
+        if self.options.envelope == ROW:
+            return row | {"optional": False}
+        fields = [{**row, "field": "before"}, {**row, "field": "after"}, {**source, "field": "source"}]
+        fields += [TRANSACTION_BLOCK, {"type": "string", "optional": False, "field": "op"}, *TIMES]
+        named = {"optional": False, "name": f"{_legal(self.name)}.Envelope", "version": ENVELOPE_VERSION}
+        return {"type": "struct", "fields": fields, **named}
+
+
+def records(
+    shape: Shape,
+    op: str,
+    before: Values | None,
+    after: Values | None,
+    source: str,
+    transaction: Callable[[], str],
+    times: str,
+) -> Sequence[Record]:
+    """Of one row: one record, or up to three. `transaction` gives the text of the next `transaction` block."""
+    if op == TRUNCATE:
+        if shape.options.envelope == ROW:
+            return ()
+        return ((None, _value(shape, op, None, None, source, transaction(), times), NO_HEADERS),)
+    now = after if after is not None else before
+    assert now is not None, "a row has something"
+    key = (shape.key % shape.key_of(now)).encode() if shape.has_key else None
+    if op == UPDATE and before is not None and key is not None:
+        old = shape.bare_key(before)
+        if old != key:
+            deleted = _deleted(shape, shape.written_key(old), before, source, transaction, times, [(NEW_KEY, key)])
+            created = _value(shape, CREATE, None, now, source, transaction(), times)
+            return (*deleted, (shape.written_key(key), created, [(OLD_KEY, old)]))
+    written = shape.written_key(key) if key is not None else None
+    if op == DELETE:
+        return _deleted(shape, written, before, source, transaction, times, NO_HEADERS)
+    return ((written, _value(shape, op, before, after, source, transaction(), times), NO_HEADERS),)
+
+
+def _deleted(
+    shape: Shape,
+    key: bytes | None,
+    before: Values | None,
+    source: str,
+    transaction: Callable[[], str],
+    times: str,
+    headers: Headers,
+) -> Sequence[Record]:
+    tombstone: Sequence[Record] = ((key, None, headers),) if key is not None else ()
+    if shape.options.envelope == ROW:
+        return tombstone
+    event = (key, _value(shape, DELETE, before, None, source, transaction(), times), headers)
+    return (event, *tombstone) if shape.options.tombstones else (event,)
+
+
+def _value(
+    shape: Shape, op: str, before: Values | None, after: Values | None, source: str, transaction: str, times: str
+) -> bytes:
+    new = "null" if after is None else shape.row(after)
+    if shape.options.envelope == ROW:
+        return f"{shape.value_start}{new}{shape.value_end}".encode()
+    old = "null" if before is None else shape.row(before)
+    return (
+        f'{shape.value_start}{{"before":{old},"after":{new},"source":{source},'
+        f'"transaction":{transaction},"op":"{op}",{times}{shape.value_end}'
+    ).encode()
+
+
+# Shapes ---------------------------------------------------------------------------------------------------------------
+
+
+def shown_columns(table: Table, options: Options) -> tuple[Column, ...]:
+    """As consumers see them. Refuses what would take the key away."""
+    shown = []
+    for column in table.columns:
+        name = f"{table.full_name}.{column.name}"
+        if column.name in table.key and name in options.excluded | options.masked:
+            raise UsageError(f"{name} is part of the primary key; it cannot be left out or masked")
+        if name in options.excluded:
+            continue
+        if name in options.masked and column.connect.get("type") != "string":
+            column = Column(column.name, {**column.connect, "optional": True}, column.declared)
+        shown.append(column)
+    return tuple(shown)
+
+
+def _row_format(table: Table, options: Options) -> Callable[[Values], str]:
+    parts, taken = [], []
+    for at, column in enumerate(table.columns):
+        name = f"{table.full_name}.{column.name}"
+        if name in options.excluded:
+            continue
+        field = compact(column.name).replace("%", "%%")
+        if name in options.masked:
+            parts.append(f"{field}:" + (f'"{MASK}"' if column.connect.get("type") == "string" else "null"))
+        else:
+            parts.append(f"{field}:%s")
+            taken.append(at)
+    text = "{" + ",".join(parts) + "}"
+    if len(taken) == len(table.columns):
+        return text.__mod__
+    pick = _picker(taken)
+    return lambda values: text % pick(values)
+
+
+def _key_format(table: Table) -> tuple[str, Callable[[Values], Values]]:
+    names = [column.name for column in table.columns]
+    text = "{" + ",".join(compact(name).replace("%", "%%") + ":%s" for name in table.key) + "}"
+    return text, _picker([names.index(name) for name in table.key])
+
+
+def _picker(places: Sequence[int]) -> Callable[[Values], Values]:
+    if not places:
+        return lambda _: ()
+    if len(places) == 1:
+        (only,) = places
+        return lambda values: (values[only],)
+    return itemgetter(*places)
+
+
+def _field(column: Column) -> dict[str, Any]:
+    return {**column.connect, "field": column.name}
+
+
+def _legal(name: str) -> str:
+    """As names of schemas are (Debezium's SchemaNameAdjuster: Avro's rules)."""
+    made = "".join(c if c.isascii() and (c.isalnum() or c in "._") else "_" for c in name)
+    return f"_{made}" if made[:1].isdigit() else made

@@ -1,0 +1,169 @@
+"""What captures keep of themselves, and of the tables that they capture: one compacted topic.
+
+    __tidelog.captures    key    {"v":1,"capture":"shop"}
+                          value  how far it is: {"position":{...},"open":{"id":"751","rows":12},"snapshot":...,...}
+                          key    {"v":1,"capture":"shop","table":"public.kv"}
+                          value  what its topic has: {"topic":"shop.public.kv","connector":"postgresql","columns":[...],
+                                 "key":["id"],"envelope":"debezium","schemas":false}
+
+Rules (docs/formats/captures.md has every field):
+- Both are written in the transaction of the rows that they tell of: a table before its first row of that shape, the
+  progress last. So a reader of committed records knows the shape of every row that it sees.
+- Only the owner of the transactional id `tidelog.capture.NAME` writes records of that capture.
+- A value with a higher `v` in its key is passed over by readers, and stops the capture itself.
+- null means that it was removed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidelog.client.admin import topics
+from tidelog.client.cluster import Cluster
+from tidelog.client.metadata import TopicPartition
+from tidelog.control.reading import read, span
+from tidelog.errors import MalformedMark, UsageError
+from tidelog.record.columns import Row
+
+VERSION = 1
+CAPTURES = TopicPartition("__tidelog.captures", 0)
+OWNER_PREFIX = "tidelog.capture."
+NAME_LENGTH_MAX = 200
+LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+DEBEZIUM, ROW = ENVELOPES = ("debezium", "row")
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedTable:
+    """What the topic of a table has, from this record on."""
+
+    capture: str
+    table: str  # "public.kv"
+    topic: str
+    connector: str
+    columns: tuple[Mapping[str, Any], ...]  # {"name":..., "connect":{...}, "declared":...}
+    key: tuple[str, ...]
+    envelope: str
+    schemas: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A capture as its records tell it."""
+
+    name: str
+    progress: Mapping[str, Any] | None
+    tables: Mapping[str, CapturedTable]
+
+
+def transactional_id_of(capture: str) -> str:
+    return OWNER_PREFIX + check_name(capture)
+
+
+def check_name(capture: str) -> str:
+    if 0 < len(capture) <= NAME_LENGTH_MAX and LEGAL.issuperset(capture):
+        return capture
+    raise UsageError(
+        f"{capture!r} is not a capture's name; use 1 to {NAME_LENGTH_MAX} letters, digits, '.', '_' and '-'"
+    )
+
+
+# Bytes ----------------------------------------------------------------------------------------------------------------
+
+
+def encode_progress(capture: str, progress: Mapping[str, Any]) -> tuple[bytes, bytes]:
+    return _json({"v": VERSION, "capture": capture}), _json(progress)
+
+
+def encode_table(one: CapturedTable) -> tuple[bytes, bytes]:
+    content = {
+        "topic": one.topic,
+        "connector": one.connector,
+        "columns": [dict(column) for column in one.columns],
+        "key": list(one.key),
+        "envelope": one.envelope,
+        "schemas": one.schemas,
+    }
+    return table_key(one.capture, one.table), _json(content)
+
+
+def progress_key(capture: str) -> bytes:
+    return _json({"v": VERSION, "capture": capture})
+
+
+def table_key(capture: str, table: str) -> bytes:
+    return _json({"v": VERSION, "capture": capture, "table": table})
+
+
+def decode(rows: Iterable[Row]) -> dict[str, Captured]:
+    """By name; of a capture that was removed nothing is left."""
+    progress: dict[str, Mapping[str, Any]] = {}
+    tables: dict[str, dict[str, CapturedTable]] = {}
+    for row in rows:
+        key = _fields(row.key)
+        if key is None or not isinstance(name := key.get("capture"), str):
+            continue
+        if key.get("v") != VERSION:
+            raise MalformedMark(
+                f"a record of capture {name!r} has format version {key.get('v')}, and this Tidelog knows version"
+                f" {VERSION}; use the newer one"
+            )
+        value, table = _fields(row.value), key.get("table")
+        if isinstance(table, str):
+            found = None if value is None else _table(name, table, value)
+            if found is None:
+                tables.setdefault(name, {}).pop(table, None)
+            else:
+                tables.setdefault(name, {})[table] = found
+        elif value is None:
+            progress.pop(name, None)
+        else:
+            progress[name] = value
+    names = [*progress, *(name for name in tables if tables[name] and name not in progress)]
+    return {name: Captured(name, progress.get(name), tables.get(name, {})) for name in names}
+
+
+def _table(capture: str, table: str, content: Mapping[str, Any]) -> CapturedTable | None:
+    try:
+        return CapturedTable(
+            capture,
+            table,
+            str(content["topic"]),
+            str(content["connector"]),
+            tuple(content["columns"]),
+            tuple(content["key"]),
+            str(content["envelope"]),
+            bool(content["schemas"]),
+        )
+    except (KeyError, TypeError):
+        return None
+
+
+def _fields(text: bytes | None) -> dict[str, Any] | None:
+    try:
+        found = None if text is None else json.loads(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _json(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+# The topic ------------------------------------------------------------------------------------------------------------
+
+
+def ensure_topic(cluster: Cluster) -> None:
+    topics.ensure(cluster, CAPTURES.topic, partitions=1, configs={"cleanup.policy": "compact"})
+
+
+def read_captures(cluster: Cluster) -> dict[str, Captured]:
+    """Every capture that has written something, by what is committed now."""
+    there = span(cluster, CAPTURES, committed=True)
+    if there is None:
+        return {}
+    return decode(row for _, row in read(cluster, {CAPTURES: there.start}, {CAPTURES: there.end}))
