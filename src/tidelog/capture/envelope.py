@@ -79,8 +79,10 @@ def compact(value: Any) -> str:
 class Shape:
     """Of one table as it is now: everything about its records that is no row."""
 
-    __slots__ = ("columns", "has_key", "key", "key_end", "key_of", "key_start", "name", "options", "row", "table")
-    __slots__ += ("value_end", "value_start")
+    __slots__ = (
+        *("columns", "has_key", "key", "key_end", "key_of", "key_start"),
+        *("name", "options", "row", "table", "value_end", "value_start"),
+    )
 
     def __init__(self, table: Table, options: Options, source_schema: Mapping[str, Any]) -> None:
         self.table, self.options = table, options
@@ -115,8 +117,9 @@ class Shape:
         row = self._row_schema()
         if self.options.envelope == ROW:
             return row | {"optional": False}
-        fields = [{**row, "field": "before"}, {**row, "field": "after"}, {**source, "field": "source"}]
-        fields += [TRANSACTION_BLOCK, {"type": "string", "optional": False, "field": "op"}, *TIMES]
+        both: list[Mapping[str, Any]] = [{**row, "field": "before"}, {**row, "field": "after"}]
+        fields = [*both, {**source, "field": "source"}, TRANSACTION_BLOCK]
+        fields += [{"type": "string", "optional": False, "field": "op"}, *TIMES]
         named = {"optional": False, "name": f"{_legal(self.name)}.Envelope", "version": ENVELOPE_VERSION}
         return {"type": "struct", "fields": fields, **named}
 
