@@ -12,18 +12,20 @@ from tidelog.door import door
 
 if TYPE_CHECKING:
     from tidelog.broker.embedded import Broker as Broker
+    from tidelog.capture.running import capture as capture
     from tidelog.errors import TidelogError as TidelogError
     from tidelog.pipelines.app import App as App
     from tidelog.spark.session import spark_session as spark_session
     from tidelog.sql.session import sql as sql
 
 __version__ = "0.1.0"
-__all__ = ["App", "Broker", "TidelogError", "__version__", "spark_session", "sql"]
+__all__ = ["App", "Broker", "TidelogError", "__version__", "capture", "spark_session", "sql"]
 
 HOMES = {
     "App": "tidelog.pipelines.app",
     "Broker": "tidelog.broker.embedded",
     "TidelogError": "tidelog.errors",
+    "capture": "tidelog.capture.running",
     "spark_session": "tidelog.spark.session",
     "sql": "tidelog.sql.session",
 }

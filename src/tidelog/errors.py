@@ -25,6 +25,7 @@
     │   ├── BrokerError            the broker answered with an error code (`code`)
     │   │   └── ProducerFenced     a transactional id whose owner is another one by now
     │   ├── AnotherApplier         a store that somebody else has written to since it was read
+    │   ├── AnotherCapture         a capture whose name another one has taken since it began
     │   ├── NotYetApplied          a wait for a view that ended before the view was that far
     │   ├── UnknownKey             a question to a pipeline that keeps nothing of its key
     │   ├── NotAnswered            a question that a running pipeline did not answer in time
@@ -168,6 +169,10 @@ class ProducerFenced(BrokerError):
 
 
 class AnotherApplier(PeerError):
+    pass
+
+
+class AnotherCapture(PeerError):
     pass
 
 

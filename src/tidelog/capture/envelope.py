@@ -30,7 +30,7 @@ NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 MASK = "****"
 ENVELOPE_VERSION = 2
 
-Headers = Sequence[tuple[str, bytes]]
+Headers = Sequence[tuple[str, bytes | None]]
 Record = tuple[bytes | None, bytes | None, Headers]  # key, value, headers
 NO_HEADERS: Headers = ()
 

@@ -17,7 +17,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tidelog.capture.change import Begin, Commit, Event, Idle, Message, Position, Row
@@ -32,7 +32,6 @@ class Progress:
     snapshot: Mapping[str, Any] | None = None
     incremental: Mapping[str, Any] | None = None
     signals: int = 0
-    figures: Mapping[str, Any] = field(default_factory=dict)  # for people: rows, the time of the last commit
 
 
 def apply(progress: Progress, events: Iterable[Event]) -> Progress:
@@ -60,7 +59,6 @@ def to_fields(progress: Progress) -> dict[str, Any]:
         "snapshot": progress.snapshot,
         "incremental": progress.incremental,
         "signals": progress.signals,
-        "figures": dict(progress.figures),
     }
 
 
@@ -74,7 +72,6 @@ def from_fields(content: Mapping[str, Any]) -> Progress:
             snapshot=content.get("snapshot"),
             incremental=content.get("incremental"),
             signals=int(content.get("signals", 0)),
-            figures=content.get("figures") or {},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise MalformedMark(f"a capture's progress cannot be read: {error!r}") from error

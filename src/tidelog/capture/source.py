@@ -71,6 +71,9 @@ class Source(Protocol):
 
     def stream(self, position: Position) -> Stream: ...
 
+    def tables(self) -> Sequence[Table]:
+        """Those that are captured, as they are now: the objects that rows come with, where the shape is the same."""
+
     def chunk(self, table: Table, after: Values | None, to: Values | None, size: int) -> Sequence[Values]:
         """Up to `size` rows by order of key, as they are now: what an incremental snapshot reads."""
 
@@ -81,7 +84,11 @@ class Source(Protocol):
         `tidelog.watermark`: the low and high watermarks of a chunk."""
 
     def source_block(self, row: Row, begin: Begin, snapshot: str, name: str) -> str:
-        """The JSON text of the envelope's `source`. `snapshot` is Debezium's word: "false", "first", "true", ..."""
+        """The JSON text of the envelope's `source`. `snapshot` is Debezium's word: "false", "first", "true", ...
+        Of a snapshot's row, `where` of both is the snapshot's position, and `commit_us` the time of reading; of an
+        incremental one, `row.where` is that of the high watermark's Message. For a Message and a SchemaChange the row
+        is of a table without a name or columns, or of the changed table, with op "m".
+        """
 
     def lag(self) -> SourceLag: ...
 

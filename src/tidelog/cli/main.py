@@ -21,6 +21,7 @@ COMMANDS = {
     "tail": "show the records of a topic",
     "sql": "ask in SQL over topics and views",
     "produce": "write records from standard input to a topic",
+    "capture": "turn the changes of a database into topics",
     "views": "list views, read their rows as they are and as they were",
     "apply": "keep a view in a store",
     "configs": "show and change the settings of topics, brokers and groups",

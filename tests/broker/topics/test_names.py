@@ -56,7 +56,13 @@ def test_the_brokers_own_names_have_its_prefix() -> None:
 
 @proves("eo.2")
 def test_marks_and_what_is_staged_are_internal_and_clients() -> None:
-    theirs = ["__tidelog.marks.orders", "__tidelog.staging.orders", "__tidelog.views", "__tidelog.commands"]
+    theirs = [
+        "__tidelog.marks.orders",
+        "__tidelog.staging.orders",
+        "__tidelog.views",
+        "__tidelog.captures",
+        "__tidelog.commands",
+    ]
     theirs += ["__tidelog.questions.shop.revenue", "__tidelog.replies.shop.revenue", "__tidelog.seed.a.b"]
     assert all(is_internal(name) and not is_own(name) for name in theirs)
     ours = ["__tidelog.topics", "__tidelog.marks", "__tidelog.stagings.x", "__tidelog.anything"]

@@ -176,6 +176,11 @@ class SQLiteSource:
         )
         return self._stream
 
+    def tables(self) -> Sequence[Table]:
+        with told():
+            live = installing.live_shapes(self._connection, self._names)
+            return [self._shape(number)[0] for number, _ in live.values()]
+
     def chunk(self, table: Table, after: Values | None, to: Values | None, size: int) -> Sequence[Values]:
         one = self._live(table)
         with told():
@@ -204,7 +209,10 @@ class SQLiteSource:
             self._stream.look_again()
 
     def source_block(self, row: Row, begin: Begin, snapshot: str, name: str) -> str:
-        number, at_ms = row.where if row.where is not None else ("null", begin.commit_us // 1000)
+        if isinstance(row.where, tuple):
+            number, at_ms = row.where
+        else:  # of a snapshot, or of nothing that was logged
+            number, at_ms = "null", begin.commit_us // 1000
         head = self._heads.get((name, row.table.name, snapshot))
         if head is None:
             texts = [reader(["string"])([text])[0] for text in (__version__, name, self.database, row.table.name)]

@@ -11,8 +11,8 @@ Rules:
 - Columns of changes have no type, so SQLite keeps every value as it is: reals, blobs and texts survive to the bit.
 - `id` is AUTOINCREMENT: with one writer at a time it is the order of commits, and no number is used twice.
 - REPLACE deletes rows without firing delete triggers (unless recursive_triggers is on, which each connection chooses
-  for itself). So before each insert, and each update of a unique column, the rows that would have to go are noted; after
-  it, those that are gone are told as deleted, or, with the same key, as the row before an update. An insert that was
+  for itself). So before each insert, and each update of a unique column, the rows that would have to go are noted;
+  after it, those that are gone are told as deleted, or, with the same key, as the row before an update. One that was
   ignored, or became an update (ON CONFLICT), has no after-insert: what was noted is thrown away by the next one. With
   recursive_triggers on, the delete trigger takes its row out of the note, so nothing is told twice.
 - A statement that fails takes what its triggers wrote with it.

@@ -1,0 +1,80 @@
+"""Captures from outside: what a database lacks, how far each capture is, and taking one away."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tidelog.capture.change import Finding
+from tidelog.capture.settings import Settings
+from tidelog.capture.sources.opening import open_source
+from tidelog.client.cluster import Cluster
+from tidelog.control.captures import (
+    CAPTURES,
+    decode,
+    ensure_topic,
+    progress_key,
+    read_captures,
+    table_key,
+    transactional_id_of,
+)
+from tidelog.control.owner import Owner
+from tidelog.control.status import read_status, take_away, told_state
+
+KIND = "capture"
+UNKNOWN = "not heard of"
+
+
+def findings(settings: Settings) -> Sequence[Finding]:
+    source = open_source(settings.url, settings.known_as, settings.tables)
+    try:
+        return source.check()
+    finally:
+        source.close()
+
+
+def told(cluster: Cluster) -> list[dict[str, Any]]:
+    """Every capture: what the log has of it, and what it tells of itself."""
+    captures = read_captures(cluster)
+    reports = {one.name: one for one in read_status(cluster) if one.kind == KIND}
+    found = []
+    for name in sorted({*captures, *reports}):
+        capture, report = captures.get(name), reports.get(name)
+        progress = (capture.progress if capture is not None else None) or {}
+        figures = {} if report is None else report.figures
+        found.append(
+            {
+                "name": name,
+                "state": UNKNOWN if report is None else told_state(report),
+                "tables": len(capture.tables) if capture is not None else 0,
+                "rows_out": figures.get("rows_out"),
+                "lag_s": None if (lag := (figures.get("lag") or {}).get("seconds")) is None else str(lag),
+                "position": progress.get("position"),
+                "snapshot": figures.get("snapshot"),
+                "incremental": progress.get("incremental"),
+                "url": figures.get("url"),
+                "error": figures.get("error"),
+            }
+        )
+    return found
+
+
+def remove(cluster: Cluster, settings: Settings) -> list[str]:
+    """What was made in the database, then what the log has. A capture that runs is fenced."""
+    name = settings.known_as
+    owner = Owner(cluster, transactional_id_of(name))
+    ensure_topic(cluster)
+    owner.begin()
+    source = open_source(settings.url, name, settings.tables)
+    try:
+        done = list(source.remove())
+    finally:
+        source.close()
+    kept = decode(owner.rows(CAPTURES)).get(name)
+    if kept is not None:
+        keys = [*(table_key(name, table) for table in kept.tables), progress_key(name)]
+        with owner.transaction() as outgoing:
+            outgoing.send(CAPTURES, [(key, None, (), 0) for key in keys])
+        done.append(f"the progress of {name} is removed; its topics stay")
+        take_away(cluster, KIND, name)
+    return done or [f"there was nothing of {name}"]

@@ -1,0 +1,160 @@
+"""Drives incremental snapshots: signals and commands come in, chunks are read, windows pass (`incremental.py` decides).
+
+    signals     the topic PREFIX.signals, from the offset that the progress has; as Debezium's
+    commands    `tidelog capture snapshot NAME`, by `__tidelog.commands`
+
+Rules:
+- What was asked for is stored before a chunk is read, with the offset of the signal: a crash does not forget it.
+- A signal that cannot be followed is logged and passed over. A chunk that cannot be read is tried again.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from logging import Logger
+from typing import Any
+from uuid import uuid4
+
+from tidelog.capture import incremental, topics
+from tidelog.capture.change import Event, Table
+from tidelog.capture.incremental import CHUNK_ROWS, Incremental, Window
+from tidelog.capture.progress import Progress
+from tidelog.capture.settings import Settings
+from tidelog.capture.snapshotting import key_of
+from tidelog.capture.source import Source
+from tidelog.client.cluster import Cluster
+from tidelog.client.metadata import TopicPartition
+from tidelog.control.reading import read, span
+from tidelog.control.status import Commands
+from tidelog.errors import SourceLost, TidelogError
+
+LOOK_EVERY_S = 1.0
+AGAIN_S = 1.0  # after a chunk that could not be read
+KIND, SNAPSHOT = "capture", "snapshot"
+
+
+class Chunking:
+    def __init__(self, cluster: Cluster, settings: Settings, source: Source, progress: Progress, log: Logger) -> None:
+        self._cluster, self._settings, self._source, self._log = cluster, settings, source, log
+        self._state: Incremental | None = incremental.from_fields(progress.incremental)
+        self._next = self._state  # with the transaction that is under way
+        self._signals = progress.signals
+        self._commands = Commands(cluster)
+        self._commands.first()
+        self._looked_at = 0.0
+        self._not_before = 0.0
+        self._window: Window | None = None
+        self._over = False
+        self.is_dirty = False  # whether what was asked for is not stored
+
+    @property
+    def is_busy(self) -> bool:
+        return self._state is not None and not self._state.paused
+
+    @property
+    def waits_for_its_window(self) -> bool:
+        return self._window is not None
+
+    def look(self, progress: Progress) -> Progress:
+        """Takes what it is told, once a second, and asks for the next chunk."""
+        now = time.monotonic()
+        if now - self._looked_at >= LOOK_EVERY_S:
+            self._looked_at = now
+            for signal in (*self._told_by_commands(), *self._told_by_signals()):
+                self._follow(signal)
+        if self._window is None and self.is_busy and not self.is_dirty and now >= self._not_before:
+            try:
+                self._open_window()
+            except SourceLost:
+                raise
+            except TidelogError as error:
+                self._log.warning("a chunk of %s cannot be read: %s; it is tried again", self._state, error)
+                self._window, self._not_before = None, now + AGAIN_S
+        return progress
+
+    def _told_by_commands(self) -> list[dict[str, Any]]:
+        mine = [
+            one
+            for one in self._commands.next()
+            if one.kind == KIND and one.name == self._settings.known_as and one.command == SNAPSHOT
+        ]
+        return [
+            {
+                "type": "execute-snapshot",
+                "data": {"data-collections": one.arguments.get("tables")},
+                "id": str(one.at_ms),
+            }
+            for one in mine
+        ]
+
+    def _told_by_signals(self) -> list[dict[str, Any]]:
+        at = TopicPartition(topics.of_signals(self._settings.prefix), 0)
+        there = span(self._cluster, at, committed=True)
+        if there is None or there.end <= self._signals:
+            return []
+        begin = max(self._signals, there.start)
+        found = []
+        for _, row in read(self._cluster, {at: begin}, {at: there.end}):
+            try:
+                signal = json.loads(row.value or b"")
+                found.append(signal if isinstance(signal, dict) else {"type": repr(signal)})
+            except ValueError as error:
+                self._log.warning("signal at offset %d of %s is passed over: %s", row.offset, at.topic, error)
+        self._signals, self.is_dirty = there.end, True
+        return found
+
+    def _follow(self, signal: dict[str, Any]) -> None:
+        captured = [table.full_name for table in self._tables()]
+        try:
+            before, self._state = self._state, incremental.told(self._state, signal, captured)
+        except (ValueError, TypeError, AttributeError) as error:
+            self._log.warning("signal %s is passed over: %s", signal, error)
+            return
+        self._next, self.is_dirty = self._state, True
+        if before is not None and (self._state is None or self._state.tables[:1] != before.tables[:1]):
+            self._window = None
+
+    def _tables(self) -> Sequence[Table]:
+        return self._source.tables()
+
+    # Chunks -----------------------------------------------------------------------------------------------------------
+
+    def _open_window(self) -> None:
+        state = self._state
+        assert state is not None
+        table = next((one for one in self._tables() if one.full_name == state.tables[0]), None)
+        if table is None or not table.key:
+            self._log.warning("%s has no primary key, or is gone; it is left out of the snapshot", state.tables[0])
+            left = state.tables[1:]
+            self._state = self._next = replace(state, tables=left, after=None, to=None) if left else None
+            self.is_dirty = True
+            return
+        if state.to is None:
+            state = replace(state, to=self._source.last_key(table))
+        number = uuid4().hex
+        self._source.watermark(incremental.mark(number, "low"))
+        rows = [] if state.to is None else self._source.chunk(table, state.after, state.to, CHUNK_ROWS)
+        self._source.watermark(incremental.mark(number, "high"))
+        self._window = incremental.window_of(number, table, rows, key_of(table), CHUNK_ROWS)
+        self._state = self._next = state
+
+    def pass_through(self, events: Sequence[Event]) -> Sequence[Event]:
+        if self._window is None or self._over:
+            return events
+        out, given = incremental.pass_through(self._window, events, key_of(self._window.table))
+        if given is not None:
+            assert self._state is not None
+            self._over, self._next = True, incremental.after_window(self._state, self._window, given)
+        return out
+
+    def stored(self, progress: Progress) -> Progress:
+        """With what is true when the transaction is committed."""
+        return replace(progress, incremental=incremental.to_fields(self._next), signals=self._signals)
+
+    def commit(self) -> None:
+        self.is_dirty = False
+        if self._over:
+            self._window, self._over, self._state = None, False, self._next

@@ -1,0 +1,167 @@
+"""Incremental snapshots: tables are read chunk by chunk while changes flow (DBLog). Decisions, and no IO.
+
+    asked -> low watermark written -> chunk read -> high watermark written
+          -> low seen in the log: every change of a key takes that key out of the chunk
+          -> high seen: what is left of the chunk is given as rows with op `r`; the next chunk is asked for
+
+Rules:
+- A row of a chunk was true at some time between its two watermarks. Where the log has a change of its key between them,
+  that may be newer, so the row is left out. So the last event of each key is its newest state always. A change of a key
+  takes out both.
+- The largest key is fixed when a table begins, so that a table which grows comes to an end.
+- Progress (tables left, last key, largest key) lies in the capture's progress and moves only with the rows that it
+  tells of. After a crash the chunk that was open is read again; its old watermarks name another window, and count for
+  nothing.
+- Composite keys are compared as a whole, by the source.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tidelog.capture.change import READ, TRUNCATE, Event, Message, Row, Table, Values
+
+CHUNK_ROWS = 1024
+PREFIX = "tidelog.watermark"
+
+
+@dataclass(frozen=True, slots=True)
+class Incremental:
+    """What is still to be read. `tables` has the one that is being read first."""
+
+    id: str
+    tables: tuple[str, ...] = ()
+    after: Values | None = None
+    to: Values | None = None  # the largest key of the first table; None before it has begun
+    paused: bool = False
+    rows: int = 0
+
+
+@dataclass(slots=True)
+class Window:
+    """A chunk between its watermarks."""
+
+    number: str
+    table: Table
+    rows: dict[Values, Values]  # by key
+    last: Values | None  # the last key that was read; None where nothing was
+    ends: bool  # whether the table is read whole
+    open: bool = False
+
+
+def to_fields(state: Incremental | None) -> dict[str, Any] | None:
+    if state is None:
+        return None
+    edges = {name: None if edge is None else list(edge) for name, edge in (("after", state.after), ("to", state.to))}
+    return {"id": state.id, "tables": list(state.tables), **edges, "paused": state.paused, "rows": state.rows}
+
+
+def from_fields(content: Mapping[str, Any] | None) -> Incremental | None:
+    if content is None:
+        return None
+
+    def edge(name: str) -> Values | None:
+        return None if content.get(name) is None else tuple(content[name])
+
+    return Incremental(
+        str(content["id"]),
+        tuple(content["tables"]),
+        edge("after"),
+        edge("to"),
+        bool(content.get("paused")),
+        int(content.get("rows", 0)),
+    )
+
+
+# Signals --------------------------------------------------------------------------------------------------------------
+
+
+def told(state: Incremental | None, signal: Mapping[str, Any], captured: Sequence[str]) -> Incremental | None:
+    """After a signal in Debezium's form. Raises ValueError for one that cannot be followed: it is passed over."""
+    kind, data = signal.get("type"), signal.get("data") or {}
+    if isinstance(data, str):
+        data = json.loads(data)
+    if not isinstance(data, dict):
+        raise ValueError(f"its data are not an object: {data!r}")
+    if kind == "execute-snapshot":
+        return _asked(state, data, captured, str(signal.get("id") or "snapshot"))
+    if kind not in ("stop-snapshot", "pause-snapshot", "resume-snapshot"):
+        raise ValueError(f"there is no signal of type {kind!r}")
+    if state is None:
+        return None
+    if kind == "stop-snapshot":
+        gone = set(data.get("data-collections") or state.tables)
+        left = tuple(name for name in state.tables if name not in gone)
+        same = left[:1] == state.tables[:1]
+        stopped = replace(state, tables=left, after=state.after if same else None, to=state.to if same else None)
+        return stopped if left else None
+    return replace(state, paused=kind == "pause-snapshot")
+
+
+def _asked(state: Incremental | None, data: Mapping[str, Any], captured: Sequence[str], id: str) -> Incremental:
+    if str(data.get("type", "incremental")).lower() != "incremental":
+        raise ValueError(f"a snapshot of type {data.get('type')!r} is not there; there is `incremental`")
+    names = data.get("data-collections")
+    if not isinstance(names, list) or not names:
+        raise ValueError("it names no tables (data-collections)")
+    unknown = [name for name in names if name not in captured]
+    if unknown:
+        raise ValueError(f"{', '.join(map(str, unknown))} is not captured; there are {', '.join(captured)}")
+    if state is None:
+        return Incremental(id, tuple(dict.fromkeys(names)))
+    return replace(state, tables=tuple(dict.fromkeys([*state.tables, *names])))
+
+
+# Windows --------------------------------------------------------------------------------------------------------------
+
+
+def mark(number: str, edge: str) -> str:
+    return f"{number}:{edge}"
+
+
+def window_of(
+    number: str, table: Table, rows: Sequence[Values], key_of: Callable[[Values], Values], size: int
+) -> Window:
+    keyed = {key_of(row): row for row in rows}
+    return Window(number, table, keyed, key_of(rows[-1]) if rows else None, ends=len(rows) < size)
+
+
+def after_window(state: Incremental, window: Window, given: int) -> Incremental | None:
+    """When what is left of its rows was given."""
+    rows = state.rows + given
+    if not window.ends:
+        return replace(state, after=window.last, rows=rows)
+    left = state.tables[1:]
+    return replace(state, tables=left, after=None, to=None, rows=rows) if left else None
+
+
+def pass_through(
+    window: Window, events: Iterable[Event], key_of: Callable[[Values], Values]
+) -> tuple[list[Event], int | None]:
+    """Events with the window's rows behind its high watermark. How many, once they were given."""
+    out: list[Event] = []
+    given: int | None = None
+    for event in events:
+        out.append(event)
+        if isinstance(event, Message) and event.prefix == PREFIX:
+            text = event.content.decode(errors="replace")
+            if text == mark(window.number, "low"):
+                window.open = True
+            elif text == mark(window.number, "high") and window.open:
+                window.open = False
+                out += [Row(window.table, READ, None, row, event.where) for row in window.rows.values()]
+                given = len(window.rows)
+        elif window.open and isinstance(event, Row) and event.table.full_name == window.table.full_name:
+            _take_out(window, event, key_of)
+    return out, given
+
+
+def _take_out(window: Window, row: Row, key_of: Callable[[Values], Values]) -> None:
+    if row.op == TRUNCATE:
+        window.rows.clear()
+    for values in (row.before, row.after):
+        if values is not None:
+            window.rows.pop(key_of(values), None)

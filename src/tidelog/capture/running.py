@@ -1,0 +1,348 @@
+"""A capture that runs: from a database to topics, each change once. Read this first, then `writing.py`.
+
+    session    the owner takes the transactional id `tidelog.capture.NAME`: an elder capture of that name is fenced.
+               Then the progress is read to its end, and the source is streamed from there
+    snapshot   if one is due: batches of rows, each in a transaction of the log with what is left (`snapshotting.py`)
+    stream     what there is when the last commit was answered, up to ROWS and BYTES: rows and progress in one
+               transaction of the log; then, and only then, the source is told that it may forget them
+
+    ends       stop(); another capture of the same name; a fault that waiting does not mend
+    again      where the database or the broker is away: a new session, after a wait that doubles
+
+Rules:
+- Nothing is written but in a transaction that has the progress which counts it. So after a crash at any step, a reader
+  of committed records sees each change once.
+- While a restart passes over rows that are stored, nothing is committed: the progress would tell of too few.
+- A session that failed is thrown away with all that it knew. The next one knows what the log has.
+- A large transaction of the source is split over many of the log; many small ones are put into one. No delay is added.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from threading import Event as Flag
+from threading import Thread
+from typing import Any
+
+from tidelog.capture import snapshotting, telling
+from tidelog.capture.change import Event, Idle
+from tidelog.capture.chunking import Chunking
+from tidelog.capture.progress import Passing, Progress, apply, from_fields, to_fields
+from tidelog.capture.settings import Settings
+from tidelog.capture.source import Source, Stream
+from tidelog.capture.sources.opening import open_source
+from tidelog.capture.topics import Topics
+from tidelog.capture.writing import Writer
+from tidelog.client.backoff import waits
+from tidelog.client.cluster import Cluster
+from tidelog.client.security import Security
+from tidelog.control.captures import CAPTURES, Captured, decode, encode_progress, ensure_topic, transactional_id_of
+from tidelog.control.owner import Outgoing, Owner
+from tidelog.errors import (
+    AnotherCapture,
+    Disconnected,
+    OutcomeUnknown,
+    ProducerFenced,
+    SourceLost,
+    TransactionTimedOut,
+    UsageError,
+)
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+READ_EVENTS = 5_000
+WAIT_S = 0.5
+ROWS, BYTES = 50_000, 16 << 20  # of one transaction of the log
+IDLE_STORED_S = 10.0
+HEARTBEAT_S = 10.0  # of the source, while nothing comes
+
+log = logging.getLogger(__name__)
+Shown = Callable[[int, int], None]  # rows done, rows in all
+
+
+def capture(
+    url: str, *, prefix: str, bootstrap: str = DEFAULT_BOOTSTRAP, security: Security | None = None, **settings: Any
+) -> Capture:
+    """A capture of a database's tables to topics PREFIX.SCHEMA.TABLE. `run()` it, or use it by `with`."""
+    for name in ("tables", "exclude", "mask"):
+        if name in settings:
+            settings[name] = (settings[name],) if isinstance(settings[name], str) else tuple(settings[name])
+    return Capture(Settings(url=url, prefix=prefix, **settings), bootstrap=bootstrap, security=security)
+
+
+class Capture:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        bootstrap: str = DEFAULT_BOOTSTRAP,
+        security: Security | None = None,
+        timeout_s: float = 30.0,
+        shown: Shown | None = None,
+    ) -> None:
+        self.settings = settings
+        self._bootstrap, self._security, self._timeout_s = bootstrap, security, timeout_s
+        self._shown = shown
+        self._stop = Flag()
+        self._thread: Thread | None = None
+        self._failed: BaseException | None = None
+        self._fresh = True  # nothing was read since the process began
+
+    # As a part of a program -------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Capture:
+        """Runs beside the caller, in a thread."""
+        self._thread = Thread(target=self._run_beside, name=f"capture-{self.settings.known_as}", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self.stop()
+        assert self._thread is not None
+        self._thread.join()
+        if self._failed is not None and kind is None:
+            raise self._failed
+
+    def _run_beside(self) -> None:
+        try:
+            self.run()
+        except BaseException as error:
+            self._failed = error
+
+    def stop(self) -> None:
+        """From any thread; `run` then ends after the transaction that is under way."""
+        self._stop.set()
+
+    def run(self) -> None:
+        """Until `stop`."""
+        self._run(once=False)
+
+    def catch_up(self) -> None:
+        """Until all that was there is stored."""
+        self._run(once=True)
+
+    def _connect(self) -> Cluster:
+        client_id = f"tidelog-capture-{self.settings.known_as}"
+        return Cluster(self._bootstrap, client_id=client_id, timeout_s=self._timeout_s, security=self._security)
+
+    def _run(self, *, once: bool) -> None:
+        with self._connect() as cluster, telling.Telling(cluster, self.settings) as told:
+            pauses = waits()
+            while not self._stop.is_set():
+                try:
+                    _Session(self, cluster, told, once=once).run()
+                    return
+                except ProducerFenced as error:
+                    raise AnotherCapture(
+                        f"another capture named {self.settings.known_as!r} has begun, and this one ends; there can be"
+                        " one of a name, so give each a --name of its own"
+                    ) from error
+                except (Disconnected, OutcomeUnknown, TransactionTimedOut) as error:
+                    told.waits_after(error)
+                    log.warning("capture %s: %s; it tries again", self.settings.known_as, error)
+                    self._stop.wait(next(pauses))
+
+
+class _Session:
+    """From one beginning of the owner to the first fault, or the end."""
+
+    def __init__(self, capture: Capture, cluster: Cluster, told: telling.Telling, *, once: bool) -> None:
+        self._capture, self._cluster, self._told, self._once = capture, cluster, told, once
+        self.settings = capture.settings
+        self._source: Source = open_source(self.settings.url, self.settings.known_as, self.settings.tables)
+        self._owner = Owner(cluster, transactional_id_of(self.settings.known_as))
+        self._stop = capture._stop
+        self._progress = Progress()
+        self._idle: Idle | None = None
+        self._stored_at = self._beat_at = self._topic_beat_at = time.monotonic()
+
+    def run(self) -> None:
+        try:
+            self._check()
+            self._source.prepare()
+            ensure_topic(self._cluster)
+            self._owner.begin()
+            kept = decode(self._owner.rows(CAPTURES)).get(self.settings.known_as) or Captured("", None, {})
+            self._progress = Progress() if kept.progress is None else from_fields(kept.progress)
+            made = Topics(self._cluster, partitions=self.settings.partitions, settings=self.settings.topic_settings())
+            self._writer = Writer(
+                self._source, self.settings.options(), self.settings.choices(), made, dict(kept.tables)
+            )
+            self._snapshot()
+            if self.settings.snapshot != snapshotting.INITIAL_ONLY and not self._stop.is_set():
+                self._follow(self._stream())
+        finally:
+            self._source.close()
+
+    def _check(self) -> None:
+        wrong = [one for one in self._source.check() if one.severity == "error"]
+        if wrong:
+            raise UsageError("; ".join(f"{one.what}: {one.remedy}" if one.remedy else one.what for one in wrong))
+
+    # Snapshot ---------------------------------------------------------------------------------------------------------
+
+    def _snapshot(self) -> None:
+        progress, mode = self._progress, self.settings.snapshot
+        if not snapshotting.decide(mode, progress.position, progress.snapshot, first=self._capture._fresh):
+            if progress.position is None:
+                self._begin_without_rows()
+            return
+        found = self._source.snapshot()
+        try:
+            reading = snapshotting.Reading(found, progress.snapshot)
+            if progress.position is not None:
+                reading.position = progress.position  # read once more: the stream goes on where it was
+            self._store_snapshot(reading)
+        finally:
+            found.close()
+        self._capture._fresh = False
+
+    def _store_snapshot(self, reading: snapshotting.Reading) -> None:
+        shown, total = self._capture._shown, reading.total
+        with self._owner.transaction() as outgoing:
+            for table in reading.tables:
+                self._writer.target(table)
+            self._writer.write_snapshot(outgoing, (), reading.position, time.time_ns())
+            self._store(outgoing, replace(self._progress, snapshot=reading.fields()))
+        for rows in reading.batches():
+            if self._stop.is_set():
+                return
+            with self._owner.transaction() as outgoing:
+                self._writer.write_snapshot(outgoing, rows, reading.position, time.time_ns())
+                self._store(outgoing, replace(self._progress, snapshot=reading.fields()))
+            self._told.rows(len(rows))
+            self._told.snapshot(reading.done, total)
+            if shown is not None:
+                shown(reading.done, total)
+        with self._owner.transaction() as outgoing:
+            self._store(outgoing, replace(self._progress, position=reading.position, snapshot=None))
+
+    def _begin_without_rows(self) -> None:
+        found = self._source.snapshot()
+        try:
+            with self._owner.transaction() as outgoing:
+                for table in found.tables():
+                    self._writer.target(table)
+                self._writer.write_snapshot(outgoing, (), found.position, time.time_ns())
+                self._store(outgoing, replace(self._progress, position=found.position))
+        finally:
+            found.close()
+
+    # Stream -----------------------------------------------------------------------------------------------------------
+
+    def _stream(self) -> Stream:
+        position = self._progress.position
+        assert position is not None, "a snapshot, or its leaving out, gives one"
+        try:
+            return self._source.stream(position)
+        except SourceLost as error:
+            if self.settings.snapshot != snapshotting.WHEN_NEEDED:
+                raise
+            log.warning("capture %s: %s; a snapshot is taken anew", self.settings.known_as, error)
+            self._progress = Progress(signals=self._progress.signals)
+            self._snapshot()
+            assert self._progress.position is not None
+            return self._source.stream(self._progress.position)
+
+    def _follow(self, stream: Stream) -> None:
+        try:
+            self._pass_over(stream)
+            chunking = Chunking(self._cluster, self.settings, self._source, self._progress, log)
+            self._told.runs(self._source, self._progress)
+            while not self._stop.is_set():
+                self._progress = chunking.look(self._progress)
+                if self._told.is_told_to_stop():
+                    return
+                wait_s = 0.0 if self._once or chunking.waits_for_its_window else WAIT_S
+                events = stream.read(READ_EVENTS, wait_s)
+                if self._is_idle(events) and not chunking.is_dirty:
+                    if self._once and not chunking.is_busy:
+                        return
+                    self._rest(stream)
+                else:
+                    self._take(stream, events, chunking)
+                self._told.follows(self._source, self._progress)
+        finally:
+            stream.close()
+
+    def _pass_over(self, stream: Stream) -> None:
+        """Reads up to where the open transaction is stored, and writes what follows in the same read."""
+        passing, opened = Passing(self._progress), self._progress.open
+        if passing.done:
+            return
+        self._progress = replace(self._progress, open=None, rows=0)
+        read = self._progress
+        while not passing.done:
+            events = stream.read(READ_EVENTS, WAIT_S)
+            if self._stop.is_set():
+                return
+            stored, fresh = passing.split(events)
+            self._writer.count(stored)
+            read = apply(read, events)
+            if passing.done and fresh:
+                with self._owner.transaction() as outgoing:
+                    self._writer.write(outgoing, fresh, time.time_ns(), resumed=opened)
+                    self._store(outgoing, read)
+                self._confirm(stream)
+        self._progress = read
+
+    def _is_idle(self, events: Sequence[Event]) -> bool:
+        for event in events:
+            if type(event) is not Idle:
+                return False
+            self._idle = event
+        return True
+
+    def _take(self, stream: Stream, events: Sequence[Event], chunking: Chunking) -> None:
+        """One transaction of the log: as much as there is, up to its limits."""
+        writer, progress = self._writer, self._progress
+        writer.rows = writer.size = 0
+        with self._owner.transaction() as outgoing:
+            while True:
+                now_ns = time.time_ns()
+                told = chunking.pass_through(events)
+                writer.write(outgoing, told, now_ns)
+                progress = apply(progress, events)
+                if writer.rows >= ROWS or writer.size >= BYTES:
+                    break
+                events = stream.read(READ_EVENTS, 0)
+                if not events:
+                    break
+            self._store(outgoing, chunking.stored(progress))
+        chunking.commit()
+        self._idle = None
+        self._told.rows(writer.rows)
+        self._confirm(stream)
+
+    def _store(self, outgoing: Outgoing, progress: Progress) -> None:
+        """Last in its transaction; what is known changes with it, since a transaction that fails ends the session."""
+        now_ms = int(time.time() * 1000)
+        content = {**to_fields(progress), "at_ms": now_ms}
+        outgoing.send(CAPTURES, [(*encode_progress(self.settings.known_as, content), (), now_ms)])
+        self._progress = progress
+
+    def _confirm(self, stream: Stream) -> None:
+        self._stored_at = time.monotonic()
+        if self._progress.position is not None:
+            stream.confirm(self._progress.position)
+
+    def _rest(self, stream: Stream) -> None:
+        """Nothing has come: positions move on all the same, and heartbeats are written."""
+        now = time.monotonic()
+        if now - self._beat_at >= HEARTBEAT_S:
+            self._beat_at = now
+            self._source.heartbeat()
+        beat = self.settings.heartbeat_s and now - self._topic_beat_at >= self.settings.heartbeat_s
+        if self._idle is None and not beat:
+            return
+        if not beat and now - self._stored_at < IDLE_STORED_S:
+            return
+        with self._owner.transaction() as outgoing:
+            if beat:
+                self._topic_beat_at = now
+                self._writer.heartbeat(outgoing, int(time.time() * 1000))
+            self._store(outgoing, apply(self._progress, [] if self._idle is None else [self._idle]))
+        self._idle = None
+        self._confirm(stream)

@@ -1,0 +1,67 @@
+"""What a user says of a capture: one value, checked when it is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidelog.capture import topics
+from tidelog.capture.envelope import Options
+from tidelog.capture.outbox import Outbox
+from tidelog.capture.snapshotting import INITIAL, MODES
+from tidelog.capture.sources.opening import KEEPER, scheme_of
+from tidelog.capture.writing import Choices
+from tidelog.control.captures import DEBEZIUM, ENVELOPES, check_name
+from tidelog.control.urls import without_secret
+from tidelog.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    url: str
+    prefix: str
+    name: str = ""  # the prefix, unless it is said
+    tables: tuple[str, ...] = ("*",)
+    snapshot: str = INITIAL
+    envelope: str = DEBEZIUM
+    schemas: bool = False
+    tombstones: bool = True
+    exclude: tuple[str, ...] = ()  # "public.kv.secret"
+    mask: tuple[str, ...] = ()
+    partitions: int = 1
+    compact: bool = False
+    transactions: bool = False
+    schema_changes: bool = False
+    heartbeat_s: float = 0.0
+    dead_letters: str | None = None
+    outbox: str | None = None
+
+    def __post_init__(self) -> None:
+        scheme_of(without_secret(self.url, KEEPER))
+        if not self.prefix or topics.legal(self.prefix) != self.prefix:
+            raise UsageError(f"{self.prefix!r} is not a prefix of topics; use letters, digits, '.', '_' and '-'")
+        check_name(self.name or self.prefix)
+        if self.snapshot not in MODES:
+            raise UsageError(f"{self.snapshot!r} is not a way to take a snapshot; there are {', '.join(MODES)}")
+        if self.envelope not in ENVELOPES:
+            raise UsageError(f"{self.envelope!r} is not an envelope; there are {', '.join(ENVELOPES)}")
+        if not self.tables:
+            raise UsageError("no tables are named; say them as schema.table, with * for any")
+        for column in (*self.exclude, *self.mask):
+            if column.count(".") < 2:
+                raise UsageError(f"{column!r} is not a column; write schema.table.column")
+
+    @property
+    def known_as(self) -> str:
+        return self.name or self.prefix
+
+    def options(self) -> Options:
+        return Options(
+            self.prefix, self.envelope, self.schemas, self.tombstones, frozenset(self.exclude), frozenset(self.mask)
+        )
+
+    def choices(self) -> Choices:
+        outbox = None if self.outbox is None else Outbox(self.outbox, f"{self.prefix}.{{}}")
+        return Choices(self.known_as, self.transactions, self.schema_changes, self.dead_letters, outbox)
+
+    def topic_settings(self) -> dict[str, str]:
+        return {"cleanup.policy": "compact"} if self.compact else {}

@@ -1,0 +1,96 @@
+"""What a capture tells of itself: the record of kind `capture` in `__tidelog.status`, and the commands that it takes.
+
+    figures    url (as written), connector, database, prefix, tables, state, position, rows_out, snapshot, lag, error
+
+It tells once a second at most, and says how it ended.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import Any
+
+from tidelog.capture.change import SourceLag
+from tidelog.capture.progress import Progress
+from tidelog.capture.settings import Settings
+from tidelog.capture.source import Source
+from tidelog.client.cluster import Cluster
+from tidelog.control.status import FAILED, RUNNING, STOP, STOPPED, WAITING, Commands, Reporter
+from tidelog.control.urls import redacted
+from tidelog.errors import AnotherCapture, TidelogError
+
+KIND = "capture"
+EVERY_S = 1.0
+
+
+class Telling:
+    def __init__(self, cluster: Cluster, settings: Settings) -> None:
+        self._cluster, self._settings = cluster, settings
+        self._reporter = Reporter(cluster, KIND, settings.known_as)
+        self._about = {
+            "url": redacted(settings.url),
+            "prefix": settings.prefix,
+            "tables": list(settings.tables),
+            "envelope": settings.envelope,
+        }
+        self._figures: dict[str, Any] = {"state": WAITING}
+        self._rows = 0
+        self._at = 0.0
+        self._commands = Commands(cluster)
+        self._asked = False
+
+    def __enter__(self) -> Telling:
+        return self
+
+    def __exit__(self, kind: object, error: object, _: object) -> None:
+        if isinstance(error, AnotherCapture):
+            return  # the name is that one's by now, and so is what is told by it
+        end = {"state": STOPPED} if error is None else {"state": FAILED, "error": str(error)}
+        with suppress(TidelogError):
+            self._reporter.tell({**self._about, **self._figures, **end, "ended": True}, at_once=True)
+
+    def rows(self, count: int) -> None:
+        self._rows += count
+
+    def snapshot(self, done: int, total: int) -> None:
+        self._figures |= {"state": RUNNING, "snapshot": {"rows": done, "of": total}, "rows_out": self._rows}
+        self._tell()
+
+    def waits_after(self, error: Exception) -> None:
+        self._figures |= {"state": WAITING, "error": str(error)}
+        self._tell()
+
+    def runs(self, source: Source, progress: Progress) -> None:
+        self._figures |= {"state": RUNNING, "connector": source.connector, "database": source.database}
+        self._figures.pop("error", None)
+        self._figures.pop("snapshot", None)
+        self.follows(source, progress)
+
+    def follows(self, source: Source, progress: Progress) -> None:
+        if time.monotonic() - self._at < EVERY_S:
+            return
+        lag = SourceLag(None, None, None)
+        with suppress(TidelogError):
+            lag = source.lag()
+        self._figures |= {
+            "position": None if progress.position is None else dict(progress.position),
+            "rows_out": self._rows,
+            "incremental": progress.incremental,
+            "lag": {"seconds": lag.seconds, "bytes": lag.bytes, "kept_bytes": lag.kept_bytes, "state": lag.state},
+        }
+        self._tell()
+
+    def _tell(self) -> None:
+        self._at = time.monotonic()
+        self._reporter.tell({**self._about, **self._figures})
+
+    def is_told_to_stop(self) -> bool:
+        """Looked at as often as it tells."""
+        if time.monotonic() - self._at < EVERY_S:
+            return False
+        if not self._asked:
+            self._commands.first()
+            self._asked = True
+        mine = [one for one in self._commands.next() if (one.kind, one.name) == (KIND, self._settings.known_as)]
+        return any(one.command == STOP for one in mine)

@@ -1,0 +1,319 @@
+"""Events become records of one transaction of the log. It knows topics, shapes and counts, and decides nothing else.
+
+    table record     before the first row of a shape that the log does not know yet
+    row              `envelope.py`, to the partition of its key
+    too large        an error that names table, key and size; or a dead letter, where a topic for those was chosen
+    BEGIN, END       around a transaction's rows, where transaction metadata are asked for
+
+Rules:
+- What it knows of the open transaction (counts by table) follows the events, written or passed over (`count`), so that
+  after a restart in the middle of one the numbers go on.
+- Rows of a partition go out in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from tidelog.capture import envelope, notices, topics
+from tidelog.capture.change import (
+    READ,
+    TRUNCATE,
+    UPDATE,
+    Begin,
+    Commit,
+    Event,
+    Idle,
+    Message,
+    Position,
+    Row,
+    SchemaChange,
+    Table,
+    Values,
+)
+from tidelog.capture.envelope import Headers, Record, Shape, Times
+from tidelog.capture.outbox import Outbox
+from tidelog.capture.source import Source
+from tidelog.capture.topics import BATCH_OVERHEAD, Topics
+from tidelog.client.metadata import TopicPartition
+from tidelog.control import dead_letters
+from tidelog.control.captures import CAPTURES, CapturedTable, encode_table
+from tidelog.control.owner import Outgoing
+from tidelog.errors import UsageError
+
+NO_TRANSACTION = Begin("", 0)
+MESSAGES = Table("", "", (), ())
+WATERMARK = "tidelog.watermark"
+Sent = tuple[bytes | None, bytes | None, Sequence[tuple[str, bytes | None]], int]
+
+LETTER_MAX = 64 << 20  # a letter above it has no value, only what its headers tell
+SHOWN_KEY = 200
+
+
+class Choices(NamedTuple):
+    """What a user chose beyond the envelope."""
+
+    name: str
+    transactions: bool = False
+    schema_changes: bool = False
+    dead_letters: str | None = None
+    outbox: Outbox | None = None
+
+
+class Target(NamedTuple):
+    """Where the rows of a table go."""
+
+    shape: Shape
+    topic: str
+    places: Sequence[TopicPartition]
+    largest: int
+
+
+class Writer:
+    def __init__(
+        self,
+        source: Source,
+        options: envelope.Options,
+        choices: Choices,
+        made: Topics,
+        known: dict[str, CapturedTable],
+    ) -> None:
+        self._source, self._options, self._choices, self._topics = source, options, choices, made
+        self._known = dict(known)
+        self._targets: dict[Table, Target] = {}
+        self._begin = NO_TRANSACTION
+        self._counts: dict[str, int] = {}
+        self._total = 0
+        self._out: dict[TopicPartition, list[Sent]] = {}
+        self._now_ms = 0
+        self.rows = self.size = self.letters = 0
+
+    # Events of the stream ---------------------------------------------------------------------------------------------
+
+    def count(self, events: Iterable[Event]) -> None:
+        """Events that are stored already."""
+        for event in events:
+            if isinstance(event, Begin):
+                self._begun(event)
+            elif isinstance(event, Row):
+                moved = event.op == UPDATE and self._is_moved(event)
+                self._block(event.table)() if not moved else [self._block(event.table)() for _ in range(2)]
+
+    def write(self, outgoing: Outgoing, events: Sequence[Event], now_ns: int, *, resumed: str | None = None) -> None:
+        """`resumed` is the transaction whose BEGIN is stored."""
+        self._now_ms, times = now_ns // 1_000_000, Times.at(now_ns).text
+        for event in events:
+            if type(event) is Row:
+                self._row(event, times)
+            else:
+                self._other(event, resumed)
+        self._flush(outgoing)
+
+    def _row(self, row: Row, times: str) -> None:
+        if self._choices.outbox is not None and self._choices.outbox.is_for(row.table):
+            self._routed(row, self._choices.outbox)
+            return
+        target = self._targets.get(row.table) or self.target(row.table)
+        read = row.op == READ
+        source = self._source.source_block(row, self._begin, "incremental" if read else "false", self._options.prefix)
+        block = _null if read or not self._choices.transactions else self._block(row.table)
+        made = envelope.records(target.shape, row.op, row.before, row.after, source, block, times)
+        if row.op == TRUNCATE:
+            for at in target.places:
+                self._put(at, made)
+        else:
+            self._place(target, made)
+
+    def _other(self, event: Event, resumed: str | None) -> None:
+        if isinstance(event, Begin):
+            self._begun(event)
+            if self._choices.transactions and event.id != resumed:
+                self._notice(
+                    topics.of_transactions(self._options.prefix),
+                    notices.begin(event.id, self._ms(event.commit_us), schemas=self._options.schemas),
+                )
+        elif isinstance(event, Commit):
+            if self._choices.transactions:
+                ended = notices.end(
+                    self._begin.id, self._counts, self._ms(event.commit_us), schemas=self._options.schemas
+                )
+                self._notice(topics.of_transactions(self._options.prefix), ended)
+            self._begin = NO_TRANSACTION
+        elif isinstance(event, Message):
+            self._message(event)
+        elif isinstance(event, SchemaChange):
+            self._schema_change(event)
+        else:
+            assert isinstance(event, Idle), "there is no other event"
+
+    def _begun(self, event: Begin) -> None:
+        self._begin, self._counts, self._total = event, {}, 0
+
+    def _is_moved(self, row: Row) -> bool:
+        target = self._targets.get(row.table) or self.target(row.table)
+        if row.before is None or row.after is None or not target.shape.has_key:
+            return False
+        return target.shape.bare_key(row.before) != target.shape.bare_key(row.after)
+
+    def _block(self, table: Table) -> Callable[[], str]:
+        """Counts one event, and gives its `transaction` block."""
+
+        def block() -> str:
+            self._total += 1
+            order = self._counts[table.full_name] = self._counts.get(table.full_name, 0) + 1
+            id = envelope.compact(self._begin.id)
+            return f'{{"id":{id},"total_order":{self._total},"data_collection_order":{order}}}'
+
+        return block
+
+    # Rows of a snapshot -----------------------------------------------------------------------------------------------
+
+    def write_snapshot(
+        self, outgoing: Outgoing, rows: Iterable[tuple[Table, Values, str]], position: Position, now_ns: int
+    ) -> None:
+        """Rows with Debezium's word for where in the snapshot each stands."""
+        self._now_ms, times = now_ns // 1_000_000, Times.at(now_ns).text
+        begin = Begin("", now_ns // 1000, position)
+        for table, values, word in rows:
+            row = Row(table, READ, None, values, position)
+            if self._choices.outbox is not None and self._choices.outbox.is_for(table):
+                self._routed(row, self._choices.outbox)
+                continue
+            target = self._targets.get(table) or self.target(table)
+            source = self._source.source_block(row, begin, word, self._options.prefix)
+            self._place(target, envelope.records(target.shape, READ, None, values, source, _null, times))
+        self._flush(outgoing)
+
+    # Beside rows ------------------------------------------------------------------------------------------------------
+
+    def target(self, table: Table) -> Target:
+        """Of a table, with its record where the log does not have that yet."""
+        known = self._targets.get(table)
+        if known is not None:
+            return known
+        shape = Shape(table, self._options, self._source.source_schema)
+        topic = topics.of_table(self._options.prefix, table.full_name)
+        self._topics.claim(topic, table.full_name)
+        target = Target(shape, topic, self._topics.places(topic), self._topics.largest(topic))
+        columns = tuple(
+            {"name": one.name, "connect": dict(one.connect), "declared": one.declared} for one in shape.columns
+        )
+        told = CapturedTable(
+            self._choices.name,
+            table.full_name,
+            topic,
+            self._source.connector,
+            columns,
+            table.key,
+            self._options.envelope,
+            self._options.schemas,
+        )
+        if self._known.get(table.full_name) != told:
+            self._put(CAPTURES, [(*encode_table(told), ())])
+            self._known[table.full_name] = told
+        self._targets = {one: kept for one, kept in self._targets.items() if one.full_name != table.full_name}
+        self._targets[table] = target
+        return target
+
+    def _message(self, event: Message) -> None:
+        if event.prefix == WATERMARK:
+            return
+        source = self._source.source_block(
+            Row(MESSAGES, "m", None, None, event.where), self._begin, "false", self._options.prefix
+        )
+        made = notices.message(
+            self._source.connector,
+            self._source.source_schema,
+            event.prefix,
+            event.content,
+            source,
+            "null",
+            self._now_ms,
+            schemas=self._options.schemas,
+        )
+        self._notice(topics.of_messages(self._options.prefix), made)
+
+    def _schema_change(self, event: SchemaChange) -> None:
+        if event.table is not None:
+            self.target(event.table)
+        if self._choices.schema_changes:
+            source = self._source.source_block(
+                Row(event.table or MESSAGES, "m", None, None), self._begin, "false", self._options.prefix
+            )
+            database = event.database or self._source.database
+            made = notices.schema_change(database, event.schema, event.ddl, event.table, source, self._now_ms)
+            self._notice(topics.of_schema_changes(self._options.prefix), made)
+
+    def heartbeat(self, outgoing: Outgoing, now_ms: int) -> None:
+        self._now_ms = now_ms
+        made = notices.heartbeat(self._options.prefix, now_ms, schemas=self._options.schemas)
+        self._notice(topics.of_heartbeats(self._options.prefix), made)
+        self._flush(outgoing)
+
+    def _notice(self, topic: str, made: notices.Pair) -> None:
+        (at, *_) = self._topics.places(topic, single=True)
+        self._put(at, [(*made, ())])
+
+    def _routed(self, row: Row, outbox: Outbox) -> None:
+        found = outbox.route(row)
+        if found is not None:
+            topic, key, value, headers = found
+            self._put(self._topics.place(topic, key), [(key, value, headers)])
+
+    # Out --------------------------------------------------------------------------------------------------------------
+
+    def _place(self, target: Target, made: Sequence[Record]) -> None:
+        one = len(target.places) == 1
+        for record in made:
+            key, value, headers = record
+            if value is not None and len(value) + BATCH_OVERHEAD > target.largest - len(key or b""):
+                self._too_large(target, key, value, headers)
+                continue
+            at = target.places[0] if one else self._topics.place(target.topic, key)
+            self._put(at, (record,))
+
+    def _put(self, at: TopicPartition, made: Iterable[Record]) -> None:
+        rows = self._out.get(at)
+        if rows is None:
+            rows = self._out[at] = []
+        for key, value, headers in made:
+            rows.append((key, value, headers, self._now_ms))
+            self.size += len(value or b"") + len(key or b"")
+            self.rows += 1
+
+    def _too_large(self, target: Target, key: bytes | None, value: bytes, headers: Headers) -> None:
+        shown = "-" if key is None else key[:SHOWN_KEY].decode(errors="replace")
+        message = (
+            f"a row of {target.shape.table.full_name} with key {shown} is a record of {len(value)} bytes, and topic"
+            f" {target.topic} takes {target.largest} (max.message.bytes)"
+        )
+        if self._choices.dead_letters is None:
+            raise UsageError(
+                f"{message}; raise it by `tidelog configs alter topic {target.topic} --set max.message.bytes=N`, leave"
+                " the large column out by --exclude, or choose a topic for such rows by --dead-letters"
+            )
+        place = {"topic": target.topic, "partition": self._topics.place(target.topic, key).partition}
+        error = dead_letters.told_of_error("TASK_PUT", "tidelog.capture", "tidelog.errors.UsageError")
+        settings = {"retention.ms": "-1", "max.message.bytes": str(LETTER_MAX + BATCH_OVERHEAD)}
+        (at, *_) = self._topics.places(self._choices.dead_letters, single=True, settings=settings)
+        told = [*headers, *dead_letters.headers(place, error, message)]
+        fits = len(value) + BATCH_OVERHEAD < self._topics.largest(self._choices.dead_letters)
+        self._put(at, [(key, value if fits else None, told)])
+        self.letters += 1
+
+    def _flush(self, outgoing: Outgoing) -> None:
+        out, self._out = self._out, {}
+        for at, rows in out.items():
+            if at == CAPTURES:
+                outgoing.send(at, rows)
+        for at, rows in out.items():
+            if at != CAPTURES:
+                outgoing.send(at, rows)
+
+    def _ms(self, us: int) -> int:
+        return us // 1000 if us else self._now_ms
+
+
+def _null() -> str:
+    return "null"
