@@ -1,0 +1,358 @@
+"""A capture from a SQLite file to topics: what a consumer of committed records sees, also after crashes."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidelog
+from capture.captured import envelopes, folded, records, rows_of
+from proving import proves
+from tidelog.capture import running, snapshotting
+from tidelog.capture.running import Capture
+from tidelog.capture.sources.sqlite.changelog import Changelog
+from tidelog.client.admin import topics
+from tidelog.client.cluster import Cluster
+from tidelog.client.producer import Producer
+from tidelog.client.transactions import State
+from tidelog.control.captures import read_captures
+from tidelog.control.owner import Owner
+from tidelog.control.status import read_status
+from tidelog.errors import AnotherCapture, SourceLost, UsageError
+
+COLUMNS, KEY = ("id", "item", "price"), ("id",)
+TOPIC = "shop.main.orders"
+STEPS = ("before produce", "after produce", "before commit", "after commit", "before confirm", "after confirm")
+
+
+class Killed(BaseException):
+    """As a process ends that is killed: nothing is tidied up."""
+
+
+@pytest.fixture
+def orders(database: sqlite3.Connection) -> sqlite3.Connection:
+    database.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT, price REAL)")
+    return database
+
+
+def shop(broker: tidelog.Broker, path: Path, **settings: Any) -> Capture:
+    found: Capture = tidelog.capture(f"sqlite:///{path}", prefix="shop", bootstrap=broker.bootstrap, **settings)
+    return found
+
+
+def table(orders: sqlite3.Connection) -> Any:
+    return rows_of(orders, "orders", COLUMNS, KEY)
+
+
+@proves("D2", "D3", "cdc.28")
+@pytest.mark.story
+def test_snapshot_and_changes_together_are_the_table(
+    tidelog_broker: tidelog.Broker, orders: sqlite3.Connection, path: Path
+) -> None:
+    orders.execute("INSERT INTO orders VALUES (1, 'tea', 2.5), (2, 'milk', 1.25), (3, 'jam', 3.0)")
+    shop(tidelog_broker, path).catch_up()
+    told = envelopes(tidelog_broker.bootstrap, TOPIC)
+    assert [(one["op"], one["source"]["snapshot"]) for one in told] == [("r", "first"), ("r", "true"), ("r", "last")]
+    orders.execute("UPDATE orders SET price = 2.75 WHERE id = 1")
+    orders.execute("UPDATE orders SET id = 20 WHERE id = 2")
+    orders.execute("DELETE FROM orders WHERE id = 3")
+    shop(tidelog_broker, path).catch_up()
+    told = envelopes(tidelog_broker.bootstrap, TOPIC)
+    assert [one["op"] for one in told[3:]] == ["u", "d", "c", "d"]
+    assert folded(told, KEY) == table(orders)
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        settings = {one.name: one.value for one in tidelog.client.configs.describe(cluster, 2, TOPIC)}
+        captured = read_captures(cluster)["shop"]
+    assert (settings["retention.ms"], settings["cleanup.policy"]) == ("-1", "delete")
+    assert captured.tables["main.orders"].topic == TOPIC and captured.tables["main.orders"].key == ("id",)
+
+
+@contextmanager
+def killing(monkeypatch: pytest.MonkeyPatch, step: str, turn: int) -> Iterator[Callable[[], int]]:
+    """Ends a capture at the nth time that it comes to a step. How often it has come there."""
+    seen = 0
+
+    def at(name: str, owner: Owner | None) -> None:
+        nonlocal seen
+        seen += name == step
+        if name == step and seen == turn:
+            for one in [owner] if owner is not None else owners:
+                one._transactions.state = State.NEW  # so that nothing is aborted: a dead process sends nothing
+            raise Killed
+
+    owners: list[Owner] = []
+    store, transaction, confirm = running._Session._store, Owner.transaction, Changelog.confirm
+
+    def stored(self: Any, outgoing: Any, progress: Any) -> None:
+        at("before produce", self._owner)
+        store(self, outgoing, progress)
+        outgoing._transactions.producer.flush()
+        at("after produce", self._owner)
+
+    @contextmanager
+    def transacted(self: Owner) -> Iterator[Any]:
+        owners.append(self)
+        with transaction(self) as outgoing:
+            yield outgoing
+            at("before commit", self)
+        at("after commit", self)
+
+    def confirmed(self: Changelog, position: Any) -> None:
+        at("before confirm", None)
+        confirm(self, position)
+        self.prune()
+        at("after confirm", None)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(running._Session, "_store", stored)
+        patched.setattr(Owner, "transaction", transacted)
+        patched.setattr(Changelog, "confirm", confirmed)
+        patched.setattr(Changelog, "close", lambda self: None)
+        yield lambda: seen
+
+
+@proves("D2", "D3", "cdc.33")
+@pytest.mark.parametrize("turn", [1, 3, 6])
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_at_any_step_each_change_is_seen_once(
+    tidelog_broker: tidelog.Broker,
+    orders: sqlite3.Connection,
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    turn: int,
+) -> None:
+    monkeypatch.setattr(snapshotting, "CHUNK_ROWS", 3)
+    monkeypatch.setattr(running, "READ_EVENTS", 4)
+    monkeypatch.setattr(running, "ROWS", 6)
+    orders.executemany("INSERT INTO orders VALUES (?, 'tea', 1.0)", [(number,) for number in range(8)])
+    with killing(monkeypatch, step, turn) as seen:
+        for write in (1, 2):
+            with suppress(Killed):
+                shop(tidelog_broker, path, transactions=True).catch_up()
+            orders.execute("BEGIN")
+            for number in range(20):
+                orders.execute("UPDATE orders SET price = price + ? WHERE id = ?", (write, number % 9))
+                orders.execute("REPLACE INTO orders VALUES (?, 'new', ?)", (number % 3 + 7, number))
+            orders.execute("COMMIT")
+        with suppress(Killed):
+            shop(tidelog_broker, path, transactions=True).catch_up()
+        assert seen() >= turn, "it was killed"
+    shop(tidelog_broker, path, transactions=True).catch_up()
+    told = envelopes(tidelog_broker.bootstrap, TOPIC)
+    changes = [one["source"]["change_id"] for one in told if one["op"] != "r"]
+    assert changes == sorted(set(changes)), "in order, and none twice"
+    read = [one["after"]["id"] for one in told if one["op"] == "r"]
+    assert len(read) == len(set(read)), "no row of the snapshot twice"
+    assert folded(told, KEY) == table(orders)
+    ends = [one for one in envelopes(tidelog_broker.bootstrap, "shop.transaction") if one["status"] == "END"]
+    begins = [one for one in envelopes(tidelog_broker.bootstrap, "shop.transaction") if one["status"] == "BEGIN"]
+    assert [one["id"] for one in begins] == [one["id"] for one in ends]
+    assert sum(one["event_count"] for one in ends) == len(changes)
+
+
+@proves("cdc.33", "E4")
+def test_the_elder_of_two_captures_of_one_name_is_fenced(
+    tidelog_broker: tidelog.Broker, orders: sqlite3.Connection, path: Path
+) -> None:
+    orders.execute("INSERT INTO orders VALUES (1, 'tea', 2.5)")
+    elder = shop(tidelog_broker, path)
+    shop(tidelog_broker, path).catch_up()
+    orders.execute("INSERT INTO orders VALUES (2, 'milk', 1.0)")
+    read, done = Changelog.read, []
+
+    def overtaken(self: Changelog, limit: int, wait_s: float) -> Any:
+        if not done:
+            done.append(1)
+            events = read(self, limit, wait_s)
+            Changelog.read = read  # type: ignore[method-assign]
+            shop(tidelog_broker, path).catch_up()
+            return events
+        return read(self, limit, wait_s)
+
+    Changelog.read = overtaken  # type: ignore[method-assign]
+    try:
+        with pytest.raises(AnotherCapture, match="another capture named 'shop' has begun"):
+            elder.catch_up()
+    finally:
+        Changelog.read = read  # type: ignore[method-assign]
+    told = envelopes(tidelog_broker.bootstrap, TOPIC)
+    assert [one["after"]["id"] for one in told] == [1, 2]
+
+
+@proves("cdc.33", "D3")
+def test_a_large_transaction_is_split_and_many_small_ones_are_put_together(
+    tidelog_broker: tidelog.Broker, orders: sqlite3.Connection, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop(tidelog_broker, path).catch_up()
+    monkeypatch.setattr(running, "READ_EVENTS", 100)
+    monkeypatch.setattr(running, "ROWS", 200)
+    commits: list[int] = []
+    transaction = Owner.transaction
+
+    @contextmanager
+    def counted(self: Owner) -> Iterator[Any]:
+        with transaction(self) as outgoing:
+            yield outgoing
+        commits.append(1)
+
+    monkeypatch.setattr(Owner, "transaction", counted)
+    orders.executemany("INSERT INTO orders VALUES (?, 'tea', 1.0)", [(number,) for number in range(1000)])
+    shop(tidelog_broker, path).catch_up()
+    assert len(commits) == 5, "a thousand transactions of the source are five of the log"
+    assert len(envelopes(tidelog_broker.bootstrap, TOPIC)) == 1000
+
+
+@proves("D3")
+@pytest.mark.parametrize(
+    ("mode", "ops"),
+    [("initial", "rc"), ("initial_only", "r"), ("no_data", "c"), ("always", "rrc"), ("when_needed", "rc")],
+)
+def test_a_snapshot_is_taken_when_its_mode_says_so(
+    tidelog_broker: tidelog.Broker, orders: sqlite3.Connection, path: Path, mode: str, ops: str
+) -> None:
+    orders.execute("INSERT INTO orders VALUES (1, 'tea', 2.5)")
+    shop(tidelog_broker, path, snapshot=mode).catch_up()
+    if mode == "always":
+        shop(tidelog_broker, path, snapshot=mode).catch_up()
+    orders.execute("INSERT INTO orders VALUES (2, 'milk', 2.5)")
+    shop(tidelog_broker, path, snapshot="initial_only" if mode == "initial_only" else "initial").catch_up()
+    assert "".join(one["op"] for one in envelopes(tidelog_broker.bootstrap, TOPIC)) == ops
+
+
+@proves("D2", "cdc.6")
+def test_a_source_that_lost_changes_stops_and_is_read_anew_where_that_was_chosen(
+    tidelog_broker: tidelog.Broker, orders: sqlite3.Connection, path: Path
+) -> None:
+    orders.execute("INSERT INTO orders VALUES (1, 'tea', 2.5)")
+    shop(tidelog_broker, path).catch_up()
+    from tidelog.capture.sources.sqlite.source import connect
+
+    source = connect(f"sqlite:///{path}", "shop", ["*"])
+    source.remove()
+    source.close()
+    orders.execute("UPDATE orders SET price = 9.0")
+    with pytest.raises(SourceLost, match="does not have the changes after"):
+        shop(tidelog_broker, path).catch_up()
+    shop(tidelog_broker, path, snapshot="when_needed").catch_up()
+    assert folded(envelopes(tidelog_broker.bootstrap, TOPIC), KEY) == table(orders)
+
+
+@proves("D2")
+def test_a_row_that_is_too_large_stops_or_becomes_a_dead_letter(
+    tidelog_broker: tidelog.Broker, orders: sqlite3.Connection, path: Path
+) -> None:
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        topics.create(cluster, TOPIC, partitions=1, configs={"max.message.bytes": "2000"})
+    orders.execute("INSERT INTO orders VALUES (1, ?, 2.5), (2, 'milk', 1.0)", ("x" * 3000,))
+    with pytest.raises(UsageError, match=r'a row of main\.orders with key \{"id":1\} is a record of \d+ bytes'):
+        shop(tidelog_broker, path).catch_up()
+    shop(tidelog_broker, path, dead_letters="letters").catch_up()
+    assert [one["after"]["id"] for one in envelopes(tidelog_broker.bootstrap, TOPIC)] == [2]
+    (letter,) = records(tidelog_broker.bootstrap, "letters")
+    headers = dict(letter.headers)
+    assert letter.key == b'{"id":1}' and letter.value is not None and b"xxx" in letter.value
+    assert headers["__connect.errors.topic"] == TOPIC.encode()
+    assert b"max.message.bytes" in (headers["__connect.errors.exception.message"] or b"")
+
+
+@proves("cdc.13")
+def test_a_truncate_goes_to_every_partition(
+    tidelog_broker: tidelog.Broker, orders: sqlite3.Connection, path: Path
+) -> None:
+    orders.executemany("INSERT INTO orders VALUES (?, 'tea', 1.0)", [(number,) for number in range(20)])
+    shop(tidelog_broker, path, partitions=3).catch_up()
+    orders.executescript(
+        "BEGIN; CREATE TABLE n (id INTEGER PRIMARY KEY, item TEXT, price REAL); DROP TABLE orders;"
+        "ALTER TABLE n RENAME TO orders; COMMIT; INSERT INTO orders VALUES (5, 'jam', 1.0)"
+    )
+    shop(tidelog_broker, path, partitions=3).catch_up()
+    found = records(tidelog_broker.bootstrap, TOPIC, partitions=3)
+    truncated = [one for one in found if one.value is not None and json.loads(one.value)["op"] == "t"]
+    assert [one.key for one in truncated] == [None] * 3
+
+
+@proves("D3", "cdc.18", "cdc.20")
+def test_an_incremental_snapshot_tells_the_table_while_changes_flow(
+    tidelog_broker: tidelog.Broker, orders: sqlite3.Connection, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tidelog.capture import chunking
+
+    monkeypatch.setattr(chunking, "CHUNK_ROWS", 7)
+    monkeypatch.setattr(chunking, "LOOK_EVERY_S", 0.0)
+    orders.executemany("INSERT INTO orders VALUES (?, 'tea', 1.0)", [(number,) for number in range(50)])
+    shop(tidelog_broker, path, snapshot="no_data").catch_up()
+    with Cluster(tidelog_broker.bootstrap) as cluster, Producer(cluster) as producer:
+        topics.create(cluster, "shop.signals", partitions=1)
+        for signal in (
+            b"no json",
+            b'{"type":"execute-snapshot","data":{"data-collections":["main.unknown"]}}',
+            b'{"type":"what"}',
+            b'{"type":"execute-snapshot","data":{"data-collections":["main.orders"],"type":"incremental"}}',
+        ):
+            producer.send("shop.signals", signal, key=b"shop")
+    chunk = chunking.Chunking._open_window
+    turn = iter(range(1000))
+
+    def written(self: Any) -> None:
+        number = next(turn)
+        orders.execute("UPDATE orders SET price = ? WHERE id % 5 = ?", (number, number % 5))
+        orders.execute("DELETE FROM orders WHERE id = ?", (7 * number,))
+        chunk(self)
+        orders.execute("UPDATE orders SET price = price + 0.5 WHERE id % 7 = ?", (number % 7,))
+        orders.execute("UPDATE orders SET id = 1000 + id WHERE id = ?", (7 * number + 3,))
+
+    monkeypatch.setattr(chunking.Chunking, "_open_window", written)
+    shop(tidelog_broker, path, snapshot="no_data").catch_up()
+    told = envelopes(tidelog_broker.bootstrap, TOPIC)
+    assert {one["source"]["snapshot"] for one in told if one["op"] == "r"} == {"incremental"}
+    assert sum(one["op"] == "r" for one in told) > 10
+    assert folded(told, KEY) == table(orders)
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        progress = read_captures(cluster)["shop"].progress
+    assert progress is not None and progress["incremental"] is None and progress["signals"] == 4
+
+
+@proves("D2")
+def test_a_capture_tells_its_status(tidelog_broker: tidelog.Broker, orders: sqlite3.Connection, path: Path) -> None:
+    orders.execute("INSERT INTO orders VALUES (1, 'tea', 2.5)")
+    shop(tidelog_broker, path).catch_up()
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        (report,) = [one for one in read_status(cluster) if one.kind == "capture"]
+    assert report.name == "shop" and report.figures["state"] == "stopped"
+    assert report.figures["connector"] == "sqlite" and report.figures["url"] == f"sqlite:///{path}"
+
+
+@proves("cdc.32")
+def test_rows_of_an_outbox_are_messages_of_the_topic_that_they_name(
+    tidelog_broker: tidelog.Broker, database: sqlite3.Connection, path: Path
+) -> None:
+    database.execute("CREATE TABLE outbox (id TEXT PRIMARY KEY, aggregatetype, aggregateid, type, payload TEXT)")
+    database.executescript(
+        "ALTER TABLE outbox RENAME TO old; DROP TABLE old;"
+        "CREATE TABLE outbox (id TEXT PRIMARY KEY, aggregatetype TEXT, aggregateid TEXT, type TEXT, payload TEXT);"
+    )
+    shop(tidelog_broker, path, outbox="main.outbox").catch_up()
+    database.executescript(
+        "BEGIN; INSERT INTO outbox VALUES ('m1', 'order', '7', 'created', '{\"a\":1}');"
+        "DELETE FROM outbox; COMMIT; INSERT INTO outbox VALUES ('m2', 'order', '7', 'gone', NULL);"
+    )
+    shop(tidelog_broker, path, outbox="main.outbox").catch_up()
+    found = records(tidelog_broker.bootstrap, "shop.order")
+    assert [(one.key, one.value) for one in found] == [(b"7", b'{"a":1}'), (b"7", None)]
+    assert dict(found[0].headers) == {"id": b"m1", "eventType": b"created"}
+    database.execute("UPDATE outbox SET payload = 'x'")
+    with pytest.raises(UsageError, match="was updated, and what was sent cannot be changed"):
+        shop(tidelog_broker, path, outbox="main.outbox").catch_up()
+
+
+@proves("D2")
+def test_a_url_with_a_password_in_clear_is_refused() -> None:
+    with pytest.raises(UsageError, match="has a password in clear"):
+        tidelog.capture("postgresql://app:secret@db/shop", prefix="shop")
