@@ -97,6 +97,13 @@ EXPECTED = {
         "a session: 10:03:00.000000 to 10:37:59.999000 ada 4\na session: 10:08:00.000000 to 11:08:00.000000 bob 2",
         "a session: 11:08:00.001000 to 11:38:00.001000 bob 1",
     ],
+    "capture_sqlite.py": [
+        "r None -> {'product': 'tea', 'count': 7}",
+        "u {'product': 'tea', 'count': 7} -> {'product': 'tea', 'count': 6}",
+        "d {'product': 'rum', 'count': 3} -> None",
+        "the topic: {'tea': 6, 'milk': 12}",
+        "the table: {'milk': 12, 'tea': 6}",
+    ],
     "hello_broker.py": ["offset 0: hello", "offset 1: durable", "offset 2: world"],
     "chess.py": [
         "moves: 7",
@@ -189,6 +196,7 @@ ROWS = {
     "view_feed.py": ("D7",),
     "any_broker.py": ("T10",),
     "device_clocks.py": ("P7",),
+    "capture_sqlite.py": ("D2", "D3"),
     "dual_writes.py": ("D6",),
     "exactly_once.py": ("F2", "F3"),
     "hello_broker.py": ("T1",),
