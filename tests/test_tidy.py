@@ -49,7 +49,7 @@ NAMES_OF_SEVERAL_CLASSES = {
 ROOMS_WITH_A_DOOR = {"client", "spark", "testing", "views"}
 
 # Rooms that are functions too (`tidelog.sql("select ...")`): Python gives the name to the room when it is loaded.
-ROOMS_TO_CALL = {"sql"}
+ROOMS_TO_CALL = {"capture", "sql"}
 
 BANNED_NAMES = {"base", "common", "core", "helper", "helpers", "misc", "models", "types", "util", "utils"}
 GENERATED = ("src/tidelog/wire/messages/",)

@@ -7,6 +7,8 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from random import Random
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -117,9 +119,26 @@ def killing(monkeypatch: pytest.MonkeyPatch, step: str, turn: int) -> Iterator[C
         yield lambda: seen
 
 
+def many_writes(orders: sqlite3.Connection) -> None:
+    """One transaction that is many of the log; of rows that a snapshot may have told, too."""
+    orders.execute("BEGIN")
+    for number in range(10):
+        orders.execute("UPDATE orders SET price = price + 1 WHERE id = ?", (number % 9,))
+        orders.execute("REPLACE INTO orders VALUES (?, 'new', ?)", (number % 3 + 7, number))
+    orders.execute("DELETE FROM orders WHERE id = 0")
+    orders.execute("COMMIT")
+
+
+def few_writes(orders: sqlite3.Connection) -> None:
+    """What is one transaction of the log, and touches little of what was written before."""
+    orders.execute("UPDATE orders SET price = 100 WHERE id = 5")
+
+
 @proves("D2", "D3", "cdc.33")
-@pytest.mark.parametrize("turn", [1, 3, 6])
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    ("step", "turn"),
+    [(step, turn) for step in STEPS for turn in ((1, 3, 4) if "confirm" in step else (2, 4, 6, 9, 10))],
+)
 def test_killed_at_any_step_each_change_is_seen_once(
     tidelog_broker: tidelog.Broker,
     orders: sqlite3.Connection,
@@ -133,16 +152,11 @@ def test_killed_at_any_step_each_change_is_seen_once(
     monkeypatch.setattr(running, "ROWS", 6)
     orders.executemany("INSERT INTO orders VALUES (?, 'tea', 1.0)", [(number,) for number in range(8)])
     with killing(monkeypatch, step, turn) as seen:
-        for write in (1, 2):
+        for write in (many_writes, few_writes, None):
             with suppress(Killed):
                 shop(tidelog_broker, path, transactions=True).catch_up()
-            orders.execute("BEGIN")
-            for number in range(20):
-                orders.execute("UPDATE orders SET price = price + ? WHERE id = ?", (write, number % 9))
-                orders.execute("REPLACE INTO orders VALUES (?, 'new', ?)", (number % 3 + 7, number))
-            orders.execute("COMMIT")
-        with suppress(Killed):
-            shop(tidelog_broker, path, transactions=True).catch_up()
+            if write is not None:
+                write(orders)
         assert seen() >= turn, "it was killed"
     shop(tidelog_broker, path, transactions=True).catch_up()
     told = envelopes(tidelog_broker.bootstrap, TOPIC)
@@ -210,6 +224,43 @@ def test_a_large_transaction_is_split_and_many_small_ones_are_put_together(
 
 
 @proves("D3")
+def test_snapshot_and_changes_are_the_table_while_others_write(
+    tidelog_broker: tidelog.Broker, orders: sqlite3.Connection, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By ranges in several threads, each moment of which another connection writes."""
+    from tidelog.capture.sources.sqlite import source
+
+    monkeypatch.setattr(source, "ROWS_WORTH_SPLITTING", 10)
+    monkeypatch.setattr(snapshotting, "CHUNK_ROWS", 20)
+    orders.executemany("INSERT INTO orders VALUES (?, 'tea', 1.0)", [(number,) for number in range(400)])
+    done = Event()
+
+    def write() -> None:
+        writer = sqlite3.connect(path, isolation_level=None, timeout=30)
+        chance = Random(7)
+        while not done.is_set():
+            ids = chance.randrange(500), chance.randrange(500)
+            writer.execute("UPDATE OR REPLACE orders SET id = ? WHERE id = ?", ids)
+            writer.execute("UPDATE orders SET price = price + 1 WHERE id = ?", (chance.randrange(500),))
+            writer.execute("DELETE FROM orders WHERE id = ?", (chance.randrange(500),))
+            done.wait(0.001)
+        writer.close()
+
+    writing = Thread(target=write)
+    writing.start()
+    try:
+        for _ in range(3):
+            shop(tidelog_broker, path).catch_up()
+    finally:
+        done.set()
+        writing.join()
+    shop(tidelog_broker, path).catch_up()
+    told = envelopes(tidelog_broker.bootstrap, TOPIC)
+    assert sum(one["op"] == "r" for one in told) >= 300 and any(one["op"] != "r" for one in told)
+    assert folded(told, KEY) == table(orders)
+
+
+@proves("D3")
 @pytest.mark.parametrize(
     ("mode", "ops"),
     [("initial", "rc"), ("initial_only", "r"), ("no_data", "c"), ("always", "rrc"), ("when_needed", "rc")],
@@ -237,7 +288,8 @@ def test_a_source_that_lost_changes_stops_and_is_read_anew_where_that_was_chosen
     source = connect(f"sqlite:///{path}", "shop", ["*"])
     source.remove()
     source.close()
-    orders.execute("UPDATE orders SET price = 9.0")
+    orders.execute("REPLACE INTO orders VALUES (2, 'milk', 1.0)")
+    orders.execute("DELETE FROM orders WHERE id = 1")
     with pytest.raises(SourceLost, match="does not have the changes after"):
         shop(tidelog_broker, path).catch_up()
     shop(tidelog_broker, path, snapshot="when_needed").catch_up()

@@ -80,7 +80,7 @@ class Shape:
     """Of one table as it is now: everything about its records that is no row."""
 
     __slots__ = (
-        *("columns", "has_key", "key", "key_end", "key_of", "key_start"),
+        *("columns", "flat", "has_key", "key", "key_end", "key_start"),
         *("name", "options", "row", "table", "value_end", "value_start"),
     )
 
@@ -89,20 +89,17 @@ class Shape:
         self.name = f"{options.prefix}.{table.schema}.{table.name}"
         self.columns = shown_columns(table, options)
         self.row = _row_format(table, options)
+        self.flat = options.envelope == ROW
         self.has_key = bool(table.key)
-        self.key, self.key_of = _key_format(table)
+        self.key = _key_format(table)  # gives its text without a schema, as headers have it
         self.key_start, self.key_end, self.value_start, self.value_end = b"", b"", "", ""
         if options.schemas:
             self.key_start = f'{{"schema":{compact(self._key_schema())},"payload":'.encode()
             self.value_start = f'{{"schema":{compact(self._value_schema(source_schema))},"payload":'
             self.key_end, self.value_end = b"}", "}"
 
-    def bare_key(self, values: Values) -> bytes:
-        """Without its schema, as headers have it."""
-        return (self.key % self.key_of(values)).encode()
-
-    def written_key(self, bare: bytes) -> bytes:
-        return self.key_start + bare + self.key_end if self.key_start else bare
+    def written_key(self, bare: str) -> bytes:
+        return self.key_start + bare.encode() + self.key_end if self.key_start else bare.encode()
 
     def _key_schema(self) -> dict[str, Any]:
         by_name = {column.name: column for column in self.columns}
@@ -115,7 +112,7 @@ class Shape:
 
     def _value_schema(self, source: Mapping[str, Any]) -> dict[str, Any]:
         row = self._row_schema()
-        if self.options.envelope == ROW:
+        if self.flat:
             return row | {"optional": False}
         both: list[Mapping[str, Any]] = [{**row, "field": "before"}, {**row, "field": "after"}]
         fields = [*both, {**source, "field": "source"}, TRANSACTION_BLOCK]
@@ -135,18 +132,18 @@ def records(
 ) -> Sequence[Record]:
     """Of one row: one record, or up to three. `transaction` gives the text of the next `transaction` block."""
     if op == TRUNCATE:
-        if shape.options.envelope == ROW:
+        if shape.flat:
             return ()
         return ((None, _value(shape, op, None, None, source, transaction(), times), NO_HEADERS),)
     now = after if after is not None else before
     assert now is not None, "a row has something"
-    key = (shape.key % shape.key_of(now)).encode() if shape.has_key else None
-    if op == UPDATE and before is not None and key is not None:
-        old = shape.bare_key(before)
-        if old != key:
-            deleted = _deleted(shape, shape.written_key(old), before, source, transaction, times, [(NEW_KEY, key)])
-            created = _value(shape, CREATE, None, now, source, transaction(), times)
-            return (*deleted, (shape.written_key(key), created, [(OLD_KEY, old)]))
+    key = shape.key(now) if shape.has_key else None
+    if op == UPDATE and before is not None and key is not None and shape.key(before) != key:
+        old = shape.key(before)
+        new_header, old_header = [(NEW_KEY, key.encode())], [(OLD_KEY, old.encode())]
+        deleted = _deleted(shape, shape.written_key(old), before, source, transaction, times, new_header)
+        created = _value(shape, CREATE, None, now, source, transaction(), times)
+        return (*deleted, (shape.written_key(key), created, old_header))
     written = shape.written_key(key) if key is not None else None
     if op == DELETE:
         return _deleted(shape, written, before, source, transaction, times, NO_HEADERS)
@@ -163,7 +160,7 @@ def _deleted(
     headers: Headers,
 ) -> Sequence[Record]:
     tombstone: Sequence[Record] = ((key, None, headers),) if key is not None else ()
-    if shape.options.envelope == ROW:
+    if shape.flat:
         return tombstone
     event = (key, _value(shape, DELETE, before, None, source, transaction(), times), headers)
     return (event, *tombstone) if shape.options.tombstones else (event,)
@@ -173,7 +170,7 @@ def _value(
     shape: Shape, op: str, before: Values | None, after: Values | None, source: str, transaction: str, times: str
 ) -> bytes:
     new = "null" if after is None else shape.row(after)
-    if shape.options.envelope == ROW:
+    if shape.flat:
         return f"{shape.value_start}{new}{shape.value_end}".encode()
     old = "null" if before is None else shape.row(before)
     return (
@@ -219,10 +216,15 @@ def _row_format(table: Table, options: Options) -> Callable[[Values], str]:
     return lambda values: text % pick(values)
 
 
-def _key_format(table: Table) -> tuple[str, Callable[[Values], Values]]:
+def _key_format(table: Table) -> Callable[[Values], str]:
     names = [column.name for column in table.columns]
+    places = [names.index(name) for name in table.key]
+    if len(places) == 1:
+        head, (only,) = "{" + compact(table.key[0]) + ":", places
+        return lambda values: f"{head}{values[only]}}}"
     text = "{" + ",".join(compact(name).replace("%", "%%") + ":%s" for name in table.key) + "}"
-    return text, _picker([names.index(name) for name in table.key])
+    pick = _picker(places)
+    return lambda values: text % pick(values)
 
 
 def _picker(places: Sequence[int]) -> Callable[[Values], Values]:

@@ -28,7 +28,7 @@ from threading import Thread
 from typing import Any
 
 from tidelog.capture import snapshotting, telling
-from tidelog.capture.change import Event, Idle
+from tidelog.capture.change import TRUNCATE, Event, Idle, Row
 from tidelog.capture.chunking import Chunking
 from tidelog.capture.progress import Passing, Progress, apply, from_fields, to_fields
 from tidelog.capture.settings import Settings
@@ -172,9 +172,21 @@ class _Session:
             )
             self._snapshot()
             if self.settings.snapshot != snapshotting.INITIAL_ONLY and not self._stop.is_set():
-                self._follow(self._stream())
+                self._follow_or_begin_anew()
         finally:
             self._source.close()
+
+    def _follow_or_begin_anew(self) -> None:
+        try:
+            self._follow(self._stream())
+        except SourceLost as error:
+            if self.settings.snapshot != snapshotting.WHEN_NEEDED:
+                raise
+            log.warning("capture %s: %s; all rows are read anew", self.settings.known_as, error)
+            self._progress = Progress(signals=self._progress.signals)
+            self._snapshot(anew=True)
+            if not self._stop.is_set():
+                self._follow(self._stream())
 
     def _check(self) -> None:
         wrong = [one for one in self._source.check() if one.severity == "error"]
@@ -183,7 +195,7 @@ class _Session:
 
     # Snapshot ---------------------------------------------------------------------------------------------------------
 
-    def _snapshot(self) -> None:
+    def _snapshot(self, *, anew: bool = False) -> None:
         progress, mode = self._progress, self.settings.snapshot
         if not snapshotting.decide(mode, progress.position, progress.snapshot, first=self._capture._fresh):
             if progress.position is None:
@@ -194,23 +206,25 @@ class _Session:
             reading = snapshotting.Reading(found, progress.snapshot)
             if progress.position is not None:
                 reading.position = progress.position  # read once more: the stream goes on where it was
-            self._store_snapshot(reading)
+            self._store_snapshot(reading, anew=anew)
         finally:
             found.close()
         self._capture._fresh = False
 
-    def _store_snapshot(self, reading: snapshotting.Reading) -> None:
+    def _store_snapshot(self, reading: snapshotting.Reading, *, anew: bool) -> None:
+        """`anew`: tables are told as truncated first, for what became of rows that are gone nobody has seen."""
         shown, total = self._capture._shown, reading.total
         with self._owner.transaction() as outgoing:
             for table in reading.tables:
                 self._writer.target(table)
-            self._writer.write_snapshot(outgoing, (), reading.position, time.time_ns())
+            gone = [Row(table, TRUNCATE, None, None) for table in reading.tables if anew]
+            self._writer.write(outgoing, gone, time.time_ns())
             self._store(outgoing, replace(self._progress, snapshot=reading.fields()))
         for rows in reading.batches():
             if self._stop.is_set():
                 return
             with self._owner.transaction() as outgoing:
-                self._writer.write_snapshot(outgoing, rows, reading.position, time.time_ns())
+                self._writer.write_snapshot(outgoing, rows, time.time_ns())
                 self._store(outgoing, replace(self._progress, snapshot=reading.fields()))
             self._told.rows(len(rows))
             self._told.snapshot(reading.done, total)
@@ -225,7 +239,7 @@ class _Session:
             with self._owner.transaction() as outgoing:
                 for table in found.tables():
                     self._writer.target(table)
-                self._writer.write_snapshot(outgoing, (), found.position, time.time_ns())
+                self._writer.write_snapshot(outgoing, (), time.time_ns())
                 self._store(outgoing, replace(self._progress, position=found.position))
         finally:
             found.close()
@@ -233,18 +247,8 @@ class _Session:
     # Stream -----------------------------------------------------------------------------------------------------------
 
     def _stream(self) -> Stream:
-        position = self._progress.position
-        assert position is not None, "a snapshot, or its leaving out, gives one"
-        try:
-            return self._source.stream(position)
-        except SourceLost as error:
-            if self.settings.snapshot != snapshotting.WHEN_NEEDED:
-                raise
-            log.warning("capture %s: %s; a snapshot is taken anew", self.settings.known_as, error)
-            self._progress = Progress(signals=self._progress.signals)
-            self._snapshot()
-            assert self._progress.position is not None
-            return self._source.stream(self._progress.position)
+        assert self._progress.position is not None, "a snapshot, or its leaving out, gives one"
+        return self._source.stream(self._progress.position)
 
     def _follow(self, stream: Stream) -> None:
         try:

@@ -85,9 +85,9 @@ class Source(Protocol):
 
     def source_block(self, row: Row, begin: Begin, snapshot: str, name: str) -> str:
         """The JSON text of the envelope's `source`. `snapshot` is Debezium's word: "false", "first", "true", ...
-        Of a snapshot's row, `where` of both is the snapshot's position, and `commit_us` the time of reading; of an
-        incremental one, `row.where` is that of the high watermark's Message. For a Message and a SchemaChange the row
-        is of a table without a name or columns, or of the changed table, with op "m".
+        Of a row of a snapshot that this source gave, `where` of both is None, and `commit_us` the time of reading; of
+        an incremental one, `row.where` is that of the high watermark's Message. For a Message and a SchemaChange the
+        row has op "m", and is of a table without a name or columns, or of the changed one.
         """
 
     def lag(self) -> SourceLag: ...

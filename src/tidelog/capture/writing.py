@@ -14,7 +14,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tidelog.capture import envelope, notices, topics
 from tidelog.capture.change import (
@@ -26,7 +26,6 @@ from tidelog.capture.change import (
     Event,
     Idle,
     Message,
-    Position,
     Row,
     SchemaChange,
     Table,
@@ -82,9 +81,11 @@ class Writer:
         self._source, self._options, self._choices, self._topics = source, options, choices, made
         self._known = dict(known)
         self._targets: dict[Table, Target] = {}
+        self._outbox = choices.outbox
         self._begin = NO_TRANSACTION
         self._counts: dict[str, int] = {}
         self._total = 0
+        self._where: Any = None  # of the last row: what a change of schema is told with
         self._out: dict[TopicPartition, list[Sent]] = {}
         self._now_ms = 0
         self.rows = self.size = self.letters = 0
@@ -103,6 +104,8 @@ class Writer:
     def write(self, outgoing: Outgoing, events: Sequence[Event], now_ns: int, *, resumed: str | None = None) -> None:
         """`resumed` is the transaction whose BEGIN is stored."""
         self._now_ms, times = now_ns // 1_000_000, Times.at(now_ns).text
+        if self._begin.id == "":
+            self._begin = Begin("", now_ns // 1000)  # of rows between transactions
         for event in events:
             if type(event) is Row:
                 self._row(event, times)
@@ -111,11 +114,12 @@ class Writer:
         self._flush(outgoing)
 
     def _row(self, row: Row, times: str) -> None:
-        if self._choices.outbox is not None and self._choices.outbox.is_for(row.table):
-            self._routed(row, self._choices.outbox)
+        if self._outbox is not None and self._outbox.is_for(row.table):
+            self._routed(row, self._outbox)
             return
         target = self._targets.get(row.table) or self.target(row.table)
         read = row.op == READ
+        self._where = row.where
         source = self._source.source_block(row, self._begin, "incremental" if read else "false", self._options.prefix)
         block = _null if read or not self._choices.transactions else self._block(row.table)
         made = envelope.records(target.shape, row.op, row.before, row.after, source, block, times)
@@ -154,7 +158,7 @@ class Writer:
         target = self._targets.get(row.table) or self.target(row.table)
         if row.before is None or row.after is None or not target.shape.has_key:
             return False
-        return target.shape.bare_key(row.before) != target.shape.bare_key(row.after)
+        return target.shape.key(row.before) != target.shape.key(row.after)
 
     def _block(self, table: Table) -> Callable[[], str]:
         """Counts one event, and gives its `transaction` block."""
@@ -169,16 +173,14 @@ class Writer:
 
     # Rows of a snapshot -----------------------------------------------------------------------------------------------
 
-    def write_snapshot(
-        self, outgoing: Outgoing, rows: Iterable[tuple[Table, Values, str]], position: Position, now_ns: int
-    ) -> None:
+    def write_snapshot(self, outgoing: Outgoing, rows: Iterable[tuple[Table, Values, str]], now_ns: int) -> None:
         """Rows with Debezium's word for where in the snapshot each stands."""
         self._now_ms, times = now_ns // 1_000_000, Times.at(now_ns).text
-        begin = Begin("", now_ns // 1000, position)
+        begin = Begin("", now_ns // 1000)
         for table, values, word in rows:
-            row = Row(table, READ, None, values, position)
-            if self._choices.outbox is not None and self._choices.outbox.is_for(table):
-                self._routed(row, self._choices.outbox)
+            row = Row(table, READ, None, values)
+            if self._outbox is not None and self._outbox.is_for(table):
+                self._routed(row, self._outbox)
                 continue
             target = self._targets.get(table) or self.target(table)
             source = self._source.source_block(row, begin, word, self._options.prefix)
@@ -217,6 +219,7 @@ class Writer:
         return target
 
     def _message(self, event: Message) -> None:
+        self._where = event.where
         if event.prefix == WATERMARK:
             return
         source = self._source.source_block(
@@ -238,9 +241,9 @@ class Writer:
         if event.table is not None:
             self.target(event.table)
         if self._choices.schema_changes:
-            source = self._source.source_block(
-                Row(event.table or MESSAGES, "m", None, None), self._begin, "false", self._options.prefix
-            )
+            row = Row(event.table or MESSAGES, "m", None, None, self._where)
+            known = self._where is not None
+            source = self._source.source_block(row, self._begin, "false", self._options.prefix) if known else "null"
             database = event.database or self._source.database
             made = notices.schema_change(database, event.schema, event.ddl, event.table, source, self._now_ms)
             self._notice(topics.of_schema_changes(self._options.prefix), made)
@@ -264,14 +267,19 @@ class Writer:
     # Out --------------------------------------------------------------------------------------------------------------
 
     def _place(self, target: Target, made: Sequence[Record]) -> None:
-        one = len(target.places) == 1
-        for record in made:
-            key, value, headers = record
-            if value is not None and len(value) + BATCH_OVERHEAD > target.largest - len(key or b""):
+        _, topic, places, largest = target
+        for key, value, headers in made:
+            size = (0 if value is None else len(value)) + (0 if key is None else len(key))
+            if value is not None and size + BATCH_OVERHEAD > largest:
                 self._too_large(target, key, value, headers)
                 continue
-            at = target.places[0] if one else self._topics.place(target.topic, key)
-            self._put(at, (record,))
+            at = places[0] if len(places) == 1 else self._topics.place(topic, key)
+            rows = self._out.get(at)
+            if rows is None:
+                rows = self._out[at] = []
+            rows.append((key, value, headers, self._now_ms))
+            self.size += size
+            self.rows += 1
 
     def _put(self, at: TopicPartition, made: Iterable[Record]) -> None:
         rows = self._out.get(at)

@@ -251,6 +251,26 @@ def test_what_was_installed_is_removed_without_a_trace(database: sqlite3.Connect
     source.close()
 
 
+@proves("D3", "cdc.28")
+@pytest.mark.parametrize("size", [1, 2, 3, 10, 100])
+@pytest.mark.parametrize("parts", [1, 4])
+def test_a_snapshot_has_every_row_once_whatever_its_ranges_and_chunks(
+    database: sqlite3.Connection, path: Path, monkeypatch: pytest.MonkeyPatch, size: int, parts: int
+) -> None:
+    monkeypatch.setattr("tidelog.capture.sources.sqlite.source.ROWS_WORTH_SPLITTING", 1)
+    database.execute(KV)
+    database.executemany("INSERT INTO kv (id) VALUES (?)", [(number,) for number in range(-3, 7)])
+    source = source_of(path)
+    snapshot = source.snapshot()
+    (table,) = snapshot.tables()
+    ranges = snapshot.split(table, parts)
+    database.execute("DELETE FROM kv")  # later than the snapshot
+    found = [row[0] for after, to in ranges for part in snapshot.rows(table, after, to, size) for row in part]
+    assert len(ranges) == parts and found == [str(number) for number in range(-3, 7)]
+    snapshot.close()
+    source.close()
+
+
 @proves("D2", "cdc.28")
 def test_a_watermark_comes_back_in_its_place(database: sqlite3.Connection, path: Path) -> None:
     database.execute(KV)

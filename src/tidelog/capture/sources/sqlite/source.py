@@ -20,7 +20,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock
@@ -328,7 +328,7 @@ class SQLiteSnapshot:
         try:
             with told():
                 found = _rows(connection, self._tables[table], after, to, "")
-                while part := [row for row, _ in zip(found, range(size), strict=False)]:
+                while part := list(islice(found, size)):
                     yield part
         finally:
             self._free.put(connection)
