@@ -251,6 +251,23 @@ def test_what_was_installed_is_removed_without_a_trace(database: sqlite3.Connect
     source.close()
 
 
+@proves("D2", "D3", "cdc.28")
+def test_a_file_without_a_wal_is_captured_too(database: sqlite3.Connection, path: Path) -> None:
+    database.execute("PRAGMA journal_mode = DELETE")
+    database.execute(KV)
+    database.execute("INSERT INTO kv VALUES (1, 'a', 10)")
+    source = source_of(path)
+    assert any("journal_mode" in one.what and one.severity == "warning" for one in source.check())
+    snapshot = source.snapshot()
+    (table,) = snapshot.tables()
+    assert list(snapshot.rows(table, None, None, 10)) == [[("1", '"a"', "10")]]
+    snapshot.close()
+    database.execute("DELETE FROM kv")
+    stream = source.stream(snapshot.position)
+    assert [one.op for one in stream.read(100, 1) if isinstance(one, Row)] == ["d"]
+    source.close()
+
+
 @proves("D3", "cdc.28")
 @pytest.mark.parametrize("size", [1, 2, 3, 10, 100])
 @pytest.mark.parametrize("parts", [1, 4])
@@ -269,6 +286,22 @@ def test_a_snapshot_has_every_row_once_whatever_its_ranges_and_chunks(
     assert len(ranges) == parts and found == [str(number) for number in range(-3, 7)]
     snapshot.close()
     source.close()
+
+
+@proves("D2")
+def test_captures_of_one_file_leave_each_other_alone(database: sqlite3.Connection, path: Path) -> None:
+    """Also where the name of one begins with that of the other."""
+    database.execute(KV)
+    one, other = (connect(f"sqlite:///{path}", name, ["*"]) for name in ("shop", "shop_1"))
+    for source in (one, other):
+        source.prepare()
+    database.execute("ALTER TABLE kv ADD COLUMN more")
+    one.prepare()
+    one.remove()
+    database.execute("INSERT INTO kv VALUES (1, 'a', 10, NULL)")
+    assert [one[0] for one in told(other)] == ["c"]
+    for source in (one, other):
+        source.close()
 
 
 @proves("D2", "cdc.28")

@@ -75,7 +75,7 @@ def live_shapes(connection: sqlite3.Connection, names: Names) -> dict[str, tuple
 
 def _triggers(connection: sqlite3.Connection, names: Names) -> list[tuple[str, str]]:
     found = connection.execute("SELECT name, tbl_name FROM sqlite_master WHERE type = 'trigger'").fetchall()
-    return [(name, table) for name, table in found if name.startswith(names.prefix)]
+    return [(name, table) for name, table in found if names.shape_of(name) is not None]
 
 
 def _has_triggers(connection: sqlite3.Connection, names: Names, shape: int, table: str) -> bool:
@@ -118,7 +118,7 @@ def _retire(connection: sqlite3.Connection, names: Names, shape: int) -> None:
     connection.execute(f"UPDATE {quoted(names.shapes)} SET live = 0 WHERE shape = ?", (shape,))
     connection.execute(f"DELETE FROM {quoted(names.replaced)} WHERE shape = ?", (shape,))
     for name, _ in _triggers(connection, names):
-        if name.startswith(f"{names.prefix}{shape}_"):
+        if names.shape_of(name) == shape:
             connection.execute(f"DROP TRIGGER {quoted(name)}")
 
 

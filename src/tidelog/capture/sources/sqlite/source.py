@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from itertools import islice, pairwise
 from pathlib import Path
 from queue import SimpleQueue
@@ -138,12 +138,15 @@ class SQLiteSource:
     # Reading ----------------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> SQLiteSnapshot:
-        with told():
-            readers = [self._connect() for _ in range(READERS)]
-            with installing.Immediately(self._connection):
+        with told(), ExitStack() as opened:
+            readers = [opened.enter_context(closing(self._connect())) for _ in range(READERS)]
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
                 for one in readers:
                     one.execute("BEGIN")
                     one.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+            finally:
+                self._connection.execute("ROLLBACK")  # without WAL a commit, of nothing too, would wait for the readers
             (last,) = (
                 readers[0]
                 .execute(
@@ -155,7 +158,9 @@ class SQLiteSource:
             )
             live = installing.live_shapes(readers[0], self._names)
             tables = {self._shape(number)[0]: one for number, one in live.values()}
-            return SQLiteSnapshot({"log": self._log(), "id": last}, tables, readers)
+            made = SQLiteSnapshot({"log": self._log(), "id": last}, tables, readers)
+            opened.pop_all()
+            return made
 
     def stream(self, position: Position) -> Changelog:
         with told():

@@ -27,6 +27,9 @@ from tidelog.capture.sources.sqlite.shapes import OURS, Described, conflicting, 
 NOW_MS = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
 
 
+TRIGGERS = ("bi", "ai", "bu", "au", "ad")  # before and after insert, update and delete
+
+
 class Names:
     """Of what a capture has in a file."""
 
@@ -42,6 +45,12 @@ class Names:
 
     def trigger(self, shape: int, what: str) -> str:
         return f"{self.prefix}{shape}_{what}"
+
+    def shape_of(self, trigger: str) -> int | None:
+        """None for a trigger that is not this capture's: the name of one capture may begin with that of another."""
+        shape, _, what = trigger.removeprefix(self.prefix).partition("_")
+        ours = trigger.startswith(self.prefix) and shape.isdecimal() and what in TRIGGERS
+        return int(shape) if ours else None
 
 
 def create_tables(names: Names) -> Iterator[str]:
