@@ -1,4 +1,4 @@
-"""A SQLite file that is captured."""
+"""A SQLite file that is captured, and the brokers of the contract."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from contract import broker, topic
+
+__all__ = ["broker", "topic"]
 
 
 @pytest.fixture

@@ -38,7 +38,5 @@ def test_two_tables_cannot_share_a_topic(tidelog_broker: tidelog.Broker) -> None
         made = Topics(cluster)
         made.claim("shop.main.a_b", "main.a b")
         made.claim("shop.main.a_b", "main.a b")
-        with pytest.raises(
-            UsageError, match=r"main\.a b and main\.a_b would both be captured"
-        ):
+        with pytest.raises(UsageError, match=r"main\.a b and main\.a_b would both be captured"):
             made.claim("shop.main.a_b", "main.a_b")
