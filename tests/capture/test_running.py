@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,8 +26,8 @@ from tidelog.client.producer import Producer
 from tidelog.client.transactions import State
 from tidelog.control.captures import read_captures
 from tidelog.control.owner import Owner
-from tidelog.control.status import read_status
-from tidelog.errors import AnotherCapture, SourceLost, UsageError
+from tidelog.control.status import read_status, send_command, told_state
+from tidelog.errors import AnotherCapture, Disconnected, OutcomeUnknown, SourceLost, UsageError
 
 COLUMNS, KEY = ("id", "item", "price"), ("id",)
 TOPIC = "shop.main.orders"
@@ -369,6 +370,83 @@ def test_an_incremental_snapshot_tells_the_table_while_changes_flow(
     with Cluster(tidelog_broker.bootstrap) as cluster:
         progress = read_captures(cluster)["shop"].progress
     assert progress is not None and progress["incremental"] is None and progress["signals"] == 4
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@proves("D2", "D3", "cdc.5")
+def test_one_that_runs_beside_a_program_follows_beats_and_takes_commands(
+    tidelog_broker: tidelog.Broker, orders: sqlite3.Connection, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "WAIT_S", 0.02)
+    orders.execute("INSERT INTO orders VALUES (1, 'tea', 2.5)")
+    bootstrap = tidelog_broker.bootstrap
+    with shop(tidelog_broker, path, heartbeat_s=0.05), Cluster(bootstrap) as cluster:
+        wait_until(lambda: "__debezium-heartbeat.shop" in topics.names(cluster))
+        orders.execute("INSERT INTO orders VALUES (2, 'milk', 1.0)")
+        wait_until(lambda: [one["op"] for one in envelopes(bootstrap, TOPIC)] == ["r", "c"])
+        send_command(cluster, "capture", "shop", "snapshot", tables=["main.orders"])
+        wait_until(lambda: [one["op"] for one in envelopes(bootstrap, TOPIC)] == ["r", "c", "r", "r"])
+        wait_until(lambda: ("capture", "running") in [(one.kind, told_state(one)) for one in read_status(cluster)])
+    (beat, *_) = records(bootstrap, "__debezium-heartbeat.shop")
+    assert beat.key == b'{"serverName":"shop"}' and beat.value is not None and beat.value.startswith(b'{"ts_ms":')
+
+
+@proves("D2", "cdc.14", "cdc.30")
+def test_a_changed_table_is_told_before_its_first_row(
+    tidelog_broker: tidelog.Broker, orders: sqlite3.Connection, path: Path
+) -> None:
+    orders.execute("INSERT INTO orders VALUES (1, 'tea', 2.5)")
+    shop(tidelog_broker, path, schema_changes=True).catch_up()
+    orders.execute("UPDATE orders SET price = 3.0")
+    orders.execute("ALTER TABLE orders ADD COLUMN note TEXT")
+    orders.execute("INSERT INTO orders VALUES (2, 'milk', 1.0, 'cold')")
+    shop(tidelog_broker, path, schema_changes=True).catch_up()
+    told = envelopes(tidelog_broker.bootstrap, TOPIC)
+    assert folded(told, KEY)[2,] == (2, "milk", 1.0, "cold")
+    (change,) = envelopes(tidelog_broker.bootstrap, "shop")
+    columns = change["tableChanges"][0]["table"]["columns"]
+    assert [one["name"] for one in columns] == ["id", "item", "price", "note"]
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        kept = read_captures(cluster)["shop"].tables["main.orders"]
+    assert [one["name"] for one in kept.columns] == ["id", "item", "price", "note"]
+
+
+@proves("D2")
+@pytest.mark.parametrize("where", ["source", "log"])
+def test_a_database_or_a_broker_that_is_away_is_waited_for(
+    tidelog_broker: tidelog.Broker, orders: sqlite3.Connection, path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    orders.execute("INSERT INTO orders VALUES (1, 'tea', 2.5)")
+    shop(tidelog_broker, path).catch_up()
+    orders.execute("INSERT INTO orders VALUES (2, 'milk', 1.0)")
+    read, transaction, faults = Changelog.read, Owner.transaction, iter([Disconnected("away"), OutcomeUnknown("lost")])
+
+    def reading(self: Changelog, limit: int, wait_s: float) -> Any:
+        if (fault := next(faults, None)) is not None:
+            raise Disconnected(str(fault))
+        return read(self, limit, wait_s)
+
+    @contextmanager
+    def transacting(self: Owner) -> Iterator[Any]:
+        with transaction(self) as outgoing:
+            yield outgoing
+        if (fault := next(faults, None)) is not None:
+            raise fault  # though it is committed: nobody knows
+
+    if where == "source":
+        monkeypatch.setattr(Changelog, "read", reading)
+    else:
+        monkeypatch.setattr(Owner, "transaction", transacting)
+    shop(tidelog_broker, path).catch_up()
+    orders.execute("INSERT INTO orders VALUES (3, 'jam', 1.0)")
+    shop(tidelog_broker, path).catch_up()
+    assert [one["after"]["id"] for one in envelopes(tidelog_broker.bootstrap, TOPIC)] == [1, 2, 3]
 
 
 @proves("D2")
