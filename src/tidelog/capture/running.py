@@ -54,6 +54,7 @@ from tidelog.errors import (
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 READ_EVENTS = 5_000
 WAIT_S = 0.5
+ONCE_WAIT_S = 0.1  # in which nothing comes: all that was there is stored
 ROWS, BYTES = 50_000, 16 << 20  # of one transaction of the log
 IDLE_STORED_S = 10.0
 HEARTBEAT_S = 10.0  # of the source, while nothing comes
@@ -120,7 +121,7 @@ class Capture:
         self._run(once=False)
 
     def catch_up(self) -> None:
-        """Until all that was there is stored."""
+        """Until all that was there is stored, and nothing has come for a tenth of a second."""
         self._run(once=True)
 
     def _connect(self) -> Cluster:
@@ -259,7 +260,7 @@ class _Session:
                 self._progress = chunking.look(self._progress)
                 if self._told.is_told_to_stop():
                     return
-                wait_s = 0.0 if self._once or chunking.waits_for_its_window else WAIT_S
+                wait_s = ONCE_WAIT_S if self._once else 0.0 if chunking.waits_for_its_window else WAIT_S
                 events = stream.read(READ_EVENTS, wait_s)
                 if self._is_idle(events) and not chunking.is_dirty:
                     if self._once and not chunking.is_busy:
