@@ -224,6 +224,15 @@ def test_a_large_transaction_is_split_and_many_small_ones_are_put_together(
     assert len(envelopes(tidelog_broker.bootstrap, TOPIC)) == 1000
 
 
+@proves("D2")
+@pytest.mark.parametrize(
+    ("open_s", "read", "enough"),
+    [(0.001, 1, False), (0.03, 1, True), (0.03, running.READ_EVENTS, False), (3.0, running.READ_EVENTS, True)],
+)
+def test_a_stream_that_never_rests_does_not_hold_a_transaction_open(open_s: float, read: int, enough: bool) -> None:
+    assert running.is_long_enough(open_s, read) is enough
+
+
 @proves("D3")
 def test_snapshot_and_changes_are_the_table_while_others_write(
     tidelog_broker: tidelog.Broker, orders: sqlite3.Connection, path: Path, monkeypatch: pytest.MonkeyPatch

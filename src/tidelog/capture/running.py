@@ -56,6 +56,7 @@ READ_EVENTS = 5_000
 WAIT_S = 0.5
 ONCE_WAIT_S = 0.1  # in which nothing comes: all that was there is stored
 ROWS, BYTES = 50_000, 16 << 20  # of one transaction of the log
+RESTLESS_S, LONGEST_S = 0.02, 2.0  # for which it is open
 IDLE_STORED_S = 10.0
 HEARTBEAT_S = 10.0  # of the source, while nothing comes
 
@@ -144,6 +145,13 @@ class Capture:
                     told.waits_after(error)
                     log.warning("capture %s: %s; it tries again", self.settings.known_as, error)
                     self._stop.wait(next(pauses))
+
+
+def is_long_enough(open_s: float, read: int) -> bool:
+    """Whether a transaction of the log is to end though more may have come: a stream that never rests does not hold it
+    open. What waits in a backlog is taken along.
+    """
+    return open_s >= LONGEST_S or (open_s >= RESTLESS_S and read < READ_EVENTS // 2)
 
 
 class _Session:
@@ -302,7 +310,7 @@ class _Session:
 
     def _take(self, stream: Stream, events: Sequence[Event], chunking: Chunking) -> None:
         """One transaction of the log: as much as there is, up to its limits."""
-        writer, progress = self._writer, self._progress
+        writer, progress, begun = self._writer, self._progress, time.monotonic()
         writer.rows = writer.size = 0
         with self._owner.transaction() as outgoing:
             while True:
@@ -310,7 +318,7 @@ class _Session:
                 told = chunking.pass_through(events)
                 writer.write(outgoing, told, now_ns)
                 progress = apply(progress, events)
-                if writer.rows >= ROWS or writer.size >= BYTES:
+                if writer.rows >= ROWS or writer.size >= BYTES or is_long_enough(time.monotonic() - begun, len(events)):
                     break
                 events = stream.read(READ_EVENTS, 0)
                 if not events:
