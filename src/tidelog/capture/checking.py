@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,8 +19,9 @@ from tidelog.control.captures import (
     table_key,
     transactional_id_of,
 )
+from tidelog.control.health import health_of
 from tidelog.control.owner import Owner
-from tidelog.control.status import read_status, take_away, told_state
+from tidelog.control.status import read_status, take_away
 
 KIND = "capture"
 UNKNOWN = "not heard of"
@@ -45,7 +47,7 @@ def told(cluster: Cluster) -> list[dict[str, Any]]:
         found.append(
             {
                 "name": name,
-                "state": UNKNOWN if report is None else told_state(report),
+                "state": UNKNOWN if report is None else health_of(report, time.time() * 1000).state,
                 "tables": len(capture.tables) if capture is not None else 0,
                 "rows_out": figures.get("rows_out"),
                 "lag_s": None if (lag := (figures.get("lag") or {}).get("seconds")) is None else str(lag),

@@ -5,7 +5,7 @@
     row         {"id":1,"v":"one"}; a delete is a tombstone
 
 Rules:
-- Values are JSON texts already (`change.py`), so this joins texts. What is the same for all rows of a table is made once
+- Values are JSON texts already (`change.py`), so this joins texts. What all rows of a table have alike is made once
   (`Shape`): this is the hot path.
 - The key is the primary key, in the key's order. A delete is followed by a tombstone. A change of the key is a delete
   with its tombstone, whose header names the new key, and a create whose header names the old one. A row of a table

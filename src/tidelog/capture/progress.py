@@ -9,7 +9,7 @@
 Rules:
 - `apply` is all that changes it. The record of what it gives lies in the transaction of the rows that it counts, so
   after a crash either both are there or neither is.
-- After a restart the source streams from `position`. Of the transaction that is `open`, the first `rows` are passed over:
+- After a restart the source streams from `position`. Of the transaction that is `open` the first `rows` are skipped:
   they are stored (`Passing`). Its BEGIN is stored too. A source that then begins with another transaction has lost one.
 - Rows and messages count; a change of schema does not, since sources may tell it again.
 """

@@ -16,7 +16,8 @@ from tidelog.capture.progress import Progress
 from tidelog.capture.settings import Settings
 from tidelog.capture.source import Source
 from tidelog.client.cluster import Cluster
-from tidelog.control.status import FAILED, RUNNING, STOP, STOPPED, WAITING, Commands, Reporter
+from tidelog.control.health import FAILED, RETRYING, RUNNING, STARTING, STOPPED
+from tidelog.control.status import STOP, Commands, Reporter
 from tidelog.control.urls import redacted
 from tidelog.errors import AnotherCapture, TidelogError
 
@@ -34,7 +35,7 @@ class Telling:
             "tables": list(settings.tables),
             "envelope": settings.envelope,
         }
-        self._figures: dict[str, Any] = {"state": WAITING}
+        self._figures: dict[str, Any] = {"state": STARTING}
         self._rows = 0
         self._at = 0.0
         self._commands = Commands(cluster)
@@ -58,7 +59,7 @@ class Telling:
         self._tell()
 
     def waits_after(self, error: Exception) -> None:
-        self._figures |= {"state": WAITING, "error": str(error)}
+        self._figures |= {"state": RETRYING, "error": str(error)}
         self._tell()
 
     def runs(self, source: Source, progress: Progress) -> None:

@@ -9,7 +9,7 @@
 
 Rules:
 - A character that a topic's name cannot have becomes `_`. Two tables whose names then are the same are refused.
-- They are kept for ever (`retention.ms=-1`) and not compacted, unless that is asked for: a topic that compaction may cut
+- They are kept for ever (`retention.ms=-1`) and not compacted, unless that is asked for: one that compaction may cut
   does not give the same answer twice. One that is there keeps its settings.
 - A row goes where its key goes (murmur2, as Java's producer); rows without a key all go to partition 0, so that they
   stay in order; a truncate goes to every partition.

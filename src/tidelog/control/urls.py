@@ -32,8 +32,8 @@ def without_secret(url: str, keeper: str = "the catalog of views") -> str:
     """The URL, if all may see it. `keeper` is what would show it."""
     if redacted(url) != url:
         raise UsageError(
-            f"{redacted(url)} has a password in clear, which everybody could read who reads {keeper}; write ${{NAME}} in"
-            " its place, all of it, and set NAME in the environment"
+            f"{redacted(url)} has a password in clear, which everybody could read who reads {keeper}; write ${{NAME}}"
+            " in its place, all of it, and set NAME in the environment"
         )
     return url
 

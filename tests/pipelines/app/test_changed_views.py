@@ -14,9 +14,9 @@ from pipelines.app.driven import Driven, make_topic, produce
 from pipelines.app.run_in_thread import Running, rebuilt
 from pipelines.app.test_running import ORDERS, orders, status, until
 from proving import proves
-from tidelog.cli.status import reason
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
+from tidelog.control.health import reason_of
 from tidelog.control.status import read_status
 from tidelog.errors import ViewChanged
 from tidelog.pipelines.app import App
@@ -78,9 +78,9 @@ def test_a_changed_view_and_who_reads_it_are_failed_with_the_reason_and_the_othe
     assert told["shop.counts"].figures["state"] == "stopped"
     for name in ("shop.sums", "shop.read-sums"):
         assert told[name].figures["state"] == "failed", "and it stays so when the run has ended"
-    why = str(reason(told["shop.sums"]))
+    why = str(reason_of(told["shop.sums"].figures))
     assert "test_changed_views.py:" in why and "`tidelog rebuild sums --app " in why and "--app FILE" not in why
-    why = str(reason(told["shop.read-sums"]))
+    why = str(reason_of(told["shop.read-sums"].figures))
     assert "which has changed and is not run; a view is not rebuilt while a derived topic reads it" in why
 
 
