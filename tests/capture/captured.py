@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tidelog.capture.change import CREATE, DELETE, READ, TRUNCATE, UPDATE, Event, Row, Table
+from tidelog.capture.change import CREATE, DELETE, READ, TRUNCATE, UPDATE, Event, Row, SourceTable
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.control.reading import read, span
@@ -68,6 +68,6 @@ def applied(state: dict[str, dict[Any, Any]], events: Iterable[Event]) -> None:
             rows[key(event.after)] = event.after
 
 
-def keys_of(table: Table) -> Any:
+def keys_of(table: SourceTable) -> Any:
     names = [column.name for column in table.columns]
     return lambda values: tuple(values[names.index(name)] for name in table.key)

@@ -12,19 +12,23 @@ import pytest
 
 from proving import proves
 from tidelog.capture import envelope, notices
-from tidelog.capture.change import CREATE, DELETE, TRUNCATE, UPDATE, Column, Table, Values
-from tidelog.capture.envelope import Options, Record, Shape, Times, compact
+from tidelog.capture.change import CREATE, DELETE, TRUNCATE, UPDATE, SourceColumn, SourceTable, Values
+from tidelog.capture.envelope import EnvelopeOptions, EnvelopeShape, Record, Times, compact
 from tidelog.errors import UsageError
 
 VECTORS = Path(__file__).parent / "data" / "debezium.jsonl"
 INT, STRING = {"type": "int32", "optional": False}, {"type": "string", "optional": True}
 COLUMNS = {
-    "kv": (Column("id", INT), Column("v", STRING)),
-    "kv_full": (Column("id", INT), Column("v", STRING)),
-    "pk2": (Column("a", INT), Column("b", {**STRING, "optional": False}), Column("v", {**INT, "optional": True})),
-    "nokey": (Column("a", {**INT, "optional": True}), Column("b", STRING)),
-    "trunc_a": (Column("id", INT),),
-    "trunc_b": (Column("id", INT), Column("a", {**INT, "optional": True})),
+    "kv": (SourceColumn("id", INT), SourceColumn("v", STRING)),
+    "kv_full": (SourceColumn("id", INT), SourceColumn("v", STRING)),
+    "pk2": (
+        SourceColumn("a", INT),
+        SourceColumn("b", {**STRING, "optional": False}),
+        SourceColumn("v", {**INT, "optional": True}),
+    ),
+    "nokey": (SourceColumn("a", {**INT, "optional": True}), SourceColumn("b", STRING)),
+    "trunc_a": (SourceColumn("id", INT),),
+    "trunc_b": (SourceColumn("id", INT), SourceColumn("a", {**INT, "optional": True})),
 }
 KEYS = {"kv": ("id",), "kv_full": ("id",), "pk2": ("b", "a"), "nokey": (), "trunc_a": ("id",), "trunc_b": ("id",)}
 CASES = ("default", "txmeta")
@@ -74,15 +78,15 @@ def written(group: list[dict[str, Any]], *, tombstones: bool = True) -> list[Rec
     op, before, after = first["op"], texts(first["before"]), texts(last["after"])
     if op == DELETE and last["op"] == CREATE:
         op = UPDATE
-    table = Table(schema, name, COLUMNS[name], KEYS[name])
-    options = Options(group[0]["topic"].rsplit(".", 2)[0], schemas=group[0]["schemas"], tombstones=tombstones)
+    table = SourceTable(schema, name, COLUMNS[name], KEYS[name])
+    options = EnvelopeOptions(group[0]["topic"].rsplit(".", 2)[0], schemas=group[0]["schemas"], tombstones=tombstones)
     source_schema = {}
     if options.schemas:
         (source_schema,) = [one for one in group[0]["value"]["schema"]["fields"] if one["field"] == "source"]
         source_schema = {key: value for key, value in source_schema.items() if key != "field"}
     blocks = iter([compact(payload(one)["transaction"]) for one in group if payload(one) is not None])
     times = "".join(f'"{unit}":{first[unit]},' for unit in ("ts_ms", "ts_us", "ts_ns"))[:-1] + "}"
-    shape = Shape(table, options, source_schema)
+    shape = EnvelopeShape(table, options, source_schema)
     return list(envelope.records(shape, op, before, after, compact(first["source"]), lambda: next(blocks), times))
 
 
@@ -159,17 +163,17 @@ def test_a_logical_message_is_byte_for_byte_what_debezium_writes(schemas: bool) 
         assert made == (compact(one["key"]).encode(), compact(one["value"]).encode())
 
 
-KV = Table("public", "kv", COLUMNS["kv"], ("id",))
+KV = SourceTable("public", "kv", COLUMNS["kv"], ("id",))
 
 
-def flat(options: Options, op: str, before: Values | None, after: Values | None) -> list[Record]:
-    shape = Shape(KV, options, {})
+def flat(options: EnvelopeOptions, op: str, before: Values | None, after: Values | None) -> list[Record]:
+    shape = EnvelopeShape(KV, options, {})
     return list(envelope.records(shape, op, before, after, "{}", lambda: "null", Times.at(0).text))
 
 
 @proves("D1", "cdc.12")
 def test_a_flat_row_is_the_row_and_its_delete_a_tombstone() -> None:
-    options = Options("shop", envelope="row")
+    options = EnvelopeOptions("shop", envelope="row")
     assert flat(options, CREATE, None, ("1", '"a"')) == [(b'{"id":1}', b'{"id":1,"v":"a"}', ())]
     assert flat(options, DELETE, ("1", '"a"'), None) == [(b'{"id":1}', None, ())]
     assert [one[:2] for one in flat(options, UPDATE, ("1", '"a"'), ("2", '"a"'))] == [
@@ -181,16 +185,16 @@ def test_a_flat_row_is_the_row_and_its_delete_a_tombstone() -> None:
 
 @proves("cdc.12")
 def test_tombstones_can_be_left_out() -> None:
-    (event,) = flat(Options("shop", tombstones=False), DELETE, ("1", "null"), None)
+    (event,) = flat(EnvelopeOptions("shop", tombstones=False), DELETE, ("1", "null"), None)
     assert event[1] is not None and b'"op":"d"' in event[1]
 
 
 @proves("D1")
 def test_a_column_that_is_left_out_is_nowhere_and_a_masked_one_has_one_text() -> None:
-    options = Options("shop", envelope="row", schemas=True, excluded=frozenset({"public.kv.v"}))
+    options = EnvelopeOptions("shop", envelope="row", schemas=True, excluded=frozenset({"public.kv.v"}))
     ((_, value, _),) = flat(options, CREATE, None, ("1", '"secret"'))
     assert value is not None and b"secret" not in value and b'"v"' not in value
-    masked = Options("shop", envelope="row", masked=frozenset({"public.kv.v"}))
+    masked = EnvelopeOptions("shop", envelope="row", masked=frozenset({"public.kv.v"}))
     assert flat(masked, CREATE, None, ("1", '"secret"'))[0][1] == b'{"id":1,"v":"****"}'
 
 
@@ -198,12 +202,12 @@ def test_a_column_that_is_left_out_is_nowhere_and_a_masked_one_has_one_text() ->
 @pytest.mark.parametrize("way", ["excluded", "masked"])
 def test_the_key_cannot_be_taken_away(way: str) -> None:
     with pytest.raises(UsageError, match=r"public\.kv\.id is part of the primary key"):
-        Shape(KV, Options("shop", **{way: frozenset({"public.kv.id"})}), {})
+        EnvelopeShape(KV, EnvelopeOptions("shop", **{way: frozenset({"public.kv.id"})}), {})
 
 
 @proves("D1")
 def test_names_with_percent_signs_and_quotes_are_written_as_they_are() -> None:
-    table = Table("public", "odd", (Column('a%s"b', INT), Column("c%", STRING)), ('a%s"b',))
-    shape = Shape(table, Options("shop", envelope="row"), {})
+    table = SourceTable("public", "odd", (SourceColumn('a%s"b', INT), SourceColumn("c%", STRING)), ('a%s"b',))
+    shape = EnvelopeShape(table, EnvelopeOptions("shop", envelope="row"), {})
     ((key, value, _),) = envelope.records(shape, CREATE, None, ("1", '"%d"'), "", lambda: "null", "")
     assert (key, value) == (b'{"a%s\\"b":1}', b'{"a%s\\"b":1,"c%":"%d"}')

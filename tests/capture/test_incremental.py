@@ -11,11 +11,24 @@ from hypothesis import strategies as st
 
 from proving import proves
 from tidelog.capture import incremental
-from tidelog.capture.change import CREATE, DELETE, READ, TRUNCATE, UPDATE, Column, Event, Message, Row, Table
+from tidelog.capture.change import (
+    CREATE,
+    DELETE,
+    READ,
+    TRUNCATE,
+    UPDATE,
+    Event,
+    Message,
+    RowChange,
+    SourceColumn,
+    SourceTable,
+)
 from tidelog.capture.incremental import Incremental, after_window, from_fields, mark, pass_through, to_fields, told
 from tidelog.capture.snapshotting import key_of
 
-TABLE = Table("main", "kv", (Column("id", {"type": "int64"}), Column("v", {"type": "int64"})), ("id",))
+TABLE = SourceTable(
+    "main", "kv", (SourceColumn("id", {"type": "int64"}), SourceColumn("v", {"type": "int64"})), ("id",)
+)
 KEY = key_of(TABLE)
 SIGNAL = {"type": "execute-snapshot", "data": {"data-collections": ["main.kv"], "type": "incremental"}}
 
@@ -35,17 +48,17 @@ class Database:
         if kind == "put":
             self.rows[key] = self.clock
             op = CREATE if old is None else UPDATE
-            self.log.append(Row(TABLE, op, before, (str(key), str(self.clock))))
+            self.log.append(RowChange(TABLE, op, before, (str(key), str(self.clock))))
         elif kind == "truncate":
             self.rows.clear()
-            self.log.append(Row(TABLE, TRUNCATE, None, None))
+            self.log.append(RowChange(TABLE, TRUNCATE, None, None))
         elif old is not None and kind == "delete":
             del self.rows[key]
-            self.log.append(Row(TABLE, DELETE, before, None))
+            self.log.append(RowChange(TABLE, DELETE, before, None))
         elif old is not None and kind == "move" and to not in self.rows:
             del self.rows[key]
             self.rows[to] = old
-            self.log.append(Row(TABLE, UPDATE, before, (str(to), str(old))))
+            self.log.append(RowChange(TABLE, UPDATE, before, (str(to), str(old))))
 
     def chunk(self, after: int | None, to: int, size: int) -> list[tuple[str, str]]:
         keys = sorted(key for key in self.rows if (after is None or key > after) and key <= to)
@@ -106,7 +119,7 @@ def test_the_last_event_of_each_key_is_its_newest_state(
 
 def fold(seen: dict[str, str], events: list[Event]) -> None:
     for one in events:
-        if not isinstance(one, Row):
+        if not isinstance(one, RowChange):
             continue
         if one.op == TRUNCATE:
             seen.clear()

@@ -25,8 +25,9 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
 from tidelog.client.transactions import State
 from tidelog.control.captures import read_captures
+from tidelog.control.health import told_state
 from tidelog.control.owner import Owner
-from tidelog.control.status import read_status, send_command, told_state
+from tidelog.control.status import read_status, send_command
 from tidelog.errors import AnotherCapture, Disconnected, OutcomeUnknown, SourceLost, UsageError
 
 COLUMNS, KEY = ("id", "item", "price"), ("id",)
@@ -396,7 +397,9 @@ def test_one_that_runs_beside_a_program_follows_beats_and_takes_commands(
         wait_until(lambda: [one["op"] for one in envelopes(bootstrap, TOPIC)] == ["r", "c"])
         send_command(cluster, "capture", "shop", "snapshot", tables=["main.orders"])
         wait_until(lambda: [one["op"] for one in envelopes(bootstrap, TOPIC)] == ["r", "c", "r", "r"])
-        wait_until(lambda: ("capture", "running") in [(one.kind, told_state(one)) for one in read_status(cluster)])
+        wait_until(
+            lambda: ("capture", "running") in [(one.kind, told_state(one.figures)) for one in read_status(cluster)]
+        )
     (beat, *_) = records(bootstrap, "__debezium-heartbeat.shop")
     assert beat.key == b'{"serverName":"shop"}' and beat.value is not None and beat.value.startswith(b'{"ts_ms":')
 

@@ -12,33 +12,35 @@ from hypothesis import strategies as st
 
 from proving import proves
 from tidelog.capture import snapshotting
-from tidelog.capture.change import Column, Table, Values
-from tidelog.capture.snapshotting import Reading
+from tidelog.capture.change import SourceColumn, SourceTable, Values
+from tidelog.capture.snapshotting import SnapshotReading
 
 LAST_OF_TABLE = "last_in_data_collection"
-ID = Column("id", {"type": "int64", "optional": False})
+ID = SourceColumn("id", {"type": "int64", "optional": False})
 
 
 class Rows:
     """A snapshot in memory, in ranges of two keys each."""
 
     def __init__(self, sizes: Sequence[int], *, ranges: int = 1) -> None:
-        self._tables = [Table("main", f"t{number}", (ID,), ("id",)) for number in range(len(sizes))]
+        self._tables = [SourceTable("main", f"t{number}", (ID,), ("id",)) for number in range(len(sizes))]
         self._sizes = dict(zip(self._tables, sizes, strict=True))
         self._ranges = ranges
         self.position = {"at": 1}
 
-    def tables(self) -> Sequence[Table]:
+    def tables(self) -> Sequence[SourceTable]:
         return self._tables
 
-    def count(self, table: Table) -> int:
+    def count(self, table: SourceTable) -> int:
         return self._sizes[table]
 
-    def split(self, table: Table, parts: int) -> Sequence[tuple[Values | None, Values | None]]:
+    def split(self, table: SourceTable, parts: int) -> Sequence[tuple[Values | None, Values | None]]:
         edges: list[Values | None] = [None, *((str(2 * number + 1),) for number in range(self._ranges - 1)), None]
         return list(itertools.pairwise(edges))
 
-    def rows(self, table: Table, after: Values | None, to: Values | None, size: int) -> Iterator[Sequence[Values]]:
+    def rows(
+        self, table: SourceTable, after: Values | None, to: Values | None, size: int
+    ) -> Iterator[Sequence[Values]]:
         low, high = -1 if after is None else int(after[0]), self._sizes[table] - 1 if to is None else int(to[0])
         found = [(str(key),) for key in range(low + 1, min(high + 1, self._sizes[table]))]
         for at in range(0, len(found), 2):
@@ -60,7 +62,7 @@ class Rows:
     ],
 )
 def test_rows_have_the_words_that_debezium_gives_them(sizes: list[int], words: list[str]) -> None:
-    assert [word for batch in Reading(Rows(sizes), None).batches() for _, _, word in batch] == words
+    assert [word for batch in SnapshotReading(Rows(sizes), None).batches() for _, _, word in batch] == words
 
 
 @proves("D3")
@@ -72,7 +74,7 @@ def test_rows_have_the_words_that_debezium_gives_them(sizes: list[int], words: l
 def test_interrupted_anywhere_each_row_is_stored_once(sizes: list[int], cuts: list[int], ranges: int) -> None:
     content, stored, words = None, [], []
     for cut in [*cuts, 1000]:
-        reading = Reading(Rows(sizes, ranges=ranges), content)
+        reading = SnapshotReading(Rows(sizes, ranges=ranges), content)
         batches = reading.batches()
         for _ in range(cut):
             rows = next(batches, None)
@@ -97,7 +99,7 @@ def test_a_reader_that_fails_ends_the_snapshot(monkeypatch: pytest.MonkeyPatch) 
     rows = Rows([5])
     monkeypatch.setattr(rows, "rows", broken)
     with pytest.raises(OSError, match="gone"):
-        list(Reading(rows, None).batches())
+        list(SnapshotReading(rows, None).batches())
 
 
 @proves("D3")

@@ -7,7 +7,7 @@ import pytest
 import tidelog
 from proving import proves
 from tidelog.capture import topics
-from tidelog.capture.topics import Topics
+from tidelog.capture.topics import CapturedTopics
 from tidelog.client.cluster import Cluster
 from tidelog.errors import UsageError
 
@@ -35,7 +35,7 @@ def test_a_name_that_is_too_long_is_refused() -> None:
 @proves("D1")
 def test_two_tables_cannot_share_a_topic(tidelog_broker: tidelog.Broker) -> None:
     with Cluster(tidelog_broker.bootstrap) as cluster:
-        made = Topics(cluster)
+        made = CapturedTopics(cluster)
         made.claim("shop.main.a_b", "main.a b")
         made.claim("shop.main.a_b", "main.a b")
         with pytest.raises(UsageError, match=r"main\.a b and main\.a_b would both be captured"):

@@ -29,7 +29,7 @@ Values = tuple[str, ...]  # JSON texts
 
 
 @dataclass(frozen=True)
-class Column:
+class SourceColumn:
     name: str
     connect: Mapping[str, Any]  # its Connect schema but for `field`: {"type":"int32","optional":false}
     declared: str = ""  # its type in the database's own words, for messages and the schema-change topic
@@ -37,12 +37,12 @@ class Column:
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class SourceTable:
     """Its shape at one position. Compared by identity: a changed table is a new object."""
 
     schema: str  # of PostgreSQL; of MySQL and MariaDB the database; `main` of SQLite
     name: str
-    columns: tuple[Column, ...]
+    columns: tuple[SourceColumn, ...]
     key: tuple[str, ...]  # columns of the primary key in its order; () for a table without one
 
     @property
@@ -56,8 +56,8 @@ class Begin(NamedTuple):
     where: Any = None  # what the source wants to see again in `source_block`
 
 
-class Row(NamedTuple):
-    table: Table
+class RowChange(NamedTuple):
+    table: SourceTable
     op: str
     before: Values | None
     after: Values | None
@@ -72,7 +72,7 @@ class Commit(NamedTuple):
 class SchemaChange(NamedTuple):
     """`table` is None where it was dropped, or is not one that is captured."""
 
-    table: Table | None
+    table: SourceTable | None
     database: str
     schema: str
     ddl: str | None  # where the source tells it
@@ -91,10 +91,10 @@ class Idle(NamedTuple):
     at_us: int  # the source's clock: no transaction that commits before it is still to come
 
 
-Event = Begin | Row | Commit | SchemaChange | Message | Idle
+Event = Begin | RowChange | Commit | SchemaChange | Message | Idle
 
 
-class Finding(NamedTuple):
+class CheckFinding(NamedTuple):
     """One thing that `capture check` says."""
 
     severity: str  # "error": capture refuses to start; "warning"; "ok"

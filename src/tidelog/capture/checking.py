@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from tidelog.capture.change import Finding
-from tidelog.capture.settings import Settings
+from tidelog.capture.change import CheckFinding
+from tidelog.capture.settings import CaptureSettings
 from tidelog.capture.sources.opening import open_source
 from tidelog.client.cluster import Cluster
 from tidelog.control.captures import (
@@ -27,7 +27,7 @@ KIND = "capture"
 UNKNOWN = "not heard of"
 
 
-def findings(settings: Settings) -> Sequence[Finding]:
+def findings(settings: CaptureSettings) -> Sequence[CheckFinding]:
     source = open_source(settings.url, settings.known_as, settings.tables)
     try:
         return source.check()
@@ -61,7 +61,7 @@ def told(cluster: Cluster) -> list[dict[str, Any]]:
     return found
 
 
-def remove(cluster: Cluster, settings: Settings) -> list[str]:
+def remove(cluster: Cluster, settings: CaptureSettings) -> list[str]:
     """What was made in the database, then what the log has. A capture that runs is fenced."""
     name = settings.known_as
     owner = Owner(cluster, transactional_id_of(name))

@@ -19,12 +19,12 @@ from typing import Any
 from uuid import uuid4
 
 from tidelog.capture import incremental, topics
-from tidelog.capture.change import Event, Table
-from tidelog.capture.incremental import CHUNK_ROWS, Incremental, Window
-from tidelog.capture.progress import Progress
-from tidelog.capture.settings import Settings
+from tidelog.capture.change import Event, SourceTable
+from tidelog.capture.incremental import CHUNK_ROWS, ChunkWindow, Incremental
+from tidelog.capture.progress import CaptureProgress
+from tidelog.capture.settings import CaptureSettings
 from tidelog.capture.snapshotting import key_of
-from tidelog.capture.source import Source
+from tidelog.capture.source import ChangeSource
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.control.reading import read, span
@@ -37,7 +37,9 @@ KIND, SNAPSHOT = "capture", "snapshot"
 
 
 class Chunking:
-    def __init__(self, cluster: Cluster, settings: Settings, source: Source, progress: Progress, log: Logger) -> None:
+    def __init__(
+        self, cluster: Cluster, settings: CaptureSettings, source: ChangeSource, progress: CaptureProgress, log: Logger
+    ) -> None:
         self._cluster, self._settings, self._source, self._log = cluster, settings, source, log
         self._state: Incremental | None = incremental.from_fields(progress.incremental)
         self._next = self._state  # with the transaction that is under way
@@ -46,7 +48,7 @@ class Chunking:
         self._commands.first()
         self._looked_at = 0.0
         self._not_before = 0.0
-        self._window: Window | None = None
+        self._window: ChunkWindow | None = None
         self._over = False
         self.is_dirty = False  # whether what was asked for is not stored
 
@@ -58,7 +60,7 @@ class Chunking:
     def waits_for_its_window(self) -> bool:
         return self._window is not None
 
-    def look(self, progress: Progress) -> Progress:
+    def look(self, progress: CaptureProgress) -> CaptureProgress:
         """Takes what it is told, once a second, and asks for the next chunk."""
         now = time.monotonic()
         if now - self._looked_at >= LOOK_EVERY_S:
@@ -117,7 +119,7 @@ class Chunking:
         if before is not None and (self._state is None or self._state.tables[:1] != before.tables[:1]):
             self._window = None
 
-    def _tables(self) -> Sequence[Table]:
+    def _tables(self) -> Sequence[SourceTable]:
         return self._source.tables()
 
     # Chunks -----------------------------------------------------------------------------------------------------------
@@ -150,7 +152,7 @@ class Chunking:
             self._over, self._next = True, incremental.after_window(self._state, self._window, given)
         return out
 
-    def stored(self, progress: Progress) -> Progress:
+    def stored(self, progress: CaptureProgress) -> CaptureProgress:
         """With what is true when the transaction is committed."""
         return replace(progress, incremental=incremental.to_fields(self._next), signals=self._signals)
 

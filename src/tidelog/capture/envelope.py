@@ -6,7 +6,7 @@
 
 Rules:
 - Values are JSON texts already (`change.py`), so this joins texts. What all rows of a table have alike is made once
-  (`Shape`): this is the hot path.
+  (`EnvelopeShape`): this is the hot path.
 - The key is the primary key, in the key's order. A delete is followed by a tombstone. A change of the key is a delete
   with its tombstone, whose header names the new key, and a create whose header names the old one. A row of a table
   without a key has no key. A truncate has no key, and goes to every partition.
@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from tidelog.capture.change import CREATE, DELETE, TRUNCATE, UPDATE, Column, Table, Values
+from tidelog.capture.change import CREATE, DELETE, TRUNCATE, UPDATE, SourceColumn, SourceTable, Values
 from tidelog.control.captures import DEBEZIUM, ROW
 from tidelog.errors import UsageError
 
@@ -51,7 +51,7 @@ TIMES: Sequence[Mapping[str, Any]] = [
 ]
 
 
-class Options(NamedTuple):
+class EnvelopeOptions(NamedTuple):
     """How rows are written, of all tables of a capture."""
 
     prefix: str
@@ -76,7 +76,7 @@ def compact(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-class Shape:
+class EnvelopeShape:
     """Of one table as it is now: everything about its records that is no row."""
 
     __slots__ = (
@@ -84,7 +84,7 @@ class Shape:
         *("name", "options", "row", "table", "value_end", "value_start"),
     )
 
-    def __init__(self, table: Table, options: Options, source_schema: Mapping[str, Any]) -> None:
+    def __init__(self, table: SourceTable, options: EnvelopeOptions, source_schema: Mapping[str, Any]) -> None:
         self.table, self.options = table, options
         self.name = f"{options.prefix}.{table.schema}.{table.name}"
         self.columns = shown_columns(table, options)
@@ -122,7 +122,7 @@ class Shape:
 
 
 def records(
-    shape: Shape,
+    shape: EnvelopeShape,
     op: str,
     before: Values | None,
     after: Values | None,
@@ -151,7 +151,7 @@ def records(
 
 
 def _deleted(
-    shape: Shape,
+    shape: EnvelopeShape,
     key: bytes | None,
     before: Values | None,
     source: str,
@@ -167,7 +167,13 @@ def _deleted(
 
 
 def _value(
-    shape: Shape, op: str, before: Values | None, after: Values | None, source: str, transaction: str, times: str
+    shape: EnvelopeShape,
+    op: str,
+    before: Values | None,
+    after: Values | None,
+    source: str,
+    transaction: str,
+    times: str,
 ) -> bytes:
     new = "null" if after is None else shape.row(after)
     if shape.flat:
@@ -182,7 +188,7 @@ def _value(
 # Shapes ---------------------------------------------------------------------------------------------------------------
 
 
-def shown_columns(table: Table, options: Options) -> tuple[Column, ...]:
+def shown_columns(table: SourceTable, options: EnvelopeOptions) -> tuple[SourceColumn, ...]:
     """As consumers see them. Refuses what would take the key away."""
     shown = []
     for column in table.columns:
@@ -192,12 +198,12 @@ def shown_columns(table: Table, options: Options) -> tuple[Column, ...]:
         if name in options.excluded:
             continue
         if name in options.masked and column.connect.get("type") != "string":
-            column = Column(column.name, {**column.connect, "optional": True}, column.declared)
+            column = SourceColumn(column.name, {**column.connect, "optional": True}, column.declared)
         shown.append(column)
     return tuple(shown)
 
 
-def _row_format(table: Table, options: Options) -> Callable[[Values], str]:
+def _row_format(table: SourceTable, options: EnvelopeOptions) -> Callable[[Values], str]:
     parts, taken = [], []
     for at, column in enumerate(table.columns):
         name = f"{table.full_name}.{column.name}"
@@ -216,7 +222,7 @@ def _row_format(table: Table, options: Options) -> Callable[[Values], str]:
     return lambda values: text % pick(values)
 
 
-def _key_format(table: Table) -> Callable[[Values], str]:
+def _key_format(table: SourceTable) -> Callable[[Values], str]:
     names = [column.name for column in table.columns]
     places = [names.index(name) for name in table.key]
     if len(places) == 1:
@@ -236,7 +242,7 @@ def _picker(places: Sequence[int]) -> Callable[[Values], Values]:
     return itemgetter(*places)
 
 
-def _field(column: Column) -> dict[str, Any]:
+def _field(column: SourceColumn) -> dict[str, Any]:
     return {**column.connect, "field": column.name}
 
 

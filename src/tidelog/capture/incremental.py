@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tidelog.capture.change import READ, TRUNCATE, Event, Message, Row, Table, Values
+from tidelog.capture.change import READ, TRUNCATE, Event, Message, RowChange, SourceTable, Values
 
 CHUNK_ROWS = 1024
 PREFIX = "tidelog.watermark"
@@ -41,11 +41,11 @@ class Incremental:
 
 
 @dataclass(slots=True)
-class Window:
+class ChunkWindow:
     """A chunk between its watermarks."""
 
     number: str
-    table: Table
+    table: SourceTable
     rows: dict[Values, Values]  # by key
     last: Values | None  # the last key that was read; None where nothing was
     ends: bool  # whether the table is read whole
@@ -89,7 +89,7 @@ def told(state: Incremental | None, signal: Mapping[str, Any], captured: Sequenc
     if kind == "execute-snapshot":
         return _asked(state, data, captured, str(signal.get("id") or "snapshot"))
     if kind not in ("stop-snapshot", "pause-snapshot", "resume-snapshot"):
-        raise ValueError(f"there is no signal of type {kind!r}")
+        raise ValueError(f"a signal of type {kind!r} is not known")
     if state is None:
         return None
     if kind == "stop-snapshot":
@@ -123,13 +123,13 @@ def mark(number: str, edge: str) -> str:
 
 
 def window_of(
-    number: str, table: Table, rows: Sequence[Values], key_of: Callable[[Values], Values], size: int
-) -> Window:
+    number: str, table: SourceTable, rows: Sequence[Values], key_of: Callable[[Values], Values], size: int
+) -> ChunkWindow:
     keyed = {key_of(row): row for row in rows}
-    return Window(number, table, keyed, key_of(rows[-1]) if rows else None, ends=len(rows) < size)
+    return ChunkWindow(number, table, keyed, key_of(rows[-1]) if rows else None, ends=len(rows) < size)
 
 
-def after_window(state: Incremental, window: Window, given: int) -> Incremental | None:
+def after_window(state: Incremental, window: ChunkWindow, given: int) -> Incremental | None:
     """When what is left of its rows was given."""
     rows = state.rows + given
     if not window.ends:
@@ -139,7 +139,7 @@ def after_window(state: Incremental, window: Window, given: int) -> Incremental 
 
 
 def pass_through(
-    window: Window, events: Iterable[Event], key_of: Callable[[Values], Values]
+    window: ChunkWindow, events: Iterable[Event], key_of: Callable[[Values], Values]
 ) -> tuple[list[Event], int | None]:
     """Events with the window's rows behind its high watermark. How many, once they were given."""
     out: list[Event] = []
@@ -152,14 +152,14 @@ def pass_through(
                 window.open = True
             elif text == mark(window.number, "high") and window.open:
                 window.open = False
-                out += [Row(window.table, READ, None, row, event.where) for row in window.rows.values()]
+                out += [RowChange(window.table, READ, None, row, event.where) for row in window.rows.values()]
                 given = len(window.rows)
-        elif window.open and isinstance(event, Row) and event.table.full_name == window.table.full_name:
+        elif window.open and isinstance(event, RowChange) and event.table.full_name == window.table.full_name:
             _take_out(window, event, key_of)
     return out, given
 
 
-def _take_out(window: Window, row: Row, key_of: Callable[[Values], Values]) -> None:
+def _take_out(window: ChunkWindow, row: RowChange, key_of: Callable[[Values], Values]) -> None:
     if row.op == TRUNCATE:
         window.rows.clear()
     for values in (row.before, row.after):

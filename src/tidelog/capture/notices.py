@@ -15,7 +15,7 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tidelog.capture.change import Table
+from tidelog.capture.change import SourceTable
 from tidelog.capture.envelope import TRANSACTION_BLOCK, compact
 
 Pair = tuple[bytes, bytes]
@@ -114,7 +114,9 @@ def message(
     return key, f'{{"schema":{compact(_struct(f"{named}Value", fields))},"payload":{text}}}'.encode()
 
 
-def schema_change(database: str, schema: str, ddl: str | None, table: Table | None, source: str, now_ms: int) -> Pair:
+def schema_change(
+    database: str, schema: str, ddl: str | None, table: SourceTable | None, source: str, now_ms: int
+) -> Pair:
     """Without Connect's schemas: what it tells differs from source to source."""
     said = compact(
         {
@@ -127,7 +129,7 @@ def schema_change(database: str, schema: str, ddl: str | None, table: Table | No
     return _written({"databaseName": database}, None), f'{{"source":{source},"ts_ms":{now_ms},{said[1:]}'.encode()
 
 
-def _told(table: Table) -> dict[str, Any]:
+def _told(table: SourceTable) -> dict[str, Any]:
     columns = [
         {
             "name": column.name,

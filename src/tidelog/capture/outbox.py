@@ -20,7 +20,7 @@ from base64 import b64decode
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tidelog.capture.change import CREATE, DELETE, READ, TRUNCATE, Row, Table
+from tidelog.capture.change import CREATE, DELETE, READ, TRUNCATE, RowChange, SourceTable
 from tidelog.capture.topics import legal
 from tidelog.errors import UsageError
 
@@ -36,10 +36,10 @@ class Outbox(NamedTuple):
     type: str = "type"
     payload: str = "payload"
 
-    def is_for(self, table: Table) -> bool:
+    def is_for(self, table: SourceTable) -> bool:
         return table.full_name == self.table
 
-    def route(self, row: Row) -> Routed | None:
+    def route(self, row: RowChange) -> Routed | None:
         """Topic, key, value and headers; None for what is no message."""
         if row.op in (DELETE, TRUNCATE):
             return None
@@ -53,10 +53,10 @@ class Outbox(NamedTuple):
         headers = [(name, found) for name, found in self._headers(row) if found is not None]
         return legal(self.topic.replace("{}", route.decode())), key, payload, headers
 
-    def _headers(self, row: Row) -> list[tuple[str, bytes | None]]:
+    def _headers(self, row: RowChange) -> list[tuple[str, bytes | None]]:
         return [("id", self._bytes(row, self.id)), ("eventType", self._bytes(row, self.type))]
 
-    def _bytes(self, row: Row, name: str) -> bytes | None:
+    def _bytes(self, row: RowChange, name: str) -> bytes | None:
         assert row.after is not None
         for column, text in zip(row.table.columns, row.after, strict=True):
             if column.name != name:

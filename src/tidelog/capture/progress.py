@@ -20,12 +20,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tidelog.capture.change import Begin, Commit, Event, Idle, Message, Position, Row
+from tidelog.capture.change import Begin, Commit, Event, Idle, Message, Position, RowChange
 from tidelog.errors import MalformedMark, SourceLost
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class CaptureProgress:
     position: Position | None = None
     open: str | None = None
     rows: int = 0
@@ -34,12 +34,12 @@ class Progress:
     signals: int = 0
 
 
-def apply(progress: Progress, events: Iterable[Event]) -> Progress:
+def apply(progress: CaptureProgress, events: Iterable[Event]) -> CaptureProgress:
     """After these were written."""
     position, opened, rows = progress.position, progress.open, progress.rows
     for event in events:
         kind = type(event)
-        if kind is Row or (kind is Message and opened is not None):
+        if kind is RowChange or (kind is Message and opened is not None):
             rows += 1
         elif isinstance(event, Begin):
             if event.id != opened:
@@ -51,7 +51,7 @@ def apply(progress: Progress, events: Iterable[Event]) -> Progress:
     return replace(progress, position=position, open=opened, rows=rows)
 
 
-def to_fields(progress: Progress) -> dict[str, Any]:
+def to_fields(progress: CaptureProgress) -> dict[str, Any]:
     opened = None if progress.open is None else {"id": progress.open, "rows": progress.rows}
     return {
         "position": None if progress.position is None else dict(progress.position),
@@ -62,10 +62,10 @@ def to_fields(progress: Progress) -> dict[str, Any]:
     }
 
 
-def from_fields(content: Mapping[str, Any]) -> Progress:
+def from_fields(content: Mapping[str, Any]) -> CaptureProgress:
     try:
         opened = content.get("open") or {}
-        return Progress(
+        return CaptureProgress(
             position=content["position"],
             open=opened.get("id"),
             rows=int(opened.get("rows", 0)),
@@ -80,7 +80,7 @@ def from_fields(content: Mapping[str, Any]) -> Progress:
 class Passing:
     """What of the first transaction after a restart is stored already."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: CaptureProgress) -> None:
         self._open, self._left = progress.open, progress.rows if progress.open is not None else 0
         self._inside = False
 
@@ -108,7 +108,7 @@ class Passing:
             self._inside = True
             self._open = self._open if self._left else None
             return True
-        if not self._inside or not isinstance(event, Row | Message):
+        if not self._inside or not isinstance(event, RowChange | Message):
             if isinstance(event, Commit):
                 raise SourceLost(
                     f"transaction {self._open} ended {self._left} rows before those that are stored of it; the source"

@@ -28,14 +28,14 @@ from threading import Thread
 from typing import Any
 
 from tidelog.capture import snapshotting, telling
-from tidelog.capture.change import TRUNCATE, Event, Idle, Row
+from tidelog.capture.change import TRUNCATE, Event, Idle, RowChange
 from tidelog.capture.chunking import Chunking
-from tidelog.capture.progress import Passing, Progress, apply, from_fields, to_fields
-from tidelog.capture.settings import Settings
-from tidelog.capture.source import Source, Stream
+from tidelog.capture.progress import CaptureProgress, Passing, apply, from_fields, to_fields
+from tidelog.capture.settings import CaptureSettings
+from tidelog.capture.source import ChangeSource, ChangeStream
 from tidelog.capture.sources.opening import open_source
-from tidelog.capture.topics import Topics
-from tidelog.capture.writing import Writer
+from tidelog.capture.topics import CapturedTopics
+from tidelog.capture.writing import CaptureWriter
 from tidelog.client.backoff import waits
 from tidelog.client.cluster import Cluster
 from tidelog.client.security import Security
@@ -71,13 +71,13 @@ def capture(
     for name in ("tables", "exclude", "mask"):
         if name in settings:
             settings[name] = (settings[name],) if isinstance(settings[name], str) else tuple(settings[name])
-    return Capture(Settings(url=url, prefix=prefix, **settings), bootstrap=bootstrap, security=security)
+    return Capture(CaptureSettings(url=url, prefix=prefix, **settings), bootstrap=bootstrap, security=security)
 
 
 class Capture:
     def __init__(
         self,
-        settings: Settings,
+        settings: CaptureSettings,
         *,
         bootstrap: str = DEFAULT_BOOTSTRAP,
         security: Security | None = None,
@@ -130,7 +130,7 @@ class Capture:
         return Cluster(self._bootstrap, client_id=client_id, timeout_s=self._timeout_s, security=self._security)
 
     def _run(self, *, once: bool) -> None:
-        with self._connect() as cluster, telling.Telling(cluster, self.settings) as told:
+        with self._connect() as cluster, telling.CaptureReport(cluster, self.settings) as told:
             pauses = waits()
             while not self._stop.is_set():
                 try:
@@ -157,13 +157,13 @@ def is_long_enough(open_s: float, read: int) -> bool:
 class _Session:
     """From one beginning of the owner to the first fault, or the end."""
 
-    def __init__(self, capture: Capture, cluster: Cluster, told: telling.Telling, *, once: bool) -> None:
+    def __init__(self, capture: Capture, cluster: Cluster, told: telling.CaptureReport, *, once: bool) -> None:
         self._capture, self._cluster, self._told, self._once = capture, cluster, told, once
         self.settings = capture.settings
-        self._source: Source = open_source(self.settings.url, self.settings.known_as, self.settings.tables)
+        self._source: ChangeSource = open_source(self.settings.url, self.settings.known_as, self.settings.tables)
         self._owner = Owner(cluster, transactional_id_of(self.settings.known_as))
         self._stop = capture._stop
-        self._progress = Progress()
+        self._progress = CaptureProgress()
         self._idle: Idle | None = None
         self._stored_at = self._beat_at = self._topic_beat_at = time.monotonic()
 
@@ -174,9 +174,11 @@ class _Session:
             ensure_topic(self._cluster)
             self._owner.begin()
             kept = decode(self._owner.rows(CAPTURES)).get(self.settings.known_as) or Captured("", None, {})
-            self._progress = Progress() if kept.progress is None else from_fields(kept.progress)
-            made = Topics(self._cluster, partitions=self.settings.partitions, settings=self.settings.topic_settings())
-            self._writer = Writer(
+            self._progress = CaptureProgress() if kept.progress is None else from_fields(kept.progress)
+            made = CapturedTopics(
+                self._cluster, partitions=self.settings.partitions, settings=self.settings.topic_settings()
+            )
+            self._writer = CaptureWriter(
                 self._source, self.settings.options(), self.settings.choices(), made, dict(kept.tables)
             )
             self._snapshot()
@@ -192,7 +194,7 @@ class _Session:
             if self.settings.snapshot != snapshotting.WHEN_NEEDED:
                 raise
             log.warning("capture %s: %s; all rows are read anew", self.settings.known_as, error)
-            self._progress = Progress(signals=self._progress.signals)
+            self._progress = CaptureProgress(signals=self._progress.signals)
             self._snapshot(anew=True)
             if not self._stop.is_set():
                 self._follow(self._stream())
@@ -212,7 +214,7 @@ class _Session:
             return
         found = self._source.snapshot()
         try:
-            reading = snapshotting.Reading(found, progress.snapshot)
+            reading = snapshotting.SnapshotReading(found, progress.snapshot)
             if progress.position is not None:
                 reading.position = progress.position  # read once more: the stream goes on where it was
             self._store_snapshot(reading, anew=anew)
@@ -220,13 +222,13 @@ class _Session:
             found.close()
         self._capture._fresh = False
 
-    def _store_snapshot(self, reading: snapshotting.Reading, *, anew: bool) -> None:
+    def _store_snapshot(self, reading: snapshotting.SnapshotReading, *, anew: bool) -> None:
         """`anew`: tables are told as truncated first, for what became of rows that are gone nobody has seen."""
         shown, total = self._capture._shown, reading.total
         with self._owner.transaction() as outgoing:
             for table in reading.tables:
                 self._writer.target(table)
-            gone = [Row(table, TRUNCATE, None, None) for table in reading.tables if anew]
+            gone = [RowChange(table, TRUNCATE, None, None) for table in reading.tables if anew]
             self._writer.write(outgoing, gone, time.time_ns())
             self._store(outgoing, replace(self._progress, snapshot=reading.fields()))
         for rows in reading.batches():
@@ -255,11 +257,11 @@ class _Session:
 
     # Stream -----------------------------------------------------------------------------------------------------------
 
-    def _stream(self) -> Stream:
+    def _stream(self) -> ChangeStream:
         assert self._progress.position is not None, "a snapshot, or its leaving out, gives one"
         return self._source.stream(self._progress.position)
 
-    def _follow(self, stream: Stream) -> None:
+    def _follow(self, stream: ChangeStream) -> None:
         try:
             self._pass_over(stream)
             chunking = Chunking(self._cluster, self.settings, self._source, self._progress, log)
@@ -280,7 +282,7 @@ class _Session:
         finally:
             stream.close()
 
-    def _pass_over(self, stream: Stream) -> None:
+    def _pass_over(self, stream: ChangeStream) -> None:
         """Reads up to where the open transaction is stored, and writes what follows in the same read."""
         passing, opened = Passing(self._progress), self._progress.open
         if passing.done:
@@ -308,7 +310,7 @@ class _Session:
             self._idle = event
         return True
 
-    def _take(self, stream: Stream, events: Sequence[Event], chunking: Chunking) -> None:
+    def _take(self, stream: ChangeStream, events: Sequence[Event], chunking: Chunking) -> None:
         """One transaction of the log: as much as there is, up to its limits."""
         writer, progress, begun = self._writer, self._progress, time.monotonic()
         writer.rows = writer.size = 0
@@ -329,19 +331,19 @@ class _Session:
         self._told.rows(writer.rows)
         self._confirm(stream)
 
-    def _store(self, outgoing: Outgoing, progress: Progress) -> None:
+    def _store(self, outgoing: Outgoing, progress: CaptureProgress) -> None:
         """Last in its transaction; what is known changes with it, since a transaction that fails ends the session."""
         now_ms = int(time.time() * 1000)
         content = {**to_fields(progress), "at_ms": now_ms}
         outgoing.send(CAPTURES, [(*encode_progress(self.settings.known_as, content), (), now_ms)])
         self._progress = progress
 
-    def _confirm(self, stream: Stream) -> None:
+    def _confirm(self, stream: ChangeStream) -> None:
         self._stored_at = time.monotonic()
         if self._progress.position is not None:
             stream.confirm(self._progress.position)
 
-    def _rest(self, stream: Stream) -> None:
+    def _rest(self, stream: ChangeStream) -> None:
         """Nothing has come: positions move on all the same, and heartbeats are written."""
         now = time.monotonic()
         if now - self._beat_at >= HEARTBEAT_S:

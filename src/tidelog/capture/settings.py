@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tidelog.capture import topics
-from tidelog.capture.envelope import Options
+from tidelog.capture.envelope import EnvelopeOptions
 from tidelog.capture.outbox import Outbox
 from tidelog.capture.snapshotting import INITIAL, MODES
 from tidelog.capture.sources.opening import KEEPER, scheme_of
@@ -16,7 +16,7 @@ from tidelog.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class CaptureSettings:
     url: str
     prefix: str
     name: str = ""  # the prefix, unless it is said
@@ -54,8 +54,8 @@ class Settings:
     def known_as(self) -> str:
         return self.name or self.prefix
 
-    def options(self) -> Options:
-        return Options(
+    def options(self) -> EnvelopeOptions:
+        return EnvelopeOptions(
             self.prefix, self.envelope, self.schemas, self.tombstones, frozenset(self.exclude), frozenset(self.mask)
         )
 

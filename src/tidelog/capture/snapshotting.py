@@ -23,8 +23,8 @@ from queue import Queue
 from threading import Event, Thread
 from typing import Any, NamedTuple
 
-from tidelog.capture.change import Position, Table, Values
-from tidelog.capture.source import Snapshot
+from tidelog.capture.change import Position, SourceTable, Values
+from tidelog.capture.source import SourceSnapshot
 from tidelog.errors import UsageError
 
 MODES = INITIAL, INITIAL_ONLY, ALWAYS, NO_DATA, WHEN_NEEDED = (
@@ -37,7 +37,7 @@ CHUNKS_AHEAD = 4
 
 Range = tuple[Values | None, Values | None]
 Plan = dict[str, list[Range]]
-Row = tuple[Table, Values, str]  # with Debezium's word
+Row = tuple[SourceTable, Values, str]  # with Debezium's word
 
 
 def decide(mode: str, position: Position | None, snapshot: Mapping[str, Any] | None, *, first: bool) -> bool:
@@ -74,17 +74,17 @@ class Chunk(NamedTuple):
     ends: bool  # the range
 
 
-class Held(NamedTuple):
-    table: Table
+class HeldRows(NamedTuple):
+    table: SourceTable
     number: int
     values: Values
     first: bool  # of its table
 
 
-class Reading:
+class SnapshotReading:
     """One attempt. `batches` gives rows with their words, and the plan when those are stored."""
 
-    def __init__(self, snapshot: Snapshot, content: Mapping[str, Any] | None, *, parts: int = PARTS) -> None:
+    def __init__(self, snapshot: SourceSnapshot, content: Mapping[str, Any] | None, *, parts: int = PARTS) -> None:
         self._snapshot = snapshot
         self.tables = snapshot.tables()
         self.position: Position = snapshot.position if content is None else content["position"]
@@ -94,7 +94,7 @@ class Reading:
             table.full_name: old[table.full_name] if table.full_name in old else list(snapshot.split(table, parts))
             for table in self.tables
         }
-        self._held: Held | None = None
+        self._held: HeldRows | None = None
         self._stop = Event()
         self.done = 0
 
@@ -117,7 +117,7 @@ class Reading:
         finally:
             self._stop.set()
 
-    def _table(self, table: Table) -> Iterator[list[Row]]:
+    def _table(self, table: SourceTable) -> Iterator[list[Row]]:
         ranges = self.plan[table.full_name]
         self._last: dict[int, Values] = {}
         self._ended: set[int] = set()
@@ -127,7 +127,7 @@ class Reading:
             rows: list[Row] = []
             for values in chunk.rows:
                 self._release(rows, table)
-                self._held = Held(table, chunk.number, values, first)
+                self._held = HeldRows(table, chunk.number, values, first)
                 first = False
             if chunk.ends:
                 self._ended.add(chunk.number)
@@ -136,7 +136,7 @@ class Reading:
                 yield rows
         self._plan_again(table)
 
-    def _release(self, rows: list[Row], table: Table) -> None:
+    def _release(self, rows: list[Row], table: SourceTable) -> None:
         """The row that was held back: another one has come."""
         held = self._held
         if held is None:
@@ -154,13 +154,13 @@ class Reading:
         else:
             self._stored(held.table, held.number, held.values)
 
-    def _stored(self, table: Table, number: int, values: Values) -> None:
+    def _stored(self, table: SourceTable, number: int, values: Values) -> None:
         """The last row of a table that was read before this one."""
         self.done += 1
         self._begun = True
         self.plan[table.full_name] = []
 
-    def _plan_again(self, table: Table) -> None:
+    def _plan_again(self, table: SourceTable) -> None:
         held = self._held if self._held is not None and self._held.table is table else None
         left: list[Range] = []
         for number, (after, to) in enumerate(self._whole):
@@ -171,7 +171,7 @@ class Reading:
             left.append((after, to))
         self.plan[table.full_name] = left
 
-    def _chunks(self, table: Table, ranges: Sequence[Range]) -> Iterator[Chunk]:
+    def _chunks(self, table: SourceTable, ranges: Sequence[Range]) -> Iterator[Chunk]:
         """From as many threads as there are ranges, up to PARTS."""
         queue: Queue[Chunk | BaseException] = Queue(CHUNKS_AHEAD)
         waiting = list(enumerate(ranges))
@@ -191,7 +191,7 @@ class Reading:
                 if chunk.ends:
                     break
 
-    def _read(self, table: Table, waiting: list[tuple[int, Range]], queue: Queue[Chunk | BaseException]) -> None:
+    def _read(self, table: SourceTable, waiting: list[tuple[int, Range]], queue: Queue[Chunk | BaseException]) -> None:
         try:
             while waiting and not self._stop.is_set():
                 try:
@@ -215,7 +215,7 @@ class Reading:
                 continue
 
 
-def key_of(table: Table) -> Callable[[Values], Values]:
+def key_of(table: SourceTable) -> Callable[[Values], Values]:
     names = [column.name for column in table.columns]
     places = [names.index(name) for name in table.key]
     return lambda values: tuple([values[at] for at in places])

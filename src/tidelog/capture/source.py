@@ -24,10 +24,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from tidelog.capture.change import Begin, Event, Finding, Position, Row, SourceLag, Table, Values
+from tidelog.capture.change import Begin, CheckFinding, Event, Position, RowChange, SourceLag, SourceTable, Values
 
 
-class Stream(Protocol):
+class ChangeStream(Protocol):
     def read(self, limit: int, wait_s: float) -> Sequence[Event]: ...
 
     def confirm(self, position: Position) -> None: ...
@@ -35,7 +35,7 @@ class Stream(Protocol):
     def close(self) -> None: ...
 
 
-class Snapshot(Protocol):
+class SourceSnapshot(Protocol):
     """Rows of many tables at one position. Several readers may be open at once, each in a thread of its own, and all
     see the same rows. It may end before it was read whole (a crash, a lost connection): the next one then has a later
     position, and what was read before is read again or brought up to date by the core.
@@ -43,47 +43,49 @@ class Snapshot(Protocol):
 
     position: Position
 
-    def tables(self) -> Sequence[Table]: ...
+    def tables(self) -> Sequence[SourceTable]: ...
 
-    def count(self, table: Table) -> int:
+    def count(self, table: SourceTable) -> int:
         """About how many rows, for the progress bar."""
 
-    def split(self, table: Table, parts: int) -> Sequence[tuple[Values | None, Values | None]]:
+    def split(self, table: SourceTable, parts: int) -> Sequence[tuple[Values | None, Values | None]]:
         """Ranges of keys (after, up to) that cover the table; one range where it has no key."""
 
-    def rows(self, table: Table, after: Values | None, to: Values | None, size: int) -> Iterator[Sequence[Values]]:
+    def rows(
+        self, table: SourceTable, after: Values | None, to: Values | None, size: int
+    ) -> Iterator[Sequence[Values]]:
         """The rows of a range by order of key, `size` at a time."""
 
     def close(self) -> None: ...
 
 
-class Source(Protocol):
+class ChangeSource(Protocol):
     connector: str  # as Debezium names it: "postgresql", "mysql", "mariadb", "sqlite"
     database: str
     source_schema: Mapping[str, Any]  # the Connect schema of its `source` block
 
-    def check(self) -> Sequence[Finding]: ...
+    def check(self) -> Sequence[CheckFinding]: ...
 
     def prepare(self) -> None:
         """Makes what it needs in the database (slot, publication, triggers), unless it is there."""
 
-    def snapshot(self) -> Snapshot: ...
+    def snapshot(self) -> SourceSnapshot: ...
 
-    def stream(self, position: Position) -> Stream: ...
+    def stream(self, position: Position) -> ChangeStream: ...
 
-    def tables(self) -> Sequence[Table]:
+    def tables(self) -> Sequence[SourceTable]:
         """Those that are captured, as they are now: the objects that rows come with, where the shape is the same."""
 
-    def chunk(self, table: Table, after: Values | None, to: Values | None, size: int) -> Sequence[Values]:
+    def chunk(self, table: SourceTable, after: Values | None, to: Values | None, size: int) -> Sequence[Values]:
         """Up to `size` rows by order of key, as they are now: what an incremental snapshot reads."""
 
-    def last_key(self, table: Table) -> Values | None: ...
+    def last_key(self, table: SourceTable) -> Values | None: ...
 
     def watermark(self, text: str) -> None:
         """Puts `text` into the source's own log, where `stream` gives it back as a Message with the prefix
         `tidelog.watermark`: the low and high watermarks of a chunk."""
 
-    def source_block(self, row: Row, begin: Begin, snapshot: str, name: str) -> str:
+    def source_block(self, row: RowChange, begin: Begin, snapshot: str, name: str) -> str:
         """The JSON text of the envelope's `source`. `snapshot` is Debezium's word: "false", "first", "true", ...
         Of a row of a snapshot that this source gave, `where` of both is None, and `commit_us` the time of reading; of
         an incremental one, `row.where` is that of the high watermark's Message. For a Message and a SchemaChange the

@@ -12,9 +12,9 @@ from contextlib import suppress
 from typing import Any
 
 from tidelog.capture.change import SourceLag
-from tidelog.capture.progress import Progress
-from tidelog.capture.settings import Settings
-from tidelog.capture.source import Source
+from tidelog.capture.progress import CaptureProgress
+from tidelog.capture.settings import CaptureSettings
+from tidelog.capture.source import ChangeSource
 from tidelog.client.cluster import Cluster
 from tidelog.control.health import FAILED, RETRYING, RUNNING, STARTING, STOPPED
 from tidelog.control.status import STOP, Commands, Reporter
@@ -25,8 +25,8 @@ KIND = "capture"
 EVERY_S = 1.0
 
 
-class Telling:
-    def __init__(self, cluster: Cluster, settings: Settings) -> None:
+class CaptureReport:
+    def __init__(self, cluster: Cluster, settings: CaptureSettings) -> None:
         self._cluster, self._settings = cluster, settings
         self._reporter = Reporter(cluster, KIND, settings.known_as)
         self._about = {
@@ -41,7 +41,7 @@ class Telling:
         self._commands = Commands(cluster)
         self._asked = False
 
-    def __enter__(self) -> Telling:
+    def __enter__(self) -> CaptureReport:
         return self
 
     def __exit__(self, kind: object, error: object, _: object) -> None:
@@ -62,13 +62,13 @@ class Telling:
         self._figures |= {"state": RETRYING, "error": str(error)}
         self._tell()
 
-    def runs(self, source: Source, progress: Progress) -> None:
+    def runs(self, source: ChangeSource, progress: CaptureProgress) -> None:
         self._figures |= {"state": RUNNING, "connector": source.connector, "database": source.database}
         self._figures.pop("error", None)
         self._figures.pop("snapshot", None)
         self.follows(source, progress)
 
-    def follows(self, source: Source, progress: Progress) -> None:
+    def follows(self, source: ChangeSource, progress: CaptureProgress) -> None:
         if time.monotonic() - self._at < EVERY_S:
             return
         lag = SourceLag(None, None, None)

@@ -62,7 +62,7 @@ def of_schema_changes(prefix: str) -> str:
     return legal(prefix)
 
 
-class Topics:
+class CapturedTopics:
     """Those that this capture has written to: made on first use, with the sizes that count."""
 
     def __init__(self, cluster: Cluster, *, partitions: int = 1, settings: Mapping[str, str] | None = None) -> None:

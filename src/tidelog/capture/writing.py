@@ -26,15 +26,15 @@ from tidelog.capture.change import (
     Event,
     Idle,
     Message,
-    Row,
+    RowChange,
     SchemaChange,
-    Table,
+    SourceTable,
     Values,
 )
-from tidelog.capture.envelope import Headers, Record, Shape, Times
+from tidelog.capture.envelope import EnvelopeShape, Headers, Record, Times
 from tidelog.capture.outbox import Outbox
-from tidelog.capture.source import Source
-from tidelog.capture.topics import BATCH_OVERHEAD, Topics
+from tidelog.capture.source import ChangeSource
+from tidelog.capture.topics import BATCH_OVERHEAD, CapturedTopics
 from tidelog.client.metadata import TopicPartition
 from tidelog.control import dead_letters
 from tidelog.control.captures import CAPTURES, CapturedTable, encode_table
@@ -42,7 +42,7 @@ from tidelog.control.owner import Outgoing
 from tidelog.errors import UsageError
 
 NO_TRANSACTION = Begin("", 0)
-MESSAGES = Table("", "", (), ())
+MESSAGES = SourceTable("", "", (), ())
 WATERMARK = "tidelog.watermark"
 Sent = tuple[bytes | None, bytes | None, Sequence[tuple[str, bytes | None]], int]
 
@@ -60,27 +60,27 @@ class Choices(NamedTuple):
     outbox: Outbox | None = None
 
 
-class Target(NamedTuple):
+class TableTarget(NamedTuple):
     """Where the rows of a table go."""
 
-    shape: Shape
+    shape: EnvelopeShape
     topic: str
     places: Sequence[TopicPartition]
     largest: int
 
 
-class Writer:
+class CaptureWriter:
     def __init__(
         self,
-        source: Source,
-        options: envelope.Options,
+        source: ChangeSource,
+        options: envelope.EnvelopeOptions,
         choices: Choices,
-        made: Topics,
+        made: CapturedTopics,
         known: dict[str, CapturedTable],
     ) -> None:
         self._source, self._options, self._choices, self._topics = source, options, choices, made
         self._known = dict(known)
-        self._targets: dict[Table, Target] = {}
+        self._targets: dict[SourceTable, TableTarget] = {}
         self._outbox = choices.outbox
         self._begin = NO_TRANSACTION
         self._counts: dict[str, int] = {}
@@ -97,7 +97,7 @@ class Writer:
         for event in events:
             if isinstance(event, Begin):
                 self._begun(event)
-            elif isinstance(event, Row):
+            elif isinstance(event, RowChange):
                 moved = event.op == UPDATE and self._is_moved(event)
                 self._block(event.table)() if not moved else [self._block(event.table)() for _ in range(2)]
 
@@ -107,13 +107,13 @@ class Writer:
         if self._begin.id == "":
             self._begin = Begin("", now_ns // 1000)  # of rows between transactions
         for event in events:
-            if type(event) is Row:
+            if type(event) is RowChange:
                 self._row(event, times)
             else:
                 self._other(event, resumed)
         self._flush(outgoing)
 
-    def _row(self, row: Row, times: str) -> None:
+    def _row(self, row: RowChange, times: str) -> None:
         if self._outbox is not None and self._outbox.is_for(row.table):
             self._routed(row, self._outbox)
             return
@@ -149,18 +149,18 @@ class Writer:
         elif isinstance(event, SchemaChange):
             self._schema_change(event)
         else:
-            assert isinstance(event, Idle), "there is no other event"
+            assert isinstance(event, Idle), "no other event exists"
 
     def _begun(self, event: Begin) -> None:
         self._begin, self._counts, self._total = event, {}, 0
 
-    def _is_moved(self, row: Row) -> bool:
+    def _is_moved(self, row: RowChange) -> bool:
         target = self._targets.get(row.table) or self.target(row.table)
         if row.before is None or row.after is None or not target.shape.has_key:
             return False
         return target.shape.key(row.before) != target.shape.key(row.after)
 
-    def _block(self, table: Table) -> Callable[[], str]:
+    def _block(self, table: SourceTable) -> Callable[[], str]:
         """Counts one event, and gives its `transaction` block."""
 
         def block() -> str:
@@ -173,12 +173,12 @@ class Writer:
 
     # Rows of a snapshot -----------------------------------------------------------------------------------------------
 
-    def write_snapshot(self, outgoing: Outgoing, rows: Iterable[tuple[Table, Values, str]], now_ns: int) -> None:
+    def write_snapshot(self, outgoing: Outgoing, rows: Iterable[tuple[SourceTable, Values, str]], now_ns: int) -> None:
         """Rows with Debezium's word for where in the snapshot each stands."""
         self._now_ms, times = now_ns // 1_000_000, Times.at(now_ns).text
         begin = Begin("", now_ns // 1000)
         for table, values, word in rows:
-            row = Row(table, READ, None, values)
+            row = RowChange(table, READ, None, values)
             if self._outbox is not None and self._outbox.is_for(table):
                 self._routed(row, self._outbox)
                 continue
@@ -189,15 +189,15 @@ class Writer:
 
     # Beside rows ------------------------------------------------------------------------------------------------------
 
-    def target(self, table: Table) -> Target:
+    def target(self, table: SourceTable) -> TableTarget:
         """Of a table, with its record where the log does not have that yet."""
         known = self._targets.get(table)
         if known is not None:
             return known
-        shape = Shape(table, self._options, self._source.source_schema)
+        shape = EnvelopeShape(table, self._options, self._source.source_schema)
         topic = topics.of_table(self._options.prefix, table.full_name)
         self._topics.claim(topic, table.full_name)
-        target = Target(shape, topic, self._topics.places(topic), self._topics.largest(topic))
+        target = TableTarget(shape, topic, self._topics.places(topic), self._topics.largest(topic))
         columns = tuple(
             {"name": one.name, "connect": dict(one.connect), "declared": one.declared} for one in shape.columns
         )
@@ -223,7 +223,7 @@ class Writer:
         if event.prefix == WATERMARK:
             return
         source = self._source.source_block(
-            Row(MESSAGES, "m", None, None, event.where), self._begin, "false", self._options.prefix
+            RowChange(MESSAGES, "m", None, None, event.where), self._begin, "false", self._options.prefix
         )
         made = notices.message(
             self._source.connector,
@@ -241,7 +241,7 @@ class Writer:
         if event.table is not None:
             self.target(event.table)
         if self._choices.schema_changes:
-            row = Row(event.table or MESSAGES, "m", None, None, self._where)
+            row = RowChange(event.table or MESSAGES, "m", None, None, self._where)
             known = self._where is not None
             source = self._source.source_block(row, self._begin, "false", self._options.prefix) if known else "null"
             database = event.database or self._source.database
@@ -258,7 +258,7 @@ class Writer:
         (at, *_) = self._topics.places(topic, single=True)
         self._put(at, [(*made, ())])
 
-    def _routed(self, row: Row, outbox: Outbox) -> None:
+    def _routed(self, row: RowChange, outbox: Outbox) -> None:
         found = outbox.route(row)
         if found is not None:
             topic, key, value, headers = found
@@ -266,7 +266,7 @@ class Writer:
 
     # Out --------------------------------------------------------------------------------------------------------------
 
-    def _place(self, target: Target, made: Sequence[Record]) -> None:
+    def _place(self, target: TableTarget, made: Sequence[Record]) -> None:
         _, topic, places, largest = target
         for key, value, headers in made:
             size = (0 if value is None else len(value)) + (0 if key is None else len(key))
@@ -290,7 +290,7 @@ class Writer:
             self.size += len(value or b"") + len(key or b"")
             self.rows += 1
 
-    def _too_large(self, target: Target, key: bytes | None, value: bytes, headers: Headers) -> None:
+    def _too_large(self, target: TableTarget, key: bytes | None, value: bytes, headers: Headers) -> None:
         shown = "-" if key is None else key[:SHOWN_KEY].decode(errors="replace")
         message = (
             f"a row of {target.shape.table.full_name} with key {shown} is a record of {len(value)} bytes, and topic"

@@ -16,7 +16,7 @@ from tidelog.errors import UsageError
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from tidelog.capture.settings import Settings
+    from tidelog.capture.settings import CaptureSettings
 
 EXAMPLES = """\
   tidelog capture run sqlite:///shop.db --prefix shop                every table, to topics shop.main.TABLE
@@ -91,8 +91,8 @@ def run(arguments: list[str]) -> int:
     return action[options.action](options)
 
 
-def settings_of(options: Namespace) -> Settings:
-    from tidelog.capture.settings import Settings
+def settings_of(options: Namespace) -> CaptureSettings:
+    from tidelog.capture.settings import CaptureSettings
 
     more: dict[str, Any] = {}
     if options.action == "run":
@@ -112,7 +112,9 @@ def settings_of(options: Namespace) -> Settings:
             "outbox": options.outbox,
         }
     prefix = options.prefix or options.name or "capture"
-    return Settings(url=options.url, prefix=prefix, name=options.name or "", tables=tuple(options.tables), **more)
+    return CaptureSettings(
+        url=options.url, prefix=prefix, name=options.name or "", tables=tuple(options.tables), **more
+    )
 
 
 def _run(options: Namespace) -> int:

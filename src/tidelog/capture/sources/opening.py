@@ -12,7 +12,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import cast
 
-from tidelog.capture.source import Source
+from tidelog.capture.source import ChangeSource
 from tidelog.control.urls import fill, redacted, without_secret
 from tidelog.errors import UsageError
 
@@ -33,12 +33,12 @@ def scheme_of(url: str) -> str:
     return scheme
 
 
-def open_source(url: str, name: str, tables: Sequence[str]) -> Source:
+def open_source(url: str, name: str, tables: Sequence[str]) -> ChangeSource:
     """`tables` are patterns of `schema.table`, with `*`."""
     module = SCHEMES[scheme_of(without_secret(url, KEEPER))]
     if find_spec(module.rpartition(".")[0]) is None:
         raise UsageError(f"{scheme_of(url)}:// cannot be captured by this version of Tidelog")
     try:
-        return cast("Source", import_module(module).connect(fill(url, os.environ), name, tables))
+        return cast("ChangeSource", import_module(module).connect(fill(url, os.environ), name, tables))
     except UsageError as error:
         raise UsageError(f"{redacted(url)}: {error}") from None

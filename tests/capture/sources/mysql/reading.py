@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from capture.sources.mysql.mariadb_server import MariaDbServer
-from tidelog.capture.change import Begin, Commit, Event, Idle, Position, Row, Table, Values
-from tidelog.capture.source import Source
+from tidelog.capture.change import Begin, Commit, Event, Idle, Position, RowChange, SourceTable, Values
+from tidelog.capture.source import ChangeSource
 from tidelog.capture.sources.mysql.source import MySqlSource, connect
 from tidelog.capture.sources.mysql.stream import BinlogStream
 
@@ -28,7 +28,7 @@ class Database:
     def source(self, *tables: str, user: str = "root", password: str = "", options: str = "") -> MySqlSource:
         url = self.server.url(self.name, user, password, options)
         source = connect(url, f"capture-of-{self.name}", tables)
-        fits: Source = source  # the protocol's
+        fits: ChangeSource = source  # the protocol's
         assert fits is source
         self._sources.append(source)
         return source
@@ -58,17 +58,17 @@ def read_all(stream: BinlogStream, limit: int = 1000) -> list[Event]:
     raise AssertionError(f"the stream did not come to rest in {WAIT_SECONDS} s")
 
 
-def rows_of(events: Iterable[Event]) -> list[Row]:
-    return [event for event in events if isinstance(event, Row)]
+def rows_of(events: Iterable[Event]) -> list[RowChange]:
+    return [event for event in events if isinstance(event, RowChange)]
 
 
-def named(table: Table, values: Values | None) -> dict[str, Any] | None:
+def named(table: SourceTable, values: Values | None) -> dict[str, Any] | None:
     if values is None:
         return None
     return {column.name: json.loads(value) for column, value in zip(table.columns, values, strict=True)}
 
 
-def key_of(table: Table, values: Values) -> Values:
+def key_of(table: SourceTable, values: Values) -> Values:
     places = [[column.name for column in table.columns].index(name) for name in table.key]
     return tuple(values[place] for place in places)
 

@@ -10,10 +10,10 @@ import pytest
 
 from capture.sources.mysql.reading import Database, read_all, rows_of
 from proving import proves
-from tidelog.capture.sources.mysql.checking import Cascade, Facts, judge
+from tidelog.capture.sources.mysql.checking import Cascade, MysqlFacts, judge
 from tidelog.errors import UsageError
 
-GOOD = Facts(
+GOOD = MysqlFacts(
     "10.11.6-MariaDB",
     True,
     {
@@ -33,13 +33,13 @@ CASCADE = [Cascade("d.child", "fk", "d.parent", "ON DELETE CASCADE")]
 numbers = count(1)
 
 
-def changed(facts: Facts = GOOD, **variables: str) -> Facts:
+def changed(facts: MysqlFacts = GOOD, **variables: str) -> MysqlFacts:
     return replace(facts, variables={**facts.variables, **variables})
 
 
 @proves("D1")
 @pytest.mark.parametrize("facts", [GOOD, MYSQL])
-def test_a_server_that_is_set_up_has_nothing_to_mend(facts: Facts) -> None:
+def test_a_server_that_is_set_up_has_nothing_to_mend(facts: MysqlFacts) -> None:
     assert [finding.severity for finding in judge(facts)] == ["ok"]
 
 
@@ -78,7 +78,7 @@ def test_a_server_that_is_set_up_has_nothing_to_mend(facts: Facts) -> None:
         (replace(MYSQL, cascades=CASCADE), "error", "d.child", "accept_cascades"),
     ],
 )
-def test_each_finding_has_what_mends_it(facts: Facts, severity: str, what: str, remedy: str) -> None:
+def test_each_finding_has_what_mends_it(facts: MysqlFacts, severity: str, what: str, remedy: str) -> None:
     (finding,) = [found for found in judge(facts) if found.severity != "ok"]
     assert finding.severity == severity
     assert what in finding.what and remedy in finding.remedy

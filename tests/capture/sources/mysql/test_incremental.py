@@ -12,7 +12,7 @@ import pytest
 from capture.sources.mysql.mariadb_server import MariaDbServer
 from capture.sources.mysql.reading import Database, key_of, read_all, rows_of, snapshot_rows
 from proving import proves
-from tidelog.capture.change import Event, Message, Row, Values
+from tidelog.capture.change import Event, Message, RowChange, Values
 from tidelog.capture.sources.mysql.source import MySqlSource
 from tidelog.capture.sources.mysql.stream import BinlogStream
 from tidelog.errors import SourceLost
@@ -28,7 +28,7 @@ class Topic:
     def __init__(self) -> None:
         self.rows: dict[Values, Values] = {}
 
-    def apply(self, row: Row) -> set[Values]:
+    def apply(self, row: RowChange) -> set[Values]:
         """The keys that it touched: both of them where the key changed."""
         touched = set()
         for values, kept in ((row.before, False), (row.after, True)):
@@ -53,7 +53,7 @@ def read_chunk(
     for event in _until_high(stream):
         if isinstance(event, Message):
             window = set() if event.content == b"low" else window
-        elif isinstance(event, Row):
+        elif isinstance(event, RowChange):
             touched = topic.apply(event)
             if window is not None:
                 window |= touched

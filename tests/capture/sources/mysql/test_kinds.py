@@ -7,7 +7,7 @@ import pytest
 from proving import proves
 from tidelog.capture.sources.mysql.charsets import decoder
 from tidelog.capture.sources.mysql.keys import between, value
-from tidelog.capture.sources.mysql.kinds import Kind, connect_schema, default_text, float_text, from_text, parse
+from tidelog.capture.sources.mysql.kinds import MysqlKind, connect_schema, default_text, float_text, from_text, parse
 from tidelog.capture.sources.mysql.positions import MariaDbGtids, MySqlGtids
 from tidelog.capture.sources.mysql.session import settings
 from tidelog.capture.sources.mysql.shapes import Shapes
@@ -20,21 +20,21 @@ from tidelog.errors import ConfigError, UsageError
 @pytest.mark.parametrize(
     ("declared", "kind"),
     [
-        ("int(10) unsigned", Kind("int32", unsigned=True)),
-        ("tinyint(1)", Kind("int8")),
-        ("bigint(20) unsigned zerofill", Kind("int64", unsigned=True)),
-        ("decimal(10,2)", Kind("decimal", size=10, scale=2)),
-        ("decimal(20,0)", Kind("decimal", size=20)),
-        ("timestamp(6)", Kind("timestamp", scale=6)),
-        ("enum('a','b''c','d,e')", Kind("enum", allowed=("a", "b'c", "d,e"))),
-        ("set('(x)','y')", Kind("set", allowed=("(x)", "y"))),
-        ("varchar(200) /*M!100301 COMPRESSED*/", Kind("text")),
-        ("binary(4)", Kind("binary", size=4)),
-        ("inet6", Kind("inet6")),
-        ("multipolygon", Kind("geometry")),
+        ("int(10) unsigned", MysqlKind("int32", unsigned=True)),
+        ("tinyint(1)", MysqlKind("int8")),
+        ("bigint(20) unsigned zerofill", MysqlKind("int64", unsigned=True)),
+        ("decimal(10,2)", MysqlKind("decimal", size=10, scale=2)),
+        ("decimal(20,0)", MysqlKind("decimal", size=20)),
+        ("timestamp(6)", MysqlKind("timestamp", scale=6)),
+        ("enum('a','b''c','d,e')", MysqlKind("enum", allowed=("a", "b'c", "d,e"))),
+        ("set('(x)','y')", MysqlKind("set", allowed=("(x)", "y"))),
+        ("varchar(200) /*M!100301 COMPRESSED*/", MysqlKind("text")),
+        ("binary(4)", MysqlKind("binary", size=4)),
+        ("inet6", MysqlKind("inet6")),
+        ("multipolygon", MysqlKind("geometry")),
     ],
 )
-def test_a_declared_type_is_parsed(declared: str, kind: Kind) -> None:
+def test_a_declared_type_is_parsed(declared: str, kind: MysqlKind) -> None:
     assert parse(declared, True) == kind
 
 
@@ -68,9 +68,9 @@ def test_a_default_of_mariadb_has_its_json_text(declared: str, nullable: bool, t
 
 @proves("D1")
 def test_a_default_of_mysql_is_bare_and_an_expression_has_none() -> None:
-    assert default_text(Kind("text"), "it's", False, False) == '"it\'s"'
-    assert default_text(Kind("text"), "uuid()", False, True) is None
-    assert connect_schema(Kind("int32", nullable=False), "7") == {"type": "int32", "optional": False, "default": 7}
+    assert default_text(MysqlKind("text"), "it's", False, False) == '"it\'s"'
+    assert default_text(MysqlKind("text"), "uuid()", False, True) is None
+    assert connect_schema(MysqlKind("int32", nullable=False), "7") == {"type": "int32", "optional": False, "default": 7}
 
 
 @proves("D1", "cdc.26")
@@ -81,7 +81,7 @@ def test_a_float_is_the_shortest_number_that_it_is(number: float) -> None:
     single = struct.unpack("<f", struct.pack("<f", number))[0]
     text = float_text(single)
     assert struct.unpack("<f", struct.pack("<f", float(text)))[0] == single
-    assert from_text(Kind("float"))(repr(single)) == text
+    assert from_text(MysqlKind("float"))(repr(single)) == text
     assert len(text) <= len(repr(single))
 
 
@@ -96,7 +96,7 @@ def test_character_sets_are_mysqls() -> None:
 
 @proves("D3", "cdc.19")
 def test_a_composite_key_is_compared_column_by_column() -> None:
-    key = [("a", Kind("int32")), ("b", Kind("text"))]
+    key = [("a", MysqlKind("int32")), ("b", MysqlKind("text"))]
     assert between(key, ("1", '"x"'), None) == ("((`a` > %s) OR (`a` = %s AND `b` > %s))", [1, 1, "x"])
     assert between(key, None, ("2", '"y"')) == ("((`a` < %s) OR (`a` = %s AND `b` <= %s))", [2, 2, "y"])
     assert between(key, None, None) == ("TRUE", [])

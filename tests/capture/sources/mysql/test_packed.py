@@ -8,7 +8,7 @@ import pytest
 
 from proving import proves
 from tidelog.capture.sources.mysql import binlog, packed
-from tidelog.capture.sources.mysql.kinds import Kind
+from tidelog.capture.sources.mysql.kinds import MysqlKind
 from tidelog.capture.sources.mysql.packed import reader
 from tidelog.capture.sources.mysql.stream import image
 from tidelog.capture.sources.mysql.table_map import decode, names_of
@@ -39,11 +39,11 @@ def test_a_table_map_tells_names_types_words_and_the_key() -> None:
     of = decode(event.body, CHARSETS, True)
     kinds = {column.name: column.kind for column in of.columns}
     assert of.key == ("id",) and of.named
-    assert kinds["id"] == Kind("int32", nullable=False)
-    assert kinds["u"] == kinds["b"] == Kind("binary", size=16)
+    assert kinds["id"] == MysqlKind("int32", nullable=False)
+    assert kinds["u"] == kinds["b"] == MysqlKind("binary", size=16)
     assert kinds["p"].name == "point" and kinds["g"].name == "geometry"
     assert kinds["e"].allowed == ("a", "é") and kinds["sst"].allowed == ("q", "r")
-    assert kinds["chl"] == kinds["comp"] == Kind("text") and kinds["compb"] == Kind("bytes")
+    assert kinds["chl"] == kinds["comp"] == MysqlKind("text") and kinds["compb"] == MysqlKind("bytes")
     assert not kinds["v"].unsigned  # YEAR has a sign bit of its own, which is not v's
 
 
@@ -73,45 +73,50 @@ def test_an_event_that_was_changed_on_its_way_is_refused() -> None:
 @pytest.mark.parametrize(
     ("code", "kind", "data", "text"),
     [
-        (packed.LONGLONG, Kind("int64", unsigned=True), b"\xff" * 8, "18446744073709551615"),
-        (packed.LONGLONG, Kind("int64"), b"\xff" * 8, "-1"),
-        (packed.INT24, Kind("int24"), b"\x00\x00\x80", "-8388608"),
-        (packed.FLOAT, Kind("float"), b"\xcd\xcc\x8c\x3f", "1.1"),
-        (packed.NEWDECIMAL, Kind("decimal", size=10, scale=2), b"\x80\x00\x30\x39\x43", '"EtaH"'),
-        (packed.NEWDECIMAL, Kind("decimal", size=10, scale=2), b"\x7f\xff\xcf\xc6\xbc", '"7Sl5"'),
-        (packed.BIT, Kind("bit", size=1), b"\x01", "true"),
-        (packed.BIT, Kind("bit", size=12), b"\x01\x02", '"AgE="'),
-        (packed.DATE, Kind("date"), b"\x5d\xd0\x0f", "19782"),
-        (packed.DATE, Kind("date"), b"\x00\x00\x00", "null"),
-        (packed.DATE, Kind("date", nullable=False), b"\x00\x00\x00", "0"),
-        (packed.TIME2, Kind("time"), b"\x7f\x37\x48", "-45296000000"),
-        (packed.TIME2, Kind("time", scale=2), b"\x7f\xff\xff\xff", "-10000"),
-        (packed.TIME2, Kind("time", scale=6), b"\x80\x00\x00\x07\xa1\x20", "500000"),
-        (packed.DATETIME2, Kind("datetime"), b"\x99\xb2\xba\xc8\xb8", "1709210096000"),
-        (packed.DATETIME2, Kind("datetime"), b"\x80\x00\x00\x00\x00", "null"),
+        (packed.LONGLONG, MysqlKind("int64", unsigned=True), b"\xff" * 8, "18446744073709551615"),
+        (packed.LONGLONG, MysqlKind("int64"), b"\xff" * 8, "-1"),
+        (packed.INT24, MysqlKind("int24"), b"\x00\x00\x80", "-8388608"),
+        (packed.FLOAT, MysqlKind("float"), b"\xcd\xcc\x8c\x3f", "1.1"),
+        (packed.NEWDECIMAL, MysqlKind("decimal", size=10, scale=2), b"\x80\x00\x30\x39\x43", '"EtaH"'),
+        (packed.NEWDECIMAL, MysqlKind("decimal", size=10, scale=2), b"\x7f\xff\xcf\xc6\xbc", '"7Sl5"'),
+        (packed.BIT, MysqlKind("bit", size=1), b"\x01", "true"),
+        (packed.BIT, MysqlKind("bit", size=12), b"\x01\x02", '"AgE="'),
+        (packed.DATE, MysqlKind("date"), b"\x5d\xd0\x0f", "19782"),
+        (packed.DATE, MysqlKind("date"), b"\x00\x00\x00", "null"),
+        (packed.DATE, MysqlKind("date", nullable=False), b"\x00\x00\x00", "0"),
+        (packed.TIME2, MysqlKind("time"), b"\x7f\x37\x48", "-45296000000"),
+        (packed.TIME2, MysqlKind("time", scale=2), b"\x7f\xff\xff\xff", "-10000"),
+        (packed.TIME2, MysqlKind("time", scale=6), b"\x80\x00\x00\x07\xa1\x20", "500000"),
+        (packed.DATETIME2, MysqlKind("datetime"), b"\x99\xb2\xba\xc8\xb8", "1709210096000"),
+        (packed.DATETIME2, MysqlKind("datetime"), b"\x80\x00\x00\x00\x00", "null"),
         (
             packed.TIMESTAMP2,
-            Kind("timestamp", scale=6),
+            MysqlKind("timestamp", scale=6),
             b"\x65\xe0\x7b\x70\x01\xe2\x40",
             '"2024-02-29T12:41:20.123456Z"',
         ),
-        (packed.TIMESTAMP2, Kind("timestamp", nullable=False), b"\x00" * 4, '"1970-01-01T00:00:00Z"'),
+        (packed.TIMESTAMP2, MysqlKind("timestamp", nullable=False), b"\x00" * 4, '"1970-01-01T00:00:00Z"'),
         (
             packed.TIMESTAMP,
-            Kind("timestamp"),
+            MysqlKind("timestamp"),
             b"\x80\x00\x92\x65",
             '"2024-01-01T00:00:00Z"',
         ),
-        (packed.DATETIME, Kind("datetime"), (20240229123456).to_bytes(8, "little"), "1709210096000"),
-        (packed.TIME, Kind("time"), (-123456).to_bytes(3, "little", signed=True), "-45296000000"),
-        (packed.YEAR, Kind("year"), b"\x7c", "2024"),
-        (packed.ENUM, Kind("enum", allowed=("a",)), b"\x00", '""'),
-        (packed.SET, Kind("set", allowed=("x", "y", "z")), b"\x05", '"x,z"'),
-        (packed.SET, Kind("set", allowed=("x",)), b"\x00", '""'),
-        (packed.JSON, Kind("json"), b"\x0d\0\0\0" + bytes.fromhex("0001000c000b000100050200") + b"a", '"{\\"a\\":2}"'),
+        (packed.DATETIME, MysqlKind("datetime"), (20240229123456).to_bytes(8, "little"), "1709210096000"),
+        (packed.TIME, MysqlKind("time"), (-123456).to_bytes(3, "little", signed=True), "-45296000000"),
+        (packed.YEAR, MysqlKind("year"), b"\x7c", "2024"),
+        (packed.ENUM, MysqlKind("enum", allowed=("a",)), b"\x00", '""'),
+        (packed.SET, MysqlKind("set", allowed=("x", "y", "z")), b"\x05", '"x,z"'),
+        (packed.SET, MysqlKind("set", allowed=("x",)), b"\x00", '""'),
+        (
+            packed.JSON,
+            MysqlKind("json"),
+            b"\x0d\0\0\0" + bytes.fromhex("0001000c000b000100050200") + b"a",
+            '"{\\"a\\":2}"',
+        ),
     ],
 )
-def test_a_packed_value_has_its_json_text(code: int, kind: Kind, data: bytes, text: str) -> None:
+def test_a_packed_value_has_its_json_text(code: int, kind: MysqlKind, data: bytes, text: str) -> None:
     meta = {packed.ENUM: 1, packed.SET: 1, packed.JSON: 4}.get(code, 0)
     assert reader(code, meta, kind, None)(data, 0) == (text, len(data))
 
@@ -119,4 +124,4 @@ def test_a_packed_value_has_its_json_text(code: int, kind: Kind, data: bytes, te
 @proves("D1")
 def test_a_type_that_nobody_knows_is_refused() -> None:
     with pytest.raises(UsageError, match="242"):
-        reader(242, 0, Kind("vector"), None)
+        reader(242, 0, MysqlKind("vector"), None)

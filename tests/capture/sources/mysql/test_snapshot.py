@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from capture.sources.mysql.mariadb_server import MariaDbServer
 from capture.sources.mysql.reading import Database, fold, key_of, read_all, snapshot_rows
 from proving import proves
-from tidelog.capture.change import Table, Values
+from tidelog.capture.change import SourceTable, Values
 from tidelog.capture.sources.mysql.snapshot import READERS
 
 pytestmark = pytest.mark.external
@@ -199,7 +199,7 @@ def test_chunks_and_ranges_cover_a_table_by_any_key(db: Database, columns: str, 
     assert source.last_key(table) == key_of(table, whole[-1])
 
 
-def _by_chunks(source: Any, table: Table) -> list[Values]:
+def _by_chunks(source: Any, table: SourceTable) -> list[Values]:
     rows: list[Values] = []
     after, last = None, source.last_key(table)
     while chunk := source.chunk(table, after, last, 2):

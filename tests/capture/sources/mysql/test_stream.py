@@ -24,7 +24,7 @@ from capture.sources.mysql.reading import (
     transactions,
 )
 from proving import proves
-from tidelog.capture.change import Begin, Commit, Event, Idle, Message, Row, SchemaChange
+from tidelog.capture.change import Begin, Commit, Event, Idle, Message, RowChange, SchemaChange
 from tidelog.capture.sources.mysql import binlog
 from tidelog.errors import Disconnected, SourceLost
 
@@ -68,7 +68,7 @@ def read_with_kills(db: Database, start: Any, limits: list[int]) -> list[Event]:
     source, position, whole = db.source("t"), start, []
     for limit in limits:
         stream = source.stream(position)
-        piece = [event for event in stream.read(limit, 0.05) if isinstance(event, Begin | Row | Commit)]
+        piece = [event for event in stream.read(limit, 0.05) if isinstance(event, Begin | RowChange | Commit)]
         stream.close()
         ends = [place for place, event in enumerate(piece) if isinstance(event, Commit)]
         if ends:
@@ -278,7 +278,7 @@ def test_a_change_between_two_watermarks_comes_between_them(db: Database) -> Non
     db.run("UPDATE t SET v = 3 WHERE id = 2")
     source.watermark("high")
     db.run("UPDATE t SET v = 4 WHERE id = 2")
-    told = [event for event in read_all(stream) if isinstance(event, Message | Row)]
+    told = [event for event in read_all(stream) if isinstance(event, Message | RowChange)]
     assert [event.content if isinstance(event, Message) else event.after for event in told] == [
         ("1", "2"),
         b"low",

@@ -16,7 +16,7 @@ import pytest
 
 from capture.sources.mysql.reading import Database, key_of, named, read_all
 from proving import proves
-from tidelog.capture.change import Begin, Event, Row, SchemaChange
+from tidelog.capture.change import Begin, Event, RowChange, SchemaChange
 from tidelog.capture.sources.mysql.source import MySqlSource
 
 pytestmark = pytest.mark.external
@@ -62,7 +62,7 @@ def statements(case: str) -> list[str]:
     return [text for text in sql.split("; ") if text]
 
 
-def as_debezium(row: Row) -> list[dict[str, Any]]:
+def as_debezium(row: RowChange) -> list[dict[str, Any]]:
     """An update of the key is a delete and a create; the rest is a record for a row."""
     table, before, after = row.table, row.before, row.after
     moved = before and after and table.key and key_of(table, before) != key_of(table, after)
@@ -101,12 +101,12 @@ class Played:
         stream.close()
         self._by_case(told, ends)
 
-    def rows(self, case: str) -> list[tuple[Begin, Row]]:
+    def rows(self, case: str) -> list[tuple[Begin, RowChange]]:
         """By table, each with the transaction that it is of."""
         begin, found = Begin("", 0), []
         for event in self.events.get(case, []):
             begin = event if isinstance(event, Begin) else begin
-            if isinstance(event, Row):
+            if isinstance(event, RowChange):
                 found.append((begin, event))
         return by_table(found, lambda pair: pair[1].table.name)
 
@@ -216,7 +216,7 @@ def test_schema_changes_come_with_their_statements(played: Played) -> None:
 
 @proves("D3")
 def test_a_row_of_the_snapshot_has_debeziums_source_block(played: Played) -> None:
-    row = Row(played.tables["kv"], "r", None, played.snapshot["kv"][0])
+    row = RowChange(played.tables["kv"], "r", None, played.snapshot["kv"][0])
     ours = json.loads(played.source.source_block(row, Begin("", 1_700_000_000_000_000), "first", "name"))
     theirs = of("snapshot", schemas=False)[0]["value"]["source"]
     assert list(ours) == list(theirs)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from capture.sources.postgres.following import Base, rows_of, shown
-from tidelog.capture.change import Event, Message, Row, Table
+from tidelog.capture.change import Event, Message, RowChange, SourceTable
 from tidelog.capture.sources.postgres.source import PostgresSource
 from tidelog.capture.sources.postgres.stream import PostgresStream
 
@@ -74,12 +74,12 @@ def differences(base: Base, *, extensions: bool) -> set[Difference]:
     for case in all_cases:
         if case["case"] == "snapshot":
             rows = [
-                Row(table, "r", None, values)
+                RowChange(table, "r", None, values)
                 for table in snapshot.tables()
                 for some in snapshot.rows(table, None, None, 2)
                 for values in some
             ]
-            tables: dict[str, Table] = {table.name: table for table in snapshot.tables()}
+            tables: dict[str, SourceTable] = {table.name: table for table in snapshot.tables()}
             snapshot.close()
             stream = base.stream(source, snapshot.position)
         else:
@@ -89,8 +89,8 @@ def differences(base: Base, *, extensions: bool) -> set[Difference]:
 
 
 def ran(
-    base: Base, source: PostgresSource, stream: PostgresStream, case: dict[str, Any], tables: dict[str, Table]
-) -> Iterator[Row]:
+    base: Base, source: PostgresSource, stream: PostgresStream, case: dict[str, Any], tables: dict[str, SourceTable]
+) -> Iterator[RowChange]:
     first, _, rest = case["sql"].partition("; ")
     if first.startswith("CREATE TABLE"):  # of a table that no pattern could know: it is published when prepared anew
         base.run(first)
@@ -117,7 +117,7 @@ def check_messages(case: dict[str, Any], events: list[Event]) -> None:
 
 
 def differing(
-    case: dict[str, Any], rows: list[Row], tables: dict[str, Table]
+    case: dict[str, Any], rows: list[RowChange], tables: dict[str, SourceTable]
 ) -> Iterator[Difference] | set[Difference]:
     name = case["case"]
     ours: dict[str, list[Record]] = {}
@@ -154,7 +154,7 @@ def of_records(case: str, table: str, ours: list[Record], theirs: list[Record]) 
     return found
 
 
-def of_columns(case: str, table: str, tables: dict[str, Table], theirs: list[dict[str, Any]]) -> set[Difference]:
+def of_columns(case: str, table: str, tables: dict[str, SourceTable], theirs: list[dict[str, Any]]) -> set[Difference]:
     by_name = {debezium_name(each): found for each, found in tables.items()}
     if table not in by_name:
         return {(case, table, "")}
@@ -164,7 +164,7 @@ def of_columns(case: str, table: str, tables: dict[str, Table], theirs: list[dic
     return {(case, table, f"={name}") for name in ours.keys() | other.keys() if ours.get(name) != other.get(name)}
 
 
-def records_of(row: Row) -> list[Record]:
+def records_of(row: RowChange) -> list[Record]:
     """As Debezium frames it: a delete and its tombstone, a change of the key as a delete and a create."""
     table = row.table
     before, after = shown(table, row.before), shown(table, row.after)

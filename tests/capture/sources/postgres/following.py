@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import psycopg
 
-from tidelog.capture.change import Begin, Commit, Event, Idle, Message, Position, Row, Table, Values
+from tidelog.capture.change import Begin, Commit, Event, Idle, Message, Position, RowChange, SourceTable, Values
 from tidelog.capture.sources.postgres.source import PostgresSource, connect
 from tidelog.capture.sources.postgres.stream import PostgresStream
 
@@ -105,11 +105,11 @@ def until(stream: PostgresStream, last: Callable[[Event], bool]) -> list[Event]:
                 events.append(event)
 
 
-def rows_of(events: Sequence[Event]) -> list[Row]:
-    return [event for event in events if isinstance(event, Row)]
+def rows_of(events: Sequence[Event]) -> list[RowChange]:
+    return [event for event in events if isinstance(event, RowChange)]
 
 
-def shown(table: Table, values: Values | None) -> dict[str, Any] | None:
+def shown(table: SourceTable, values: Values | None) -> dict[str, Any] | None:
     """A row as what its texts say."""
     if values is None:
         return None
@@ -135,7 +135,7 @@ def check_frames(events: Sequence[Event]) -> list[Position]:
             assert inside
             inside = False
             positions.append(event.position)
-        elif isinstance(event, Row):
+        elif isinstance(event, RowChange):
             assert inside, f"{event} lies outside of a transaction"
     return positions
 
@@ -146,7 +146,7 @@ class Folded:
     def __init__(self) -> None:
         self.tables: dict[str, dict[tuple[str, ...], Values]] = {}
 
-    def read(self, table: Table, rows: Sequence[Values]) -> None:
+    def read(self, table: SourceTable, rows: Sequence[Values]) -> None:
         for row in rows:
             self.tables.setdefault(table.name, {})[key_of(table, row)] = row
 
@@ -165,6 +165,6 @@ class Folded:
         return sorted([json.loads(text) for text in row] for row in self.tables.get(name, {}).values())
 
 
-def key_of(table: Table, row: Values) -> tuple[str, ...]:
+def key_of(table: SourceTable, row: Values) -> tuple[str, ...]:
     names = [column.name for column in table.columns]
     return tuple(row[names.index(name)] for name in table.key)

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proving import proves
-from tidelog.capture.change import Begin, Column, Commit, Event, Idle, Row, Table
+from tidelog.capture.change import Begin, Commit, Event, Idle, RowChange, SourceColumn, SourceTable
 from tidelog.capture.sources.postgres import pgoutput
 from tidelog.capture.sources.postgres.catalog import Catalog, Known, describe
 from tidelog.capture.sources.postgres.columns import Type
 from tidelog.capture.sources.postgres.pgoutput import MalformedChange, Relation, RelationColumn
-from tidelog.capture.sources.postgres.stream import Changes
+from tidelog.capture.sources.postgres.stream import SlotStream
 from tidelog.errors import PeerError
 
 TYPES = {23: Type(23, "int4", "b"), 25: Type(25, "text", "b"), 1114: Type(1114, "timestamp", "b")}
@@ -55,7 +55,7 @@ def insert(*values: bytes | None) -> bytes:
 
 
 class Recorded:
-    """What `Changes` asks of a catalog, of one table that is not in any database."""
+    """What `SlotStream` asks of a catalog, of one table that is not in any database."""
 
     def matches(self, schema: str, name: str) -> bool:
         return True
@@ -65,7 +65,7 @@ class Recorded:
 
 
 def taken(*messages: bytes, start: int = 0) -> list[Event]:
-    changes = Changes(cast(Catalog, Recorded()), "db", "1", start)
+    changes = SlotStream(cast(Catalog, Recorded()), "db", "1", start)
     events: list[Event] = []
     for message in messages:
         changes.take(message, events)
@@ -116,7 +116,7 @@ def test_a_transaction_whose_first_change_lies_where_the_last_commit_ended_is_to
     told = [data(500, begin(560, 3)), data(500, relation()), data(500, insert(b"1", b"a")), data(560, commit(560, 600))]
     events = taken(*told, start=500)
     assert [(type(event).__name__) for event in events] == ["Begin", "Row", "Commit"]
-    assert cast(Row, events[1]).where == 500
+    assert cast(RowChange, events[1]).where == 500
     assert cast(Commit, events[2]).position == {"lsn": "0/258", "system": "1"}
 
 
@@ -125,13 +125,13 @@ def test_rows_that_share_an_lsn_are_all_told_in_their_order() -> None:
     """COPY and an insert of many rows write several rows with one LSN."""
     rows = [data(700, insert(str(number).encode(), None)) for number in range(50)]
     events = taken(data(700, begin(800, 3)), data(700, relation()), *rows, data(800, commit(800, 850)))
-    assert [cast(Row, event).after for event in events[1:-1]] == [(str(number), "null") for number in range(50)]
-    assert len({cast(Row, event).where for event in events[1:-1]}) == 1
+    assert [cast(RowChange, event).after for event in events[1:-1]] == [(str(number), "null") for number in range(50)]
+    assert len({cast(RowChange, event).where for event in events[1:-1]}) == 1
 
 
 @proves("cdc.4")
 def test_a_keepalive_is_a_place_to_go_on_from_only_between_transactions() -> None:
-    changes = Changes(cast(Catalog, Recorded()), "db", "1", 0)
+    changes = SlotStream(cast(Catalog, Recorded()), "db", "1", 0)
     events: list[Event] = []
     changes.take(data(1, begin(50, 1)), events)
     changes.idle(40, events)
@@ -190,16 +190,16 @@ def test_a_position_is_written_as_postgresql_writes_it() -> None:
 
 @proves("cdc.14")
 def test_a_column_that_was_renamed_since_is_still_of_the_key() -> None:
-    from tidelog.capture.sources.postgres.catalog import ColumnFacts, Facts
+    from tidelog.capture.sources.postgres.catalog import ColumnFacts, TableFacts
 
-    facts = Facts(
+    facts = TableFacts(
         "public", "kv", "f", ("number",), (),
         (ColumnFacts("number", 23, -1, True, 0, None, "integer"), ColumnFacts("v", 25, -1, False, 0, None, "text")),
     )  # fmt: skip
     whole = RELATION._replace(identity="f", columns=tuple(column._replace(identity=True) for column in COLUMNS))
-    table: Table = describe(whole, facts, TYPES).table
+    table: SourceTable = describe(whole, facts, TYPES).table
     assert table.key == ("id",)
     assert [column.name for column in table.columns] == ["id", "v"]
-    first: Column = table.columns[0]
+    first: SourceColumn = table.columns[0]
     expected: dict[str, Any] = {"type": "int32", "optional": False}
     assert first.connect == expected

@@ -8,15 +8,15 @@ import pytest
 
 from capture.sources.postgres.following import Base, told
 from proving import proves
-from tidelog.capture.sources.postgres.checking import ERROR, WARNING, Server, of_server, of_slot
+from tidelog.capture.sources.postgres.checking import ERROR, WARNING, PostgresServer, of_server, of_slot
 from tidelog.capture.sources.postgres.publications import statements
-from tidelog.capture.sources.postgres.slots import Slot
+from tidelog.capture.sources.postgres.slots import ReplicationSlot
 from tidelog.capture.sources.postgres.source import connect
 from tidelog.errors import Disconnected, UsageError
 
 KV = "CREATE TABLE kv (id int PRIMARY KEY, v text)"
-FINE = Server(160000, "16.1", "logical", 10, 1, 10, 1, 1000, 0, False, "ann", True, 0)
-SLOT = Slot("s", "pgoutput", "shop", None, "reserved", 90, 100)
+FINE = PostgresServer(160000, "16.1", "logical", 10, 1, 10, 1, 1000, 0, False, "ann", True, 0)
+SLOT = ReplicationSlot("s", "pgoutput", "shop", None, "reserved", 90, 100)
 
 
 @proves("cdc.9", "cdc.17")

@@ -10,7 +10,7 @@ import pytest
 from capture.sources.postgres.following import Base, Folded, key_of, told
 from proving import proves
 from tidelog.capture.change import Values
-from tidelog.capture.sources.postgres.slots import Slot
+from tidelog.capture.sources.postgres.slots import ReplicationSlot
 from tidelog.capture.sources.postgres.snapshot import CREATE, KEEP, RECREATE, PostgresSnapshot, bounds, way_of
 from tidelog.errors import Disconnected, UsageError
 
@@ -115,7 +115,7 @@ def test_a_snapshot_waits_for_a_transaction_that_is_open_and_sees_what_it_wrote(
 
 @proves("cdc.8")
 def test_how_a_snapshot_begins_depends_on_the_slot() -> None:
-    slot = Slot("s", "pgoutput", "shop", None, "reserved", 90, 100)
+    slot = ReplicationSlot("s", "pgoutput", "shop", None, "reserved", 90, 100)
     assert [way_of(None), way_of(slot), way_of(slot._replace(wal_status="lost"))] == [CREATE, KEEP, RECREATE]
 
 

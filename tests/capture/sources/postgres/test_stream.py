@@ -9,14 +9,14 @@ import pytest
 from capture.sources.postgres.following import SECONDS, Base, check_frames, rows_of, told
 from postgres_server import PostgresServer
 from proving import proves
-from tidelog.capture.change import UNAVAILABLE, Begin, Commit, Event, Idle, Message, Row, SchemaChange
+from tidelog.capture.change import UNAVAILABLE, Begin, Commit, Event, Idle, Message, RowChange, SchemaChange
 from tidelog.capture.sources.postgres.pgoutput import lsn_of, lsn_text
-from tidelog.capture.sources.postgres.slots import Slot, lsn_in, resume_fault
+from tidelog.capture.sources.postgres.slots import ReplicationSlot, lsn_in, resume_fault
 from tidelog.errors import Disconnected, SourceLost, UsageError
 
 KV = "CREATE TABLE kv (id int PRIMARY KEY, v text)"
 HERE = {"lsn": "0/64", "system": "1"}
-WORKING = Slot("s", "pgoutput", "shop", None, "reserved", 90, 100)
+WORKING = ReplicationSlot("s", "pgoutput", "shop", None, "reserved", 90, 100)
 
 
 @proves("cdc.1", "cdc.16")
@@ -46,7 +46,7 @@ def test_transactions_come_whole_and_in_the_order_of_their_commits(base: Base) -
     assert (block["connector"], block["db"], block["table"], block["name"]) == ("postgresql", base.name, "kv", "n")
     assert block["lsn"] == rows_of(events)[0].where
     from_snapshot = source.source_block(
-        Row(rows_of(events)[0].table, "r", None, ("1", "null")), Begin("", 5), "true", "n"
+        RowChange(rows_of(events)[0].table, "r", None, ("1", "null")), Begin("", 5), "true", "n"
     )
     read = json.loads(from_snapshot)
     assert (read["ts_us"], read["snapshot"], read["txId"]) == (5, "true", None)
@@ -201,7 +201,7 @@ def test_a_publication_that_somebody_dropped_stops_capture_until_all_is_read_ane
     ],
 )
 def test_what_cannot_go_on_is_told_with_what_to_do(
-    slot: Slot | None, position: dict[str, str], why: str | None
+    slot: ReplicationSlot | None, position: dict[str, str], why: str | None
 ) -> None:
     import re
 

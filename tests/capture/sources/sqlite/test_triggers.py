@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from capture.captured import applied
 from proving import proves
-from tidelog.capture.change import Commit, Event, Message, Row, SchemaChange
+from tidelog.capture.change import Commit, Event, Message, RowChange, SchemaChange
 from tidelog.capture.sources.sqlite.source import SQLiteSource, connect
 from tidelog.capture.sources.sqlite.values import texts
 
@@ -29,7 +29,7 @@ def told(source: SQLiteSource, *, position: int = 0) -> list[tuple[str, object, 
     """Every row after a position."""
     log = source._log()
     stream = source.stream({"log": log, "id": position})
-    return [(one.op, one.before, one.after) for one in stream.read(10_000, 0) if isinstance(one, Row)]
+    return [(one.op, one.before, one.after) for one in stream.read(10_000, 0) if isinstance(one, RowChange)]
 
 
 @proves("D2", "cdc.29")
@@ -185,13 +185,13 @@ def test_a_column_that_is_added_comes_with_its_values(database: sqlite3.Connecti
     assert stream.read(100, 0) == []
     database.execute("ALTER TABLE kv ADD COLUMN more TEXT DEFAULT 'd'")
     database.execute("UPDATE kv SET more = 'new' WHERE id = 2")
-    events = [one for one in stream.read(100, 1) if isinstance(one, Row | SchemaChange)]
+    events = [one for one in stream.read(100, 1) if isinstance(one, RowChange | SchemaChange)]
     change, last = events[-2:]
-    assert isinstance(change, SchemaChange) and change.table is not None and isinstance(last, Row)
+    assert isinstance(change, SchemaChange) and change.table is not None and isinstance(last, RowChange)
     assert [column.name for column in change.table.columns] == ["id", "u", "v", "more"]
     assert last.table is change.table and last.after == ("2", '"b"', "20", '"new"')
     database.execute("INSERT INTO kv VALUES (3, 'c', 30, 'm')")
-    (row,) = [one for one in stream.read(100, 1) if isinstance(one, Row)]
+    (row,) = [one for one in stream.read(100, 1) if isinstance(one, RowChange)]
     assert row.after == ("3", '"c"', "30", '"m"')
     source.close()
 
@@ -206,7 +206,7 @@ def test_a_table_that_was_made_anew_is_told_from_its_beginning(database: sqlite3
         "BEGIN; CREATE TABLE new (id INTEGER PRIMARY KEY, v TEXT); INSERT INTO new SELECT id, u FROM kv WHERE id > 1;"
         "DROP TABLE kv; ALTER TABLE new RENAME TO kv; COMMIT;"
     )
-    rows = [one for one in stream.read(100, 1) if isinstance(one, Row)]
+    rows = [one for one in stream.read(100, 1) if isinstance(one, RowChange)]
     assert [(one.op, one.after) for one in rows] == [("t", None), ("c", ("2", '"b"'))]
     source.close()
 
@@ -217,7 +217,7 @@ def test_a_table_that_comes_later_is_told_with_the_rows_that_it_has(database: sq
     source = source_of(path, "main.*")
     stream = source.stream({"log": source._log(), "id": 0})
     database.executescript("CREATE TABLE later (id INTEGER PRIMARY KEY); INSERT INTO later VALUES (1), (2);")
-    rows = [one for one in stream.read(100, 1) if isinstance(one, Row)]
+    rows = [one for one in stream.read(100, 1) if isinstance(one, RowChange)]
     assert [(one.table.name, one.op, one.after) for one in rows] == [("later", "c", ("1",)), ("later", "c", ("2",))]
     source.close()
 
@@ -264,7 +264,7 @@ def test_a_file_without_a_wal_is_captured_too(database: sqlite3.Connection, path
     snapshot.close()
     database.execute("DELETE FROM kv")
     stream = source.stream(snapshot.position)
-    assert [one.op for one in stream.read(100, 1) if isinstance(one, Row)] == ["d"]
+    assert [one.op for one in stream.read(100, 1) if isinstance(one, RowChange)] == ["d"]
     source.close()
 
 
@@ -312,7 +312,7 @@ def test_a_watermark_comes_back_in_its_place(database: sqlite3.Connection, path:
     database.execute("INSERT INTO kv VALUES (1, 'a', 10)")
     source.watermark("low")
     database.execute("INSERT INTO kv VALUES (2, 'b', 10)")
-    events = [one for one in stream.read(100, 1) if isinstance(one, Row | Message)]
+    events = [one for one in stream.read(100, 1) if isinstance(one, RowChange | Message)]
     assert [getattr(one, "content", None) for one in events] == [None, b"low", None]
     source.close()
 

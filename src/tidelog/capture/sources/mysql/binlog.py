@@ -35,7 +35,7 @@ IGNORABLE = 0x80  # a flag of events that a reader may leave out
 NO_TABLE = 0xFFFFFF  # of a row event that only ends a statement
 
 
-class Event(NamedTuple):
+class BinlogEvent(NamedTuple):
     timestamp: int  # seconds since 1970
     type: int
     server_id: int
@@ -44,30 +44,30 @@ class Event(NamedTuple):
     body: bytes
 
 
-class Query(NamedTuple):
+class QueryEvent(NamedTuple):
     database: str
     text: str
 
 
-class Rows(NamedTuple):
+class RowsEvent(NamedTuple):
     table_id: int
     columns: int
     full: bool  # all columns are there, of both images
     data: bytes  # the rows themselves
 
 
-def split(data: bytes, checksum: bool) -> Event:
+def split(data: bytes, checksum: bool) -> BinlogEvent:
     """Of a whole event. It is checked where its file has checksums."""
     timestamp, kind, server_id, size, end, _ = HEADER.unpack_from(data)
     if size != len(data):
         raise PeerError(f"an event of the binlog says it has {size} bytes and came with {len(data)}")
     if not checksum:
-        return Event(timestamp, kind, server_id, end - size, end, data[HEADER.size :])
+        return BinlogEvent(timestamp, kind, server_id, end - size, end, data[HEADER.size :])
     body = data[:-_CHECKSUM]
     # What the server makes up for a replica, such as the first ROTATE, has no timestamp, and not always a checksum.
     if timestamp and zlib.crc32(body) != int.from_bytes(data[-_CHECKSUM:], "little"):
         raise PeerError(f"the checksum of the binlog's event that ends at {end} does not match; read another server")
-    return Event(timestamp, kind, server_id, end - size, end, body[HEADER.size :])
+    return BinlogEvent(timestamp, kind, server_id, end - size, end, body[HEADER.size :])
 
 
 def type_of(data: bytes) -> int:
@@ -87,23 +87,23 @@ def rotate(body: bytes) -> tuple[str, int]:
     return body[8:].decode(), int.from_bytes(body[:8], "little")
 
 
-def query(event: Event) -> Query:
+def query(event: BinlogEvent) -> QueryEvent:
     body = event.body
     length, variables = body[8], int.from_bytes(body[11:13], "little")
     start = 13 + variables
     text = body[start + length + 1 :]
     if event.type == QUERY_COMPRESSED:
         text = inflated_event(text)
-    return Query(body[start : start + length].decode(), text.decode("utf-8", "replace"))
+    return QueryEvent(body[start : start + length].decode(), text.decode("utf-8", "replace"))
 
 
-def mariadb_gtid(event: Event) -> tuple[str, int]:
+def mariadb_gtid(event: BinlogEvent) -> tuple[str, int]:
     """`domain-server-number` and the flags."""
     sequence, domain, flags = struct.unpack_from("<QIB", event.body)
     return f"{domain}-{event.server_id}-{sequence}", flags
 
 
-def mysql_gtid(event: Event) -> tuple[str, int]:
+def mysql_gtid(event: BinlogEvent) -> tuple[str, int]:
     """`uuid:number`, and when it was committed in microseconds (0 before MySQL 8)."""
     from uuid import UUID
 
@@ -112,7 +112,7 @@ def mysql_gtid(event: Event) -> tuple[str, int]:
     return f"{UUID(bytes=event.body[1:17])}:{sequence}", committed
 
 
-def rows(event: Event) -> Rows:
+def rows(event: BinlogEvent) -> RowsEvent:
     body = event.body
     at = 8 + (int.from_bytes(body[8:10], "little") if event.type in _ROWS_2 else 0)
     columns, at = number(body, at)
@@ -122,7 +122,7 @@ def rows(event: Event) -> Rows:
     data = body[at + images * width :]
     if event.type in _COMPRESSED_ROWS:
         data = inflated_event(data)
-    return Rows(int.from_bytes(body[:6], "little"), columns, full, data)
+    return RowsEvent(int.from_bytes(body[:6], "little"), columns, full, data)
 
 
 def _all_set(bitmap: bytes, columns: int) -> bool:

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tidelog.capture.change import Finding
+from tidelog.capture.change import CheckFinding
 from tidelog.capture.sources.mysql.kinds import parse
-from tidelog.capture.sources.mysql.session import Settings, query, quoted
+from tidelog.capture.sources.mysql.session import MysqlSettings, query, quoted
 from tidelog.capture.sources.mysql.shapes import Shapes
 from tidelog.errors import UsageError
 
@@ -33,7 +33,7 @@ class Cascade(NamedTuple):
 
 
 @dataclass
-class Facts:
+class MysqlFacts:
     version: str
     mariadb: bool
     variables: Mapping[str, str]
@@ -52,19 +52,19 @@ class Facts:
     accept_cascades: bool = False
 
 
-def judge(facts: Facts) -> list[Finding]:
+def judge(facts: MysqlFacts) -> list[CheckFinding]:
     found = [*_settings(facts), *_rights(facts), *_tables(facts), *_cascades(facts)]
     if not any(finding.severity == "error" for finding in found):
-        found.insert(0, Finding("ok", f"{facts.version} can be captured: {len(facts.tables)} tables"))
+        found.insert(0, CheckFinding("ok", f"{facts.version} can be captured: {len(facts.tables)} tables"))
     return found
 
 
-def _settings(facts: Facts) -> list[Finding]:
+def _settings(facts: MysqlFacts) -> list[CheckFinding]:
     has = {name: value.upper() for name, value in facts.variables.items()}
     found = []
     if has.get("log_bin") != "ON":
         remedy = "put log_bin=binlog and server_id=1 under [mysqld] in my.cnf, and restart the server"
-        found.append(Finding("error", "the server writes no binlog (log_bin is OFF)", remedy))
+        found.append(CheckFinding("error", "the server writes no binlog (log_bin is OFF)", remedy))
     for name, wanted, why in (
         ("binlog_format", "ROW", "changes are not logged row by row"),
         ("binlog_row_image", "FULL", "rows are logged without all of their columns"),
@@ -72,34 +72,34 @@ def _settings(facts: Facts) -> list[Finding]:
     ):
         if has.get(name) != wanted:
             told = facts.variables.get(name, "not there: the server is older than MariaDB 10.5 or MySQL 8.0.14")
-            found.append(Finding("error", f"{name} is {told}: {why}", f"SET GLOBAL {name} = '{wanted}';"))
+            found.append(CheckFinding("error", f"{name} is {told}: {why}", f"SET GLOBAL {name} = '{wanted}';"))
     if has.get("server_id") == "0":
-        found.append(Finding("error", "server_id is 0: no replica may connect", "SET GLOBAL server_id = 1;"))
+        found.append(CheckFinding("error", "server_id is 0: no replica may connect", "SET GLOBAL server_id = 1;"))
     if has.get("binlog_row_value_options"):
         what = "binlog_row_value_options is PARTIAL_JSON: JSON values are logged in part"
-        found.append(Finding("error", what, "SET GLOBAL binlog_row_value_options = '';"))
+        found.append(CheckFinding("error", what, "SET GLOBAL binlog_row_value_options = '';"))
     if has.get("binlog_transaction_compression") == "ON":
         what = "binlog_transaction_compression is ON, which is not supported"
-        found.append(Finding("error", what, "SET GLOBAL binlog_transaction_compression = OFF;"))
+        found.append(CheckFinding("error", what, "SET GLOBAL binlog_transaction_compression = OFF;"))
     if not facts.mariadb and has.get("gtid_mode") != "ON":
         what = f"gtid_mode is {facts.variables.get('gtid_mode', 'OFF')}: after a failover the position has no meaning"
-        found.append(Finding("warning", what, "put gtid_mode=ON and enforce_gtid_consistency=ON into my.cnf"))
+        found.append(CheckFinding("warning", what, "put gtid_mode=ON and enforce_gtid_consistency=ON into my.cnf"))
     if facts.filters:
         what = f"the server leaves databases out of its binlog ({facts.filters})"
-        found.append(Finding("error", what, "take binlog_do_db and binlog_ignore_db out of my.cnf"))
+        found.append(CheckFinding("error", what, "take binlog_do_db and binlog_ignore_db out of my.cnf"))
     return [*found, *_retention(facts.variables)]
 
 
-def _retention(variables: Mapping[str, str]) -> list[Finding]:
+def _retention(variables: Mapping[str, str]) -> list[CheckFinding]:
     seconds = float(variables.get("binlog_expire_logs_seconds") or 0)
     seconds = seconds or float(variables.get("expire_logs_days") or 0) * DAY_SECONDS
     if 0 < seconds < DAY_SECONDS:
         what = f"the binlog is kept for {seconds:.0f} s: a capture that is down for longer needs a new snapshot"
-        return [Finding("warning", what, f"SET GLOBAL binlog_expire_logs_seconds = {7 * DAY_SECONDS};")]
+        return [CheckFinding("warning", what, f"SET GLOBAL binlog_expire_logs_seconds = {7 * DAY_SECONDS};")]
     return []
 
 
-def _rights(facts: Facts) -> list[Finding]:
+def _rights(facts: MysqlFacts) -> list[CheckFinding]:
     found = []
     if not _granted(facts.grants, "REPLICATION SLAVE", "REPLICATION REPLICA"):
         found.append(_right(facts, "error", "read the binlog", "REPLICATION SLAVE"))
@@ -112,8 +112,8 @@ def _rights(facts: Facts) -> list[Finding]:
     return found
 
 
-def _right(facts: Facts, severity: str, what: str, right: str) -> Finding:
-    return Finding(severity, f"{facts.user} may not {what}", f"GRANT {right} ON *.* TO {facts.user};")
+def _right(facts: MysqlFacts, severity: str, what: str, right: str) -> CheckFinding:
+    return CheckFinding(severity, f"{facts.user} may not {what}", f"GRANT {right} ON *.* TO {facts.user};")
 
 
 def _granted(grants: Sequence[str], *rights: str) -> bool:
@@ -121,39 +121,39 @@ def _granted(grants: Sequence[str], *rights: str) -> bool:
     return any(right in grant for grant in everywhere for right in ("ALL PRIVILEGES", *rights))
 
 
-def _tables(facts: Facts) -> list[Finding]:
+def _tables(facts: MysqlFacts) -> list[CheckFinding]:
     found = [
-        Finding("error", f"the table {name} is not there, or {facts.user} may not see it", _select(facts, name))
+        CheckFinding("error", f"the table {name} is not there, or {facts.user} may not see it", _select(facts, name))
         for name in facts.missing
     ]
     if not facts.tables and not facts.missing:
-        found.append(Finding("error", "no table matches the capture's tables", "name them as database.table"))
+        found.append(CheckFinding("error", "no table matches the capture's tables", "name them as database.table"))
     for name in facts.unreadable:
-        found.append(Finding("error", f"{facts.user} may not read {name}", _select(facts, name)))
+        found.append(CheckFinding("error", f"{facts.user} may not read {name}", _select(facts, name)))
     for what in facts.columns:
-        found.append(Finding("error", what))
+        found.append(CheckFinding("error", what))
     for name in facts.versioned:
         what = f"{name} is system-versioned, which is not supported: history would come as rows of its own"
-        found.append(Finding("error", what, f"ALTER TABLE {name} DROP SYSTEM VERSIONING; or leave it out"))
+        found.append(CheckFinding("error", what, f"ALTER TABLE {name} DROP SYSTEM VERSIONING; or leave it out"))
     for name in facts.without_key:
         what = f"{name} has no primary key: its events have no key, and nothing can bring a later snapshot up to date"
-        found.append(Finding("warning", what, f"ALTER TABLE {name} ADD PRIMARY KEY (...);"))
+        found.append(CheckFinding("warning", what, f"ALTER TABLE {name} ADD PRIMARY KEY (...);"))
     for name, engine in facts.engines.items():
         what = f"{name} is a table of {engine}, without transactions: a snapshot may see later changes"
-        found.append(Finding("warning", what, f"ALTER TABLE {name} ENGINE = InnoDB;"))
+        found.append(CheckFinding("warning", what, f"ALTER TABLE {name} ENGINE = InnoDB;"))
     return found
 
 
-def _select(facts: Facts, name: str) -> str:
+def _select(facts: MysqlFacts, name: str) -> str:
     return f"GRANT SELECT ON {name} TO {facts.user};"
 
 
-def _cascades(facts: Facts) -> list[Finding]:
+def _cascades(facts: MysqlFacts) -> list[CheckFinding]:
     if not facts.mariadb and _numbers(facts.version) >= CASCADES_LOGGED_SINCE:
         return []
     severity = "warning" if facts.accept_cascades else "error"
     return [
-        Finding(
+        CheckFinding(
             severity,
             f"the foreign key {cascade.constraint} ({cascade.rules}) changes rows of {cascade.table} when rows of "
             f"{cascade.parent} change, and the server does not write these changes to its binlog",
@@ -172,13 +172,13 @@ def _numbers(version: str) -> tuple[int, ...]:
 # Asking -------------------------------------------------------------------------------------------------------------
 
 
-def ask(connection: Any, wanted: Settings, shapes: Shapes, patterns: Sequence[str], mariadb: bool) -> Facts:
+def ask(connection: Any, wanted: MysqlSettings, shapes: Shapes, patterns: Sequence[str], mariadb: bool) -> MysqlFacts:
     listed = ", ".join(f"'{name}'" for name in _VARIABLES)
     variables = dict(query(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({listed})"))
     ((version, user),) = query(connection, "SELECT VERSION(), CURRENT_USER()")
     name, _, host = user.rpartition("@")
     reads, filters = _position_and_filters(connection)
-    facts = Facts(version, mariadb, variables, f"'{name}'@'{host}'", accept_cascades=wanted.accept_cascades)
+    facts = MysqlFacts(version, mariadb, variables, f"'{name}'@'{host}'", accept_cascades=wanted.accept_cascades)
     facts.grants = [grant for (grant,) in query(connection, "SHOW GRANTS")]
     facts.reads_position, facts.filters = reads, filters
     _ask_tables(connection, shapes, patterns, facts)
@@ -202,7 +202,7 @@ def _position_and_filters(connection: Any) -> tuple[bool, str]:
     return True, ", ".join(set_)
 
 
-def _ask_tables(connection: Any, shapes: Shapes, patterns: Sequence[str], facts: Facts) -> None:
+def _ask_tables(connection: Any, shapes: Shapes, patterns: Sequence[str], facts: MysqlFacts) -> None:
     rows = query(connection, "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE FROM information_schema.TABLES")
     seen = [row for row in rows if row[2] in {"BASE TABLE", "SYSTEM VERSIONED"} and shapes.wants(row[0], row[1])]
     names = [f"{database}.{table}" for database, table, *_ in seen]

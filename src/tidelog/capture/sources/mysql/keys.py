@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidelog.capture.change import Values
-from tidelog.capture.sources.mysql.kinds import MICROS_PER_DAY, Kind, utc_text
+from tidelog.capture.sources.mysql.kinds import MICROS_PER_DAY, MysqlKind, utc_text
 from tidelog.capture.sources.mysql.session import quoted
 from tidelog.errors import UsageError
 
-Key = Sequence[tuple[str, Kind]]  # name and kind of each column of a primary key
+Key = Sequence[tuple[str, MysqlKind]]  # name and kind of each column of a primary key
 Condition = tuple[str, list[Any]]
 
 
-def expression(name: str, kind: Kind) -> str:
+def expression(name: str, kind: MysqlKind) -> str:
     """What a column is sorted and compared by."""
     return f"({quoted(name)}+0)" if kind.name in {"enum", "set"} else quoted(name)
 
@@ -29,7 +29,7 @@ def order(key: Key) -> str:
     return ", ".join(expression(name, kind) for name, kind in key)
 
 
-def selected(name: str, kind: Kind) -> str:
+def selected(name: str, kind: MysqlKind) -> str:
     """A float is asked for as a double, since the server rounds its text to six digits."""
     return f"{quoted(name)}+0e0" if kind.name == "float" else quoted(name)
 
@@ -63,7 +63,7 @@ def _compared(key: Key, bound: Values, sign: str, last: str) -> Condition:
     return " OR ".join(f"({text})" for text in texts), values
 
 
-def value(kind: Kind, text: str) -> Any:
+def value(kind: MysqlKind, text: str) -> Any:
     """Of a JSON text: what the server compares that column with."""
     told = json.loads(text)
     name = kind.name

@@ -41,7 +41,7 @@ Converter = Callable[[Any], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class MysqlKind:
     name: (
         str  # int8 ... int64, decimal, float, double, bit, year, date, time, datetime, timestamp, text, bytes, binary,
     )
@@ -53,7 +53,7 @@ class Kind:
     nullable: bool = True
 
 
-def parse(declared: str, nullable: bool) -> Kind:
+def parse(declared: str, nullable: bool) -> MysqlKind:
     """Of information_schema's COLUMN_TYPE: `int(10) unsigned`, `enum('a','b')`."""
     found = _TYPE.match(declared.strip())
     base, words, rest = (
@@ -69,32 +69,32 @@ def parse(declared: str, nullable: bool) -> Kind:
     return replace(kind, unsigned=unsigned, nullable=nullable)
 
 
-def _kind_of(base: str, words: str, numbers: list[int]) -> Kind | None:
+def _kind_of(base: str, words: str, numbers: list[int]) -> MysqlKind | None:
     first = numbers[0] if numbers else 0
     if base in _INTEGERS:
-        return Kind(_INTEGERS[base])
+        return MysqlKind(_INTEGERS[base])
     if base == "decimal":
-        return Kind("decimal", size=first, scale=numbers[1] if len(numbers) > 1 else 0)
+        return MysqlKind("decimal", size=first, scale=numbers[1] if len(numbers) > 1 else 0)
     if base in {"bit", "binary"}:
-        return Kind(base, size=first or 1)
+        return MysqlKind(base, size=first or 1)
     if base in {"time", "datetime", "timestamp"}:
-        return Kind(base, scale=first)
+        return MysqlKind(base, scale=first)
     if base in {"enum", "set"}:
-        return Kind(base, allowed=_quoted_words(words))
+        return MysqlKind(base, allowed=_quoted_words(words))
     if base in {"float", "double", "year", "date", "json", "point", *FIXED}:
-        return Kind(base)
+        return MysqlKind(base)
     kinds = (("text", _TEXTS), ("bytes", _BLOBS), ("geometry", _GEOMETRIES))
-    return next((Kind(name) for name, bases in kinds if base in bases), None)
+    return next((MysqlKind(name) for name, bases in kinds if base in bases), None)
 
 
 def _quoted_words(words: str) -> tuple[str, ...]:
     return tuple(word.replace("''", "'") for word in re.findall(r"'((?:[^']|'')*)'", words))
 
 
-def in_binlog(kind: Kind) -> Kind:
+def in_binlog(kind: MysqlKind) -> MysqlKind:
     """The same kind as far as the binlog tells it: what is compared to know whether a column is still what it was."""
     if kind.name in FIXED:
-        return Kind("binary", size=FIXED[kind.name], nullable=kind.nullable)
+        return MysqlKind("binary", size=FIXED[kind.name], nullable=kind.nullable)
     return kind
 
 
@@ -115,13 +115,13 @@ _WKB = {"type": "bytes", "field": "wkb"}
 _SRID = {"type": "int32", "optional": True, "field": "srid"}
 
 
-def connect_schema(kind: Kind, default: str | None = None) -> Mapping[str, Any]:
+def connect_schema(kind: MysqlKind, default: str | None = None) -> Mapping[str, Any]:
     """`default` is the JSON text of the column's default."""
     schema = _connect_schema(kind)
     return schema if default is None else {**schema, "default": json.loads(default)}
 
 
-def _connect_schema(kind: Kind) -> dict[str, Any]:
+def _connect_schema(kind: MysqlKind) -> dict[str, Any]:
     optional, name = kind.nullable, kind.name
     if name in _INT_TYPES:
         return {"type": _INT_TYPES[name][kind.unsigned], "optional": optional}
@@ -245,7 +245,7 @@ def _zero(epoch: str, nullable: bool) -> str:
 # JSON texts, of the text protocol -----------------------------------------------------------------------------------
 
 
-def from_text(kind: Kind) -> Converter:
+def from_text(kind: MysqlKind) -> Converter:
     """Of a value as a query gives it: str, or bytes for what is binary. Not of NULL."""
     name, nullable, scale = kind.name, kind.nullable, kind.scale
     if name in _INT_TYPES:
@@ -316,7 +316,7 @@ _SIMPLE: dict[str, Converter] = {
 _NOW = re.compile(r"(current_timestamp|now|localtime)", re.IGNORECASE)
 
 
-def default_text(kind: Kind, told: str | None, quoted: bool, generated: bool) -> str | None:
+def default_text(kind: MysqlKind, told: str | None, quoted: bool, generated: bool) -> str | None:
     """The JSON text of a default as information_schema tells it. MariaDB has literals `quoted`; MySQL has them bare,
     and says of an expression that it is `generated`. An expression has no value, but for the time of now: that is the
     epoch where NULL is not allowed, as Debezium has it.
@@ -339,7 +339,7 @@ def _literal(told: str) -> str | None:
     return re.sub(r"\\(.)", r"\1", found[1].replace("''", "'")) if found else None
 
 
-def _converted(kind: Kind, literal: str) -> str | None:
+def _converted(kind: MysqlKind, literal: str) -> str | None:
     value: Any = literal.encode() if kind.name in {"bytes", "binary"} else literal
     if kind.name == "binary":
         value = value.ljust(kind.size, b"\0")

@@ -17,7 +17,7 @@ from typing import Any
 from tidelog.capture.sources.mysql.charsets import Decoder
 from tidelog.capture.sources.mysql.kinds import (
     FIXED,
-    Kind,
+    MysqlKind,
     bits_text,
     bytes_text,
     date_text,
@@ -41,7 +41,7 @@ INTEGERS = {TINY: ("int8", 1), SHORT: ("int16", 2), INT24: ("int24", 3), LONG: (
 _BYTES_OF_DIGITS = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 
-def reader(code: int, meta: int, kind: Kind, decode: Decoder | None) -> Reader:
+def reader(code: int, meta: int, kind: MysqlKind, decode: Decoder | None) -> Reader:
     """`code` and `meta` are the table map's: of an ENUM or SET its own, not STRING's."""
     if code in INTEGERS:
         return _integer(INTEGERS[code][1], not kind.unsigned)
@@ -71,7 +71,7 @@ def _integer(size: int, signed: bool) -> Reader:
     return read
 
 
-def _temporal(code: int, kind: Kind) -> Reader | None:
+def _temporal(code: int, kind: MysqlKind) -> Reader | None:
     nullable, scale = kind.nullable, kind.scale
     if code == FLOAT:
         return lambda data, at: (float_text(struct.unpack_from("<f", data, at)[0]), at + 4)
@@ -109,7 +109,7 @@ def _prefixed(size: int, convert: Callable[[bytes], str]) -> Reader:
     return read
 
 
-def _string(code: int, meta: int, kind: Kind, decode: Decoder | None) -> Reader:
+def _string(code: int, meta: int, kind: MysqlKind, decode: Decoder | None) -> Reader:
     size = meta if code in {BLOB, BLOB_COMPRESSED} else 1 if meta <= 255 else 2
     convert = _string_converter(kind, decode)
     if code in {BLOB_COMPRESSED, VARCHAR_COMPRESSED}:
@@ -117,7 +117,7 @@ def _string(code: int, meta: int, kind: Kind, decode: Decoder | None) -> Reader:
     return _prefixed(size, convert)
 
 
-def _string_converter(kind: Kind, decode: Decoder | None) -> Callable[[bytes], str]:
+def _string_converter(kind: MysqlKind, decode: Decoder | None) -> Callable[[bytes], str]:
     if kind.name in FIXED:
         return lambda data: fixed_text(kind.name, data.ljust(FIXED[kind.name], b"\0"))
     if decode is None:
@@ -145,7 +145,7 @@ def _json(data: bytes) -> str:
     return json_text(texts(parse_json(data[0], data[1:])) if data else None)
 
 
-def _enum(size: int, kind: Kind) -> Reader:
+def _enum(size: int, kind: MysqlKind) -> Reader:
     texts = [encode_basestring(word) for word in ("", *kind.allowed)]  # 0 is what a wrong value became
 
     def read(data: bytes, at: int) -> tuple[str, int]:
@@ -155,7 +155,7 @@ def _enum(size: int, kind: Kind) -> Reader:
     return read
 
 
-def _set(size: int, kind: Kind) -> Reader:
+def _set(size: int, kind: MysqlKind) -> Reader:
     def read(data: bytes, at: int) -> tuple[str, int]:
         end = at + size
         bits = int.from_bytes(data[at:end], "little")

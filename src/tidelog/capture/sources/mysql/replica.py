@@ -18,7 +18,7 @@ from zlib import crc32
 from tidelog.capture.change import Position
 from tidelog.capture.sources.mysql import session
 from tidelog.capture.sources.mysql.positions import MySqlGtids
-from tidelog.capture.sources.mysql.session import Settings, query
+from tidelog.capture.sources.mysql.session import MysqlSettings, query
 from tidelog.errors import Disconnected, PeerError, SourceLost, UsageError
 
 HEARTBEAT_SECONDS = 5
@@ -35,7 +35,7 @@ def replica_id(name: str) -> int:
 
 
 class Replica:
-    def __init__(self, wanted: Settings, name: str, position: Position, mariadb: bool) -> None:
+    def __init__(self, wanted: MysqlSettings, name: str, position: Position, mariadb: bool) -> None:
         self._settings = wanted
         self._buffer = bytearray()
         self._start = 0

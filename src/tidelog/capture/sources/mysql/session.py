@@ -27,7 +27,7 @@ _OPTIONS = {"accept_cascades", "ssl", "ssl_ca"}
 
 
 @dataclass(frozen=True)
-class Settings:
+class MysqlSettings:
     host: str
     port: int
     user: str
@@ -42,7 +42,7 @@ class Settings:
         return f"{self.user}@{self.host}:{self.port}/{self.database}"
 
 
-def settings(url: str) -> Settings:
+def settings(url: str) -> MysqlSettings:
     parts = urlsplit(url)
     if parts.scheme not in SCHEMES or not parts.hostname or not parts.path.strip("/"):
         raise ConfigError(
@@ -54,7 +54,7 @@ def settings(url: str) -> Settings:
     if unknown:
         known = ", ".join(sorted(_OPTIONS))
         raise ConfigError(f"the url of a MySQL source has the unknown option {unknown[0]!r}; the options are {known}")
-    return Settings(
+    return MysqlSettings(
         parts.hostname,
         parts.port or 3306,
         unquote(parts.username or "root"),
@@ -72,7 +72,7 @@ def _is_true(word: str) -> bool:
     return word.lower() in {"true", "1", "yes"}
 
 
-def connect(wanted: Settings) -> Any:
+def connect(wanted: MysqlSettings) -> Any:
     """A connection in autocommit, in UTC, that gives text as text and all else as it came."""
     try:
         import pymysql
@@ -125,7 +125,7 @@ def quoted(*names: str) -> str:
 
 
 @contextmanager
-def mapped(wanted: Settings) -> Iterator[None]:
+def mapped(wanted: MysqlSettings) -> Iterator[None]:
     """Errors of PyMySQL's become ours, by whose fault they are."""
     import pymysql
 

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from tidelog.capture.change import Column, Table
-from tidelog.capture.sources.mysql.kinds import Kind, connect_schema, default_text, in_binlog, parse
+from tidelog.capture.change import SourceColumn, SourceTable
+from tidelog.capture.sources.mysql.kinds import MysqlKind, connect_schema, default_text, in_binlog, parse
 from tidelog.capture.sources.mysql.packed import Reader, reader
 from tidelog.capture.sources.mysql.session import query
 from tidelog.capture.sources.mysql.table_map import MappedColumn, TableMap
@@ -37,17 +37,17 @@ _COLLATIONS = (
 )
 
 
-class Described(NamedTuple):
+class MysqlColumn(NamedTuple):
     """A column as information_schema has it today."""
 
-    column: Column
-    kind: Kind
+    column: SourceColumn
+    kind: MysqlKind
 
 
 class Mapped(NamedTuple):
     """A table as of a table map, and how its rows are read."""
 
-    table: Table
+    table: SourceTable
     readers: tuple[Reader, ...]
 
 
@@ -57,8 +57,8 @@ class Shapes:
         self._mariadb = mariadb
         self._lock = threading.Lock()
         self._wanted: dict[tuple[str, str], bool] = {}
-        self._last: dict[tuple[str, str], Table] = {}
-        self._kinds: dict[Table, tuple[Kind, ...]] = {}
+        self._last: dict[tuple[str, str], SourceTable] = {}
+        self._kinds: dict[SourceTable, tuple[MysqlKind, ...]] = {}
 
     def wants(self, database: str, table: str) -> bool:
         known = self._wanted.get((database, table))
@@ -77,22 +77,22 @@ class Shapes:
         words = set(re.findall(r"[\w$]+", statement))
         return any(pattern.split(".", 1)[0] in words for pattern in self._patterns)
 
-    def load(self, connection: Any) -> list[Table]:
+    def load(self, connection: Any) -> list[SourceTable]:
         """All that are captured, as they are now."""
         found = query(connection, "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA ORDER BY SCHEMA_NAME")
         databases = [name for (name,) in found if name not in _OWN and self.names_database(name)]
         return [table for database in databases for table in self._load(connection, database, "", ())]
 
-    def now(self, connection: Any, database: str, table: str) -> Table | None:
+    def now(self, connection: Any, database: str, table: str) -> SourceTable | None:
         """One table as it is now; None where it is gone, or is not one that is captured."""
         tables = self._load(connection, database, "AND c.TABLE_NAME = %s", (table,))
         return tables[0] if tables else None
 
-    def last(self, database: str, table: str) -> Table | None:
+    def last(self, database: str, table: str) -> SourceTable | None:
         """The newest that was told."""
         return self._last.get((database, table))
 
-    def kinds(self, table: Table) -> tuple[Kind, ...]:
+    def kinds(self, table: SourceTable) -> tuple[MysqlKind, ...]:
         """Of any source's table: before a restart it was another one's."""
         known = self._kinds.get(table)
         if known is None:
@@ -116,18 +116,18 @@ class Shapes:
         )
         return Mapped(self._kept(of.database, of.table, columns, of.key, kinds), readers)
 
-    def _agreed(self, column: MappedColumn, today: Described | None) -> Described:
+    def _agreed(self, column: MappedColumn, today: MysqlColumn | None) -> MysqlColumn:
         if today is not None and in_binlog(today.kind) == column.kind:
             return today
         declared = column.kind.name + (" unsigned" if column.kind.unsigned else "")
-        return Described(Column(column.name, connect_schema(column.kind), declared), column.kind)
+        return MysqlColumn(SourceColumn(column.name, connect_schema(column.kind), declared), column.kind)
 
-    def _load(self, connection: Any, database: str, only: str, values: tuple[str, ...]) -> list[Table]:
+    def _load(self, connection: Any, database: str, only: str, values: tuple[str, ...]) -> list[SourceTable]:
         rows = query(connection, _COLUMNS.format(only=only), [database, _TYPES, *values])
         keys: dict[str, list[str]] = {}
         for table, column in query(connection, _KEYS, [database]):
             keys.setdefault(table, []).append(column)
-        tables: dict[str, list[Described]] = {}
+        tables: dict[str, list[MysqlColumn]] = {}
         for table, *told in rows:
             if self.wants(database, table):
                 tables.setdefault(table, []).append(self._describe(f"{database}.{table}", *told))
@@ -142,27 +142,32 @@ class Shapes:
             for name, columns in tables.items()
         ]
 
-    def _described(self, connection: Any, database: str, table: str) -> list[Described]:
+    def _described(self, connection: Any, database: str, table: str) -> list[MysqlColumn]:
         rows = query(connection, _COLUMNS.format(only="AND c.TABLE_NAME = %s"), [database, _TYPES, table])
         return [self._describe(f"{database}.{table}", *told) for _, *told in rows]
 
     def _describe(
         self, table: str, name: str, declared: str, nullable: str, default: str | None, extra: str
-    ) -> Described:
+    ) -> MysqlColumn:
         try:
             kind = parse(declared, nullable == "YES")
         except UsageError as error:
             raise UsageError(f"{table}.{name}: {error}") from None
         text = default_text(kind, default, self._mariadb, "DEFAULT_GENERATED" in (extra or ""))
-        return Described(Column(name, connect_schema(kind, text), declared), kind)
+        return MysqlColumn(SourceColumn(name, connect_schema(kind, text), declared), kind)
 
     def _kept(
-        self, database: str, name: str, columns: tuple[Column, ...], key: tuple[str, ...], kinds: tuple[Kind, ...]
-    ) -> Table:
+        self,
+        database: str,
+        name: str,
+        columns: tuple[SourceColumn, ...],
+        key: tuple[str, ...],
+        kinds: tuple[MysqlKind, ...],
+    ) -> SourceTable:
         with self._lock:
             last = self._last.get((database, name))
             if last is None or (last.columns, last.key) != (columns, key):
-                last = Table(database, name, columns, key)
+                last = SourceTable(database, name, columns, key)
                 self._last[database, name] = last
             self._kinds[last] = kinds
             return last

@@ -15,13 +15,13 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from tidelog.capture.change import Position, Table, Values
+from tidelog.capture.change import Position, SourceTable, Values
 from tidelog.capture.sources.mysql import session
 from tidelog.capture.sources.mysql.ends import here, snapshot_end
 from tidelog.capture.sources.mysql.keys import Key, between, order, selected
 from tidelog.capture.sources.mysql.kinds import from_text
 from tidelog.capture.sources.mysql.positions import position
-from tidelog.capture.sources.mysql.session import Settings, query, quoted
+from tidelog.capture.sources.mysql.session import MysqlSettings, query, quoted
 from tidelog.capture.sources.mysql.shapes import Shapes
 from tidelog.errors import UsageError
 
@@ -33,7 +33,7 @@ _ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"
 
 
 class BinlogSnapshot:
-    def __init__(self, wanted: Settings, shapes: Shapes, mariadb: bool) -> None:
+    def __init__(self, wanted: MysqlSettings, shapes: Shapes, mariadb: bool) -> None:
         self._settings, self._shapes = wanted, shapes
         self._connections: list[Any] = []
         self._side = session.connect(wanted)  # for counts and bounds, which need not be of the position
@@ -49,10 +49,10 @@ class BinlogSnapshot:
         for connection in self._connections:
             self._free.put(connection)
 
-    def tables(self) -> Sequence[Table]:
+    def tables(self) -> Sequence[SourceTable]:
         return self._tables
 
-    def count(self, table: Table) -> int:
+    def count(self, table: SourceTable) -> int:
         with self._side_lock, session.mapped(self._settings):
             found = query(
                 self._side,
@@ -61,7 +61,7 @@ class BinlogSnapshot:
             )
         return int(found[0][0] or 0) if found else 0
 
-    def split(self, table: Table, parts: int) -> Sequence[tuple[Values | None, Values | None]]:
+    def split(self, table: SourceTable, parts: int) -> Sequence[tuple[Values | None, Values | None]]:
         if not table.key or parts < 2:
             return [(None, None)]
         with self._side_lock, session.mapped(self._settings):
@@ -69,7 +69,9 @@ class BinlogSnapshot:
         ends: list[Values | None] = [None, *bounds, None]
         return list(pairwise(ends))
 
-    def rows(self, table: Table, after: Values | None, to: Values | None, size: int) -> Iterator[Sequence[Values]]:
+    def rows(
+        self, table: SourceTable, after: Values | None, to: Values | None, size: int
+    ) -> Iterator[Sequence[Values]]:
         from pymysql.cursors import SSCursor
 
         key = key_of(self._shapes, table)
@@ -132,7 +134,7 @@ class BinlogSnapshot:
 class _Reader:
     """One of the snapshot's connections, for as long as it is used."""
 
-    def __init__(self, free: queue.SimpleQueue[Any], settings: Settings) -> None:
+    def __init__(self, free: queue.SimpleQueue[Any], settings: MysqlSettings) -> None:
         self._free = free
         self._mapped = session.mapped(settings)
         self._connection: Any = None
@@ -147,18 +149,18 @@ class _Reader:
         self._mapped.__exit__(*error)
 
 
-def key_of(shapes: Shapes, table: Table) -> Key:
+def key_of(shapes: Shapes, table: SourceTable) -> Key:
     kinds = dict(zip((column.name for column in table.columns), shapes.kinds(table), strict=True))
     return [(name, kinds[name]) for name in table.key]
 
 
-def select(shapes: Shapes, table: Table) -> str:
+def select(shapes: Shapes, table: SourceTable) -> str:
     pairs = zip(table.columns, shapes.kinds(table), strict=True)
     columns = ", ".join(selected(column.name, kind) for column, kind in pairs)
     return f"SELECT {columns} FROM {quoted(table.schema, table.name)}"
 
 
-def converters_of(shapes: Shapes, table: Table) -> list[Any]:
+def converters_of(shapes: Shapes, table: SourceTable) -> list[Any]:
     return [from_text(kind) for kind in shapes.kinds(table)]
 
 
@@ -166,7 +168,7 @@ def as_values(converters: Sequence[Any], row: Sequence[Any]) -> Values:
     return tuple("null" if value is None else convert(value) for convert, value in zip(converters, row, strict=True))
 
 
-def keys_by_order(connection: Any, shapes: Shapes, table: Table, rest: str) -> list[Values]:
+def keys_by_order(connection: Any, shapes: Shapes, table: SourceTable, rest: str) -> list[Values]:
     key = key_of(shapes, table)
     columns = ", ".join(selected(*column) for column in key)
     rows = query(connection, f"SELECT {columns} FROM {quoted(table.schema, table.name)} ORDER BY {rest}")
@@ -174,7 +176,7 @@ def keys_by_order(connection: Any, shapes: Shapes, table: Table, rest: str) -> l
     return [as_values(converters, row) for row in rows]
 
 
-def _bounds(connection: Any, shapes: Shapes, table: Table, parts: int) -> list[Values]:
+def _bounds(connection: Any, shapes: Shapes, table: SourceTable, parts: int) -> list[Values]:
     """Ends of all ranges but the last. A number is cut evenly, without a look at the rows; other keys are counted."""
     key = key_of(shapes, table)
     name = quoted(table.schema, table.name)

@@ -19,7 +19,7 @@ from json.encoder import encode_basestring
 from typing import Any
 
 from tidelog import __version__
-from tidelog.capture.change import Begin, Finding, Position, Row, SourceLag, Table, Values
+from tidelog.capture.change import Begin, CheckFinding, Position, RowChange, SourceLag, SourceTable, Values
 from tidelog.capture.sources.mysql import checking, session
 from tidelog.capture.sources.mysql.ends import binlog_end, committed, file_order, snapshot_end
 from tidelog.capture.sources.mysql.keys import between, expression, order
@@ -33,7 +33,7 @@ from tidelog.capture.sources.mysql.snapshot import (
     keys_by_order,
     select,
 )
-from tidelog.capture.sources.mysql.stream import BinlogStream, Where
+from tidelog.capture.sources.mysql.stream import BinlogPlace, BinlogStream
 from tidelog.errors import Disconnected, UsageError
 
 VISIBLE_SECONDS = 30.0  # for what is in the binlog to be seen by queries: a moment, as a rule
@@ -45,7 +45,7 @@ def connect(url: str, name: str, tables: Sequence[str]) -> MySqlSource:
 
 
 class MySqlSource:
-    def __init__(self, wanted: session.Settings, name: str, tables: Sequence[str]) -> None:
+    def __init__(self, wanted: session.MysqlSettings, name: str, tables: Sequence[str]) -> None:
         self._settings, self._name, self._patterns = wanted, name, tables
         self._control = session.connect(wanted)
         self._lock = threading.RLock()  # of that connection
@@ -59,7 +59,7 @@ class MySqlSource:
         self._stream: BinlogStream | None = None
         self._snapshot_position: Position = {"gtid": None, "file": "", "pos": 0}
 
-    def check(self) -> Sequence[Finding]:
+    def check(self) -> Sequence[CheckFinding]:
         with self._lock, session.mapped(self._settings):
             patterns = [pattern if "." in pattern else f"{self.database}.{pattern}" for pattern in self._patterns]
             facts = checking.ask(self._control, self._settings, self._shapes, patterns, self._mariadb)
@@ -76,7 +76,7 @@ class MySqlSource:
         self._snapshot_position = snapshot.position
         return snapshot
 
-    def tables(self) -> Sequence[Table]:
+    def tables(self) -> Sequence[SourceTable]:
         """All that are captured, as they are now."""
         with self._lock, session.mapped(self._settings):
             return self._shapes.load(self._control)
@@ -87,7 +87,7 @@ class MySqlSource:
 
     # Incremental snapshots ------------------------------------------------------------------------------------------
 
-    def chunk(self, table: Table, after: Values | None, to: Values | None, size: int) -> Sequence[Values]:
+    def chunk(self, table: SourceTable, after: Values | None, to: Values | None, size: int) -> Sequence[Values]:
         key = key_of(self._shapes, table)
         if not key:
             raise UsageError(f"{table.full_name} has no primary key, so it cannot be read piece by piece")
@@ -119,7 +119,7 @@ class MySqlSource:
                 raise Disconnected(f"{self._settings.shown} has transactions in its binlog that it does not finish")
             time.sleep(0.001)
 
-    def last_key(self, table: Table) -> Values | None:
+    def last_key(self, table: SourceTable) -> Values | None:
         key = key_of(self._shapes, table)
         backwards = ", ".join(f"{expression(*column)} DESC" for column in key)
         with self._lock, session.mapped(self._settings):
@@ -135,11 +135,11 @@ class MySqlSource:
 
     # The source block -----------------------------------------------------------------------------------------------
 
-    def source_block(self, row: Row, begin: Begin, snapshot: str, name: str) -> str:
+    def source_block(self, row: RowChange, begin: Begin, snapshot: str, name: str) -> str:
         where = row.where
         if where is None:
             at = self._snapshot_position
-            where = Where(begin.commit_us // 1_000_000, 0, at["file"], at["pos"], 0)
+            where = BinlogPlace(begin.commit_us // 1_000_000, 0, at["file"], at["pos"], 0)
         gtid = f'"{begin.id}"' if row.where is not None and not begin.id.startswith("file=") else "null"
         seconds = where.timestamp
         return (

@@ -31,7 +31,7 @@ from tidelog.capture.change import (
     Idle,
     Message,
     Position,
-    Row,
+    RowChange,
     SchemaChange,
     Values,
 )
@@ -40,7 +40,7 @@ from tidelog.capture.sources.mysql.ends import committed, file_order
 from tidelog.capture.sources.mysql.packed import Reader
 from tidelog.capture.sources.mysql.positions import gtids, position
 from tidelog.capture.sources.mysql.replica import Replica
-from tidelog.capture.sources.mysql.session import Settings
+from tidelog.capture.sources.mysql.session import MysqlSettings
 from tidelog.capture.sources.mysql.shapes import Mapped, Shapes, collations
 from tidelog.capture.sources.mysql.statements import Effect, effect
 from tidelog.errors import PeerError, SourceLost
@@ -51,7 +51,7 @@ WATERMARK = "tidelog.watermark"
 _log = logging.getLogger(__name__)
 
 
-class Where(NamedTuple):
+class BinlogPlace(NamedTuple):
     """Where a row stands, for its `source` block."""
 
     timestamp: int
@@ -61,7 +61,7 @@ class Where(NamedTuple):
     row: int
 
 
-class Group:
+class EventGroup:
     """One transaction while it is read."""
 
     def __init__(self, gtid: str, commit_us: int, standalone: bool) -> None:
@@ -72,7 +72,7 @@ class Group:
 
 
 class BinlogStream:
-    def __init__(self, wanted: Settings, name: str, shapes: Shapes, start: Position, mariadb: bool) -> None:
+    def __init__(self, wanted: MysqlSettings, name: str, shapes: Shapes, start: Position, mariadb: bool) -> None:
         self._settings, self._shapes, self._mariadb = wanted, shapes, mariadb
         self._gtids = gtids(start["gtid"], mariadb) if start["gtid"] is not None else None
         self._file: str = start["file"]
@@ -82,7 +82,7 @@ class BinlogStream:
         self._at_us = 0
         self.last_timestamp = 0
         self._asked = 0.0
-        self._group: Group | None = None
+        self._group: EventGroup | None = None
         self._maps: dict[int, Mapped | None] = {}
         self._by_bytes: dict[bytes, Mapped] = {}
         self._out: deque[Event] = deque()
@@ -129,8 +129,8 @@ class BinlogStream:
 
     # Events of the binlog -------------------------------------------------------------------------------------------
 
-    def _table_of_handlers(self) -> dict[int, Callable[[binlog.Event], None]]:
-        handlers: dict[int, Callable[[binlog.Event], None]] = {
+    def _table_of_handlers(self) -> dict[int, Callable[[binlog.BinlogEvent], None]]:
+        handlers: dict[int, Callable[[binlog.BinlogEvent], None]] = {
             binlog.ROTATE: self._rotate,
             binlog.MARIADB_GTID: self._mariadb_gtid,
             binlog.GTID: self._mysql_gtid,
@@ -162,7 +162,7 @@ class BinlogStream:
         elif not binlog.may_be_left_out(data):
             self._refuse(f"an event of the type {kind}, which is not known")(binlog.split(data, self._checksum))
 
-    def _rotate(self, event: binlog.Event) -> None:
+    def _rotate(self, event: binlog.BinlogEvent) -> None:
         self._file, self._pos = binlog.rotate(event.body)
         self._forget_tables()
 
@@ -170,20 +170,20 @@ class BinlogStream:
         self._maps.clear()
         self._by_bytes.clear()
 
-    def _mariadb_gtid(self, event: binlog.Event) -> None:
+    def _mariadb_gtid(self, event: binlog.BinlogEvent) -> None:
         gtid, flags = binlog.mariadb_gtid(event)
         if flags & binlog.PREPARED_XA:
             self._refuse("a prepared XA transaction, whose end is not known when it is read")(event)
         self._begin_group(gtid, event.timestamp * 1_000_000, bool(flags & binlog.STANDALONE))
 
-    def _mysql_gtid(self, event: binlog.Event) -> None:
+    def _mysql_gtid(self, event: binlog.BinlogEvent) -> None:
         gtid, committed_us = binlog.mysql_gtid(event)
         if self._gtids is None:
             gtid = f"file={self._file},pos={event.start}"
         # It stands alone unless a BEGIN follows.
         self._begin_group(gtid, committed_us or event.timestamp * 1_000_000, True)
 
-    def _xa_prepare(self, event: binlog.Event) -> None:
+    def _xa_prepare(self, event: binlog.BinlogEvent) -> None:
         if not event.body[0]:
             self._refuse("a prepared XA transaction, whose end is not known when it is read")(event)
         self._commit(event)  # in one phase
@@ -191,9 +191,9 @@ class BinlogStream:
     def _begin_group(self, gtid: str, commit_us: int, standalone: bool) -> None:
         if self._group is not None and self._group.begun:
             raise PeerError(f"the binlog has the transaction {gtid} inside of {self._group.gtid}")
-        self._group = Group(gtid, commit_us, standalone)
+        self._group = EventGroup(gtid, commit_us, standalone)
 
-    def _commit(self, event: binlog.Event) -> None:
+    def _commit(self, event: binlog.BinlogEvent) -> None:
         self._pos = event.end
         group, self._group = self._group, None
         if group is None:
@@ -213,7 +213,7 @@ class BinlogStream:
         self._told = dict(self.position)
         return self._told
 
-    def _begin(self) -> Group:
+    def _begin(self) -> EventGroup:
         """Of the transaction that is read; told once."""
         group = self._group
         if group is None:
@@ -225,7 +225,7 @@ class BinlogStream:
 
     # Rows -----------------------------------------------------------------------------------------------------------
 
-    def _table_map(self, event: binlog.Event) -> None:
+    def _table_map(self, event: binlog.BinlogEvent) -> None:
         number, database, table = table_map.names_of(event.body)
         if not self._shapes.wants(database, table):
             self._maps[number] = None
@@ -239,7 +239,7 @@ class BinlogStream:
             self._by_bytes[shape] = mapped
         self._maps[number] = mapped
 
-    def _rows(self, event: binlog.Event) -> None:
+    def _rows(self, event: binlog.BinlogEvent) -> None:
         number = int.from_bytes(event.body[:6], "little")
         if number == binlog.NO_TABLE:
             return
@@ -257,24 +257,24 @@ class BinlogStream:
         self._begin()
         self._tell_rows(event, mapped, rows.data)
 
-    def _tell_rows(self, event: binlog.Event, mapped: Mapped, data: bytes) -> None:
+    def _tell_rows(self, event: binlog.BinlogEvent, mapped: Mapped, data: bytes) -> None:
         table, readers = mapped
         at, row, tell = 0, 0, self._out.append
         while at < len(data):
-            where = Where(event.timestamp, event.server_id, self._file, event.start, row)
+            where = BinlogPlace(event.timestamp, event.server_id, self._file, event.start, row)
             first, at = image(readers, data, at)
             if event.type in binlog.UPDATES:
                 second, at = image(readers, data, at)
-                tell(Row(table, UPDATE, first, second, where))
+                tell(RowChange(table, UPDATE, first, second, where))
             elif event.type in binlog.WRITES:
-                tell(Row(table, CREATE, None, first, where))
+                tell(RowChange(table, CREATE, None, first, where))
             else:
-                tell(Row(table, DELETE, first, None, where))
+                tell(RowChange(table, DELETE, first, None, where))
             row += 1
 
     # Statements -----------------------------------------------------------------------------------------------------
 
-    def _query(self, event: binlog.Event) -> None:
+    def _query(self, event: binlog.BinlogEvent) -> None:
         database, text = binlog.query(event)
         does = effect(text, database)
         if does.verb in {"begin", "savepoint"}:
@@ -287,7 +287,7 @@ class BinlogStream:
         else:
             self._act(event, does, database, text)
 
-    def _act(self, event: binlog.Event, does: Effect, database: str, text: str) -> None:
+    def _act(self, event: binlog.BinlogEvent, does: Effect, database: str, text: str) -> None:
         if does.verb == "rows":
             self._refuse_statement(event, database, text)
         if does.verb == "truncate":
@@ -297,7 +297,7 @@ class BinlogStream:
         if does.verb in {"table", "database"}:
             self._change_tables(does, text)
 
-    def _roll_back(self, event: binlog.Event, verb: str) -> None:
+    def _roll_back(self, event: binlog.BinlogEvent, verb: str) -> None:
         if self._group is not None and self._group.begun:
             raise SourceLost(
                 f"the transaction {self._group.gtid} was rolled back after its rows were in the binlog, at "
@@ -307,7 +307,7 @@ class BinlogStream:
         if verb == "rollback":
             self._commit(event)
 
-    def _refuse_statement(self, event: binlog.Event, database: str, text: str) -> None:
+    def _refuse_statement(self, event: binlog.BinlogEvent, database: str, text: str) -> None:
         """A change of rows without the rows. Of a database that is not captured it does not matter."""
         shown = " ".join(text.split())[:200]
         if self._shapes.names_database(database) or self._shapes.named_in(text):
@@ -317,7 +317,7 @@ class BinlogStream:
             )
         _log.warning("the binlog has a change of rows as a statement, of a database that is not captured: %s", shown)
 
-    def _truncate(self, event: binlog.Event, name: tuple[str, str]) -> None:
+    def _truncate(self, event: binlog.BinlogEvent, name: tuple[str, str]) -> None:
         if not self._wants(name):
             return
         table = self._shapes.last(*name)
@@ -326,8 +326,8 @@ class BinlogStream:
                 table = self._shapes.now(self._control, *name)
         if table is not None:  # one that never had a row that was told, and is gone by now
             self._begin()
-            where = Where(event.timestamp, event.server_id, self._file, event.start, 0)
-            self._out.append(Row(table, TRUNCATE, None, None, where))
+            where = BinlogPlace(event.timestamp, event.server_id, self._file, event.start, 0)
+            self._out.append(RowChange(table, TRUNCATE, None, None, where))
 
     def _change_tables(self, does: Effect, text: str) -> None:
         """Between two transactions, at the position behind the statement; or in one, for CREATE TABLE ... SELECT."""
@@ -347,13 +347,13 @@ class BinlogStream:
         database, table = name
         return self._shapes.wants(database, table) if table else self._shapes.names_database(database)
 
-    def _refuse(self, what: str) -> Callable[[binlog.Event], None]:
-        def refuse(event: binlog.Event) -> None:
+    def _refuse(self, what: str) -> Callable[[binlog.BinlogEvent], None]:
+        def refuse(event: binlog.BinlogEvent) -> None:
             raise SourceLost(f"the binlog has {what}, at {self._at(event)}; then take a new snapshot")
 
         return refuse
 
-    def _at(self, event: binlog.Event) -> str:
+    def _at(self, event: binlog.BinlogEvent) -> str:
         return f"{self._file}:{event.start}"
 
     # Nothing to read ------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from tidelog.capture.sources.mysql import packed
 from tidelog.capture.sources.mysql.charsets import BINARY, Decoder, decoder
-from tidelog.capture.sources.mysql.kinds import Kind
+from tidelog.capture.sources.mysql.kinds import MysqlKind
 from tidelog.errors import UsageError
 
 SIGNEDNESS, DEFAULT_CHARSET, COLUMN_CHARSET, COLUMN_NAME, SET_WORDS, ENUM_WORDS, GEOMETRY_TYPE = 1, 2, 3, 4, 5, 6, 7
@@ -36,7 +36,7 @@ class MappedColumn:
     name: str
     code: int
     meta: int
-    kind: Kind
+    kind: MysqlKind
     decode: Decoder | None = field(default=None, compare=False)
 
 
@@ -144,22 +144,22 @@ def _columns(
     return tuple(columns)
 
 
-def _kind(code: int, meta: int, shape: int, decode_text: Decoder | None) -> Kind:
+def _kind(code: int, meta: int, shape: int, decode_text: Decoder | None) -> MysqlKind:
     if code in packed.INTEGERS:
-        return Kind(packed.INTEGERS[code][0])
+        return MysqlKind(packed.INTEGERS[code][0])
     if code in _STRINGS:
         if decode_text is not None:
-            return Kind("text")
-        return Kind("binary", size=meta) if code == packed.STRING else Kind("bytes")
+            return MysqlKind("text")
+        return MysqlKind("binary", size=meta) if code == packed.STRING else MysqlKind("bytes")
     if code == packed.NEWDECIMAL:
-        return Kind("decimal", size=meta >> 8, scale=meta & 0xFF)
+        return MysqlKind("decimal", size=meta >> 8, scale=meta & 0xFF)
     if code == packed.BIT:
-        return Kind("bit", size=(meta >> 8) * 8 + (meta & 0xFF))
+        return MysqlKind("bit", size=(meta >> 8) * 8 + (meta & 0xFF))
     if code == packed.GEOMETRY:
-        return Kind("point" if shape == POINT else "geometry")
+        return MysqlKind("point" if shape == POINT else "geometry")
     if code not in _KINDS:
         raise UsageError(f"a column of the binlog's type {code} cannot be captured; leave its table out")
-    return Kind(_KINDS[code], scale=meta if code in _FRACTIONS else 0)
+    return MysqlKind(_KINDS[code], scale=meta if code in _FRACTIONS else 0)
 
 
 _FRACTIONS = {packed.TIME2, packed.DATETIME2, packed.TIMESTAMP2}

@@ -18,10 +18,10 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tidelog.capture.change import Column, Table
-from tidelog.capture.sources.postgres.columns import Kind, Type, connect_of, kind_of
+from tidelog.capture.change import SourceColumn, SourceTable
+from tidelog.capture.sources.postgres.columns import PostgresKind, Type, connect_of, kind_of
 from tidelog.capture.sources.postgres.pgoutput import Readers, Relation, RelationColumn
-from tidelog.capture.sources.postgres.session import Session
+from tidelog.capture.sources.postgres.session import SqlSession
 
 INDEX, FULL, NOTHING, DEFAULT = "i", "f", "n", "d"
 COLUMN_LISTS = 150_000  # the first version that has them, and row filters
@@ -63,7 +63,7 @@ FROM pg_type t WHERE t.oid = ANY(%s)
 """
 
 
-class Listed(NamedTuple):
+class ListedTable(NamedTuple):
     """A table that could be captured."""
 
     id: int
@@ -91,7 +91,7 @@ class ColumnFacts(NamedTuple):
     declared: str
 
 
-class Facts(NamedTuple):
+class TableFacts(NamedTuple):
     schema: str
     name: str
     identity: str
@@ -103,18 +103,18 @@ class Facts(NamedTuple):
 
 class Known(NamedTuple):
     relation: Relation
-    table: Table
-    kinds: tuple[Kind, ...]
+    table: SourceTable
+    kinds: tuple[PostgresKind, ...]
     readers: Readers
     partitioned: bool = False
 
-    def key_kinds(self) -> list[Kind]:
+    def key_kinds(self) -> list[PostgresKind]:
         names = [column.name for column in self.table.columns]
         return [self.kinds[names.index(name)] for name in self.table.key]
 
 
 class Catalog:
-    def __init__(self, session: Session, patterns: Sequence[str], publications: Sequence[str]) -> None:
+    def __init__(self, session: SqlSession, patterns: Sequence[str], publications: Sequence[str]) -> None:
         self._session = session
         self._publications = publications
         self._patterns = [pattern_of(each) for each in patterns]
@@ -123,9 +123,9 @@ class Catalog:
     def matches(self, schema: str, name: str) -> bool:
         return any(pattern.fullmatch(f"{schema}.{name}") for pattern in self._patterns)
 
-    def listed(self) -> list[Listed]:
+    def listed(self) -> list[ListedTable]:
         """The tables that match. A partition is told by its root, unless it alone matches."""
-        rows = [Listed(*row) for row in self._session.query(_TABLES)]
+        rows = [ListedTable(*row) for row in self._session.query(_TABLES)]
         chosen = [row for row in rows if self.matches(row.schema, row.name)]
         roots = {row.id for row in chosen if row.partitioned}
         inside = self._partitions(sorted(roots)) if roots else set()
@@ -147,7 +147,7 @@ class Catalog:
         facts = self._facts(number)
         return None if facts is None else self.known(relation_of(number, facts, columns))[0]
 
-    def known_table(self, table: Table) -> Known:
+    def known_table(self, table: SourceTable) -> Known:
         for known in self._known.values():
             if known.table is table:
                 return known
@@ -157,12 +157,12 @@ class Catalog:
             raise LookupError(table.full_name)
         return known_now
 
-    def published_columns(self, listed: Listed) -> list[str] | None:
+    def published_columns(self, listed: ListedTable) -> list[str] | None:
         """Those that the publications name, where somebody has given them a list; None: all."""
         found = self._published(listed.schema, listed.name)
         return None if found is None else list(found[0])
 
-    def row_filter(self, table: Table) -> str | None:
+    def row_filter(self, table: SourceTable) -> str | None:
         found = self._published(table.schema, table.name)
         return None if found is None else found[1]
 
@@ -176,13 +176,13 @@ class Catalog:
         found = self._session.query(statement, [list(self._publications), schema, name])
         return (found[0][0], found[0][1]) if found else None
 
-    def _facts(self, number: int) -> Facts | None:
+    def _facts(self, number: int) -> TableFacts | None:
         found = self._session.query(_FACTS, [number])
         if not found:
             return None
         schema, name, identity, primary, index, partitioned = found[0]
         columns = tuple(ColumnFacts(*row) for row in self._session.query(_COLUMNS, [number]))
-        return Facts(schema, name, identity, tuple(primary or ()), tuple(index or ()), columns, partitioned)
+        return TableFacts(schema, name, identity, tuple(primary or ()), tuple(index or ()), columns, partitioned)
 
     def _types(self, numbers: Sequence[int]) -> dict[int, Type]:
         types: dict[int, Type] = {}
@@ -211,7 +211,9 @@ def pattern_of(text: str) -> re.Pattern[str]:
     return re.compile(".*".join(re.escape(part) for part in whole.split("*")), re.DOTALL)
 
 
-def describe(relation: Relation, facts: Facts | None, types: dict[int, Type], before: Known | None = None) -> Known:
+def describe(
+    relation: Relation, facts: TableFacts | None, types: dict[int, Type], before: Known | None = None
+) -> Known:
     """The table that a relation message tells, with what the catalog knows of it."""
     found = matched(relation.columns, facts.columns if facts is not None else ())
     kinds = []
@@ -224,16 +226,16 @@ def describe(relation: Relation, facts: Facts | None, types: dict[int, Type], be
             kind = kind_of(told.type, told.modifier, fact.dimensions if fact is not None else 0, types)
             optional = not (fact is not None and fact.required)
             connect = connect_of(kind, optional=optional, default=fact.default if fact is not None else None)
-            column = Column(told.name, connect, fact.declared if fact is not None else "", kind.unavailable)
+            column = SourceColumn(told.name, connect, fact.declared if fact is not None else "", kind.unavailable)
         kinds.append(kind)
         columns.append(column)
     key = key_of(relation, facts, found, before)
-    table = Table(relation.schema, relation.name, tuple(columns), key)
+    table = SourceTable(relation.schema, relation.name, tuple(columns), key)
     readers = [(kind.read, kind.unavailable) for kind in kinds]
     return Known(relation, table, tuple(kinds), readers, facts is not None and facts.partitioned)
 
 
-def _earlier(told: RelationColumn, before: Known | None) -> tuple[Kind, Column] | None:
+def _earlier(told: RelationColumn, before: Known | None) -> tuple[PostgresKind, SourceColumn] | None:
     if before is None:
         return None
     for at, column in enumerate(before.relation.columns):
@@ -259,7 +261,7 @@ def matched(told: Sequence[RelationColumn], facts: Sequence[ColumnFacts]) -> lis
 
 
 def key_of(
-    relation: Relation, facts: Facts | None, found: Sequence[ColumnFacts | None], before: Known | None
+    relation: Relation, facts: TableFacts | None, found: Sequence[ColumnFacts | None], before: Known | None
 ) -> tuple[str, ...]:
     """The columns that identify a row, in the order of the key."""
     identity = [column.name for column in relation.columns if column.identity]
@@ -273,7 +275,7 @@ def key_of(
     return before.table.key if before is not None and names.issuperset(before.table.key) else ()
 
 
-def relation_of(number: int, facts: Facts, columns: Sequence[str] | None = None) -> Relation:
+def relation_of(number: int, facts: TableFacts, columns: Sequence[str] | None = None) -> Relation:
     """The relation message that the server would send of a table as it is now; `columns` if not all are published."""
     inside = [column for column in facts.columns if columns is None or column.name in columns]
     by_identity = {DEFAULT: facts.primary_key, INDEX: facts.identity_index, NOTHING: ()}

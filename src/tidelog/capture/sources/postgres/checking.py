@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tidelog.capture.change import Finding
-from tidelog.capture.sources.postgres.catalog import Catalog, Listed
+from tidelog.capture.change import CheckFinding
+from tidelog.capture.sources.postgres.catalog import Catalog, ListedTable
 from tidelog.capture.sources.postgres.publications import identified, needed
 from tidelog.capture.sources.postgres.reading import name_of
-from tidelog.capture.sources.postgres.session import Session
-from tidelog.capture.sources.postgres.slots import PLUGIN, Slot, slot_of
+from tidelog.capture.sources.postgres.session import SqlSession
+from tidelog.capture.sources.postgres.slots import PLUGIN, ReplicationSlot, slot_of
 
 ERROR, WARNING, OK = "error", "warning", "ok"
 OLDEST = 140_000
@@ -31,7 +31,7 @@ SELECT current_setting('server_version_num')::int, current_setting('server_versi
 """
 
 
-class Server(NamedTuple):
+class PostgresServer(NamedTuple):
     version: int
     version_text: str
     wal_level: str
@@ -47,8 +47,8 @@ class Server(NamedTuple):
     oldest_s: int  # of the transactions that are open and have written
 
 
-def check(session: Session, catalog: Catalog, slot: str, names: tuple[str, str]) -> list[Finding]:
-    server = Server(*session.query(_SERVER)[0])
+def check(session: SqlSession, catalog: Catalog, slot: str, names: tuple[str, str]) -> list[CheckFinding]:
+    server = PostgresServer(*session.query(_SERVER)[0])
     found = slot_of(session, slot)
     findings = [*of_server(server, found), *of_slot(slot, found, session.one("SELECT current_database()::text"))]
     if server.version >= OLDEST:
@@ -59,60 +59,64 @@ def check(session: Session, catalog: Catalog, slot: str, names: tuple[str, str])
     return findings
 
 
-def may_create(session: Session) -> bool:
+def may_create(session: SqlSession) -> bool:
     return bool(session.one("SELECT has_database_privilege(current_database(), 'CREATE')"))
 
 
-def of_server(server: Server, slot: Slot | None) -> Iterator[Finding]:
+def of_server(server: PostgresServer, slot: ReplicationSlot | None) -> Iterator[CheckFinding]:
     if server.version < OLDEST:
-        yield Finding(ERROR, f"the server is PostgreSQL {server.version_text}; 14 is the oldest that can be captured")
+        yield CheckFinding(
+            ERROR, f"the server is PostgreSQL {server.version_text}; 14 is the oldest that can be captured"
+        )
         return
-    yield Finding(OK, f"the server is PostgreSQL {server.version_text}")
+    yield CheckFinding(OK, f"the server is PostgreSQL {server.version_text}")
     if server.standby and server.version < STANDBY_DECODING:
-        yield Finding(ERROR, "the server is a standby, which can be captured from PostgreSQL 16 on; name the primary")
+        yield CheckFinding(
+            ERROR, "the server is a standby, which can be captured from PostgreSQL 16 on; name the primary"
+        )
     if server.wal_level != "logical":
-        yield Finding(
+        yield CheckFinding(
             ERROR,
             f"wal_level is {server.wal_level}, and changes can be read at logical only",
             "ALTER SYSTEM SET wal_level = 'logical';  -- then restart the server",
         )
     if not server.may_replicate:
-        yield Finding(
+        yield CheckFinding(
             ERROR,
             f"the user {server.user} may not read the log of changes",
             f"ALTER ROLE {name_of(server.user)} REPLICATION;",
         )
     yield from _room(server, slot)
     if server.oldest_s > LONG_TRANSACTION_S and slot is None:
-        yield Finding(
+        yield CheckFinding(
             WARNING,
             f"a transaction is open for {server.oldest_s} s; the first snapshot waits until it has ended",
             "SELECT pid, xact_start, query FROM pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY xact_start;",
         )
 
 
-def _room(server: Server, slot: Slot | None) -> Iterator[Finding]:
+def _room(server: PostgresServer, slot: ReplicationSlot | None) -> Iterator[CheckFinding]:
     if slot is None and server.slots >= server.max_slots:
-        yield Finding(
+        yield CheckFinding(
             ERROR,
             f"all {server.max_slots} replication slots are taken",
             f"ALTER SYSTEM SET max_replication_slots = {server.max_slots + 4};  -- then restart the server",
         )
     if server.senders >= server.max_senders:
-        yield Finding(
+        yield CheckFinding(
             ERROR,
             f"all {server.max_senders} senders of changes are in use",
             f"ALTER SYSTEM SET max_wal_senders = {server.max_senders + 4};  -- then restart the server",
         )
     if server.keep_mb < 0:
-        yield Finding(
+        yield CheckFinding(
             WARNING,
             "max_slot_wal_keep_size has no limit: while capture is stopped, the server keeps its log until the disk is"
             " full",
             "ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf();",
         )
     if server.idle_timeout > 0:
-        yield Finding(
+        yield CheckFinding(
             WARNING,
             f"idle_replication_slot_timeout is {server.idle_timeout}: a capture that is stopped for longer has to begin"
             " anew",
@@ -120,58 +124,60 @@ def _room(server: Server, slot: Slot | None) -> Iterator[Finding]:
         )
 
 
-def of_slot(name: str, slot: Slot | None, database: str) -> Iterator[Finding]:
+def of_slot(name: str, slot: ReplicationSlot | None, database: str) -> Iterator[CheckFinding]:
     if slot is None:
-        yield Finding(OK, f"the slot {name} is not there yet; the first snapshot makes it")
+        yield CheckFinding(OK, f"the slot {name} is not there yet; the first snapshot makes it")
     elif slot.plugin != PLUGIN or slot.database != database:
-        yield Finding(
+        yield CheckFinding(
             ERROR,
             f"the slot {name} is of the plugin {slot.plugin} and the database {slot.database}, so it is not ours",
             f"SELECT pg_drop_replication_slot('{name}');  -- or choose another name",
         )
     elif slot.is_lost:
-        yield Finding(
+        yield CheckFinding(
             WARNING,  # whoever reads on from it is stopped; who takes a new snapshot makes it anew
             f"the slot {name} is lost: the server has removed log that capture has not read",
             "tidelog capture run --snapshot when_needed",
         )
     elif slot.active_pid is not None:
-        yield Finding(OK, f"the slot {name} is being read, by the server's process {slot.active_pid}")
+        yield CheckFinding(OK, f"the slot {name} is being read, by the server's process {slot.active_pid}")
     else:
-        yield Finding(OK, f"the slot {name} is there, and nobody reads it")
+        yield CheckFinding(OK, f"the slot {name} is there, and nobody reads it")
 
 
-def of_tables(tables: Sequence[Listed], with_identity: set[int]) -> Iterator[Finding]:
+def of_tables(tables: Sequence[ListedTable], with_identity: set[int]) -> Iterator[CheckFinding]:
     if not tables:
-        yield Finding(ERROR, "no table matches; a pattern is schema.table, and `*` stands for any part of it")
+        yield CheckFinding(ERROR, "no table matches; a pattern is schema.table, and `*` stands for any part of it")
     for table in tables:
         name = name_of(table.schema, table.name)
         if not table.readable:
-            yield Finding(ERROR, f"{table.full_name} may not be read", f"GRANT SELECT ON {name} TO CURRENT_USER;")
+            yield CheckFinding(ERROR, f"{table.full_name} may not be read", f"GRANT SELECT ON {name} TO CURRENT_USER;")
         if table.id not in with_identity:
-            yield Finding(
+            yield CheckFinding(
                 WARNING,
                 f"{table.full_name} has no primary key and no other replica identity: its inserts are captured, its"
                 " updates and deletes are not",
                 f"ALTER TABLE {name} REPLICA IDENTITY FULL;  -- or give it a primary key",
             )
     if tables:
-        yield Finding(OK, f"{len(tables)} table{'s' if len(tables) > 1 else ''} will be captured")
+        yield CheckFinding(OK, f"{len(tables)} table{'s' if len(tables) > 1 else ''} will be captured")
 
 
-def of_publications(statements: Sequence[str], tables: Sequence[Listed], *, may_create: bool) -> Iterator[Finding]:
+def of_publications(
+    statements: Sequence[str], tables: Sequence[ListedTable], *, may_create: bool
+) -> Iterator[CheckFinding]:
     foreign = sorted({f"{table.full_name} (of {table.owner})" for table in tables if not table.owned})
     if not statements:
-        yield Finding(OK, "the publications name these tables")
+        yield CheckFinding(OK, "the publications name these tables")
     elif foreign or (not may_create and any(each.startswith("CREATE") for each in statements)):
         why = f"{', '.join(foreign)} belong to others" if foreign else "the database does not let this user create them"
-        yield Finding(
+        yield CheckFinding(
             ERROR,
             f"the publications cannot be made: {why}; let their owner or a superuser run this",
             script(statements),
         )
     else:
-        yield Finding(OK, "the publications will be made or changed when capture starts")
+        yield CheckFinding(OK, "the publications will be made or changed when capture starts")
 
 
 def script(statements: Sequence[str]) -> str:

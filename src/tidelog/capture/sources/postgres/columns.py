@@ -46,7 +46,7 @@ class Type(NamedTuple):
     visible: bool = True  # its operators too, so that keys of it can be compared
 
 
-class Kind(NamedTuple):
+class PostgresKind(NamedTuple):
     connect: Connect  # without `optional` and `default`
     read: Reader
     plain: Plain | None = None  # None where a key's text cannot be had again, so that there is no range of keys
@@ -58,12 +58,12 @@ def _named(kind: str, name: str, **more: Any) -> Connect:
     return {"type": kind, "name": name, "version": 1, **more}
 
 
-def _string(name: str | None = None, read: Reader = v.json_text, plain: Plain | None = v.plain_text) -> Kind:
-    return Kind({"type": "string"} if name is None else _named("string", name), read, plain)
+def _string(name: str | None = None, read: Reader = v.json_text, plain: Plain | None = v.plain_text) -> PostgresKind:
+    return PostgresKind({"type": "string"} if name is None else _named("string", name), read, plain)
 
 
-def _integer(kind: str) -> Kind:
-    return Kind({"type": kind}, v.json_verbatim, str, zero="0")
+def _integer(kind: str) -> PostgresKind:
+    return PostgresKind({"type": kind}, v.json_verbatim, str, zero="0")
 
 
 STRING = _string()
@@ -77,18 +77,18 @@ DECIMAL_FIELDS = [
     {"type": "int32", "optional": False, "field": "scale"},
     {"type": "bytes", "optional": False, "field": "value"},
 ]
-SIMPLE: dict[str, Kind] = {
+SIMPLE: dict[str, PostgresKind] = {
     "int2": _integer("int16"),
     "int4": _integer("int32"),
     "int8": _integer("int64"),
     "oid": _integer("int64"),
-    "float4": Kind({"type": "float"}, v.json_float, v.plain_float, zero="0.0"),
-    "float8": Kind({"type": "double"}, v.json_float, v.plain_float, zero="0.0"),
-    "bool": Kind({"type": "boolean"}, v.json_boolean, v.plain_boolean),
-    "bytea": Kind({"type": "bytes"}, v.json_bytes, v.plain_bytes, MARKER_BYTES),
-    "date": Kind(_named("int32", "io.debezium.time.Date"), v.json_date, v.plain_date, zero="0"),
+    "float4": PostgresKind({"type": "float"}, v.json_float, v.plain_float, zero="0.0"),
+    "float8": PostgresKind({"type": "double"}, v.json_float, v.plain_float, zero="0.0"),
+    "bool": PostgresKind({"type": "boolean"}, v.json_boolean, v.plain_boolean),
+    "bytea": PostgresKind({"type": "bytes"}, v.json_bytes, v.plain_bytes, MARKER_BYTES),
+    "date": PostgresKind(_named("int32", "io.debezium.time.Date"), v.json_date, v.plain_date, zero="0"),
     "timetz": _string("io.debezium.time.ZonedTime", v.json_zoned_time),
-    "interval": Kind(_named("int64", "io.debezium.time.MicroDuration"), v.json_interval, zero="0"),
+    "interval": PostgresKind(_named("int64", "io.debezium.time.MicroDuration"), v.json_interval, zero="0"),
     "uuid": _string("io.debezium.data.Uuid")._replace(zero='"00000000-0000-0000-0000-000000000000"'),
     "json": _string("io.debezium.data.Json"),
     "jsonb": _string("io.debezium.data.Json"),
@@ -96,10 +96,10 @@ SIMPLE: dict[str, Kind] = {
     "tsvector": _string("io.debezium.data.Tsvector"),
     "ltree": _string("io.debezium.data.Ltree"),
     "hstore": _string("io.debezium.data.Json", json_hstore, None),
-    "money": Kind(
+    "money": PostgresKind(
         _named("bytes", "org.apache.kafka.connect.data.Decimal", parameters={"scale": "2"}), v.json_money, None
     ),
-    "point": Kind(
+    "point": PostgresKind(
         {
             "type": "struct",
             "fields": POINT_FIELDS,
@@ -112,7 +112,7 @@ SIMPLE: dict[str, Kind] = {
 }
 
 
-def kind_of(number: int, modifier: int, dimensions: int, types: Mapping[int, Type], nested: int = 0) -> Kind:
+def kind_of(number: int, modifier: int, dimensions: int, types: Mapping[int, Type], nested: int = 0) -> PostgresKind:
     found = types.get(number)
     if found is None or nested > NESTED_TYPES:
         return STRING
@@ -130,7 +130,7 @@ def kind_of(number: int, modifier: int, dimensions: int, types: Mapping[int, Typ
     return kind if found.visible else kind._replace(plain=None)
 
 
-def connect_of(kind: Kind, *, optional: bool, default: str | None) -> Connect:
+def connect_of(kind: PostgresKind, *, optional: bool, default: str | None) -> Connect:
     """The Connect schema of a column: in the order in which Connect writes it."""
     ends = ("name", "version", "doc", "parameters")
     connect = {word: told for word, told in kind.connect.items() if word not in ends}
@@ -148,7 +148,7 @@ _FUNCTION = re.compile(r"\(?[A-Za-z0-9_.]+\(.*", re.DOTALL)
 _TIMES = ("CURRENT_TIMESTAMP", "CURRENT_DATE", "CURRENT_TIME", "LOCALTIMESTAMP", "LOCALTIME")
 
 
-def default_of(expression: str, kind: Kind) -> str | None:
+def default_of(expression: str, kind: PostgresKind) -> str | None:
     """The JSON text of a default as pg_get_expr tells it, or None where it is not a constant."""
     if expression in ("true", "false"):
         return expression if kind.connect["type"] == "boolean" else None
@@ -161,7 +161,7 @@ def default_of(expression: str, kind: Kind) -> str | None:
     return kind.zero if _FUNCTION.fullmatch(expression) or expression.startswith(_TIMES) else None
 
 
-def _array(element: Kind, found: Type, types: Mapping[int, Type], dimensions: int) -> Kind:
+def _array(element: PostgresKind, found: Type, types: Mapping[int, Type], dimensions: int) -> PostgresKind:
     of = types.get(found.element)
     required = of is not None and of.kind == "e"  # Debezium's items of an enum are required
     items = connect_of(element, optional=not required, default=None)
@@ -171,10 +171,10 @@ def _array(element: Kind, found: Type, types: Mapping[int, Type], dimensions: in
         connect = {"type": "array", "items": {**connect, "optional": True}}
         unavailable = f"[{unavailable}]"
     read = json_array(element.read, max(dimensions, 1), of.delimiter if of is not None else ",")
-    return Kind(connect, read, None, unavailable)
+    return PostgresKind(connect, read, None, unavailable)
 
 
-def _marker(element: Kind) -> str:
+def _marker(element: PostgresKind) -> str:
     """Of an array whose value was not sent: the marker's bytes where the elements are numbers, as Debezium has it."""
     kind = element.connect["type"]
     if kind in ("string", "bytes", "struct"):
@@ -182,7 +182,7 @@ def _marker(element: Kind) -> str:
     return MARKER_BITS if kind == "boolean" else MARKER_NUMBERS
 
 
-def _numeric(modifier: int) -> Kind:
+def _numeric(modifier: int) -> PostgresKind:
     if modifier < 4:
         connect = {
             "type": "struct",
@@ -192,46 +192,48 @@ def _numeric(modifier: int) -> Kind:
             "doc": "Variable scaled decimal",
         }
         marker = f'{{"scale":0,"value":{MARKER_BYTES}}}'
-        return Kind(connect, v.json_variable_decimal, v.plain_variable_decimal, marker, '{"scale":0,"value":"AA=="}')
+        return PostgresKind(
+            connect, v.json_variable_decimal, v.plain_variable_decimal, marker, '{"scale":0,"value":"AA=="}'
+        )
     precision, scale = (modifier - 4) >> 16 & 0xFFFF, (modifier - 4) & 0x7FF
     scale = (scale ^ 1024) - 1024  # eleven bits with a sign
     parameters = {"scale": str(scale), "connect.decimal.precision": str(precision)}
     connect = _named("bytes", "org.apache.kafka.connect.data.Decimal", parameters=parameters)
-    return Kind(connect, v.json_decimal(scale), v.plain_decimal(scale), MARKER_BYTES, '"AA=="')
+    return PostgresKind(connect, v.json_decimal(scale), v.plain_decimal(scale), MARKER_BYTES, '"AA=="')
 
 
-def _timestamp(modifier: int) -> Kind:
+def _timestamp(modifier: int) -> PostgresKind:
     if 0 <= modifier <= 3:
         connect = _named("int64", "io.debezium.time.Timestamp")
-        return Kind(connect, v.json_timestamp_ms, v.plain_timestamp_ms, zero="0")
+        return PostgresKind(connect, v.json_timestamp_ms, v.plain_timestamp_ms, zero="0")
     connect = _named("int64", "io.debezium.time.MicroTimestamp")
-    return Kind(connect, v.json_timestamp_us, v.plain_timestamp_us, zero="0")
+    return PostgresKind(connect, v.json_timestamp_us, v.plain_timestamp_us, zero="0")
 
 
-def _zoned_timestamp(modifier: int) -> Kind:
+def _zoned_timestamp(modifier: int) -> PostgresKind:
     digits = modifier if modifier >= 0 else 6
     zero = f'"1970-01-01T00:00:00{"." + "0" * digits if digits else ""}Z"'
     connect = _named("string", "io.debezium.time.ZonedTimestamp")
-    return Kind(connect, v.json_zoned(digits), v.plain_zoned, zero=zero)
+    return PostgresKind(connect, v.json_zoned(digits), v.plain_zoned, zero=zero)
 
 
-def _time(modifier: int) -> Kind:
+def _time(modifier: int) -> PostgresKind:
     if 0 <= modifier <= 3:
-        return Kind(_named("int32", "io.debezium.time.Time"), v.json_time_ms, v.plain_time_ms, zero="0")
-    return Kind(_named("int64", "io.debezium.time.MicroTime"), v.json_time_us, v.plain_time_us, zero="0")
+        return PostgresKind(_named("int32", "io.debezium.time.Time"), v.json_time_ms, v.plain_time_ms, zero="0")
+    return PostgresKind(_named("int64", "io.debezium.time.MicroTime"), v.json_time_us, v.plain_time_us, zero="0")
 
 
-def _bits(modifier: int) -> Kind:
+def _bits(modifier: int) -> PostgresKind:
     length = modifier if modifier > 0 else BITS_UNBOUND
     connect = _named("bytes", "io.debezium.data.Bits", parameters={"length": str(length)})
-    return Kind(connect, v.json_bits, None, MARKER_BYTES)
+    return PostgresKind(connect, v.json_bits, None, MARKER_BYTES)
 
 
-def _bit(modifier: int) -> Kind:
-    return Kind({"type": "boolean"}, v.json_bit) if modifier == 1 else _bits(modifier)
+def _bit(modifier: int) -> PostgresKind:
+    return PostgresKind({"type": "boolean"}, v.json_bit) if modifier == 1 else _bits(modifier)
 
 
-MODIFIED: dict[str, Callable[[int], Kind]] = {
+MODIFIED: dict[str, Callable[[int], PostgresKind]] = {
     "numeric": _numeric,
     "timestamp": _timestamp,
     "timestamptz": _zoned_timestamp,

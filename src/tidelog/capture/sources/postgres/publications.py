@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tidelog.capture.sources.postgres.catalog import Catalog, Listed
+from tidelog.capture.sources.postgres.catalog import Catalog, ListedTable
 from tidelog.capture.sources.postgres.reading import name_of
-from tidelog.capture.sources.postgres.session import Session
+from tidelog.capture.sources.postgres.session import SqlSession
 
 INSERTS = "insert, truncate"
 
@@ -43,12 +43,12 @@ def publications_of(name: str) -> tuple[str, str]:
     return f"tidelog_{name}", f"tidelog_{name}_inserts"
 
 
-def identified(session: Session, tables: Sequence[Listed]) -> set[int]:
+def identified(session: SqlSession, tables: Sequence[ListedTable]) -> set[int]:
     """Those whose old rows the log can tell; of a partitioned table, all of whose partitions have it."""
     return {row[0] for row in session.query(_IDENTIFIED, [[table.id for table in tables]]) if row[1]}
 
 
-def published(session: Session, names: Sequence[str]) -> Published:
+def published(session: SqlSession, names: Sequence[str]) -> Published:
     found: dict[str, set[tuple[str, str]]] = {}
     for publication, schema, table in session.query(_PUBLISHED, [list(names)]):
         tables = found.setdefault(publication, set())
@@ -57,7 +57,7 @@ def published(session: Session, names: Sequence[str]) -> Published:
     return {publication: frozenset(tables) for publication, tables in found.items()}
 
 
-def wanted(tables: Sequence[Listed], with_identity: set[int], names: tuple[str, str]) -> Published:
+def wanted(tables: Sequence[ListedTable], with_identity: set[int], names: tuple[str, str]) -> Published:
     whole, inserts = names
     return {
         whole: frozenset((table.schema, table.name) for table in tables if table.id in with_identity),
@@ -85,7 +85,7 @@ def statements(before: Published, after: Published, inserts: str) -> list[str]:
     return leaving + entering
 
 
-def needed(session: Session, catalog: Catalog, names: tuple[str, str]) -> list[str]:
+def needed(session: SqlSession, catalog: Catalog, names: tuple[str, str]) -> list[str]:
     """The statements that are still to be run."""
     tables = catalog.listed()
     after = wanted(tables, identified(session, tables) if tables else set(), names)

@@ -17,7 +17,7 @@ from typing import Any
 from tidelog.capture.change import Values
 from tidelog.capture.sources.postgres.catalog import Known
 from tidelog.capture.sources.postgres.pgoutput import FAULTS, MalformedChange, Readers
-from tidelog.capture.sources.postgres.session import Session
+from tidelog.capture.sources.postgres.session import SqlSession
 
 WAIT_MS = 500
 NULL = rb"\N"
@@ -67,7 +67,7 @@ def has_ranges(known: Known) -> bool:
     return bool(known.table.key) and all(kind.plain is not None for kind in known.key_kinds())
 
 
-def copied(session: Session, connection: Any, select_text: str) -> Iterator[bytes]:
+def copied(session: SqlSession, connection: Any, select_text: str) -> Iterator[bytes]:
     """The lines of COPY. A connection whose lines were not read to their end is closed."""
     from psycopg import pq
     from psycopg.errors import error_from_result

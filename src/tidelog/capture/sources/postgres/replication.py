@@ -15,14 +15,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidelog.capture.sources.postgres.pgoutput import lsn_text
-from tidelog.capture.sources.postgres.session import Session
+from tidelog.capture.sources.postgres.session import SqlSession
 from tidelog.errors import Disconnected
 
 WAIT_S = 0.5
 
 
 class Replication:
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SqlSession) -> None:
         self._session = session
         self._connection = session.replication()
         self._pg = self._connection.pgconn

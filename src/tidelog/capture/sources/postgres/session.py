@@ -28,7 +28,7 @@ SETTINGS = (
 Rows = list[tuple[Any, ...]]
 
 
-class Session:
+class SqlSession:
     def __init__(self, url: str) -> None:
         self._arguments = arguments_of(url)
         self._secret = str(self._arguments.get("password", ""))

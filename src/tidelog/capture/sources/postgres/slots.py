@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from tidelog.capture.change import Position
 from tidelog.capture.sources.postgres.pgoutput import lsn_of, lsn_text
-from tidelog.capture.sources.postgres.session import Session
+from tidelog.capture.sources.postgres.session import SqlSession
 from tidelog.errors import UsageError
 
 PLUGIN = "pgoutput"
@@ -32,7 +32,7 @@ FROM pg_replication_slots WHERE slot_name = %s
 """
 
 
-class Slot(NamedTuple):
+class ReplicationSlot(NamedTuple):
     name: str
     plugin: str | None  # None of a physical slot
     database: str | None
@@ -46,12 +46,12 @@ class Slot(NamedTuple):
         return self.wal_status == LOST or self.confirmed == 0
 
 
-def slot_of(session: Session, name: str) -> Slot | None:
+def slot_of(session: SqlSession, name: str) -> ReplicationSlot | None:
     found = session.query(_SLOT, [name])
     if not found:
         return None
     plugin, database, pid, status, restart, confirmed = found[0]
-    return Slot(name, plugin, database, pid, status, lsn_of(restart or "0/0"), lsn_of(confirmed or "0/0"))
+    return ReplicationSlot(name, plugin, database, pid, status, lsn_of(restart or "0/0"), lsn_of(confirmed or "0/0"))
 
 
 def position_of(lsn: int, system: str) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def lsn_in(position: Mapping[str, Any]) -> int:
         raise UsageError(f"{dict(position)} is not a position of a PostgreSQL database") from None
 
 
-def resume_fault(slot: Slot | None, name: str, position: Position, system: str, database: str) -> str | None:
+def resume_fault(slot: ReplicationSlot | None, name: str, position: Position, system: str, database: str) -> str | None:
     """Why reading cannot go on from this position, or None."""
     stored = lsn_in(position)
     at = lsn_text(stored)

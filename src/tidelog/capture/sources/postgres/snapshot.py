@@ -25,13 +25,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tidelog.capture.change import Position, Table, Values
+from tidelog.capture.change import Position, SourceTable, Values
 from tidelog.capture.sources.postgres.catalog import Catalog, Known
 from tidelog.capture.sources.postgres.pgoutput import lsn_of
 from tidelog.capture.sources.postgres.reading import copied, has_ranges, key_readers, key_select, row_select, values_of
 from tidelog.capture.sources.postgres.replication import Replication
-from tidelog.capture.sources.postgres.session import Session
-from tidelog.capture.sources.postgres.slots import PLUGIN, Slot, position_of, slot_of
+from tidelog.capture.sources.postgres.session import SqlSession
+from tidelog.capture.sources.postgres.slots import PLUGIN, ReplicationSlot, position_of, slot_of
 from tidelog.errors import Disconnected, UsageError
 
 CREATE, RECREATE, KEEP = "create", "recreate", "keep"
@@ -39,7 +39,7 @@ SPLIT_ROWS = 10_000  # a table with fewer is one range
 SAMPLE_PER_PART = 200
 
 
-def way_of(slot: Slot | None) -> str:
+def way_of(slot: ReplicationSlot | None) -> str:
     if slot is None:
         return CREATE
     return RECREATE if slot.is_lost else KEEP
@@ -48,7 +48,7 @@ def way_of(slot: Slot | None) -> str:
 class PostgresSnapshot:
     position: Position
 
-    def __init__(self, session: Session, catalog: Catalog, slot: str, system: str) -> None:
+    def __init__(self, session: SqlSession, catalog: Catalog, slot: str, system: str) -> None:
         self._session = session
         self._catalog = catalog
         self._lock = threading.Lock()
@@ -70,10 +70,10 @@ class PostgresSnapshot:
         self._known = {known.table: known for known in self._tables()}
         self._filters = {table: catalog.row_filter(table) for table in self._known}
 
-    def tables(self) -> Sequence[Table]:
+    def tables(self) -> Sequence[SourceTable]:
         return list(self._known)
 
-    def count(self, table: Table) -> int:
+    def count(self, table: SourceTable) -> int:
         number = self._known[table].relation.id
         told = self._session.one(
             "SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_class c WHERE c.oid = %s"
@@ -82,7 +82,7 @@ class PostgresSnapshot:
         )
         return int(told)
 
-    def split(self, table: Table, parts: int) -> Sequence[tuple[Values | None, Values | None]]:
+    def split(self, table: SourceTable, parts: int) -> Sequence[tuple[Values | None, Values | None]]:
         known = self._known[table]
         count = self.count(table)
         if parts < 2 or count < SPLIT_ROWS or not has_ranges(known):
@@ -94,7 +94,9 @@ class PostgresSnapshot:
         ends = bounds(keys, parts)
         return list(zip([None, *ends], [*ends, None], strict=True))
 
-    def rows(self, table: Table, after: Values | None, to: Values | None, size: int) -> Iterator[Sequence[Values]]:
+    def rows(
+        self, table: SourceTable, after: Values | None, to: Values | None, size: int
+    ) -> Iterator[Sequence[Values]]:
         known = self._known[table]
         statement = row_select(known, after, to, row_filter=self._filters[table])
         rows = []

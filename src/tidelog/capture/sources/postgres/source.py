@@ -20,15 +20,15 @@ from typing import Any
 from zlib import crc32
 
 from tidelog import __version__
-from tidelog.capture.change import Begin, Finding, Position, Row, SourceLag, Table, Values
+from tidelog.capture.change import Begin, CheckFinding, Position, RowChange, SourceLag, SourceTable, Values
 from tidelog.capture.sources.postgres import checking, publications, reading
 from tidelog.capture.sources.postgres.catalog import Catalog, Known
 from tidelog.capture.sources.postgres.pgoutput import lsn_of
 from tidelog.capture.sources.postgres.replication import Replication
-from tidelog.capture.sources.postgres.session import Session
+from tidelog.capture.sources.postgres.session import SqlSession
 from tidelog.capture.sources.postgres.slots import AGAIN, lsn_in, resume_fault, slot_of
 from tidelog.capture.sources.postgres.snapshot import PostgresSnapshot
-from tidelog.capture.sources.postgres.stream import HEARTBEAT, Changes, PostgresStream, Transaction
+from tidelog.capture.sources.postgres.stream import HEARTBEAT, PostgresStream, SlotStream, StreamedTransaction
 from tidelog.errors import PeerError, SourceLost, UsageError
 
 NAME_LIMIT = 63 - len("tidelog__inserts")
@@ -83,7 +83,7 @@ SOURCE_SCHEMA: Mapping[str, Any] = {
 
 def connect(url: str, name: str, tables: Sequence[str]) -> PostgresSource:
     """`tables` are patterns `schema.table`, in which `*` stands for any part of a name."""
-    return PostgresSource(Session(url), plain_name(name), tables)
+    return PostgresSource(SqlSession(url), plain_name(name), tables)
 
 
 def plain_name(name: str) -> str:
@@ -98,7 +98,7 @@ class PostgresSource:
     connector = "postgresql"
     source_schema = SOURCE_SCHEMA
 
-    def __init__(self, session: Session, name: str, tables: Sequence[str]) -> None:
+    def __init__(self, session: SqlSession, name: str, tables: Sequence[str]) -> None:
         self._session = session
         self.slot = f"tidelog_{name}"
         self._publications = publications.publications_of(name)
@@ -106,11 +106,11 @@ class PostgresSource:
         self.database = session.database
         self._system: str | None = None
         self._snapshot_lsn = 0
-        self._blocks: dict[Table, str] = {}
-        self._outside = Transaction(0, None)  # of rows that no transaction of the stream told
+        self._blocks: dict[SourceTable, str] = {}
+        self._outside = StreamedTransaction(0, None)  # of rows that no transaction of the stream told
         self._outside_us = -1
 
-    def check(self) -> Sequence[Finding]:
+    def check(self) -> Sequence[CheckFinding]:
         return checking.check(self._session, self._catalog, self.slot, self._publications)
 
     def prepare(self) -> None:
@@ -160,21 +160,23 @@ class PostgresSource:
         except BaseException:
             replication.close()
             raise
-        changes = Changes(self._catalog, self._database(), self._identified(), start, lsn_of(self._session.one(_END)))
+        changes = SlotStream(
+            self._catalog, self._database(), self._identified(), start, lsn_of(self._session.one(_END))
+        )
         return PostgresStream(replication, changes, start)
 
-    def tables(self) -> Sequence[Table]:
+    def tables(self) -> Sequence[SourceTable]:
         """Those that are captured, as they are now: the objects that rows come with, where the shape is the same."""
         found = [(one, self._catalog.published_columns(one)) for one in self._catalog.listed()]
         known = [self._catalog.known_now(one.id, columns) for one, columns in found]
         return [each.table for each in known if each is not None]
 
-    def chunk(self, table: Table, after: Values | None, to: Values | None, size: int) -> Sequence[Values]:
+    def chunk(self, table: SourceTable, after: Values | None, to: Values | None, size: int) -> Sequence[Values]:
         known = self._ranged(table)
         statement = reading.row_select(known, after, to, size, self._catalog.row_filter(table))
         return self._read(statement, known.readers)
 
-    def last_key(self, table: Table) -> Values | None:
+    def last_key(self, table: SourceTable) -> Values | None:
         known = self._ranged(table)
         found = self._read(reading.key_select(known, last=True), reading.key_readers(known))
         return found[0] if found else None
@@ -211,9 +213,9 @@ class PostgresSource:
     def close(self) -> None:
         self._session.close()
 
-    def source_block(self, row: Row, begin: Begin, snapshot: str, name: str) -> str:
+    def source_block(self, row: RowChange, begin: Begin, snapshot: str, name: str) -> str:
         transaction = begin.where
-        if not isinstance(transaction, Transaction):
+        if not isinstance(transaction, StreamedTransaction):
             transaction = self._outside
             if begin.commit_us != self._outside_us:
                 self._outside_us, transaction.head = begin.commit_us, None
@@ -238,7 +240,7 @@ class PostgresSource:
             f'"ts_ms":{commit_us // 1000},"snapshot":"{snapshot}","db":{json.dumps(self.database)},'
         )
 
-    def _table_part(self, table: Table) -> str:
+    def _table_part(self, table: SourceTable) -> str:
         part = f'"schema":{json.dumps(table.schema)},"table":{json.dumps(table.name)},'
         self._blocks[table] = part
         return part
@@ -253,7 +255,7 @@ class PostgresSource:
         self.database = str(self._session.one("SELECT current_database()::text"))
         return self.database
 
-    def _ranged(self, table: Table) -> Known:
+    def _ranged(self, table: SourceTable) -> Known:
         try:
             known = self._catalog.known_table(table)
         except LookupError:

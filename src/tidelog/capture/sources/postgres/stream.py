@@ -31,7 +31,7 @@ from tidelog.capture.change import (
     Idle,
     Message,
     Position,
-    Row,
+    RowChange,
     SchemaChange,
 )
 from tidelog.capture.sources.postgres import pgoutput
@@ -45,7 +45,7 @@ BEHIND_S = 5.0
 HEARTBEAT = "tidelog.heartbeat"
 
 
-class Transaction:
+class StreamedTransaction:
     """What `source_block` wants to see of one. Its origin is told after its Begin."""
 
     __slots__ = ("head", "origin", "origin_lsn", "previous", "xid")
@@ -58,7 +58,7 @@ class Transaction:
         self.head: tuple[str, str] | None = None  # texts that its rows share
 
 
-class Changes:
+class SlotStream:
     """Copy data to events. It owns no connection: recorded bytes will do."""
 
     def __init__(self, catalog: Catalog, database: str, system: str, start: int, until: int = 0) -> None:
@@ -66,7 +66,7 @@ class Changes:
         self._database = database
         self._system = system
         self._tables: dict[int, Known | None] = {}  # None: a table that is not captured
-        self._transaction: Transaction | None = None
+        self._transaction: StreamedTransaction | None = None
         self._told_us = 0  # everything that was committed before is told
         self._end = start
         self._until = until  # where the server's log ended when the stream began
@@ -111,7 +111,7 @@ class Changes:
         told = pgoutput.begin(data, HEADER)
         if self._transaction is not None:
             raise MalformedChange(f"transaction {told.xid} begins inside of {self._transaction.xid}")
-        self._transaction = Transaction(told.xid, self._previous)
+        self._transaction = StreamedTransaction(told.xid, self._previous)
         events.append(Begin(f"{told.xid}:{told.commit_lsn}", told.commit_us, self._transaction))
 
     def _commit(self, data: bytes, events: list[Event]) -> None:
@@ -143,26 +143,26 @@ class Changes:
         known = self._tables[pgoutput.relation_id(data, HEADER)]
         if known is not None:
             values = pgoutput.insert(data, HEADER, known.readers)
-            events.append(Row(known.table, CREATE, None, values, pgoutput.written_at(data)))
+            events.append(RowChange(known.table, CREATE, None, values, pgoutput.written_at(data)))
 
     def _update(self, data: bytes, events: list[Event]) -> None:
         known = self._tables[pgoutput.relation_id(data, HEADER)]
         if known is not None:
             before, _, after = pgoutput.update(data, HEADER, known.readers)
-            events.append(Row(known.table, UPDATE, before, after, pgoutput.written_at(data)))
+            events.append(RowChange(known.table, UPDATE, before, after, pgoutput.written_at(data)))
 
     def _delete(self, data: bytes, events: list[Event]) -> None:
         known = self._tables[pgoutput.relation_id(data, HEADER)]
         if known is not None:
             before, _ = pgoutput.delete(data, HEADER, known.readers)
-            events.append(Row(known.table, DELETE, before, None, pgoutput.written_at(data)))
+            events.append(RowChange(known.table, DELETE, before, None, pgoutput.written_at(data)))
 
     def _truncate(self, data: bytes, events: list[Event]) -> None:
         lsn = pgoutput.written_at(data)
         for number in pgoutput.truncate(data, HEADER).relations:
             known = self._tables[number]
             if known is not None:
-                events.append(Row(known.table, TRUNCATE, None, None, lsn))
+                events.append(RowChange(known.table, TRUNCATE, None, None, lsn))
 
     def _message(self, data: bytes, events: list[Event]) -> None:
         told = pgoutput.message(data, HEADER)
@@ -174,7 +174,7 @@ class Changes:
 
 
 class PostgresStream:
-    def __init__(self, replication: Replication, changes: Changes, start: int) -> None:
+    def __init__(self, replication: Replication, changes: SlotStream, start: int) -> None:
         self._replication = replication
         self._changes = changes
         self._confirmed = start

@@ -26,9 +26,9 @@ from tidelog.capture.change import (
     Event,
     Message,
     Position,
-    Row,
+    RowChange,
     SchemaChange,
-    Table,
+    SourceTable,
     Values,
 )
 from tidelog.capture.sources.sqlite.shapes import SCHEMA, quoted
@@ -40,7 +40,7 @@ PRUNE_EVERY_S = 2.0
 PRUNE_ROWS = 10_000  # at a time: the write lock is somebody else's, too
 PRUNE_WAIT_MS = 50
 
-ShapeOf = Callable[[int], tuple[Table, Callable[[Sequence[Any]], Values]]]
+ShapeOf = Callable[[int], tuple[SourceTable, Callable[[Sequence[Any]], Values]]]
 
 
 class Changelog:
@@ -159,11 +159,11 @@ class Changelog:
         before, after = row[4:width:2], row[5:width:2]
         where = (number, at_ms)
         if op == CREATE:
-            return Row(table, CREATE, None, read(after), where)
+            return RowChange(table, CREATE, None, read(after), where)
         if op == UPDATE:
-            return Row(table, UPDATE, read(before), read(after), where)
+            return RowChange(table, UPDATE, read(before), read(after), where)
         if op == DELETE:
-            return Row(table, DELETE, read(before), None, where)
+            return RowChange(table, DELETE, read(before), None, where)
         if op == "U":
-            return Row(table, UPDATE, None, read(after), where)
-        return Row(table, TRUNCATE, None, None, where)
+            return RowChange(table, UPDATE, None, read(after), where)
+        return RowChange(table, TRUNCATE, None, None, where)

@@ -18,7 +18,7 @@ import os
 import sqlite3
 from collections.abc import Sequence
 
-from tidelog.capture.sources.sqlite.shapes import Described, captured_names, described, quoted
+from tidelog.capture.sources.sqlite.shapes import SqliteTable, captured_names, described, quoted
 from tidelog.capture.sources.sqlite.triggers import NOW_MS, Names, create_tables, create_triggers, log_rows, widen
 
 
@@ -66,11 +66,11 @@ class Immediately:
         self._connection.execute("COMMIT" if kind is None else "ROLLBACK")
 
 
-def live_shapes(connection: sqlite3.Connection, names: Names) -> dict[str, tuple[int, Described]]:
+def live_shapes(connection: sqlite3.Connection, names: Names) -> dict[str, tuple[int, SqliteTable]]:
     found = connection.execute(
         f"SELECT name, shape, described FROM {quoted(names.shapes)} WHERE live ORDER BY shape"
     ).fetchall()
-    return {name: (shape, Described.from_text(name, text)) for name, shape, text in found}
+    return {name: (shape, SqliteTable.from_text(name, text)) for name, shape, text in found}
 
 
 def _triggers(connection: sqlite3.Connection, names: Names) -> list[tuple[str, str]]:
@@ -122,7 +122,7 @@ def _retire(connection: sqlite3.Connection, names: Names, shape: int) -> None:
             connection.execute(f"DROP TRIGGER {quoted(name)}")
 
 
-def _make(connection: sqlite3.Connection, names: Names, now: Described) -> int:
+def _make(connection: sqlite3.Connection, names: Names, now: SqliteTable) -> int:
     have = len(connection.execute("SELECT 1 FROM pragma_table_info(?)", (names.replaced,)).fetchall()) - 2
     for statement in widen(names, have, len(now.columns)):
         connection.execute(statement)
@@ -137,7 +137,13 @@ def _make(connection: sqlite3.Connection, names: Names, now: Described) -> int:
 
 
 def _log(
-    connection: sqlite3.Connection, names: Names, shape: int, now: Described, before: Described | None, *, seen: bool
+    connection: sqlite3.Connection,
+    names: Names,
+    shape: int,
+    now: SqliteTable,
+    before: SqliteTable | None,
+    *,
+    seen: bool,
 ) -> None:
     changes = quoted(names.changes)
     connection.execute(f"INSERT INTO {changes} (shape, op, at) VALUES (?, 's', {NOW_MS})", (shape,))

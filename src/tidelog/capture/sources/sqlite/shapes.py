@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from tidelog.capture.change import Column, Table
+from tidelog.capture.change import SourceColumn, SourceTable
 from tidelog.capture.sources.sqlite.values import connect_schema
 
 SCHEMA = "main"
@@ -28,7 +28,7 @@ class UniqueIndex(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Described:
+class SqliteTable:
     """A table as the file has it."""
 
     name: str
@@ -46,17 +46,17 @@ class Described:
         return json.dumps([self.columns, self.key, self.has_rowid, self.unique, self.defaults])
 
     @classmethod
-    def from_text(cls, name: str, content: str) -> Described:
+    def from_text(cls, name: str, content: str) -> SqliteTable:
         columns, key, has_rowid, unique, defaults = json.loads(content)
         indexes = tuple(UniqueIndex(tuple((column, coll) for column, coll in one[0])) for one in unique)
         return cls(name, tuple((c, d, n) for c, d, n in columns), tuple(key), has_rowid, indexes, tuple(defaults))
 
-    def table(self) -> Table:
+    def table(self) -> SourceTable:
         columns = tuple(
-            Column(name, connect_schema(declared, optional=optional), declared)
+            SourceColumn(name, connect_schema(declared, optional=optional), declared)
             for name, declared, optional in self.columns
         )
-        return Table(SCHEMA, self.name, columns, self.key)
+        return SourceTable(SCHEMA, self.name, columns, self.key)
 
 
 def quoted(name: str) -> str:
@@ -78,7 +78,7 @@ def captured_names(connection: sqlite3.Connection, patterns: Sequence[str]) -> l
     )
 
 
-def described(connection: sqlite3.Connection, name: str) -> Described:
+def described(connection: sqlite3.Connection, name: str) -> SqliteTable:
     said = connection.execute("SELECT * FROM pragma_table_xinfo(?)", (name,)).fetchall()
     rows = [row for row in said if row[6] == 0 or row[6] in GENERATED]
     key = tuple(row[1] for row in sorted((row for row in rows if row[5]), key=lambda row: row[5]))
@@ -86,7 +86,7 @@ def described(connection: sqlite3.Connection, name: str) -> Described:
         "SELECT wr FROM pragma_table_list WHERE schema = 'main' AND name = ?", (name,)
     ).fetchone()
     columns = tuple((row[1], row[2] or "", not row[3] and row[1] not in key) for row in rows)
-    return Described(name, columns, key, not without_rowid, _unique(connection, name), tuple(row[4] for row in rows))
+    return SqliteTable(name, columns, key, not without_rowid, _unique(connection, name), tuple(row[4] for row in rows))
 
 
 def _unique(connection: sqlite3.Connection, name: str) -> tuple[UniqueIndex, ...]:
@@ -100,7 +100,7 @@ def _unique(connection: sqlite3.Connection, name: str) -> tuple[UniqueIndex, ...
 # SQL of one table -----------------------------------------------------------------------------------------------------
 
 
-def conflicting(one: Described, new: str, row: str) -> str:
+def conflicting(one: SqliteTable, new: str, row: str) -> str:
     """Whether a row would have to go for the new one. More than those may be said to: who asks looks again later."""
     ways = [f"{row}.rowid = {new}.rowid"] if one.has_rowid else []
     if one.key:
@@ -117,11 +117,11 @@ def _equal(columns: Sequence[tuple[str, str]], new: str, row: str) -> str:
     return "(" + " AND ".join(one(column, collation) for column, collation in columns) + ")"
 
 
-def typed(one: Described) -> list[str]:
+def typed(one: SqliteTable) -> list[str]:
     return [str(connect_schema(declared, optional=True)["type"]) for _, declared, _ in one.columns]
 
 
-def row_list(one: Described, prefix: str = "") -> str:
+def row_list(one: SqliteTable, prefix: str = "") -> str:
     return ", ".join(f"{prefix}{quoted(name)}" for name in one.names)
 
 

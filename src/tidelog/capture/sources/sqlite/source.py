@@ -28,10 +28,18 @@ from typing import Any
 from urllib.parse import unquote
 
 from tidelog import __version__
-from tidelog.capture.change import Begin, Finding, Position, Row, SourceLag, Table, Values
+from tidelog.capture.change import Begin, CheckFinding, Position, RowChange, SourceLag, SourceTable, Values
 from tidelog.capture.sources.sqlite import installing
 from tidelog.capture.sources.sqlite.changelog import Changelog
-from tidelog.capture.sources.sqlite.shapes import SCHEMA, Described, captured_names, described, quoted, row_list, typed
+from tidelog.capture.sources.sqlite.shapes import (
+    SCHEMA,
+    SqliteTable,
+    captured_names,
+    described,
+    quoted,
+    row_list,
+    typed,
+)
 from tidelog.capture.sources.sqlite.triggers import NOW_MS, Names
 from tidelog.capture.sources.sqlite.values import bound, reader
 from tidelog.errors import Disconnected, SourceLost, UsageError
@@ -100,26 +108,26 @@ class SQLiteSource:
         self._names = Names(name)
         self._patterns = list(tables)
         self._opened: sqlite3.Connection | None = None
-        self._shapes: dict[int, tuple[Table, Any, Described]] = {}
+        self._shapes: dict[int, tuple[SourceTable, Any, SqliteTable]] = {}
         self._stream: Changelog | None = None
         self._heads: dict[tuple[str, str, str], tuple[str, str]] = {}
 
     # Checking ---------------------------------------------------------------------------------------------------------
 
-    def check(self) -> Sequence[Finding]:
+    def check(self) -> Sequence[CheckFinding]:
         if not self.path.is_file():
-            return [Finding("error", f"there is no file {self.path}", "name the file of the database")]
+            return [CheckFinding("error", f"the file {self.path} does not exist", "name the file of the database")]
         if sqlite3.sqlite_version_info < OLDEST:
-            return [Finding("error", f"Python's SQLite is {sqlite3.sqlite_version}", "use one from 3.37 on")]
+            return [CheckFinding("error", f"Python's SQLite is {sqlite3.sqlite_version}", "use one from 3.37 on")]
         with told():
             names = captured_names(self._connection, self._patterns)
             if not names:
-                return [Finding("error", f"no table of {self.path} matches {', '.join(self._patterns)}")]
+                return [CheckFinding("error", f"no table of {self.path} matches {', '.join(self._patterns)}")]
             (mode,) = self._connection.execute("PRAGMA journal_mode").fetchone()
-            found = [Finding("ok", f"{len(names)} tables are captured: {', '.join(names)}")]
+            found = [CheckFinding("ok", f"{len(names)} tables are captured: {', '.join(names)}")]
             if mode != "wal":
                 found.append(
-                    Finding(
+                    CheckFinding(
                         "warning", f"journal_mode is {mode}: writers wait for a snapshot", "PRAGMA journal_mode=WAL"
                     )
                 )
@@ -127,7 +135,7 @@ class SQLiteSource:
 
     def prepare(self) -> None:
         if not self.path.is_file():
-            raise UsageError(f"there is no file {self.path}; name the file of the database")
+            raise UsageError(f"the file {self.path} does not exist; name the file of the database")
         with told():
             installing.install(self._connection, self._names, self._patterns)
 
@@ -181,17 +189,17 @@ class SQLiteSource:
         )
         return self._stream
 
-    def tables(self) -> Sequence[Table]:
+    def tables(self) -> Sequence[SourceTable]:
         with told():
             live = installing.live_shapes(self._connection, self._names)
             return [self._shape(number)[0] for number, _ in live.values()]
 
-    def chunk(self, table: Table, after: Values | None, to: Values | None, size: int) -> Sequence[Values]:
+    def chunk(self, table: SourceTable, after: Values | None, to: Values | None, size: int) -> Sequence[Values]:
         one = self._live(table)
         with told():
             return list(_rows(self._connection, one, after, to, f" LIMIT {int(size)}"))
 
-    def last_key(self, table: Table) -> Values | None:
+    def last_key(self, table: SourceTable) -> Values | None:
         one = self._live(table)
         order = ", ".join(f"{quoted(name)} DESC" for name in one.key)
         with told():
@@ -213,7 +221,7 @@ class SQLiteSource:
         if self._stream is not None:
             self._stream.look_again()
 
-    def source_block(self, row: Row, begin: Begin, snapshot: str, name: str) -> str:
+    def source_block(self, row: RowChange, begin: Begin, snapshot: str, name: str) -> str:
         if isinstance(row.where, tuple):
             number, at_ms = row.where
         else:  # of a snapshot, or of nothing that was logged
@@ -273,17 +281,17 @@ class SQLiteSource:
         with told():
             installing.install(self._connection, self._names, self._patterns)
 
-    def _shape(self, number: int) -> tuple[Table, Any, Described]:
+    def _shape(self, number: int) -> tuple[SourceTable, Any, SqliteTable]:
         known = self._shapes.get(number)
         if known is None:
             name, text = self._connection.execute(
                 f"SELECT name, described FROM {quoted(self._names.shapes)} WHERE shape = ?", (number,)
             ).fetchone()
-            one = Described.from_text(name, text)
+            one = SqliteTable.from_text(name, text)
             known = self._shapes[number] = (one.table(), reader(typed(one)), one)
         return known
 
-    def _live(self, table: Table) -> Described:
+    def _live(self, table: SourceTable) -> SqliteTable:
         found = installing.live_shapes(self._connection, self._names).get(table.name)
         if found is None or not found[1].key:
             raise UsageError(
@@ -294,7 +302,7 @@ class SQLiteSource:
 
 class SQLiteSnapshot:
     def __init__(
-        self, position: Position, tables: Mapping[Table, Described], readers: Sequence[sqlite3.Connection]
+        self, position: Position, tables: Mapping[SourceTable, SqliteTable], readers: Sequence[sqlite3.Connection]
     ) -> None:
         self.position = position
         self._tables = tables
@@ -304,15 +312,15 @@ class SQLiteSnapshot:
         for one in readers[1:]:
             self._free.put(one)
 
-    def tables(self) -> Sequence[Table]:
+    def tables(self) -> Sequence[SourceTable]:
         return list(self._tables)
 
-    def count(self, table: Table) -> int:
+    def count(self, table: SourceTable) -> int:
         with told(), self._lock:
             (found,) = self._first.execute(f"SELECT count(*) FROM {quoted(table.name)}").fetchone()
         return int(found)
 
-    def split(self, table: Table, parts: int) -> Sequence[tuple[Values | None, Values | None]]:
+    def split(self, table: SourceTable, parts: int) -> Sequence[tuple[Values | None, Values | None]]:
         """Only of an INTEGER PRIMARY KEY: its least and largest tell how to."""
         one = self._tables[table]
         if len(one.key) != 1 or not one.has_rowid or self.count(table) < ROWS_WORTH_SPLITTING:
@@ -328,7 +336,9 @@ class SQLiteSnapshot:
         edges: list[Values | None] = [None, *((bound,) for bound in dict.fromkeys(bounds)), None]
         return list(pairwise(edges))
 
-    def rows(self, table: Table, after: Values | None, to: Values | None, size: int) -> Iterator[Sequence[Values]]:
+    def rows(
+        self, table: SourceTable, after: Values | None, to: Values | None, size: int
+    ) -> Iterator[Sequence[Values]]:
         connection = self._free.get()
         try:
             with told():
@@ -344,7 +354,7 @@ class SQLiteSnapshot:
 
 
 def _rows(
-    connection: sqlite3.Connection, one: Described, after: Values | None, to: Values | None, limit: str
+    connection: sqlite3.Connection, one: SqliteTable, after: Values | None, to: Values | None, limit: str
 ) -> Iterator[Values]:
     """By order of key; of a table without one, as they lie."""
     kinds = dict(zip(one.names, typed(one), strict=True))
@@ -360,15 +370,17 @@ def _rows(
     return map(reader(typed(one)), found)
 
 
-def _findings(one: Described) -> list[Finding]:
+def _findings(one: SqliteTable) -> list[CheckFinding]:
     found = []
     if not one.key:
         found.append(
-            Finding("warning", f"table {one.name} has no primary key: its records have no key", "give it a PRIMARY KEY")
+            CheckFinding(
+                "warning", f"table {one.name} has no primary key: its records have no key", "give it a PRIMARY KEY"
+            )
         )
     if any(not index.columns for index in one.unique):
         found.append(
-            Finding(
+            CheckFinding(
                 "warning",
                 f"table {one.name} has a unique index of an expression: rows that REPLACE removes by it are not seen",
                 "do not use INSERT OR REPLACE on it",

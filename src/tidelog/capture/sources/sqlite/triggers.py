@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidelog.capture.sources.sqlite.shapes import OURS, Described, conflicting, quoted, row_list
+from tidelog.capture.sources.sqlite.shapes import OURS, SqliteTable, conflicting, quoted, row_list
 
 NOW_MS = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
 
@@ -70,7 +70,7 @@ def widen(names: Names, have: int, need: int) -> Iterator[str]:
         yield f"ALTER TABLE {quoted(names.replaced)} ADD COLUMN c{at}"
 
 
-def create_triggers(names: Names, shape: int, one: Described) -> Iterator[str]:
+def create_triggers(names: Names, shape: int, one: SqliteTable) -> Iterator[str]:
     made = _Triggers(names, shape, one)
     yield made.before_insert()
     yield made.after_insert()
@@ -80,7 +80,7 @@ def create_triggers(names: Names, shape: int, one: Described) -> Iterator[str]:
     yield made.after_delete()
 
 
-def log_rows(names: Names, shape: int, one: Described, op: str, where: str = "1") -> str:
+def log_rows(names: Names, shape: int, one: SqliteTable, op: str, where: str = "1") -> str:
     """Every row of a table, as changes."""
     after = ", ".join(f"a{at}" for at in range(len(one.columns)))
     return (
@@ -90,7 +90,7 @@ def log_rows(names: Names, shape: int, one: Described, op: str, where: str = "1"
 
 
 class _Triggers:
-    def __init__(self, names: Names, shape: int, one: Described) -> None:
+    def __init__(self, names: Names, shape: int, one: SqliteTable) -> None:
         self.names, self.shape, self.one = names, shape, one
         self.table = quoted(one.name)
         self.changes, self.replaced = quoted(names.changes), quoted(names.replaced)
