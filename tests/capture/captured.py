@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tidelog.capture.change import CREATE, DELETE, READ, TRUNCATE, UPDATE, Event, Row, SourceTable
+from tidelog.capture.change import CREATE, DELETE, READ, TRUNCATE, UPDATE, Event, RowChange, SourceTable
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.control.reading import read, span
@@ -53,7 +53,7 @@ def rows_of(connection: sqlite3.Connection, table: str, columns: Sequence[str], 
 def applied(state: dict[str, dict[Any, Any]], events: Iterable[Event]) -> None:
     """Events of a source, to rows by key and table. A delete or an update must be of what is there."""
     for event in events:
-        if not isinstance(event, Row):
+        if not isinstance(event, RowChange):
             continue
         rows, key = state.setdefault(event.table.name, {}), keys_of(event.table)
         if event.op == TRUNCATE:

@@ -65,7 +65,7 @@ def test_a_capture_is_checked_run_looked_at_and_removed(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["run", "sqlite:///nothing.db", "--prefix", "shop"], "there is no file nothing.db"),
+        (["run", "sqlite:///nothing.db", "--prefix", "shop"], "the file nothing.db does not exist"),
         (["run", "oracle://db", "--prefix", "shop"], "is not a database that can be captured"),
         (["run", "sqlite:///x.db"], "--prefix"),
         (["run", "postgresql://me:secret@db/shop", "--prefix", "shop"], "has a password in clear"),

@@ -115,7 +115,7 @@ def test_a_transaction_whose_first_change_lies_where_the_last_commit_ended_is_to
     """PostgreSQL 17 can give both one LSN; who leaves out what is not beyond the stored LSN loses a transaction."""
     told = [data(500, begin(560, 3)), data(500, relation()), data(500, insert(b"1", b"a")), data(560, commit(560, 600))]
     events = taken(*told, start=500)
-    assert [(type(event).__name__) for event in events] == ["Begin", "Row", "Commit"]
+    assert [(type(event).__name__) for event in events] == ["Begin", "RowChange", "Commit"]
     assert cast(RowChange, events[1]).where == 500
     assert cast(Commit, events[2]).position == {"lsn": "0/258", "system": "1"}
 

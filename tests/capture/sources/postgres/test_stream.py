@@ -311,7 +311,7 @@ def test_a_watermark_takes_its_place_among_commits(base: Base) -> None:
     base.run("INSERT INTO kv VALUES (2, 'b')")
     events = base.drain(stream)
     kinds = [type(event).__name__ for event in events]
-    assert kinds == ["Begin", "Row", "Commit", "Begin", "Message", "Commit", "Begin", "Row", "Commit"]
+    assert kinds == ["Begin", "RowChange", "Commit", "Begin", "Message", "Commit", "Begin", "RowChange", "Commit"]
     message = next(event for event in events if isinstance(event, Message))
     assert (message.prefix, message.content, message.transactional) == ("tidelog.watermark", b"low 1", True)
 
