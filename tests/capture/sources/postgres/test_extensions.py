@@ -39,7 +39,7 @@ def debian_server() -> Iterator[str]:
             "--locale=C",
         ]
         subprocess.run(words, check=True, capture_output=True, user="postgres", cwd="/")
-        settings = [word for setting in SETTINGS for word in ("-c", setting)]
+        settings = [word for name, value in SETTINGS.items() for word in ("-c", f"{name}={value}")]
         words = [str(PROGRAMS / "postgres"), "-D", str(data), "-h", "", "-k", str(folder), "-F", *settings]
         with (folder / "log").open("wb") as log:
             server = subprocess.Popen(words, user="postgres", cwd="/", stdout=log, stderr=log)

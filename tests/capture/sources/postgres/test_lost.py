@@ -20,10 +20,10 @@ KV = "CREATE TABLE kv (id int PRIMARY KEY, v text)"
 @pytest.fixture
 def small_server() -> Iterator[PostgresServer]:
     """It keeps little of its log for a slot."""
-    sizes = ("max_slot_wal_keep_size=1MB", "max_wal_size=32MB", "min_wal_size=32MB")
+    sizes = {"max_slot_wal_keep_size": "1MB", "max_wal_size": "32MB", "min_wal_size": "32MB"}
     with tempfile.TemporaryDirectory(prefix="pg", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)
-        server = PostgresServer(Path(folder).resolve(), (*SETTINGS, *sizes))
+        server = PostgresServer(Path(folder).resolve(), SETTINGS | sizes)
         server.start()
         yield server
         server.stop()
