@@ -28,6 +28,7 @@ EXAMPLE = REPOSITORY / "examples" / "kafka_connect"
 START_SECONDS = 180.0
 STOP_SECONDS = 120.0
 REBALANCING = 409
+PASSWORD = "of-the-shop"
 
 
 def connect_folder() -> Path:
@@ -56,15 +57,19 @@ class ConnectWorker:
         said = {**read_properties(EXAMPLE / "worker.properties"), **own, **(settings or {})}
         properties = self.folder / "worker.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in said.items()))
-        level = "-Dorg.apache.logging.log4j.level=INFO"
         main = "org.apache.kafka.connect.cli.ConnectDistributed"
-        self.command = ["java", *QUICK_JVM, level, "-cp", f"{made}/worker/*", main, str(properties)]
+        self.command = ["java", *QUICK_JVM, "-cp", f"{EXAMPLE}:{made}/worker/*", main, str(properties)]
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> ConnectWorker:
         with (self.folder / "worker.log").open("ab") as said:
             self.process = subprocess.Popen(
-                self.command, stdout=said, stderr=said, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent
+                self.command,
+                stdout=said,
+                stderr=said,
+                stdin=subprocess.DEVNULL,
+                preexec_fn=die_with_parent,
+                env={**os.environ, "SHOP_PASSWORD": PASSWORD},
             )
         deadline = time.monotonic() + START_SECONDS
         while not self._answers():
