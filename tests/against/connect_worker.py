@@ -27,7 +27,7 @@ from crash.port import free_port
 EXAMPLE = REPOSITORY / "examples" / "kafka_connect"
 START_SECONDS = 180.0
 STOP_SECONDS = 120.0
-REBALANCING = 409
+BAD_REQUEST, REBALANCING = 400, 409
 PASSWORD = "of-the-shop"
 
 
@@ -84,6 +84,10 @@ class ConnectWorker:
     def kill(self) -> None:
         self._end(signal.SIGKILL)
 
+    def signal(self, what: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(what)
+
     def said(self) -> str:
         return (self.folder / "worker.log").read_text(errors="replace")
 
@@ -96,6 +100,10 @@ class ConnectWorker:
         status, text = eventually(once, lambda answer: answer[0] != REBALANCING)
         assert status < 300, f"{method} {path}: {status} {text}"
         return json.loads(text) if text else None
+
+    def refuses(self, connector: object) -> bool:
+        """Whether its configuration is one that this worker cannot run."""
+        return self._answer("POST", "/connectors", connector)[0] == BAD_REQUEST
 
     def state_of(self, connector: str) -> list[str]:
         """Of the connector, then of each task. Empty while nothing is known of it."""

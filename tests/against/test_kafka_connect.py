@@ -8,6 +8,7 @@ there shows as a connector that forgets, repeats or does not start.
 from __future__ import annotations
 
 import json
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,6 +34,8 @@ pytestmark = [pytest.mark.external, pytest.mark.full]
 StartWorker = Callable[..., ConnectWorker]
 QUICK_COMPACTION = {"log.cleaner.backoff.ms": "100", "log.retention.check.interval.ms": "500"}
 SMALL_SEGMENTS = {"internal.segment.bytes": "300", "min.cleanable.dirty.ratio": "0.01", "partitions": "1"}
+# Who reads a slot and is not heard of for so long loses it to another.
+DATABASE_SETTINGS = {"wal_level": "logical", "wal_sender_timeout": "5s"}
 SNAPSHOT = [(1, "r", "tea"), (2, "r", "rum"), (3, "r", "milk")]
 
 
@@ -58,7 +61,7 @@ def database() -> Iterator[Database]:
     with tempfile.TemporaryDirectory(prefix="pg", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)
         port = free_port()
-        server = PostgresServer(Path(folder).resolve(), {"wal_level": "logical"}, port=port)
+        server = PostgresServer(Path(folder).resolve(), DATABASE_SETTINGS, port=port)
         server.start()
         yield Database(server, port)
         server.stop()
@@ -202,8 +205,12 @@ def test_a_killed_worker_goes_on_from_compacted_topics_while_the_broker_was_away
     broker: Broker, start_worker: StartWorker, database: Database
 ) -> None:
     small = {f"{kind}.storage.{key}": value for kind in ("offset", "status") for key, value in SMALL_SEGMENTS.items()}
-    worker = start_worker(**small, **{"exactly.once.source.support": "disabled", "offset.flush.interval.ms": "50"})
+    default = {f"{kind}.storage.replication.factor": "-1" for kind in ("config", "offset", "status")}
+    worker = start_worker(
+        **small, **default, **{"exactly.once.source.support": "disabled", "offset.flush.interval.ms": "50"}
+    )
     table = captured(database, **{"exactly.once.support": "requested"})
+    assert worker.refuses({"name": "x", "config": {**table.config, "exactly.once.support": "required"}})
     worker.ask("POST", "/connectors", {"name": table.name, "config": table.config})
     expected = [*SNAPSHOT]
     assert changes(broker, table, 3) == expected
@@ -217,7 +224,7 @@ def test_a_killed_worker_goes_on_from_compacted_topics_while_the_broker_was_away
         """How many records of the worker's offsets there are, and how many were written."""
         write_one()
         kept = all_of(broker, "connect-offsets")
-        return len(kept), kept[-1].offset() + 1 if kept else 0
+        return len(kept), (kept[-1].offset() or 0) + 1 if kept else 0
 
     eventually(offsets_kept, lambda seen: seen[1] >= 12 and seen[0] <= seen[1] / 2)
     worker.kill()
@@ -266,6 +273,39 @@ def test_a_change_is_captured_exactly_once_whoever_is_killed(
 
 
 @proves("D4")
+def test_a_worker_that_was_taken_for_dead_repeats_nothing_when_it_wakes_up(
+    broker: Broker, start_worker: StartWorker, database: Database
+) -> None:
+    settings = {"scheduled.rebalance.max.delay.ms": "0", "session.timeout.ms": "6000", "heartbeat.interval.ms": "500"}
+    first = start_worker(**settings)
+    table = captured(database, **{"slot.max.retries": "60", "slot.retry.delay.ms": "500"})
+    first.ask("POST", "/connectors", {"name": table.name, "config": table.config})
+    expected: list[tuple[Any, ...]] = [*SNAPSHOT]
+    assert changes(broker, table, 3) == expected
+    eventually(lambda: database.is_read(table.name))
+    second = start_worker(**settings)
+    first.await_state(table.name, "RUNNING", "RUNNING")
+
+    def write(count: int) -> None:
+        for number in range(len(expected) + 1, len(expected) + 1 + count):
+            database.run(f"INSERT INTO {table.name} VALUES ({number}, 'item')")
+            expected.append((number, "c", "item"))
+
+    workers = {worker.url.removeprefix("http://"): worker for worker in (first, second)}
+    sleeper = workers[first.ask("GET", f"/connectors/{table.name}/status")["tasks"][0]["worker_id"]]
+    heir = second if sleeper is first else first
+    write(20)
+    sleeper.signal(signal.SIGSTOP)
+    write(20)
+    eventually(lambda: all_changes(broker, table), lambda seen: len(seen) >= len(expected))
+    sleeper.signal(signal.SIGCONT)
+    write(20)
+    eventually(lambda: all_changes(broker, table), lambda seen: len(seen) >= len(expected))
+    assert all_changes(broker, table) == expected
+    heir.await_state(table.name, "RUNNING", "RUNNING")
+
+
+@proves("D4")
 def test_a_sink_has_its_offsets_in_its_group_and_sets_bad_records_aside(
     broker: Broker, start_worker: StartWorker, topic: str, tmp_path: Path
 ) -> None:
@@ -297,6 +337,8 @@ def test_a_sink_has_its_offsets_in_its_group_and_sets_bad_records_aside(
     assert worker.ask("GET", "/connectors/file/offsets") == {
         "offsets": [{"partition": place, "offset": {"kafka_offset": 3}}]
     }
+    [committed] = consumer_of(broker, "connect-file").committed([TopicPartition(topic, 0)])
+    assert committed.offset == 3
     back = {"offsets": [{"partition": place, "offset": {"kafka_offset": 2}}]}
     worker.ask("PATCH", "/connectors/file/offsets", back)
     worker.ask("PUT", "/connectors/file/resume")
