@@ -23,7 +23,7 @@ NEEDED = """
     DescribeConfigs AlterConfigs IncrementalAlterConfigs DescribeLogDirs CreatePartitions DeleteGroups OffsetDelete
     DescribeCluster DescribeProducers ConsumerGroupHeartbeat ConsumerGroupDescribe ListConfigResources
     DescribeTopicPartitions AddPartitionsToTxn AddOffsetsToTxn EndTxn WriteTxnMarkers TxnOffsetCommit
-    DescribeTransactions ListTransactions
+    DescribeTransactions ListTransactions DescribeAcls CreateAcls DeleteAcls
 """
 
 
@@ -224,9 +224,10 @@ def events(turn: Turn, name: str) -> list[dict[str, int]]:
 @proves("T10")
 def test_a_client_that_probes_what_is_supported_finds_it(tools: Tools, broker: Broker, topic: str) -> None:
     create(broker.bootstrap, topic, 1)
-    supported = ("offsets-for-times", "cluster-id", "create-topics", "describe-configs", "idempotent-producer")
+    supported = (
+        *("offsets-for-times", "cluster-id", "create-topics"),
+        *("describe-configs", "describe-acls", "idempotent-producer"),
+    )
     claims = [word for name in supported for word in (f"--{name}-supported", "true")]
     others = ("--expect-record-too-large-exception", "false", "--num-cluster-nodes", "1")
-    has_acls = "DescribeAcls(29): UNSUPPORTED" not in tools.run("BrokerApiVersionsCommand")
-    acls = ("--describe-acls-supported", str(has_acls).lower())
-    tools.run("ClientCompatibilityTest", "--topic", topic, *claims, *others, *acls)
+    tools.run("ClientCompatibilityTest", "--topic", topic, *claims, *others)
