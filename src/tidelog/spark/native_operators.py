@@ -99,7 +99,7 @@ def check(before: list[Declared], now: list[Declared], checkpoint: str) -> None:
         had, has = (", ".join(those) or "none" for those in (names, are))
         raise StateMismatch(f"the state in {checkpoint} is that of {had}, and the query now has {has}; {ANEW}")
     for was, is_ in zip(before, now, strict=True):
-        changed = [name for name in was.declared if is_.declared.get(name, was.declared[name]) != was.declared[name]]
+        changed = changed_names(was, is_)
         if changed:
             then, here = (
                 ", ".join(f"{SHOWN.get(name, name)} {one.declared[name]}" for name in changed) for one in (was, is_)
@@ -108,6 +108,11 @@ def check(before: list[Declared], now: list[Declared], checkpoint: str) -> None:
                 f"the state of {was.operator!r} in {checkpoint} was made with {then}, and the query now has {here};"
                 f" {ANEW}"
             )
+
+
+def changed_names(was: Declared, is_: Declared) -> list[str]:
+    """Of parameters that both have."""
+    return [name for name, value in was.declared.items() if is_.declared.get(name, value) != value]
 
 
 class Kept:
