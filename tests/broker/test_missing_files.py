@@ -15,6 +15,7 @@ from raw import RawConnection, batch_of, fetch, produce
 from test_partitions import connect, produced, serving
 
 from against.patience import eventually
+from log.resting import all_rest, at_work
 from proving import proves
 from tidelog.broker.server import Server
 from tidelog.broker.topics import ACCESS_TOPIC, GROUPS_TOPIC, TOPICS_TOPIC, TRANSACTIONS_TOPIC, Topic
@@ -38,8 +39,11 @@ STOPS = pytest.mark.parametrize("clean", [True, False], ids=["after a clean stop
 
 
 class Written(NamedTuple):
+    """The same records, by how the broker ended."""
+
     stopped: Path
-    killed: Path  # as the files were when all was acked and the broker ran on
+    killed: Path  # while all partitions rested
+    at_work: Path  # killed before they did: the last commit of each is in no slot
     folder: str  # of the partition that is harmed
 
 
@@ -47,8 +51,8 @@ class Written(NamedTuple):
 def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     """`harmed` with many segments, `whole` beside it, and something in each topic of the broker's own."""
     data = tmp_path_factory.mktemp("missing") / "data"
-    killed = data.parent / "killed"
-    with serving(data, RealFiles()) as server, connect(server) as connection:
+    killed, working = data.parent / "killed", data.parent / "at work"
+    with at_work(), serving(data, RealFiles()) as server, connect(server) as connection:
         host, port = server.addresses[0]
         with Cluster(f"{host}:{port}") as cluster:
             for name in NAMES:
@@ -66,17 +70,29 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
                     batch = batch_of(*[b"%d of %s " % (number, name.encode()) * 10] * RECORDS)
                     assert produced(connection.call(produce(name, batch), PRODUCE, ProduceResponse)) == 0
         eventually(lambda: newest_ends(data).get(folder) == (0, END, 0))
-        shutil.copytree(data, killed)
+        shutil.copytree(data, working)
+        assert not all_rest(working)
     assert len(segments(data / folder)) > 6
-    return Written(data, killed, folder)
+    resting = shutil.copytree(working, data.parent / "resting")
+    with serving(resting, RealFiles()):
+        eventually(lambda: all_rest(resting))
+        shutil.copytree(resting, killed)
+    return Written(data, killed, working, folder)
 
 
 @contextmanager
 def harmed(written: Written, folder: Path, clean: bool, harm: Callable[[Path], None]) -> Iterator[Server]:
     """A broker on a copy from which something was taken."""
-    copy = shutil.copytree(written.stopped if clean else written.killed, folder / "data")
-    assert (copy / "clean").exists() is clean
-    harm(copy / written.folder)
+    data = written.stopped if clean else written.killed
+    assert (data / "clean").exists() is clean
+    with harmed_copy(data, folder, written.folder, harm) as server:
+        yield server
+
+
+@contextmanager
+def harmed_copy(data: Path, folder: Path, partition: str, harm: Callable[[Path], None]) -> Iterator[Server]:
+    copy = shutil.copytree(data, folder / "data")
+    harm(copy / partition)
     with serving(copy, RealFiles()) as server:
         yield server
 
@@ -181,21 +197,32 @@ def test_what_is_put_back_is_used_at_the_next_start(written: Written, tmp_path: 
 
 
 @proves("T1", "T6")
-@STOPS
+@pytest.mark.parametrize("ended", ["stopped", "killed"])
 def test_bytes_at_the_end_that_are_gone_are_a_hole_and_their_offsets_are_not_given_again(
-    written: Written, tmp_path: Path, clean: bool
+    written: Written, tmp_path: Path, ended: str
 ) -> None:
-    """Each segment says how much of it was synced: all, once the partition has rested. After a kill within that second
-    the last commit is in doubt, and is missing by what the file of ends says.
-    """
-    with harmed(written, tmp_path, clean, half_of_the_last) as server, connect(server) as connection:
-        refused = ErrorCode.KAFKA_STORAGE_ERROR
-        (part,) = connection.call(fetch("harmed", END - 1), FETCH, FetchResponse).responses[0].partitions
-        assert part.error_code in ({ErrorCode.CORRUPT_MESSAGE} if clean else {ErrorCode.CORRUPT_MESSAGE, refused})
-        reply = connection.call(produce("harmed", batch_of(b"next")), PRODUCE, ProduceResponse)
-        (answer,) = reply.responses[0].partition_responses
-        is_hole = part.error_code == ErrorCode.CORRUPT_MESSAGE
-        assert (answer.error_code, answer.base_offset) == ((0, END) if is_hole else (refused, -1))
+    """The last segment says that all of it was synced."""
+    data = getattr(written, ended)
+    with harmed_copy(data, tmp_path, written.folder, half_of_the_last) as server, connect(server) as connection:
+        assert answers_at_the_end(connection) == (ErrorCode.CORRUPT_MESSAGE, (0, END))
+
+
+@proves("T1", "T6")
+def test_bytes_at_the_end_that_are_gone_are_missing_where_no_segment_but_the_file_of_ends_knew_of_them(
+    written: Written, tmp_path: Path
+) -> None:
+    """The last commit of a partition at work is in doubt: it is cut, and then the partition is shorter than it was."""
+    data, refused = written.at_work, ErrorCode.KAFKA_STORAGE_ERROR
+    with harmed_copy(data, tmp_path, written.folder, half_of_the_last) as server, connect(server) as connection:
+        assert answers_at_the_end(connection) == (refused, (refused, -1))
+
+
+def answers_at_the_end(connection: RawConnection) -> tuple[int, tuple[int, int]]:
+    """The code of a fetch of the last record, and that of a produce with the offset that it gave."""
+    (part,) = connection.call(fetch("harmed", END - 1), FETCH, FetchResponse).responses[0].partitions
+    reply = connection.call(produce("harmed", batch_of(b"next")), PRODUCE, ProduceResponse)
+    (answer,) = reply.responses[0].partition_responses
+    return part.error_code, (answer.error_code, answer.base_offset)
 
 
 @proves("T1", "T6")
@@ -218,20 +245,22 @@ def test_a_partition_without_a_segment_in_the_middle_has_a_hole_there(
     "topic", [TOPICS_TOPIC, GROUPS_TOPIC, TRANSACTIONS_TOPIC, ACCESS_TOPIC], ids=lambda topic: topic.name
 )
 @pytest.mark.parametrize(
-    ("harm", "clean"),
-    [(shutil.rmtree, True), (shutil.rmtree, False), (half_of_the_last, False)],
-    ids=["the folder after a clean stop", "the folder after a kill", "half of it after a kill"],
+    ("harm", "ended", "fault"),
+    [
+        pytest.param(shutil.rmtree, "stopped", "missing", id="the folder after a clean stop"),
+        pytest.param(shutil.rmtree, "killed", "missing", id="the folder after a kill"),
+        pytest.param(half_of_the_last, "killed", "damaged", id="half of it after a kill at rest"),
+        pytest.param(half_of_the_last, "at_work", "missing", id="half of it after a kill at work"),
+    ],
 )
 def test_a_broker_without_its_own_decisions_does_not_start(
-    written: Written, tmp_path: Path, topic: Topic, harm: Callable[[Path], None], clean: bool
+    written: Written, tmp_path: Path, topic: Topic, harm: Callable[[Path], None], ended: str, fault: str
 ) -> None:
-    own = written._replace(folder=f"{topic.topic_id.hex()}-0")
     skip = f"tidelog repair --data .* {topic.name} 0 --skip"
     way_on = f"({skip}|tidelog repair adopt)" if topic is TOPICS_TOPIC else skip
     with (
-        # What is gone of a log that had rested is a hole: every offset of it is known.
-        pytest.raises(TidelogError, match=f"(missing|damaged).*{way_on}"),
-        harmed(own, tmp_path, clean, harm),
+        pytest.raises(TidelogError, match=f"{fault}.*{way_on}"),
+        harmed_copy(getattr(written, ended), tmp_path, f"{topic.topic_id.hex()}-0", harm),
     ):
         pass
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from pathlib import Path
 from typing import NamedTuple
@@ -10,6 +11,7 @@ import pytest
 
 from against.patience import eventually
 from cli.command import Command
+from log.resting import all_rest, at_work
 from proving import proves
 from tidelog.broker.embedded import Broker
 from tidelog.broker.topics import ACCESS_TOPIC, GROUPS_TOPIC, TRANSACTIONS_TOPIC, Topic
@@ -27,24 +29,28 @@ from tidelog.testing.broker import TestBroker
 AT = TopicPartition("orders", 0)
 COUNT, IN_LAST = 12, 4
 SETTINGS = {"tidelog.log.level": "ERROR", "log.roll.ms": 1}
-STOPS = pytest.mark.parametrize("clean", [True, False], ids=["after a clean stop", "after a kill"])
 
 
 class Written(NamedTuple):
+    """The same records, by how the broker ended."""
+
     stopped: Path
-    killed: Path
+    killed: Path  # while all partitions rested
+    at_work: Path  # killed before they did: the last commit of each is in no slot
     folder: str
 
-    def copy(self, to: Path, *, clean: bool) -> Path:
-        shutil.rmtree(to, ignore_errors=True)
-        return shutil.copytree(self.stopped if clean else self.killed, to)
+    def copy(self, to: Path, ended: str) -> Path:
+        data: Path = getattr(self, ended)
+        assert (data / "clean").exists() is (ended == "stopped")
+        return shutil.copytree(data, to)
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     """Twelve records of as many batches, the last four in one segment; two of everything that a broker decides."""
     folder = tmp_path_factory.mktemp("missing")
-    with Broker(folder / "stopped", settings=SETTINGS, in_process=True) as broker, Cluster(broker.bootstrap) as cluster:
+    data = folder / "stopped"
+    with at_work(), Broker(data, settings=SETTINGS, in_process=True) as broker, Cluster(broker.bootstrap) as cluster:
         topics.create(cluster, "orders", configs={"segment.ms": "1"})
         for number in range(2):
             groups.commit(cluster, f"group {number}", {AT: number})
@@ -55,10 +61,15 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
                 configs.alter(cluster, configs.TOPIC, "orders", set={"segment.ms": "100000000"})
             put(cluster, b"record %d" % number)
         name = f"{cluster.topic('orders').topic_id.hex()}-0"
-        ended = lambda: read_ends(RealFiles(), str(folder / "stopped")).table.get(name)  # noqa: E731
+        ended = lambda: read_ends(RealFiles(), str(data)).table.get(name)  # noqa: E731
         eventually(ended, lambda end: end is not None and end.end_offset == COUNT)
-        shutil.copytree(folder / "stopped", folder / "killed")
-    return Written(folder / "stopped", folder / "killed", name)
+        working = shutil.copytree(data, folder / "at work")
+        assert not all_rest(working)
+    resting = shutil.copytree(working, folder / "resting")
+    with Broker(resting, settings=SETTINGS, in_process=True):
+        eventually(lambda: all_rest(resting))
+        killed = shutil.copytree(resting, folder / "killed")
+    return Written(data, killed, working, name)
 
 
 def put(cluster: Cluster, value: bytes) -> int:
@@ -102,12 +113,14 @@ def lost_offsets(written: Written, what: str) -> set[int]:
 
 
 @proves("T1", "T6")
-@STOPS
-@pytest.mark.parametrize("what", ["folder", "first", "last", "both", "half"])
+@pytest.mark.parametrize(
+    ("what", "ended"),
+    [*itertools.product(["folder", "first", "last", "both", "half"], ["stopped", "killed"]), ("half", "at_work")],
+)
 def test_what_is_missing_is_damage_and_the_partition_goes_on_behind_it(
-    written: Written, tmp_path: Path, nowhere: Command, what: str, clean: bool
+    written: Written, tmp_path: Path, nowhere: Command, what: str, ended: str
 ) -> None:
-    data = written.copy(tmp_path / "data", clean=clean)
+    data = written.copy(tmp_path / "data", ended)
     harm(data / written.folder, what)
     for _ in range(2):
         shown = nowhere("repair", "--data", str(data), "--json")
@@ -115,7 +128,7 @@ def test_what_is_missing_is_damage_and_the_partition_goes_on_behind_it(
         assert [(one["topic"], one["partition"], one["passed"]) for one in shown.json["damage"]] == [
             ("orders", 0, False)
         ]
-    assert (data / "clean").exists() is clean
+    assert (data / "clean").exists() is (ended == "stopped")
     refused = nowhere("repair", "--data", str(data), "orders", "0", "--skip")
     assert refused.code == 2 and "nothing was changed" in refused.err
     skipped = nowhere("repair", "--data", str(data), "orders", "0", "--skip", "--yes", "--json")
@@ -128,11 +141,11 @@ def test_what_is_missing_is_damage_and_the_partition_goes_on_behind_it(
         start = {"folder": COUNT, "first": len(lost), "both": min(set(range(COUNT)) - lost, default=0)}.get(what, 0)
         assert list_offsets(broker.cluster, {AT: EARLIEST})[AT].offset == start
         left = [at for at in range(COUNT) if at not in lost]
-        # Half of the last segment is a hole once the partition has rested, and missing before that.
         if what != "half":  # where bytes at the end are bad, a reader waits in front of them
             assert [row.offset for row in broker.records("orders")] == left
-        raised = {"first": (0,), "half": (0,) if clean else (0, 1)}.get(what, (1,))
-        assert broker.cluster.topic("orders").partitions[0].leader_epoch in raised
+        # Half of the last segment is a hole once the partition has rested, and missing before that.
+        goes_on = what == "first" or (what == "half" and ended != "at_work")
+        assert broker.cluster.topic("orders").partitions[0].leader_epoch == (0 if goes_on else 1)
         assert put(broker.cluster, b"next") == COUNT
     with TestBroker(data) as broker:
         assert list_offsets(broker.cluster, {AT: LATEST})[AT].offset == COUNT + 1
@@ -141,16 +154,24 @@ def test_what_is_missing_is_damage_and_the_partition_goes_on_behind_it(
 
 
 @proves("T1", "T6")
-@STOPS
 @pytest.mark.parametrize("topic", [GROUPS_TOPIC, TRANSACTIONS_TOPIC, ACCESS_TOPIC], ids=lambda topic: topic.name)
-@pytest.mark.parametrize("what", ["folder", "half"])
+@pytest.mark.parametrize(
+    ("what", "ended", "fault"),
+    [
+        ("folder", "stopped", "missing"),
+        ("folder", "killed", "missing"),
+        ("half", "stopped", None),  # of which a snapshot has all that is missing
+        ("half", "killed", "damaged"),
+        ("half", "at_work", "missing"),
+    ],
+)
 def test_a_broker_starts_again_when_what_it_had_decided_is_given_up(
-    written: Written, tmp_path: Path, nowhere: Command, topic: Topic, what: str, clean: bool
+    written: Written, tmp_path: Path, nowhere: Command, topic: Topic, what: str, ended: str, fault: str | None
 ) -> None:
-    data = written.copy(tmp_path / "data", clean=clean)
+    data = written.copy(tmp_path / "data", ended)
     harm(data / f"{topic.topic_id.hex()}-0", what)
-    if not (clean and what == "half"):  # of which a snapshot has all that is missing
-        with pytest.raises(TidelogError, match=f"(missing|damaged).*{topic.name} 0 --skip"):
+    if fault is not None:
+        with pytest.raises(TidelogError, match=f"{fault}.*{topic.name} 0 --skip"):
             Broker(data, settings=SETTINGS, in_process=True).start()
     assert nowhere("repair", "--data", str(data), topic.name, "0", "--skip", "--yes").code == 0
     for number in (2, 3):
@@ -170,7 +191,7 @@ def test_a_broker_starts_again_when_what_it_had_decided_is_given_up(
 def test_a_look_at_a_folder_without_a_partition_keeps_its_mark(
     written: Written, tmp_path: Path, nowhere: Command
 ) -> None:
-    data = written.copy(tmp_path / "data", clean=True)
+    data = written.copy(tmp_path / "data", "stopped")
     before = (data / "clean").read_bytes()
     harm(data / written.folder, "folder")
     shown = nowhere("repair", "--data", str(data))
