@@ -29,10 +29,12 @@ def at_work() -> Iterator[None]:
         yield
 
 
-def all_rest(data: Path) -> bool:
-    """Every partition: its newest segment says that all of it was synced, and the file of ends where it ends."""
+def all_rest(data: Path, *folders: str) -> bool:
+    """Every partition with a record, and `folders` among them: its newest segment says that all of it was synced, and
+    the file of ends where it ends.
+    """
     known = read_ends(RealFiles(), str(data)).table
-    return all(_rests(data / folder, end.end_offset) for folder, end in known.items())
+    return known.keys() >= set(folders) and all(_rests(data / one, end.end_offset) for one, end in known.items())
 
 
 def _rests(folder: Path, end_offset: int) -> bool:
