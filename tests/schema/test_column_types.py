@@ -30,7 +30,7 @@ def test_every_table_has_every_type() -> None:
 
 
 @proves("architecture")
-@pytest.mark.parametrize("text", {KINDS[kind].arrow for kind in WHOLE} | {one.files for one in STORED.values()})
+@pytest.mark.parametrize("text", sorted({KINDS[kind].arrow for kind in WHOLE} | {one.files for one in STORED.values()}))
 def test_a_form_of_arrow_is_the_text_of_its_type(text: str) -> None:
     assert str(arrow_of(text)).removesuffix("[day]") == text
 
