@@ -16,7 +16,7 @@ from capture.sources.postgres.conftest import SETTINGS
 from capture.sources.postgres.following import Base
 from proving import proves
 
-PROGRAMS = Path("/usr/lib/postgresql/15/bin")
+PROGRAMS = max(Path("/usr/lib/postgresql").glob("*/bin"), default=Path("/usr/lib/postgresql/bin"))
 
 
 @pytest.fixture
