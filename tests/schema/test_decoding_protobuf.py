@@ -309,7 +309,9 @@ def test_the_message_is_the_first_or_the_one_that_is_named() -> None:
     assert reader_of("PROTOBUF", PROTO, {}).message == "shop.Other"
     assert reader_of("PROTOBUF", PROTO, {}, message="Order").message == "shop.Order"
     assert reader_of("PROTOBUF", PROTO, {}, message="shop.Order.Line").message == "shop.Order.Line"
-    with pytest.raises(InvalidSchema, match="no message 'Ordr' in the Protobuf schema; it has Other, Order"):
+    with pytest.raises(
+        InvalidSchema, match="message 'Ordr' does not exist in the Protobuf schema; it has Other, Order"
+    ):
         reader_of("PROTOBUF", PROTO, {}, message="Ordr")
 
 

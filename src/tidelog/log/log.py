@@ -54,6 +54,8 @@ from tidelog.log.tail import Tail
 from tidelog.log.transactions import AbortedColumns, Stable
 from tidelog.log.upkeep import Upkeep, nobody_waits
 from tidelog.log.visibility import Visibility
+from tidelog.record.codec import peek
+from tidelog.record.compacting import empty_batch
 from tidelog.record.header import BatchHeader
 
 if TYPE_CHECKING:
@@ -415,9 +417,18 @@ class Log:
         decided_in.when_visible(decided_in.end_offset, decided)
 
     def repair(self, *, skip: bool) -> tuple[Hole, ...]:
-        """The holes that readers stop at; with `skip` they pass them from now on, and the file of facts says so."""
+        """The holes that readers stop at; with `skip` they pass them from now on, and the file of facts says so.
+
+        Behind a hole at the end comes a batch without records: who reads to the end would wait there for ever.
+        """
         self.load()
-        return self._upkeep.pass_holes() if skip else tuple(hole for hole in self.holes if not hole.passed)
+        if not skip:
+            return tuple(hole for hole in self.holes if not hole.passed)
+        passed, end = self._upkeep.pass_holes(), self.end_offset
+        if passed and passed[-1].end_offset == end:
+            batch = empty_batch(end, end + 1, self.leader_epoch)
+            self.append(batch, peek(batch), 0)  # it has no records, and so no time
+        return passed
 
     def batches_in(self, hole: Hole) -> int | None:
         """How many batches a hole has taken, if what is left of them says so. Any thread; waits for the disk."""

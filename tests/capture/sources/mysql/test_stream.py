@@ -10,7 +10,7 @@ from typing import Any
 
 import pymysql
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from capture.sources.mysql.mariadb_server import MariaDbServer
@@ -27,6 +27,7 @@ from proving import proves
 from tidelog.capture.change import Begin, Commit, Event, Idle, Message, RowChange, SchemaChange
 from tidelog.capture.sources.mysql import binlog
 from tidelog.errors import Disconnected, SourceLost
+from tries import tries
 
 pytestmark = pytest.mark.external
 
@@ -82,7 +83,7 @@ def read_with_kills(db: Database, start: Any, limits: list[int]) -> list[Event]:
 
 @proves("D1", "cdc.23")
 @pytest.mark.story
-@settings(max_examples=8)
+@tries(8)  # each is a table of its own on a server
 @given(history=HISTORIES, limits=st.lists(st.integers(1, 12), max_size=4))
 def test_events_fold_to_the_table_wherever_the_stream_was_killed(
     server: MariaDbServer, history: list[Any], limits: list[int]

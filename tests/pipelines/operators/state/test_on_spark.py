@@ -231,6 +231,6 @@ def test_the_command_fails_for_a_checkpoint_that_is_not_there(
     from tidelog.cli.main import FAILED, main
 
     assert main(["state", str(tmp_path / "nowhere")]) == FAILED
-    assert "nowhere; give the checkpointLocation of a query" in capsys.readouterr().err
+    assert "nowhere does not exist; give the checkpointLocation of a query" in capsys.readouterr().err
     assert is_there(spark, f"file://{tmp_path}")
     assert not is_there(spark, f"file://{tmp_path}/nowhere")
