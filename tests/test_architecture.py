@@ -38,6 +38,12 @@ ARROWS = """
     schema -> capture
     capture -> gateway
     capture -> testing
+    views -> sourcing -> gateway
+    parts -> sourcing -> cli
+    sourcing -> testing
+    parts -> work -> gateway
+    work -> cli
+    work -> testing
     control -> spark
     control -> testing
     schema -> views -> pipelines

@@ -1,0 +1,1 @@
+"""Commands become events, and events state: deciders, the store of histories, read models, erasure."""
