@@ -65,7 +65,14 @@ ARROWS = """
 # Modules of no room. Errors are for everyone; record, wire and log get their settings as arguments, never by config.
 GROUND = {"clock", "door", "errors", "process"}
 # Public doors import from the rooms behind them; those of rooms hand out what stands in rooms to their left, too.
-DOORS = {"__init__.py", "__main__.py", "operators.py", "client/__init__.py", "views/__init__.py"}
+DOORS = {
+    "__init__.py",
+    "__main__.py",
+    "operators.py",
+    "client/__init__.py",
+    "sourcing/__init__.py",
+    "views/__init__.py",
+}
 CONFIG_USERS = {"broker", "client", "gateway", "views", "spark", "demo", "testing", "cli", "logger"}
 LOGGER_USERS = {"broker", "cli", "demo", "gateway"}
 

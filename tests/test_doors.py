@@ -15,7 +15,7 @@ import tidelog
 from proving import proves
 
 ROOT = Path(__file__).parent.parent
-LAZY = ("tidelog", "tidelog.client", "tidelog.spark", "tidelog.testing", "tidelog.views")
+LAZY = ("tidelog", "tidelog.client", "tidelog.sourcing", "tidelog.spark", "tidelog.testing", "tidelog.views")
 DOORS = (*LAZY, "tidelog.operators", "tidelog.errors")
 # What a program may also do: run a command as the command line does.
 ALSO = {"tidelog.cli.main"}
@@ -60,7 +60,7 @@ def test_any_other_name_is_refused_as_python_does() -> None:
 @proves("doors")
 def test_a_door_loads_what_it_is_asked_for_and_nothing_else() -> None:
     program = (
-        "import sys, tidelog, tidelog.client, tidelog.views, tidelog.spark, tidelog.testing\n"
+        "import sys, tidelog, tidelog.client, tidelog.views, tidelog.sourcing, tidelog.spark, tidelog.testing\n"
         "rooms = [name for name in sys.modules if name.startswith('tidelog.') and name.count('.') > 1]\n"
         "assert not rooms, rooms\n"
         "from tidelog.client import Producer\n"

@@ -46,7 +46,7 @@ NAMES_OF_SEVERAL_CLASSES = {
 }
 
 # Rooms whose names users import from the room (`from tidelog.client import Producer`): loaded when used.
-ROOMS_WITH_A_DOOR = {"client", "spark", "testing", "views"}
+ROOMS_WITH_A_DOOR = {"client", "sourcing", "spark", "testing", "views"}
 
 # Rooms that are functions too (`tidelog.sql("select ...")`): Python gives the name to the room when it is loaded.
 ROOMS_TO_CALL = {"capture", "sql"}

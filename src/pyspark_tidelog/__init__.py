@@ -17,7 +17,7 @@ from tidelog.spark.registration import FORMAT, refusal
 REFUSAL = refusal(pyspark.__version__)
 
 
-class Refused(DataSource):
+class RefusedSource(DataSource):
     @classmethod
     def name(cls) -> str:
         return FORMAT
@@ -29,6 +29,6 @@ class Refused(DataSource):
 if TYPE_CHECKING or REFUSAL is None:
     from tidelog.spark.source import TidelogSource as DefaultSource
 else:
-    DefaultSource = Refused
+    DefaultSource = RefusedSource
 
 __all__ = ["DefaultSource"]

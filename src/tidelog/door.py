@@ -2,8 +2,8 @@
 
 So `import tidelog` loads no room, `from tidelog.client import Producer` no view, and users name no module behind a
 door. A door is a table of names and their homes, and a `TYPE_CHECKING` block with the same names for type checkers;
-`tests/test_doors.py` compares the two. The doors are `tidelog`, and `.operators`, `.spark`, `.client`, `.views` and
-`.testing` in it.
+`tests/test_doors.py` compares the two. The doors are `tidelog`, and `.operators`, `.spark`, `.client`, `.sourcing`,
+`.views` and `.testing` in it.
 """
 
 from __future__ import annotations

@@ -10,6 +10,11 @@
     │   ├── NotShown               a view that is built and not yet shown by its store
     │   ├── CursorExpired          a place in a feed that is older than the feed horizon
     │   ├── StateMismatch          the state of an operator that this query or this version cannot go on with
+    │   ├── Refused                a command that its decider refused (`reason`)
+    │   ├── WrongVersion           a command for a version that its history does not have (`expected`, `actual`)
+    │   ├── HistoryClosed          a command to an entity whose history was closed
+    │   ├── CommandConflict        a command with the id of another one
+    │   ├── IncompatibleEvents     event types that do not fit those in the log
     │   └── OffsetOutOfRange       an offset that a partition does not have (`start`, `end`)
     ├── PeerError                  the other side's: bytes or answers that break the protocol
     │   ├── MalformedBatch         bytes that are not a record batch
@@ -33,6 +38,8 @@
     │   ├── AbortOnly              a transaction that lost something: it can be aborted, not committed
     │   ├── OutcomeUnknown         a transaction that was to be committed, and is or is not
     │   ├── TransactionTimedOut    a transaction that was open for too long: the broker aborted it
+    │   ├── HistoryFault           a record of a history that cannot be read, or not be applied
+    │   │   └── UnknownEvent       an event of a type or version that is not registered
     │   ├── DataLoss               offsets that a query was to read are gone
     │   ├── SourceLost             a database that no longer has all changes since the last one that was captured
     │   └── Disconnected           the connection ended or could not be made
@@ -100,6 +107,35 @@ class CursorExpired(UsageError):
 
 
 class StateMismatch(UsageError):
+    pass
+
+
+class Refused(UsageError):
+    """Raised by a decider. `reason` is a text, or data of a type that the decider has among its refusals."""
+
+    def __init__(self, reason: object, message: str | None = None) -> None:
+        super().__init__(message or (reason if isinstance(reason, str) else repr(reason)))
+        self.reason = reason
+
+
+class WrongVersion(UsageError):
+    """`actual` is the version that the history has; 0 is none."""
+
+    def __init__(self, message: str, expected: int | str, actual: int) -> None:
+        super().__init__(message)
+        self.expected = expected
+        self.actual = actual
+
+
+class HistoryClosed(UsageError):
+    pass
+
+
+class CommandConflict(UsageError):
+    pass
+
+
+class IncompatibleEvents(UsageError):
     pass
 
 
@@ -201,6 +237,14 @@ class OutcomeUnknown(PeerError):
 
 
 class TransactionTimedOut(PeerError):
+    pass
+
+
+class HistoryFault(PeerError):
+    pass
+
+
+class UnknownEvent(HistoryFault):
     pass
 
 

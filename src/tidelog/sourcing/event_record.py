@@ -1,0 +1,130 @@
+"""An event as a record of `NAME.events`, and back. The one way in and out of a history; `docs/formats/events.md`.
+
+    EventRecord      what a record says beside its event: whose, which version, by which command, who, why
+    encode           an event, to (key, value, headers, timestamp)
+    parse            a row's headers; a row that no store wrote is a `HistoryFault`
+    decode           a row, to the events that it is by now: upcast, in clear where the cipher has the key
+
+Rules:
+- Every reader of histories (load, read models, time travel, checks) reads by `decode`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tidelog.errors import HistoryFault
+from tidelog.record.columns import Row
+from tidelog.sourcing.event_types import CLOSED, EventTypes
+from tidelog.sourcing.personal import Cipher
+
+REQUIRED = ("type", "schema", "version", "id", "command", "digest")
+TEXT_MAX = 10_000  # bytes of who, correlation and causation; of metadata as JSON
+
+Headers = list[tuple[str, bytes | None]]
+NOTHING: Mapping[str, Any] = {}
+
+
+class CommandContext(NamedTuple):
+    """What a command carries on to its events."""
+
+    correlation: str | None = None  # the command's id where it is None
+    causation: str | None = None
+    who: str | None = None
+    metadata: Mapping[str, Any] = NOTHING
+
+    def headers(self) -> Headers:
+        found: Headers = []
+        for name in ("correlation", "causation", "who"):
+            text = getattr(self, name)
+            if text is not None:
+                found.append((name, text.encode()))
+        if self.metadata:
+            found.append(("metadata", json.dumps(self.metadata, separators=(",", ":"), ensure_ascii=False).encode()))
+        return found
+
+
+NO_CONTEXT = CommandContext()
+
+
+class EventRecord(NamedTuple):
+    entity: str
+    type: str
+    schema: int
+    version: int
+    id: str
+    command: str
+    digest: str
+    closes: bool
+    timestamp_ms: int
+    offset: int
+    context: CommandContext
+
+    @property
+    def correlation(self) -> str:
+        return self.context.correlation or self.command
+
+
+def headers_of(
+    type: str,
+    schema: int,
+    version: int,
+    command: str,
+    number: int,
+    digest: str,
+    context: Headers,
+    *,
+    closes: bool = False,
+) -> Headers:
+    found: Headers = [
+        ("type", type.encode()),
+        ("schema", b"%d" % schema),
+        ("version", b"%d" % version),
+        ("id", b"%s.%d" % (command.encode(), number)),
+        ("command", command.encode()),
+        ("digest", digest.encode()),
+    ]
+    found += context
+    if closes:
+        found.append(("closed", b"1"))
+    return found
+
+
+def parse(row: Row) -> EventRecord:
+    try:
+        found: dict[str, Any] = {name: (data or b"").decode() for name, data in row.headers}
+        missing = [name for name in REQUIRED if name not in found]
+        if row.key is None or row.value is None or missing:
+            lacks = [*missing, *(["a key"] if row.key is None else []), *(["a value"] if row.value is None else [])]
+            raise HistoryFault(
+                f"the record at offset {row.offset} is not an event of a store: it lacks {', '.join(lacks)}"
+            )
+        metadata = json.loads(found["metadata"]) if "metadata" in found else NOTHING
+        if not isinstance(metadata, Mapping):
+            raise ValueError(f"metadata is {metadata!r}")
+        return EventRecord(
+            row.key.decode(),
+            found["type"],
+            int(found["schema"]),
+            int(found["version"]),
+            found["id"],
+            found["command"],
+            found["digest"],
+            found.get("closed") == "1" or found["type"] == CLOSED,
+            row.timestamp,
+            row.offset,
+            CommandContext(found.get("correlation"), found.get("causation"), found.get("who"), metadata),
+        )
+    except ValueError as error:  # of int, UTF-8 and JSON
+        raise HistoryFault(f"the record at offset {row.offset} is not an event of a store: {error}") from error
+
+
+def decode(row: Row, types: EventTypes, cipher: Cipher | None = None) -> tuple[EventRecord, list[Any]]:
+    """None of the events where the record only closes its history."""
+    record = parse(row)
+    assert row.value is not None, "parse has seen it"
+    if record.type == CLOSED:
+        return record, []
+    return record, types.decode(record.type, record.schema, row.value, record.entity, record.version, cipher)
