@@ -1,4 +1,4 @@
-"""A capture from a SQLite file to topics: what a consumer of committed records sees, also after crashes."""
+"""A capture from a SQLite file to topics: settings, commands, faults. What holds of all databases: test_contract.py."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from threading import Thread
@@ -23,7 +23,6 @@ from tidelog.capture.sources.sqlite.changelog import Changelog
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
-from tidelog.client.transactions import State
 from tidelog.control.captures import read_captures
 from tidelog.control.health import told_state
 from tidelog.control.owner import Owner
@@ -32,11 +31,6 @@ from tidelog.errors import AnotherCapture, Disconnected, OutcomeUnknown, SourceL
 
 COLUMNS, KEY = ("id", "item", "price"), ("id",)
 TOPIC = "shop.main.orders"
-STEPS = ("before produce", "after produce", "before commit", "after commit", "before confirm", "after confirm")
-
-
-class Killed(BaseException):
-    """As a process ends that is killed: nothing is tidied up."""
 
 
 @pytest.fixture
@@ -52,125 +46,6 @@ def shop(broker: tidelog.Broker, path: Path, **settings: Any) -> Capture:
 
 def table(orders: sqlite3.Connection) -> Any:
     return rows_of(orders, "orders", COLUMNS, KEY)
-
-
-@proves("D2", "D3", "cdc.28")
-@pytest.mark.story
-def test_snapshot_and_changes_together_are_the_table(
-    tidelog_broker: tidelog.Broker, orders: sqlite3.Connection, path: Path
-) -> None:
-    orders.execute("INSERT INTO orders VALUES (1, 'tea', 2.5), (2, 'milk', 1.25), (3, 'jam', 3.0)")
-    shop(tidelog_broker, path).catch_up()
-    told = envelopes(tidelog_broker.bootstrap, TOPIC)
-    assert [(one["op"], one["source"]["snapshot"]) for one in told] == [("r", "first"), ("r", "true"), ("r", "last")]
-    orders.execute("UPDATE orders SET price = 2.75 WHERE id = 1")
-    orders.execute("UPDATE orders SET id = 20 WHERE id = 2")
-    orders.execute("DELETE FROM orders WHERE id = 3")
-    shop(tidelog_broker, path).catch_up()
-    told = envelopes(tidelog_broker.bootstrap, TOPIC)
-    assert [one["op"] for one in told[3:]] == ["u", "d", "c", "d"]
-    assert folded(told, KEY) == table(orders)
-    with Cluster(tidelog_broker.bootstrap) as cluster:
-        settings = {one.name: one.value for one in tidelog.client.configs.describe(cluster, 2, TOPIC)}
-        captured = read_captures(cluster)["shop"]
-    assert (settings["retention.ms"], settings["cleanup.policy"]) == ("-1", "delete")
-    assert captured.tables["main.orders"].topic == TOPIC and captured.tables["main.orders"].key == ("id",)
-
-
-@contextmanager
-def killing(monkeypatch: pytest.MonkeyPatch, step: str, turn: int) -> Iterator[Callable[[], int]]:
-    """Ends a capture at the nth time that it comes to a step. How often it has come there."""
-    seen = 0
-
-    def at(name: str, owner: Owner | None) -> None:
-        nonlocal seen
-        seen += name == step
-        if name == step and seen == turn:
-            for one in [owner] if owner is not None else owners:
-                one._transactions.state = State.NEW  # so that nothing is aborted: a dead process sends nothing
-            raise Killed
-
-    owners: list[Owner] = []
-    store, transaction, confirm = running._Session._store, Owner.transaction, Changelog.confirm
-
-    def stored(self: Any, outgoing: Any, progress: Any) -> None:
-        at("before produce", self._owner)
-        store(self, outgoing, progress)
-        outgoing._transactions.producer.flush()
-        at("after produce", self._owner)
-
-    @contextmanager
-    def transacted(self: Owner) -> Iterator[Any]:
-        owners.append(self)
-        with transaction(self) as outgoing:
-            yield outgoing
-            at("before commit", self)
-        at("after commit", self)
-
-    def confirmed(self: Changelog, position: Any) -> None:
-        at("before confirm", None)
-        confirm(self, position)
-        self.prune()
-        at("after confirm", None)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(running._Session, "_store", stored)
-        patched.setattr(Owner, "transaction", transacted)
-        patched.setattr(Changelog, "confirm", confirmed)
-        patched.setattr(Changelog, "close", lambda self: None)
-        yield lambda: seen
-
-
-def many_writes(orders: sqlite3.Connection) -> None:
-    """One transaction that is many of the log; of rows that a snapshot may have told, too."""
-    orders.execute("BEGIN")
-    for number in range(10):
-        orders.execute("UPDATE orders SET price = price + 1 WHERE id = ?", (number % 9,))
-        orders.execute("REPLACE INTO orders VALUES (?, 'new', ?)", (number % 3 + 7, number))
-    orders.execute("DELETE FROM orders WHERE id = 0")
-    orders.execute("COMMIT")
-
-
-def few_writes(orders: sqlite3.Connection) -> None:
-    """What is one transaction of the log, and touches little of what was written before."""
-    orders.execute("UPDATE orders SET price = 100 WHERE id = 5")
-
-
-@proves("D2", "D3", "cdc.33")
-@pytest.mark.parametrize(
-    ("step", "turn"),
-    [(step, turn) for step in STEPS for turn in ((1, 3, 4) if "confirm" in step else (2, 4, 6, 9, 10))],
-)
-def test_killed_at_any_step_each_change_is_seen_once(
-    tidelog_broker: tidelog.Broker,
-    orders: sqlite3.Connection,
-    path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    step: str,
-    turn: int,
-) -> None:
-    monkeypatch.setattr(snapshotting, "CHUNK_ROWS", 3)
-    monkeypatch.setattr(running, "READ_EVENTS", 4)
-    monkeypatch.setattr(running, "ROWS", 6)
-    orders.executemany("INSERT INTO orders VALUES (?, 'tea', 1.0)", [(number,) for number in range(8)])
-    with killing(monkeypatch, step, turn) as seen:
-        for write in (many_writes, few_writes, None):
-            with suppress(Killed):
-                shop(tidelog_broker, path, transactions=True).catch_up()
-            if write is not None:
-                write(orders)
-        assert seen() >= turn, "it was killed"
-    shop(tidelog_broker, path, transactions=True).catch_up()
-    told = envelopes(tidelog_broker.bootstrap, TOPIC)
-    changes = [one["source"]["change_id"] for one in told if one["op"] != "r"]
-    assert changes == sorted(set(changes)), "in order, and none twice"
-    read = [one["after"]["id"] for one in told if one["op"] == "r"]
-    assert len(read) == len(set(read)), "no row of the snapshot twice"
-    assert folded(told, KEY) == table(orders)
-    ends = [one for one in envelopes(tidelog_broker.bootstrap, "shop.transaction") if one["status"] == "END"]
-    begins = [one for one in envelopes(tidelog_broker.bootstrap, "shop.transaction") if one["status"] == "BEGIN"]
-    assert [one["id"] for one in begins] == [one["id"] for one in ends]
-    assert sum(one["event_count"] for one in ends) == len(changes)
 
 
 @proves("cdc.33", "E4")

@@ -16,13 +16,8 @@ numbers = count(1)
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbServer]:
-    try:
-        started = MariaDbServer(tmp_path_factory.mktemp("mariadb") / "data").start()
-    except Missing as missing:
-        pytest.skip(str(missing))
-    yield started
-    started.kill()
+def server(mariadb: MariaDbServer) -> MariaDbServer:
+    return mariadb
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from capture.conftest import LOGICAL
 from capture.sources.postgres.comparing import DIFFERENCES, differences
-from capture.sources.postgres.conftest import SETTINGS
 from capture.sources.postgres.following import Base
 from proving import proves
 
@@ -39,7 +39,7 @@ def debian_server() -> Iterator[str]:
             "--locale=C",
         ]
         subprocess.run(words, check=True, capture_output=True, user="postgres", cwd="/")
-        settings = [word for name, value in SETTINGS.items() for word in ("-c", f"{name}={value}")]
+        settings = [word for name, value in LOGICAL.items() for word in ("-c", f"{name}={value}")]
         words = [str(PROGRAMS / "postgres"), "-D", str(data), "-h", "", "-k", str(folder), "-F", *settings]
         with (folder / "log").open("wb") as log:
             server = subprocess.Popen(words, user="postgres", cwd="/", stdout=log, stderr=log)

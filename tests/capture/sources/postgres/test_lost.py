@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from capture.sources.postgres.conftest import SETTINGS
+from capture.conftest import LOGICAL
 from capture.sources.postgres.following import SECONDS, Base, Folded, check_frames, told
 from postgres_server import PostgresServer
 from proving import proves
@@ -23,7 +23,7 @@ def small_server() -> Iterator[PostgresServer]:
     sizes = {"max_slot_wal_keep_size": "1MB", "max_wal_size": "32MB", "min_wal_size": "32MB"}
     with tempfile.TemporaryDirectory(prefix="pg", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)
-        server = PostgresServer(Path(folder).resolve(), SETTINGS | sizes)
+        server = PostgresServer(Path(folder).resolve(), LOGICAL | sizes)
         server.start()
         yield server
         server.stop()

@@ -21,6 +21,7 @@ from tidelog.errors import ConfigError, Disconnected, PeerError, UsageError
 SCHEMES = ("mysql", "mariadb")
 CONNECT_SECONDS = 10
 _GONE = {1040, 1053, 1077, 1079, 1080, 1152, 1158, 1159, 1160, 1161, 1203, 1927, 2002, 2003, 2006, 2013, 2055}
+_AGAIN = {1205, 1213, 1412}  # a lock that was not had; a table that was truncated or altered under a snapshot
 REFUSED = {1044, 1045, 1049, 1130, 1142, 1143, 1227, 1370, 1698, 1820, 1862}
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _OPTIONS = {"accept_cascades", "ssl", "ssl_ca"}
@@ -136,7 +137,7 @@ def mapped(wanted: MysqlSettings) -> Iterator[None]:
     except pymysql.err.Error as error:
         code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
         words = f"{wanted.shown}: {error.args[1] if len(error.args) > 1 else error} (error {code})"
-        if code in _GONE:
+        if code in _GONE | _AGAIN:
             raise Disconnected(words) from error
         raise (UsageError if code in REFUSED else PeerError)(words) from error
     except (OSError, EOFError) as error:

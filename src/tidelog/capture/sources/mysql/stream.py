@@ -9,6 +9,8 @@ Rules:
 - A row is where its event is: (timestamp, server, file, offset of the event, place in it).
 - What cannot be told rightly ends the stream: a row image that is not full, a row change that was logged as a
   statement, a rollback behind rows that were sent, a prepared XA transaction. Nothing is passed over in silence.
+- What was committed when the stream began counts as there: until it is read, `read` waits for it (BEHIND_SECONDS at
+  most), so that nothing, or an Idle, means that the end was reached.
 - The time of a transaction is its GTID event's, which is in whole seconds on MariaDB.
 """
 
@@ -46,6 +48,7 @@ from tidelog.capture.sources.mysql.statements import Effect, effect
 from tidelog.errors import PeerError, SourceLost
 
 IDLE_SECONDS = 1.0  # between two questions to the server whether there is more
+BEHIND_SECONDS = 5.0
 IDLE_GROUPS = 1000  # transactions without a captured row, after which the position is told
 WATERMARK = "tidelog.watermark"
 _log = logging.getLogger(__name__)
@@ -91,6 +94,7 @@ class BinlogStream:
         try:
             with session.mapped(wanted):
                 self._charsets: Mapping[int, str] = collations(self._control)
+                _, self._until = committed(self._control, mariadb)
             self._replica = Replica(wanted, name, start, mariadb)
         except BaseException:
             session.end(self._control)
@@ -101,16 +105,24 @@ class BinlogStream:
     # What the core calls --------------------------------------------------------------------------------------------
 
     def read(self, limit: int, wait_s: float) -> Sequence[Event]:
-        deadline = time.monotonic() + wait_s
+        begun, behind = time.monotonic(), self._is_behind()
+        deadline = begun + (max(wait_s, BEHIND_SECONDS) if behind else wait_s)
         self._tell_watermarks()
         while len(self._out) < limit:
             data = self._replica.event(0.0 if self._out else max(deadline - time.monotonic(), 0.0))
+            if behind and not self._is_behind():  # the last that was waited for may be one that tells nothing
+                behind, deadline = False, begun + wait_s
             if data is None:
                 if not self._out:
                     self._tell_idle()
                 break
             self._take(data)
         return [self._out.popleft() for _ in range(min(limit, len(self._out)))]
+
+    def _is_behind(self) -> bool:
+        if self._until and self.has_read(self._until):
+            self._until = ""
+        return bool(self._until)
 
     def confirm(self, position: Position) -> None:
         """The server keeps its binlog by time and size alone; there is nothing to tell it."""
