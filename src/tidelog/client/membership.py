@@ -103,13 +103,13 @@ class Member:
         known = [(self._names.get(topic_id), partition) for topic_id, partition in self._state.owned]
         return frozenset(TopicPartition(name, partition) for name, partition in known if name is not None)
 
-    def beat(self, topics: Iterable[str]) -> bool:
-        """A heartbeat, if one is due; whether what is ours has changed by it."""
+    def beat(self, topics: Iterable[str], *, at_once: bool = False) -> bool:
+        """A heartbeat, if one is due or wanted at once; whether what is ours has changed by it."""
         wanted = frozenset(topics)
         silent_s = time.monotonic() - self._beaten_at
         if not wanted and self._state.epoch == JOINING:
             return False
-        if not is_due(self._state, silent_s, subscribed=wanted == self._topics):
+        if not at_once and not is_due(self._state, silent_s, subscribed=wanted == self._topics):
             return False
         before = self.partitions
         self._state = self._cluster.retry(lambda: self._ask(wanted))

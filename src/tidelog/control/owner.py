@@ -33,7 +33,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from tidelog.client.cluster import Cluster
@@ -61,6 +61,15 @@ class Outgoing:
         for key, value, headers, timestamp in records:
             check_lost()
             self._last[at] = send(topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp)
+
+    def flush(self) -> None:
+        """Returns when all that was sent is written, so that `ends` are known before the transaction is committed."""
+        self._transactions.producer.flush(strict=False)
+        self._transactions.check_lost()
+
+    def send_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """The next offsets to be read, as a commit of the group that counts with the transaction."""
+        self._transactions.send_offsets(group, offsets)
 
     @property
     def ends(self) -> dict[TopicPartition, int]:

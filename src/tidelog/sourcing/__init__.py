@@ -13,11 +13,18 @@ from tidelog.door import door
 if TYPE_CHECKING:
     from tidelog.errors import Refused as Refused
     from tidelog.sourcing.decider import Decider as Decider
+    from tidelog.sourcing.event_record import EventRecord as EventRecord
     from tidelog.sourcing.event_types import EventType as EventType
     from tidelog.sourcing.event_types import OldEvent as OldEvent
     from tidelog.sourcing.given_when_then import specification as specification
     from tidelog.sourcing.personal import ERASED as ERASED
+    from tidelog.sourcing.personal import Cipher as Cipher
     from tidelog.sourcing.personal import Personal as Personal
+    from tidelog.sourcing.requests import HISTORY_EXISTS as HISTORY_EXISTS
+    from tidelog.sourcing.requests import NO_HISTORY as NO_HISTORY
+    from tidelog.sourcing.requests import EntityState as EntityState
+    from tidelog.sourcing.requests import Receipt as Receipt
+    from tidelog.sourcing.store import EventStore as EventStore
 
 HOMES = {
     "Refused": "tidelog.errors",
@@ -26,6 +33,13 @@ HOMES = {
     "OldEvent": "tidelog.sourcing.event_types",
     "ERASED": "tidelog.sourcing.personal",
     "Personal": "tidelog.sourcing.personal",
+    "Cipher": "tidelog.sourcing.personal",
+    "EventRecord": "tidelog.sourcing.event_record",
+    "HISTORY_EXISTS": "tidelog.sourcing.requests",
+    "NO_HISTORY": "tidelog.sourcing.requests",
+    "EntityState": "tidelog.sourcing.requests",
+    "Receipt": "tidelog.sourcing.requests",
+    "EventStore": "tidelog.sourcing.store",
     "specification": "tidelog.sourcing.given_when_then",
 }
 

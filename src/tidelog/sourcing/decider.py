@@ -24,7 +24,7 @@ from functools import reduce
 from typing import Any, Generic, TypeVar
 from zlib import crc32
 
-from tidelog.errors import Refused, UsageError
+from tidelog.errors import HistoryFault, Refused, UsageError
 from tidelog.sourcing.codec import JsonCodec
 from tidelog.sourcing.event_types import OWN, EventType, EventTypes
 
@@ -91,7 +91,10 @@ class Decider(Generic[State]):
         if codec is None:
             known = ", ".join(sorted(self.commands)) or "none"
             raise UsageError(f"{name!r} is not a command of this decider, which has {known}")
-        return codec.decode(value)
+        try:
+            return codec.decode(value)
+        except HistoryFault as error:
+            raise UsageError(f"the command cannot be read: {error}") from error
 
     def refusal_fields(self, refused: Refused) -> dict[str, Any]:
         """For who is elsewhere. A reason that is not registered goes as its text."""

@@ -1,0 +1,154 @@
+"""The entities of a partition: those in use decoded, within a bound; the others as snapshots, in memory or in a file.
+
+    hot     decoded, the least recently used first; at most `bound` of them after each batch
+    cold    as snapshot values: at most `bound` in memory; more than that, all in a SQLite file
+
+Rules:
+- The file is a cache of what the log has. It is made anew by every owner, is never synced, and goes with it.
+- `trim` is called between transactions, when what entities have is committed.
+- `changed` has the names of entities whose last snapshot in the log is old.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tidelog.errors import HistoryFault
+from tidelog.sourcing.entity import Folding, LoadedEntity
+
+BOUND = 100_000  # entities by default
+CACHE_KIB = 16 << 10  # of SQLite
+
+
+class SnapshotFault(Exception):
+    """A snapshot that cannot be read after all: the owner goes on without any."""
+
+
+class ColdEntities:
+    def __init__(self, bound: int, folder: str | None = None) -> None:
+        self._bound, self._folder = bound, folder
+        self._values: dict[str, bytes] = {}
+        self._place: tempfile.TemporaryDirectory[str] | None = None
+        self._file: sqlite3.Connection | None = None
+
+    def __len__(self) -> int:
+        if self._file is None:
+            return len(self._values)
+        return int(self._file.execute("SELECT count(*) FROM cold").fetchone()[0])
+
+    @property
+    def in_file(self) -> bool:
+        return self._file is not None
+
+    def get(self, name: str) -> bytes | None:
+        if self._file is None:
+            return self._values.get(name)
+        found = self._file.execute("SELECT value FROM cold WHERE name = ?", (name,)).fetchone()
+        return None if found is None else bytes(found[0])
+
+    def put(self, values: Iterable[tuple[str, bytes]]) -> None:
+        if self._file is None:
+            self._values.update(values)
+            if len(self._values) > self._bound:
+                self._spill()
+            return
+        self._file.executemany("INSERT OR REPLACE INTO cold VALUES (?, ?)", values)
+
+    def drop(self, name: str) -> None:
+        if self._file is None:
+            self._values.pop(name, None)
+        else:
+            self._file.execute("DELETE FROM cold WHERE name = ?", (name,))
+
+    def close(self) -> None:
+        self._values.clear()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        if self._place is not None:
+            self._place.cleanup()
+            self._place = None
+
+    def _spill(self) -> None:
+        self._place = tempfile.TemporaryDirectory(prefix="tidelog-store-", dir=self._folder)
+        self._file = sqlite3.connect(Path(self._place.name) / "cold.db", isolation_level=None, check_same_thread=False)
+        for pragma in (
+            "journal_mode = OFF",
+            "synchronous = OFF",
+            "locking_mode = EXCLUSIVE",
+            f"cache_size = -{CACHE_KIB}",
+        ):
+            self._file.execute(f"PRAGMA {pragma}")
+        self._file.execute("CREATE TABLE cold (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID")
+        values, self._values = self._values, {}
+        self._file.execute("BEGIN")
+        self._file.executemany("INSERT INTO cold VALUES (?, ?)", sorted(values.items()))
+        self._file.execute("COMMIT")
+
+
+class Entities:
+    def __init__(self, folding: Folding, *, bound: int = BOUND, folder: str | None = None) -> None:
+        self._folding, self._bound = folding, bound
+        self._hot: OrderedDict[str, LoadedEntity] = OrderedDict()
+        self.cold = ColdEntities(bound, folder)
+        self.changed: set[str] = set()
+
+    def __len__(self) -> int:
+        """About how many there are: one that is hot may be cold as well."""
+        return max(len(self._hot), len(self.cold))
+
+    @property
+    def hot(self) -> int:
+        return len(self._hot)
+
+    def find(self, name: str) -> LoadedEntity:
+        """One without a history is made, and kept when it has one."""
+        found = self._hot.get(name)
+        if found is not None:
+            self._hot.move_to_end(name)
+            return found
+        value = self.cold.get(name)
+        if value is None:
+            return self._folding.fresh()
+        try:
+            found = self._hot[name] = self._folding.decode(name, value)
+        except HistoryFault as error:
+            raise SnapshotFault(str(error)) from error
+        return found
+
+    def keep(self, name: str, entity: LoadedEntity) -> None:
+        """After a change."""
+        self._hot[name] = entity
+        self.changed.add(name)
+
+    def trim(self) -> None:
+        if len(self._hot) <= self._bound:
+            return
+        evicted = []
+        while len(self._hot) > self._bound:
+            name, entity = self._hot.popitem(last=False)
+            if entity.fault is not None:
+                self._hot[name] = entity  # a fault is in no snapshot
+                if all(one.fault is not None for one in self._hot.values()):
+                    break
+                continue
+            evicted.append((name, self._folding.encode(name, entity)))
+        self.cold.put(evicted)
+
+    def snapshots(self) -> Iterator[tuple[str, bytes]]:
+        """Of entities that have changed; those with a fault stay as they are in the log."""
+        for name in sorted(self.changed):
+            entity = self._hot.get(name)
+            value = self.cold.get(name) if entity is None else None
+            if entity is not None and entity.fault is None:
+                value = self._folding.encode(name, entity)
+            if value is not None and (entity is None or entity.fault is None):
+                yield name, value
+
+    def close(self) -> None:
+        self._hot.clear()
+        self.cold.close()

@@ -1,0 +1,309 @@
+"""The owner of one partition of a store: a thread that decides, writes and answers. Read this after `deciding.py`.
+
+    loading    begin() fences every elder owner; then what the log has is read (`loading.py`)
+    serving    all requests that wait are decided in turn, each on what the ones before made; their events, replies and
+               how far the command topic is answered are one transaction; when that is committed, all are answered
+    failed     what is known in memory is thrown away, and loading begins again; the requests are decided anew. One
+               that had been committed after all is known by its id, and has the same answer
+    fenced     another owner began: this one ends. It does not begin again by itself; the group says whose it is
+    ended      a last checkpoint is written; what waits is given back, for who owns the partition now
+
+Rules:
+- Nothing is answered before it is committed, not even a question: it might tell what is not to be.
+- One transaction has what waits when the last one was committed, up to REQUESTS_MAX: under load the cost of a commit is
+  shared by all who wait for it, and a lone command waits for nobody.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from threading import Event, Lock, Thread
+from typing import Any, NamedTuple
+
+from tidelog.client.backoff import waits
+from tidelog.client.cluster import Cluster
+from tidelog.client.metadata import TopicPartition
+from tidelog.client.producer import BATCH_BYTES, Record
+from tidelog.control.owner import Owner
+from tidelog.errors import ProducerFenced, StorageError, TidelogError, UsageError
+from tidelog.sourcing.command_record import encode_reply
+from tidelog.sourcing.deciding import CommandOutcome, Deciding
+from tidelog.sourcing.entities import Entities, SnapshotFault
+from tidelog.sourcing.entity import Folding
+from tidelog.sourcing.loading import Loaded, checkpoint_record, load, snapshot_records
+from tidelog.sourcing.requests import Joint, Receipt
+from tidelog.sourcing.store_topics import StoreTopics
+
+REQUESTS_MAX = 2_000
+IDLE_S = 0.2
+SNAPSHOTS_EACH = 2_000  # in a transaction
+
+log = logging.getLogger(__name__)
+
+
+class OwnerSettings(NamedTuple):
+    snapshot_every: int
+    cache_entities: int
+    remembered: int
+    largest: int
+    folder: str | None
+
+
+class Figures:
+    """What a status tells of it; written by the owner's thread alone."""
+
+    __slots__ = ("commands", "entities", "events", "foreign", "loaded_events", "loads", "refused", "transactions")
+
+    def __init__(self) -> None:
+        self.commands = self.events = self.refused = self.transactions = 0
+        self.entities = self.foreign = self.loads = self.loaded_events = 0
+
+
+class PartitionOwner:
+    """`give_back` takes requests of this process that were not answered. `connect` makes a cluster of its own."""
+
+    def __init__(
+        self,
+        named: StoreTopics,
+        partition: int,
+        folding: Folding,
+        settings: OwnerSettings,
+        *,
+        connect: Callable[[], Cluster],
+        give_back: Callable[[Sequence[Joint]], None],
+    ) -> None:
+        self.partition = partition
+        self._named, self._folding, self._settings = named, folding, settings
+        self._connect, self._give_back = connect, give_back
+        self._events = TopicPartition(named.events, partition)
+        self._snapshots = TopicPartition(named.snapshots, partition)
+        self._replies = TopicPartition(named.replies, partition)
+        self._commands = TopicPartition(named.commands, partition)
+        self._deciding = Deciding(folding, partition, largest=settings.largest, remembered=settings.remembered)
+        self._queue: SimpleQueue[Joint | None] = SimpleQueue()
+        self._lock, self._closed = Lock(), False
+        self._stopping = Event()
+        self._entities = Entities(folding, bound=settings.cache_entities, folder=settings.folder)
+        self._end = self._since = 0
+        self._trusts_snapshots = True
+        self.ready = Event()  # loaded once
+        self.fenced = False
+        self.failed: BaseException | None = None
+        self.figures = Figures()
+        self._thread = Thread(target=self._run, name=f"store-{named.name}-{partition}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns when it has ended."""
+        self._stopping.set()
+        self._queue.put(None)
+        self._thread.join()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def offer(self, joint: Joint) -> bool:
+        """Whether it was taken: it is then answered, or given back."""
+        with self._lock:
+            if self._closed:
+                return False
+            self._queue.put(joint)
+            return True
+
+    # The thread
+
+    def _run(self) -> None:
+        waiting: list[Joint] = []
+        try:
+            with self._connect() as cluster:
+                self._serve(cluster, waiting)
+        except ProducerFenced as error:
+            log.warning("store %s: partition %d has another owner: %s", self._named.name, self.partition, error)
+            self.fenced = True
+        except BaseException as error:
+            self.failed = error
+        finally:
+            self._close(waiting)
+
+    def _close(self, waiting: list[Joint]) -> None:
+        with self._lock:
+            self._closed = True
+        while True:
+            try:
+                joint = self._queue.get_nowait()
+            except Empty:
+                break
+            if joint is not None:
+                waiting.append(joint)
+        self._entities.close()
+        self.ready.set()
+        self._give_back([joint for joint in waiting if joint.position < 0])
+
+    def _serve(self, cluster: Cluster, waiting: list[Joint]) -> None:
+        batch_bytes = min(BATCH_BYTES, self._settings.largest)
+        owner = Owner(cluster, self._named.transactional_id(self.partition), batch_bytes=batch_bytes)
+        pauses = waits()
+        is_loaded = False
+        while not self._stopping.is_set():
+            try:
+                if not is_loaded:
+                    self._load(cluster, owner)
+                    is_loaded = True
+                    self.ready.set()
+                self._gather(waiting)
+                if waiting:
+                    self._batch(owner, waiting)
+                    waiting.clear()
+                    pauses = waits()
+                if self._since >= self._settings.snapshot_every:
+                    self._checkpoint(owner)
+            except (ProducerFenced, UsageError, StorageError):
+                raise
+            except SnapshotFault as error:
+                log.warning("store %s: %s; snapshots are left aside and all events are read", self._named.name, error)
+                self._trusts_snapshots, is_loaded = False, False
+            except TidelogError as error:
+                log.warning("store %s: partition %d begins again: %s", self._named.name, self.partition, error)
+                is_loaded = False
+                self._stopping.wait(next(pauses))
+        if is_loaded and self._since and not waiting:
+            self._checkpoint(owner)
+
+    def _load(self, cluster: Cluster, owner: Owner) -> None:
+        self._entities.close()
+        self._entities = Entities(self._folding, bound=self._settings.cache_entities, folder=self._settings.folder)
+        owner.begin()
+        snapshots = self._snapshots if self._trusts_snapshots else None
+        found: Loaded = load(cluster, self._folding, self._entities, self._events, snapshots)
+        self._end, self._since = found.end, found.since_checkpoint
+        self.figures.loads += 1
+        self.figures.loaded_events, self.figures.foreign = found.since_checkpoint, found.foreign
+        self.figures.entities = len(self._entities)
+
+    def _gather(self, waiting: list[Joint]) -> None:
+        """What waits by now; where nothing does, what comes first."""
+        try:
+            first = None if waiting else self._queue.get(timeout=IDLE_S)
+            if first is not None:
+                waiting.append(first)
+            while len(waiting) < REQUESTS_MAX:
+                more = self._queue.get_nowait()
+                if more is not None:
+                    waiting.append(more)
+        except Empty:
+            return
+
+    # One transaction
+
+    def _batch(self, owner: Owner, waiting: Sequence[Joint]) -> None:
+        now_ms = int(time.time() * 1000)
+        decided: list[tuple[Joint, list[CommandOutcome], TidelogError | Exception | None]] = []
+        records: list[Record] = []
+        places: list[tuple[int, list[Any]]] = []  # where a command's last event is among the records
+        for joint in waiting:
+            outcomes, error = self._decide(joint, now_ms)
+            decided.append((joint, outcomes, error))
+            for outcome in outcomes:
+                if outcome.records and outcome.remembered is not None:
+                    records += outcome.records
+                    places.append((len(records), outcome.remembered))
+        self._write(owner, decided, records, places, now_ms)
+        self._settle(decided, len(records))
+
+    def _decide(self, joint: Joint, now_ms: int) -> tuple[list[CommandOutcome], Exception | None]:
+        try:
+            after, outcomes = self._deciding.decide(self._entities.find, joint.requests, now_ms)
+        except SnapshotFault:
+            raise
+        except Exception as error:  # of the decider, for who sent the command
+            return [], error
+        for request, outcome in zip(joint.requests, outcomes, strict=True):
+            if outcome.records:
+                self._entities.keep(request.entity, after[request.entity])
+        return outcomes, None
+
+    def _write(
+        self,
+        owner: Owner,
+        decided: Sequence[tuple[Joint, list[CommandOutcome], Exception | None]],
+        records: list[Record],
+        places: list[tuple[int, list[Any]]],
+        now_ms: int,
+    ) -> None:
+        position = max(joint.position for joint, _, _ in decided)
+        if not records and position < 0:
+            return
+        with owner.transaction() as outgoing:
+            if records:
+                outgoing.send(self._events, records)
+            if position >= 0:
+                if records:
+                    outgoing.flush()  # a reply tells of offsets
+                    self._place(outgoing.ends[self._events], len(records), places)
+                outgoing.send(self._replies, self._reply_records(decided, now_ms))
+                outgoing.send_offsets(self._named.group, {self._commands: position})
+        if records:
+            self._end = outgoing.ends[self._events]
+            self._place(self._end, len(records), places)
+            self._since += len(records)
+        self.figures.transactions += 1
+
+    @staticmethod
+    def _place(end: int, count: int, places: list[tuple[int, list[Any]]]) -> None:
+        for behind, remembered in places:
+            remembered[3] = end - count + behind - 1
+
+    def _reply_records(
+        self, decided: Sequence[tuple[Joint, list[CommandOutcome], Exception | None]], now_ms: int
+    ) -> list[Record]:
+        found: list[Record] = []
+        for joint, outcomes, error in decided:
+            if joint.position < 0 or joint.to is None:
+                continue
+            first = joint.requests[0]
+            values = [_answered(outcome) for outcome in outcomes]
+            headers = [("command", first.id.encode()), ("to", joint.to)]
+            found.append((first.key, encode_reply(self._folding.decider, values, error), headers, now_ms))
+        return found
+
+    def _settle(self, decided: Sequence[tuple[Joint, list[CommandOutcome], Exception | None]], events: int) -> None:
+        figures = self.figures
+        figures.events += events
+        for joint, outcomes, error in decided:
+            figures.commands += len(joint.requests)
+            figures.refused += error is not None
+            for at, request in enumerate(joint.requests):
+                request.answer.settle(None if error is not None else _answered(outcomes[at]), error)
+        self._entities.trim()
+        figures.entities = len(self._entities)
+
+    # Snapshots
+
+    def _checkpoint(self, owner: Owner) -> None:
+        now_ms = int(time.time() * 1000)
+        some: list[Record] = []
+        for record in snapshot_records(self._folding, self._entities, now_ms):
+            some.append(record)
+            if len(some) >= SNAPSHOTS_EACH:
+                with owner.transaction() as outgoing:
+                    outgoing.send(self._snapshots, some)
+                some = []
+        with owner.transaction() as outgoing:
+            outgoing.send(self._snapshots, [*some, checkpoint_record(self._end, now_ms)])
+        self._entities.changed.clear()
+        self._since = 0
+        self._trusts_snapshots = True
+
+
+def _answered(outcome: CommandOutcome) -> Any:
+    """With the offset, which is known by now."""
+    value = outcome.value
+    if outcome.remembered is not None and isinstance(value, Receipt):
+        return value._replace(offset=outcome.remembered[3])
+    return value

@@ -1,0 +1,130 @@
+"""The topics of a store: their names, how they are made, and which that exist are refused.
+
+Rules:
+- Histories are kept for ever. A topic of them that compaction or retention may cut is refused when a store starts: it
+  would not give the same state twice.
+- All but the topic of types have the same number of partitions: what belongs to an entity has one number everywhere.
+- `tidelog.writers` keeps out who is not an owner. Apache Kafka does not know it: there it is left out, with a warning,
+  and access rules (`rules`) are what keeps others out.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import NamedTuple
+
+from tidelog.client.admin import configs, topics
+from tidelog.client.cluster import Cluster
+from tidelog.client.metadata import TopicPartition
+from tidelog.errors import UsageError
+from tidelog.record.partitioner import partition_of
+
+LEGAL_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,150}")
+COMMANDS_KEPT_MS = 86_400_000
+LARGEST_DEFAULT = 1_048_588  # Kafka's max.message.bytes
+RECORD_OVERHEAD = 1_000  # of a batch with one event, beside its value, key and what its command carried
+WRITERS = "tidelog.writers"
+
+
+class StoreTopics(NamedTuple):
+    name: str
+
+    @property
+    def events(self) -> str:
+        return f"{self.name}.events"
+
+    @property
+    def snapshots(self) -> str:
+        return f"{self.name}.snapshots"
+
+    @property
+    def commands(self) -> str:
+        return f"{self.name}.commands"
+
+    @property
+    def replies(self) -> str:
+        return f"{self.name}.replies"
+
+    @property
+    def types(self) -> str:
+        return f"{self.name}.types"
+
+    @property
+    def group(self) -> str:
+        return f"tidelog.store.{self.name}"
+
+    @property
+    def writers(self) -> str:
+        """What the transactional ids of all owners begin with."""
+        return f"tidelog.store.{self.name}."
+
+    def transactional_id(self, partition: int) -> str:
+        return f"{self.writers}{partition}"
+
+    def settings(self) -> dict[str, dict[str, str]]:
+        for_ever = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+        a_day = {"cleanup.policy": "delete", "retention.ms": str(COMMANDS_KEPT_MS)}
+        ours = {WRITERS: self.writers}
+        return {
+            self.events: {**for_ever, **ours},
+            self.snapshots: {"cleanup.policy": "compact", **ours},
+            self.replies: {**a_day, **ours},
+            self.commands: a_day,
+            self.types: {"cleanup.policy": "compact", **ours},
+        }
+
+
+def checked_name(name: str) -> str:
+    if not LEGAL_NAME.fullmatch(name):
+        raise UsageError(f"a store cannot be called {name!r}; letters, digits, `.`, `_` and `-` will do")
+    return name
+
+
+def ensure(cluster: Cluster, named: StoreTopics, partitions: int) -> int:
+    """Makes those that are not there, looks at the others, and says how many partitions they have: as many as it is
+    told where the store is new.
+    """
+    count = None
+    for topic, settings in named.settings().items():
+        with warnings.catch_warnings():
+            if topic != named.events:
+                warnings.simplefilter("ignore")  # what is lost elsewhere is said once
+            single = topic == named.types
+            topics.ensure(cluster, topic, partitions=1 if single else count or partitions, configs=settings)
+        if single:
+            continue
+        (found,) = topics.describe(cluster, [topic])
+        if count is not None and len(found.partitions) != count:
+            raise UsageError(
+                f"{topic} has {len(found.partitions)} partitions and {named.events} has {count}; the topics of a store"
+                " have the same number: delete it if it is empty, and start the store again"
+            )
+        count = len(found.partitions)
+    check_kept(cluster, named)
+    assert count is not None, "there are such topics"
+    return count
+
+
+def check_kept(cluster: Cluster, named: StoreTopics) -> None:
+    """That nothing cuts the histories."""
+    keys = ["cleanup.policy", "retention.ms", "retention.bytes"]
+    found = {one.name: one.value for one in configs.describe(cluster, configs.TOPIC, named.events, keys=keys)}
+    wanted = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+    wrong = [f"{key}={found[key]}" for key in keys if found.get(key, wanted[key]) != wanted[key]]
+    if wrong:
+        mends = " ".join(f"--set {key}={wanted[key]}" for key in keys if f"{key}={found.get(key)}" in wrong)
+        raise UsageError(
+            f"topic {named.events} has {', '.join(wrong)}: histories would be cut, and states would change; `tidelog"
+            f" configs alter topic {named.events} {mends}`"
+        )
+
+
+def largest_event(cluster: Cluster, named: StoreTopics) -> int:
+    """Bytes of an event's value and key, and what its command carried."""
+    said = configs.describe(cluster, configs.TOPIC, named.events, keys=["max.message.bytes"])
+    return next((int(one.value) for one in said if one.value), LARGEST_DEFAULT) - RECORD_OVERHEAD
+
+
+def place_of(topic: str, entity: bytes, partitions: int) -> TopicPartition:
+    return TopicPartition(topic, partition_of(entity, partitions))
