@@ -14,6 +14,7 @@ REACHING = (
     "acls",
     "ask",
     "configs",
+    "excise",
     "groups",
     "produce",
     "quotas",

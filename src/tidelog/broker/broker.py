@@ -30,6 +30,7 @@ from tidelog.broker.status import STATUS_CONFIG, Counters, Status
 from tidelog.broker.topics import (
     ACCESS_TOPIC,
     BROKER_RESOURCE,
+    EXCISIONS_TOPIC,
     GROUPS_TOPIC,
     INTERNAL_TOPICS,
     STATUS_TOPIC,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from tidelog.broker.access.shell import Access
     from tidelog.broker.compute_pool import Done, Work
     from tidelog.broker.coordinator import GroupCoordinator
+    from tidelog.broker.excision.shell import ExcisionOrders
     from tidelog.broker.groups.state import Groups
     from tidelog.broker.transaction_coordinator import TransactionCoordinator
 
@@ -140,6 +142,12 @@ class Broker:
         found: Access = self._folded(ACCESS_TOPIC)
         return found
 
+    @property
+    def excisions(self) -> ExcisionOrders:
+        """What is to be taken out of files, and what was."""
+        found: ExcisionOrders = self._folded(EXCISIONS_TOPIC)
+        return found
+
     def _folded(self, topic: Topic) -> Any:
         """The fold of an internal topic, made now if it is not yet (`folds.py`)."""
         if topic.name not in self._folds:
@@ -162,9 +170,10 @@ class Broker:
     def _folded_soon(self) -> Iterator[Topic]:
         """Folds that are made without being asked for: an empty one of transactions is not worth it."""
         yield GROUPS_TOPIC
-        partition = self.partition(TRANSACTIONS_TOPIC.name, 0)
-        if partition is not None and partition.log.end_offset > 0:
-            yield TRANSACTIONS_TOPIC
+        for topic in (TRANSACTIONS_TOPIC, EXCISIONS_TOPIC):
+            partition = self.partition(topic.name, 0)
+            if partition is not None and partition.log.end_offset > 0:
+                yield topic
 
     def rights_changed(self) -> None:
         """Who may know of which topics is not what it was."""
@@ -231,6 +240,14 @@ class Broker:
         """Given once, at the first start, so that clients know whether they still talk to the same cluster."""
         return self._folder.cluster_id
 
+    @property
+    def data_folder(self) -> str:
+        return self._folder.path
+
+    def remove_left_overs(self) -> None:
+        """Of backups that were killed and of deleted partitions. Any thread; waits for the disk."""
+        self._folder.remove_left_overs()
+
     def free_bytes(self) -> int:
         return self._folder.free_bytes()
 
@@ -263,6 +280,7 @@ class Broker:
     def start(self) -> None:
         self._folder.open()
         try:
+            self._folder.refuse_half_restored()
             self._partitions.begin()
             self._committer.start()
             topics = self._load_own(TOPICS_TOPIC)

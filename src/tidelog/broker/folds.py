@@ -3,6 +3,7 @@
     __tidelog.groups          GroupCoordinator          soon after the start, at the latest
     __tidelog.transactions    TransactionCoordinator    soon after the start, where it has records
     __tidelog.access          Access                    at the start, where it is there or an authorizer is set
+    __tidelog.excisions       ExcisionOrders            soon after the start, where it has records
 
 Rules:
 - After an unclean stop those that would be made soon are made at the start: damage is to stop it, not a client.
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tidelog.broker.decision import Decision
 from tidelog.broker.internal import Fold, InternalTopic
-from tidelog.broker.topics import ACCESS_TOPIC, GROUPS_TOPIC, TRANSACTIONS_TOPIC, Topic
+from tidelog.broker.topics import ACCESS_TOPIC, EXCISIONS_TOPIC, GROUPS_TOPIC, TRANSACTIONS_TOPIC, Topic
 from tidelog.errors import StorageError
 from tidelog.log.files import Files
 from tidelog.log.log import Log
@@ -32,8 +33,8 @@ FoldState = TypeVar("FoldState")
 class Folded(Generic[FoldState]):
     """The shell of one fold: decisions go in by `commit`, and `state` is what they rest on."""
 
-    def __init__(self, topic: Topic, fold: Fold, on_lost: OnLost) -> None:
-        self.internal = InternalTopic(topic.name, fold, on_lost)
+    def __init__(self, topic: Topic, fold: Fold, on_lost: OnLost, *, keeps_all: bool = False) -> None:
+        self.internal = InternalTopic(topic.name, fold, on_lost, keeps_all=keeps_all)
 
     @property
     def state(self) -> FoldState:
@@ -80,9 +81,16 @@ def _access(broker: Broker, on_lost: OnLost) -> Folded[Any]:
     return Access(broker, on_lost)
 
 
+def _excisions(broker: Broker, on_lost: OnLost) -> Folded[Any]:
+    from tidelog.broker.excision.shell import ExcisionOrders
+
+    return ExcisionOrders(broker, on_lost)
+
+
 # In the order in which they are refolded: who may do what is known first.
 MAKERS: dict[str, Callable[[Broker, OnLost], Folded[Any]]] = {
     ACCESS_TOPIC.name: _access,
     GROUPS_TOPIC.name: _groups,
     TRANSACTIONS_TOPIC.name: _transactions,
+    EXCISIONS_TOPIC.name: _excisions,
 }

@@ -57,12 +57,18 @@ class InternalTopic:
 
     log: Log
 
-    def __init__(self, name: str, fold: Fold, on_lost: Callable[[StorageError], None]) -> None:
-        """`on_lost` is called when records that were applied could not be written: the state is ahead of the disk."""
+    def __init__(
+        self, name: str, fold: Fold, on_lost: Callable[[StorageError], None], *, keeps_all: bool = False
+    ) -> None:
+        """`on_lost` is called when records that were applied could not be written: the state is ahead of the disk.
+
+        With `keeps_all` the log is never cut: clients are to read all of it.
+        """
         self.name = name
         self.state: Any = None
         self._fold = fold
         self._on_lost = on_lost
+        self._keeps_all = keeps_all
         self._unsettled: deque[tuple[int, list[NewRecord]]] = deque()  # applied, not yet visible; with where each ends
         self._appended_bytes = 0
         self._snapshotting = False
@@ -134,7 +140,7 @@ class InternalTopic:
             self._snapshotting = False
             if error is not None:
                 failed(error)
-            elif isinstance(kept, int):
+            elif isinstance(kept, int) and not self._keeps_all:
                 self.log.delete_before(kept)
 
         in_thread(lambda: self._fold_again(upto), done)

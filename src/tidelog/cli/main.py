@@ -24,6 +24,7 @@ COMMANDS = {
     "capture": "turn the changes of a database into topics",
     "views": "list views, read their rows as they are and as they were",
     "apply": "keep a view in a store",
+    "excise": "take single records out of every file of a broker, and see what was taken out",
     "configs": "show and change the settings of topics, brokers and groups",
     "users": "who may log in, and by which password",
     "acls": "who may do what",

@@ -46,6 +46,7 @@ FORGOTTEN = {
     "__tidelog.groups": "offsets and members of groups that were decided there",
     "__tidelog.transactions": "outcomes of transactions that were decided there; what hangs is then aborted",
     "__tidelog.access": "users, rules and quotas that were decided there, also what had been taken from somebody",
+    "__tidelog.excisions": "which records were taken out and why, and orders to do so that were not carried out yet",
 }
 
 

@@ -11,6 +11,7 @@ from tidelog.cli.terminal import Progress, show_json
 
 EXAMPLES = """\
   tidelog restore /backups/today --data /var/lib/tidelog-new
+  tidelog restore /backups/monday --data /var/lib/tidelog-new --shun /backups/friday
   tidelog up --data /var/lib/tidelog-new
   tidelog up --data /var/lib/tidelog-new --set tidelog.retention.hold=true     an old backup: delete nothing by age
 """
@@ -22,6 +23,14 @@ def parser() -> command.Parser:
     made = command.command_parser("restore", "Make a new data folder from a backup, checking every file.", EXAMPLES)
     made.add_argument("folder", metavar="DIR", type=Path, help="the backup")
     made.add_argument("--data", metavar="DIR", type=Path, required=True, help="the new data folder")
+    made.add_argument(
+        "--shun",
+        metavar="PLACE",
+        action="append",
+        default=[],
+        help="take out again what was excised since the backup: a newer backup, a data folder, or a file with the"
+        " output of `tidelog excise --list --json` (may be repeated)",
+    )
     command.add_json(made)
     return made
 
@@ -32,11 +41,13 @@ def run(arguments: list[str]) -> int:
 
     options = command.parse(parser(), arguments)
     with Progress("restore") as progress:
-        found = restore(str(options.folder), str(options.data), RealFiles(), progress)
+        found = restore(str(options.folder), str(options.data), RealFiles(), progress, options.shun)
     if options.json:
         show_json(summary(found))
     else:
         show_partitions(found)
+        if not options.shun:
+            print("records that were excised after this backup are back; if there are any, restore again with --shun")
         print(f"to keep what is past its retention.ms or retention.bytes: {HOLD}")
         print(f"{options.data} has what there was at {time_text(found.at_ms)}; tidelog up --data {options.data}")
     warn_of_holes(found)

@@ -60,6 +60,7 @@ class Appending:
         "_plans",
         "_put",
         "_reading",
+        "_roll_next",
         "_snapshot_at",
         "_tail",
         "end_offset",
@@ -88,6 +89,7 @@ class Appending:
         self._pending: deque[Pending] = deque()
         self._plans: deque[Plan] = deque()
         self._generation = 0
+        self._roll_next = False
 
     @property
     def is_begun(self) -> bool:
@@ -177,7 +179,8 @@ class Appending:
             segment = segments[-1]
             settings = self.settings
             if segment.end == HEADER_BLOCK or (
-                segment.end + size <= settings.segment_bytes
+                not self._roll_next
+                and segment.end + size <= settings.segment_bytes
                 and now_ms - segment.created_ms < settings.segment_ms
                 and last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET
             ):
@@ -193,7 +196,15 @@ class Appending:
         segment = self._plan_segment(now_ms)
         self._put(Append(self._tail, segment, b"", segment.end, self.end_offset, self._generation))
 
+    def roll_soon(self, now_ms: int) -> None:
+        """Now if nothing is on its way to the disk, else with the next batch: one that never rests is ended, too."""
+        if self.idle:
+            self.roll(now_ms)
+        else:
+            self._roll_next = True
+
     def _plan_segment(self, now_ms: int) -> Segment:
+        self._roll_next = False
         reading, offset = self._reading, self.end_offset
         segment = Segment.plan(self._committer.files, self._committer.open_files, self._folder, offset, now_ms)
         if reading.segments:

@@ -10,6 +10,7 @@
                                   gives it back, nobody else touches it
     DIR/TOPIC.OFFSET.fold         a snapshot of an internal topic (written by the broker)
     DIR/backup.deleted/           second names of files, while a backup is taken, which locks it
+    DIR/shunning                  while a restore takes excised records out: no broker starts
 
 States of `clean`, and who sets them: `leave` writes it after everything is synced; `take_marks` removes it,
 durably, before anything else is written. So a mark that is there is true, and after an unclean stop there is none:
@@ -36,6 +37,7 @@ VERSION = 1
 LOCK, FORMAT, CLEAN = "lock", "format", "clean"
 BACKUP = "backup" + DELETED_SUFFIX
 ORPHANED_SUFFIX = ".orphaned"
+SHUNNING = "shunning"
 EXPECTED = (LOCK, FORMAT + TEMPORARY, "lost+found")  # in a folder that was never begun
 
 
@@ -67,6 +69,13 @@ class DataFolder:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+    def refuse_half_restored(self) -> None:
+        """A restore that takes excised records out (broker/excision/shunning.py) was killed."""
+        if self._files.is_there(f"{self.path}/{SHUNNING}"):
+            raise DataFolderError(
+                f"{self.path} was being restored, and has records that are to be taken out; remove it and restore again"
+            )
 
     # Whose it is ------------------------------------------------------------------------------------------------------
 
@@ -195,6 +204,14 @@ def _parse_marks(content: bytes, path: str) -> dict[str, CleanMark | None]:
         return {name: CleanMark(*mark) if mark is not None else None for name, mark in found["partitions"].items()}
     except (KeyError, TypeError, AttributeError):
         return {}
+
+
+def backup_is_under_way(data: str) -> bool:
+    """Whether old files of the data folder may have second names in it."""
+    try:
+        return _is_locked(f"{data}/{BACKUP}")
+    except FileNotFoundError:
+        return False
 
 
 def _is_locked(folder: str) -> bool:

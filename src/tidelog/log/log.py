@@ -61,6 +61,7 @@ from tidelog.record.header import BatchHeader
 if TYPE_CHECKING:
     from tidelog.log.backlog import Unread
     from tidelog.log.compaction.compactor import Told
+    from tidelog.log.excising import Told as ExcisionTold
 
 KEY_BYTES = 128 << 20
 
@@ -376,6 +377,11 @@ class Log:
         from tidelog.log.compaction.compactor import NOTHING_TO_DO
 
         told(NOTHING_TO_DO)
+
+    def excise(self, offsets: Sequence[int], now_ms: int, told: ExcisionTold) -> None:
+        """Takes records out for good (excising.py): offsets in order, each once; `told` when it is durable."""
+        self.load()
+        self._old.excise(offsets, now_ms, told)
 
     # Its life ---------------------------------------------------------------------------------------------------------
 

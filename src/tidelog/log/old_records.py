@@ -1,4 +1,5 @@
-"""What becomes of records in time: retention deletes them, a client has them deleted, compaction takes some out.
+"""What becomes of records in time: retention deletes them, a client has them deleted, compaction takes some out, and an
+excision those that must not be there.
 
 All of it moves the beginning of the log or replaces what lies behind it, and nothing here touches the segment that
 grows. The loop's thread only, but for `look_up`.
@@ -6,6 +7,7 @@ grows. The loop's thread only, but for `look_up`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidelog.errors import OffsetOutOfRange, StorageError
@@ -19,11 +21,12 @@ from tidelog.log.upkeep import Upkeep, nobody_waits
 
 if TYPE_CHECKING:
     from tidelog.log.compaction.compactor import Compactor, Told
+    from tidelog.log.excising import Told as ExcisionTold
     from tidelog.log.log import Log
 
 
 class OldRecords:
-    __slots__ = ("_appending", "_committer", "_compactor", "_log", "_reading", "_upkeep")
+    __slots__ = ("_appending", "_committer", "_compactor", "_excising", "_log", "_reading", "_upkeep")
 
     def __init__(self, log: Log, committer: Committer, reading: Reading, appending: Appending, upkeep: Upkeep) -> None:
         self._log = log  # whose start offset moves up here
@@ -32,6 +35,7 @@ class OldRecords:
         self._appending = appending
         self._upkeep = upkeep
         self._compactor: Compactor | None = None
+        self._excising = False  # then compaction rests
 
     # Deleting ---------------------------------------------------------------------------------------------------------
 
@@ -106,7 +110,7 @@ class OldRecords:
         from tidelog.log.compaction.compactor import NOTHING_TO_DO, Compactor, Now
 
         log = self._log
-        if log.offline is not None or not log.settings.compact:
+        if log.offline is not None or not log.settings.compact or self._excising:
             self.abandon_compaction()
             told(NOTHING_TO_DO)
             return
@@ -127,3 +131,28 @@ class OldRecords:
             # At once, if nothing is under way: were it known again after a crash, and its marker gone, clients would
             # take what its producer wrote later for aborted.
             self._appending.save_plans(self._upkeep)
+
+    # Excising ---------------------------------------------------------------------------------------------------------
+
+    def excise(self, offsets: Sequence[int], now_ms: int, told: ExcisionTold) -> None:
+        """Takes these records out of every file; `told` is called here when that is durable. One at a time."""
+        from tidelog.log.excising import Excising, WantedExcision
+
+        log = self._log
+        assert not self._excising, "one excision of a partition follows the other"
+        if log.offline is not None:
+            told(0, log.offline)
+            return
+        self._excising = True
+
+        def ended(removed: int, error: StorageError | None) -> None:
+            self._excising = False
+            told(removed, error)
+
+        wanted = WantedExcision(offsets, now_ms, log.settings.index_interval_bytes)
+        parts = self._committer, self._reading, self._upkeep, self._appending
+        under_way = Excising(*parts, lambda: log.offline, wanted, ended)
+        if self._compactor is None:
+            under_way.begin()
+        else:
+            self._compactor.rest(under_way.begin)

@@ -71,6 +71,10 @@ class Upkeep:
         self._saved_facts = reading.facts
         self._doomed: deque[tuple[Segment, int]] = deque()  # and the offset behind each
 
+    @property
+    def folder(self) -> str:
+        return self._folder
+
     def begin(self, plan: Plan | None) -> None:
         """The partition was recovered. Its snapshot may not be durable; the plan is for when one must be."""
         self._snapshot_offset = -1

@@ -26,7 +26,7 @@ from errno import EMLINK, ENOSYS, EOPNOTSUPP, EPERM, EXDEV
 from pathlib import Path
 from typing import NamedTuple
 
-from tidelog.broker.topics import ACCESS_TOPIC, GROUPS_TOPIC, TOPICS_TOPIC, TRANSACTIONS_TOPIC
+from tidelog.broker.topics import ACCESS_TOPIC, EXCISIONS_TOPIC, GROUPS_TOPIC, TOPICS_TOPIC, TRANSACTIONS_TOPIC
 from tidelog.errors import BackupError
 from tidelog.log import snapshot
 from tidelog.log.clean_mark import CleanMark
@@ -43,7 +43,7 @@ TRIES = 20  # to find a folder's files all there, while retention removes some
 
 FOLDED = {
     partition_name(topic.topic_id, 0): topic.name
-    for topic in (TOPICS_TOPIC, GROUPS_TOPIC, ACCESS_TOPIC, TRANSACTIONS_TOPIC)
+    for topic in (TOPICS_TOPIC, GROUPS_TOPIC, ACCESS_TOPIC, TRANSACTIONS_TOPIC, EXCISIONS_TOPIC)
 }
 
 

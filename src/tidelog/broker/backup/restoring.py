@@ -2,7 +2,8 @@
 
 Every file is copied, with its checksum computed on the way; the first one that is not what the manifest says ends it,
 and what was made is removed. The file `format` comes last, when all else is synced: a broker refuses a folder without
-it, so a restore that was killed half-way is never taken for data.
+it, so a restore that was killed half-way is never taken for data. Nor is one that has not taken out again what was
+excised since the backup.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from json import dumps
 from pathlib import Path
 
@@ -27,18 +28,26 @@ COPY_WINDOW = 4 << 20
 Progress = Callable[[int, int], None]
 
 
-def restore(backup: str, data: str, files: Files, progress: Progress) -> Manifest:
+def restore(backup: str, data: str, files: Files, progress: Progress, shun: Sequence[str] = ()) -> Manifest:
+    """`shun` are places that say what was taken out since the backup (excision/shunning.py)."""
+    from tidelog.broker.excision import shunning
+
     backup, data = backup.rstrip("/") or "/", data.rstrip("/") or "/"
     found = manifest_file.read(backup)
     if Path(data).exists() and (not Path(data).is_dir() or any(Path(data).iterdir())):
         raise DataFolderError(
             f"{data} is there and not empty; restore to a new folder (one that a restore left half-way can be removed)"
         )
+    shunned = [one for place in (backup, *shun) for one in shunning.read(place)]
     made = not Path(data).exists()
     try:
         files.make_folder(data)
         Path(data).chmod(OWNER_ONLY_FOLDER)
+        if shunned:
+            shunning.begin(data, files)
         _Restoring(backup, data, files, progress, found).run()
+        if shunned:
+            shunning.finish(data, shunned, files)
     except BaseException:
         shutil.rmtree(data, ignore_errors=True)
         if not made:

@@ -2,7 +2,8 @@
 
     v0    the first              v1    flexible
 
-Operations are SET, DELETE, and for lists APPEND and SUBTRACT (`config_changes`).
+Operations are SET, DELETE, and for lists APPEND and SUBTRACT (`config_changes`). One name is an order, not a setting,
+and is carried out and not kept: `tidelog.excise` (`excision/requests.py`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.config_changes import Alteration, Altered, Operation, decide_alter
 from tidelog.broker.decision import Decision
+from tidelog.broker.excision import requests
+from tidelog.broker.excision.requests import has_order
 from tidelog.broker.topic_changes import Fault
 from tidelog.broker.topics import TOPICS_TOPIC
 from tidelog.errors import StorageError
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
 def handle(
     broker: Broker, request: IncrementalAlterConfigsRequest, call: Call
 ) -> IncrementalAlterConfigsResponse | None:
+    if has_order(request):
+        requests.handle(broker, request, call)
+        return None
     decided = decide_alter(broker.topics, map(_alteration, request.resources), broker.config)
     records = [] if request.validate_only else decided.records
     try:

@@ -72,6 +72,7 @@ class Compactor:
         "_reading",
         "_running",
         "_upkeep",
+        "_waits",
     )
 
     def __init__(
@@ -90,6 +91,7 @@ class Compactor:
         self._cleaning: Cleaning | None = None
         self._running = False
         self._given_up = False
+        self._waits: Callable[[], None] | None = None
 
     def turn(self, now: Now, max_bytes: int, told: Told) -> None:
         """A piece of work, of a new pass if none is under way. `told` is called here, later or at once."""
@@ -136,6 +138,23 @@ class Compactor:
         blocks = (*aborted.blocks, *self._upkeep.saved_transactions.blocks)
         return {pair for block in blocks for pair in zip(block.producer_ids, block.last_offsets, strict=False)}
 
+    def rest(self, then: Callable[[], None]) -> None:
+        """Ends the pass that is under way, and calls `then` when no file is being written or named any more.
+
+        Until the next turn, which whoever asks for rest must not ask for.
+        """
+        self.abandon()
+        if self._running:
+            self._waits = then
+        else:
+            then()
+
+    def _stopped(self) -> None:
+        self._running = False
+        waits, self._waits = self._waits, None
+        if waits is not None:
+            waits()
+
     def abandon(self) -> None:
         """The partition is not to be compacted any more, or not as it was planned."""
         cleaning, self._cleaning = self._cleaning, None
@@ -169,7 +188,7 @@ class Compactor:
     # What follows -----------------------------------------------------------------------------------------------------
 
     def _failed(self, cleaning: Cleaning, line: str | None, for_good: bool, told: Told) -> None:
-        self._running = False
+        self._stopped()
         self._given_up = self._given_up or for_good
         if self._cleaning is cleaning:
             self._cleaning = None
@@ -179,7 +198,7 @@ class Compactor:
 
     def _worked(self, cleaning: Cleaning, outcome: Outcome, read_bytes: int, told: Told) -> None:
         if self._cleaning is not cleaning:  # abandoned meanwhile
-            self._running = False
+            self._stopped()
             self._committer.background.submit(cleaning.abandon)
             told(NOTHING_TO_DO)
         elif outcome is Outcome.READY:
@@ -188,7 +207,7 @@ class Compactor:
         elif outcome is Outcome.OVER:
             self._conclude(cleaning, read_bytes, told)
         else:
-            self._running = False
+            self._stopped()
             if outcome is Outcome.IDLE:
                 self._cleaning = None
             told(Turn(outcome is Outcome.MORE, read_bytes))
@@ -222,7 +241,7 @@ class Compactor:
             self._committer.index_cache.forget(segment)
         self._committer.index_cache.note(made.new)
         self._upkeep.submit(lambda: remove_old(made), nobody_waits)
-        self._running = False
+        self._stopped()
         told(Turn(self._cleaning is cleaning, read_bytes))
 
     def _taken_back(self, cleaning: Cleaning, told: Told, error: StorageError | None) -> None:
@@ -238,7 +257,7 @@ class Compactor:
             self._aborted_gone(cleaning.cleaned_up_to)
 
         def saved(error: StorageError | None) -> None:
-            self._running = False
+            self._stopped()
             told(Turn(error is None, read_bytes, over if error is None else None))
 
         self._upkeep.change_facts(facts._replace(first_dirty=end), saved)
