@@ -28,7 +28,7 @@ UNKNOWN = "not heard of"
 
 
 def findings(settings: CaptureSettings) -> Sequence[CheckFinding]:
-    source = open_source(settings.url, settings.known_as, settings.tables)
+    source = open_source(settings.url, settings.known_as, settings.tables, settings.method)
     try:
         return source.check()
     finally:
@@ -67,7 +67,7 @@ def remove(cluster: Cluster, settings: CaptureSettings) -> list[str]:
     owner = Owner(cluster, transactional_id_of(name))
     ensure_topic(cluster)
     owner.begin()
-    source = open_source(settings.url, name, settings.tables)
+    source = open_source(settings.url, name, settings.tables, settings.method)
     try:
         done = list(source.remove())
     finally:

@@ -160,7 +160,9 @@ class _Session:
     def __init__(self, capture: Capture, cluster: Cluster, told: telling.CaptureReport, *, once: bool) -> None:
         self._capture, self._cluster, self._told, self._once = capture, cluster, told, once
         self.settings = capture.settings
-        self._source: ChangeSource = open_source(self.settings.url, self.settings.known_as, self.settings.tables)
+        self._source: ChangeSource = open_source(
+            self.settings.url, self.settings.known_as, self.settings.tables, self.settings.method
+        )
         self._owner = Owner(cluster, transactional_id_of(self.settings.known_as))
         self._stop = capture._stop
         self._progress = CaptureProgress()

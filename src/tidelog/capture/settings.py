@@ -8,7 +8,7 @@ from tidelog.capture import topics
 from tidelog.capture.envelope import EnvelopeOptions
 from tidelog.capture.outbox import Outbox
 from tidelog.capture.snapshotting import INITIAL, MODES
-from tidelog.capture.sources.opening import KEEPER, scheme_of
+from tidelog.capture.sources.opening import KEEPER, module_of, scheme_of
 from tidelog.capture.writing import Choices
 from tidelog.control.captures import DEBEZIUM, ENVELOPES, check_name
 from tidelog.control.urls import without_secret
@@ -21,6 +21,7 @@ class CaptureSettings:
     prefix: str
     name: str = ""  # the prefix, unless it is said
     tables: tuple[str, ...] = ("*",)
+    method: str | None = None  # log or triggers; the first that there is for the database
     snapshot: str = INITIAL
     envelope: str = DEBEZIUM
     schemas: bool = False
@@ -36,7 +37,7 @@ class CaptureSettings:
     outbox: str | None = None
 
     def __post_init__(self) -> None:
-        scheme_of(without_secret(self.url, KEEPER))
+        module_of(scheme_of(without_secret(self.url, KEEPER)), self.method)
         if not self.prefix or topics.legal(self.prefix) != self.prefix:
             raise UsageError(f"{self.prefix!r} is not a prefix of topics; use letters, digits, '.', '_' and '-'")
         check_name(self.name or self.prefix)

@@ -24,10 +24,12 @@ EXAMPLES = """\
   tidelog capture check sqlite:///shop.db                            what is missing, and what mends it
   tidelog capture status                                             how far each capture is
   tidelog capture snapshot shop --tables main.orders                 read a table again while changes flow
+  tidelog capture run 'postgresql://app:${PASSWORD}@db/shop' --prefix shop --method triggers    no right to replicate
   tidelog capture remove sqlite:///shop.db --prefix shop             take triggers, slot or publication away
 
 ${NAME} in a URL is taken from the environment, and is never shown or kept.
 """
+METHODS = ("log", "triggers")
 MODES = ("initial", "initial_only", "always", "no_data", "when_needed")
 
 
@@ -63,6 +65,9 @@ def _add_source(added: ArgumentParser, *, prefix_needed: bool) -> None:
     added.add_argument("--name", metavar="NAME", help="its identity: slot, progress, transactional id (the prefix)")
     added.add_argument(
         "--tables", metavar="PATTERN", nargs="+", default=["*"], help="schema.table, with * for any (default: all)"
+    )
+    added.add_argument(
+        "--method", choices=METHODS, help="by the database's log, or by triggers (the log, where there is one)"
     )
 
 
@@ -113,7 +118,12 @@ def settings_of(options: Namespace) -> CaptureSettings:
         }
     prefix = options.prefix or options.name or "capture"
     return CaptureSettings(
-        url=options.url, prefix=prefix, name=options.name or "", tables=tuple(options.tables), **more
+        url=options.url,
+        prefix=prefix,
+        name=options.name or "",
+        tables=tuple(options.tables),
+        method=options.method,
+        **more,
     )
 
 

@@ -1,6 +1,7 @@
 """A source by its URL: `sqlite:///shop.db`, `postgresql://app:${PASSWORD}@host/shop`, ...
 
 scheme     the module that has it, with `connect(url, name, tables) -> Source`; loaded when one is opened
+method     log: the database's own log; triggers: into a table of its own. The first one of a scheme is its default
 ${NAME}    taken from the environment (`control/urls.py`); what is kept and shown is the URL as written
 """
 
@@ -16,11 +17,20 @@ from tidelog.capture.source import ChangeSource
 from tidelog.control.urls import fill, redacted, without_secret
 from tidelog.errors import UsageError
 
+LOG, TRIGGERS = "log", "triggers"
+METHODS = (LOG, TRIGGERS)
+_MYSQL = {
+    LOG: "tidelog.capture.sources.mysql.source",
+    TRIGGERS: "tidelog.capture.sources.mysql.triggers.source",
+}
 SCHEMES = {
-    "sqlite": "tidelog.capture.sources.sqlite.source",
-    "postgresql": "tidelog.capture.sources.postgres.source",
-    "mysql": "tidelog.capture.sources.mysql.source",
-    "mariadb": "tidelog.capture.sources.mysql.source",
+    "sqlite": {TRIGGERS: "tidelog.capture.sources.sqlite.source"},
+    "postgresql": {
+        LOG: "tidelog.capture.sources.postgres.source",
+        TRIGGERS: "tidelog.capture.sources.postgres.triggers.source",
+    },
+    "mysql": _MYSQL,
+    "mariadb": _MYSQL,
 }
 KEEPER = "the list of processes and the status of captures"
 
@@ -33,9 +43,16 @@ def scheme_of(url: str) -> str:
     return scheme
 
 
-def open_source(url: str, name: str, tables: Sequence[str]) -> ChangeSource:
+def module_of(scheme: str, method: str | None) -> str:
+    there = SCHEMES[scheme]
+    if method is not None and method not in there:
+        raise UsageError(f"{scheme}:// is not captured by {method!r}; there is {', '.join(there)}")
+    return there[method] if method is not None else next(iter(there.values()))
+
+
+def open_source(url: str, name: str, tables: Sequence[str], method: str | None = None) -> ChangeSource:
     """`tables` are patterns of `schema.table`, with `*`."""
-    module = SCHEMES[scheme_of(without_secret(url, KEEPER))]
+    module = module_of(scheme_of(without_secret(url, KEEPER)), method)
     if find_spec(module.rpartition(".")[0]) is None:
         raise UsageError(f"{scheme_of(url)}:// cannot be captured by this version of Tidelog")
     try:

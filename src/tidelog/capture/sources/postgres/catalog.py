@@ -32,7 +32,7 @@ SELECT c.oid, n.nspname, c.relname, c.relreplident::text, c.relkind = 'p', c.rel
        pg_get_userbyid(c.relowner), pg_has_role(c.relowner, 'USAGE'), has_table_privilege(c.oid, 'SELECT')
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
-  AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
+  AND n.nspname !~ '^(pg_|_tidelog_)' AND n.nspname <> 'information_schema'
 ORDER BY n.nspname, c.relname
 """
 _FACTS = """

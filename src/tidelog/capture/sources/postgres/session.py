@@ -28,6 +28,10 @@ SETTINGS = (
 Rows = list[tuple[Any, ...]]
 
 
+class TableLocked(PeerError):
+    """A lock was not had in the time that was set for it."""
+
+
 class SqlSession:
     def __init__(self, url: str) -> None:
         self._arguments = arguments_of(url)
@@ -92,6 +96,8 @@ class SqlSession:
             return UsageError(f"{self.address} does not allow it: {said}")
         if isinstance(error, errors.ObjectInUse):
             return Disconnected(f"{self.address}: {said}; another capture of this name still runs, or has just ended")
+        if isinstance(error, errors.LockNotAvailable):
+            return TableLocked(f"{self.address}: {said}")
         if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
             return Disconnected(f"{self.address} is not reached: {said}")
         return PeerError(f"{self.address} refuses: {said}")

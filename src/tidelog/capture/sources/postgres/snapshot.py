@@ -45,28 +45,18 @@ def way_of(slot: ReplicationSlot | None) -> str:
     return RECREATE if slot.is_lost else KEEP
 
 
-class PostgresSnapshot:
+class ExportedSnapshot:
+    """Rows at the instant that a held connection exported by a name."""
+
     position: Position
 
-    def __init__(self, session: SqlSession, catalog: Catalog, slot: str, system: str) -> None:
+    def __init__(self, session: SqlSession, catalog: Catalog, holder: Any, name: str) -> None:
         self._session = session
         self._catalog = catalog
         self._lock = threading.Lock()
         self._free: list[Any] = []
         self._all: list[Any] = []
-        found = slot_of(session, slot)
-        way = way_of(found)
-        if found is not None and found.plugin != PLUGIN:
-            raise UsageError(f"the slot {slot} is of the plugin {found.plugin}, not of {PLUGIN}; drop it")
-        if way == RECREATE:
-            session.query("SELECT pg_drop_replication_slot(%s)", [slot])
-        self._holder: Any
-        if found is not None and way == KEEP:
-            lsn, self._holder, self._name = found.confirmed, *self._exported()
-        else:
-            lsn, self._holder, self._name = self._created(slot)
-        self.lsn = lsn
-        self.position = position_of(lsn, system)
+        self._holder, self._name = holder, name
         self._known = {known.table: known for known in self._tables()}
         self._filters = {table: catalog.row_filter(table) for table in self._known}
 
@@ -122,22 +112,6 @@ class PostgresSnapshot:
             if known is not None:
                 yield known
 
-    def _created(self, slot: str) -> tuple[int, Any, str]:
-        holder = Replication(self._session)
-        try:
-            told = holder.command(f'CREATE_REPLICATION_SLOT "{slot}" LOGICAL {PLUGIN} EXPORT_SNAPSHOT')[0]
-        except BaseException:
-            holder.close()
-            raise
-        return lsn_of(told["consistent_point"]), holder, told["snapshot_name"]
-
-    def _exported(self) -> tuple[Any, str]:
-        holder = self._session.connect()
-        with self._session.telling():
-            holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            name = holder.execute("SELECT pg_export_snapshot()").fetchall()[0][0]
-        return holder, str(name)
-
     @contextmanager
     def _reader(self) -> Iterator[Any]:
         with self._lock:
@@ -165,6 +139,43 @@ class PostgresSnapshot:
             said = self._session.refusal(str(error))
             raise Disconnected(f"the snapshot of {self._session.address} is gone with its connection: {said}") from None
         return connection
+
+
+class PostgresSnapshot(ExportedSnapshot):
+    """At the position of a slot, which is made where it is not there."""
+
+    def __init__(self, session: SqlSession, catalog: Catalog, slot: str, system: str) -> None:
+        found = slot_of(session, slot)
+        way = way_of(found)
+        if found is not None and found.plugin != PLUGIN:
+            raise UsageError(f"the slot {slot} is of the plugin {found.plugin}, not of {PLUGIN}; drop it")
+        if way == RECREATE:
+            session.query("SELECT pg_drop_replication_slot(%s)", [slot])
+        if found is not None and way == KEEP:
+            self.lsn, (holder, name) = found.confirmed, exported(session)
+        else:
+            self.lsn, holder, name = _created(session, slot)
+        self.position = position_of(self.lsn, system)
+        super().__init__(session, catalog, holder, name)
+
+
+def exported(session: SqlSession) -> tuple[Any, str]:
+    """A connection that holds a snapshot of now, and its name."""
+    holder = session.connect()
+    with session.telling():
+        holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        name = holder.execute("SELECT pg_export_snapshot()").fetchall()[0][0]
+    return holder, str(name)
+
+
+def _created(session: SqlSession, slot: str) -> tuple[int, Any, str]:
+    holder = Replication(session)
+    try:
+        told = holder.command(f'CREATE_REPLICATION_SLOT "{slot}" LOGICAL {PLUGIN} EXPORT_SNAPSHOT')[0]
+    except BaseException:
+        holder.close()
+        raise
+    return lsn_of(told["consistent_point"]), holder, told["snapshot_name"]
 
 
 def bounds(keys: Sequence[Values], parts: int) -> list[Values]:
