@@ -97,6 +97,19 @@ EXPECTED = {
         "a session: 10:03:00.000000 to 10:37:59.999000 ada 4\na session: 10:08:00.000000 to 11:08:00.000000 bob 2",
         "a session: 11:08:00.001000 to 11:38:00.001000 bob 1",
     ],
+    "bank_ledger.py": [
+        "after batch 4: the ledger sums up to 0",
+        "some transfers were refused: True",
+        "a transfer that was sent again was done once: [True, True]",
+        "the same after a restart: True",
+        "nobody owes: True",
+    ],
+    "seat_reservation.py": [
+        "sold twice: []",
+        "events in each history: [1]",
+        "who bought a seat has it: True",
+        "every other client was refused: True",
+    ],
     "capture_sqlite.py": [
         "r None -> {'product': 'tea', 'count': 7}",
         "u {'product': 'tea', 'count': 7} -> {'product': 'tea', 'count': 6}",
@@ -196,6 +209,8 @@ ROWS = {
     "view_feed.py": ("D7",),
     "any_broker.py": ("T10",),
     "device_clocks.py": ("P7",),
+    "bank_ledger.py": ("E1", "E2", "E4"),
+    "seat_reservation.py": ("E1", "E4"),
     "capture_sqlite.py": ("D2", "D3"),
     "dual_writes.py": ("D6",),
     "exactly_once.py": ("F2", "F3"),

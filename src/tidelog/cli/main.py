@@ -22,6 +22,8 @@ COMMANDS = {
     "sql": "ask in SQL over topics and views",
     "produce": "write records from standard input to a topic",
     "capture": "turn the changes of a database into topics",
+    "store": "run an event store: decide commands, write events",
+    "events": "check the histories of an event store",
     "views": "list views, read their rows as they are and as they were",
     "apply": "keep a view in a store",
     "excise": "take single records out of every file of a broker, and see what was taken out",

@@ -65,22 +65,27 @@ def _load_snapshots(cluster: Cluster, folding: Folding, entities: Entities, at: 
     there = span(cluster, at)
     if there is None:
         return start
-    checkpoint, waiting = start, dict[str, bytes]()
+    checkpoint, waiting, stale = start, dict[str, bytes](), set[str]()
     for _, row in read(cluster, {at: there.start}, {at: there.end}):
         name = snapshot_name(row)
         if row.key == CHECKPOINT:
             checkpoint = max(start, _offset_of(row))
         elif name is not None and row.value is None:
             waiting.pop(name, None)
+            stale.discard(name)
             entities.cold.drop(name)
         elif name is not None:
             if schema_of(row) != folding.snapshot_schema:
-                entities.cold.close()
-                return start
+                stale.add(name)  # unless a newer one comes: compaction takes its time
+                continue
+            stale.discard(name)
             waiting[name] = row.value or b""
             if len(waiting) >= PUT_EACH:
                 entities.cold.put(waiting.items())
                 waiting = {}
+    if stale:
+        entities.cold.close()
+        return start
     entities.cold.put(waiting.items())
     return checkpoint
 

@@ -157,21 +157,27 @@ class EventStore(Generic[State]):
         }
 
     def _open(self) -> None:
-        with self._connect() as cluster:
-            self._partitions = store_topics.ensure(cluster, self.topics, self._wanted_partitions)
-            largest = store_topics.largest_event(cluster, self.topics)
+        with self.connect() as cluster:
             if self._serves:
+                self._partitions = store_topics.ensure(cluster, self.topics, self._wanted_partitions)
+                self._settings = self._settings._replace(largest=store_topics.largest_event(cluster, self.topics))
                 declaring.declare(cluster, self.topics, self.decider.types)
-        self._settings = self._settings._replace(largest=largest)
+            else:
+                self._partitions = store_topics.count(cluster, self.topics)
         self._stopping, self._settled, self._failed = Event(), Event(), None
-        self._courier = Courier(self.topics, self._partitions, self.decider, self._connect)
+        self._courier = Courier(self.topics, self._partitions, self.decider, self.connect)
 
     def _close(self) -> None:
         if self._courier is not None:
             self._courier.stop()
             self._courier = None
 
-    def _connect(self) -> Cluster:
+    def reach(self, bootstrap: str, security: Security | None = None) -> None:
+        """Another broker than the one that it was declared with; before it runs."""
+        self._bootstrap, self._security = bootstrap, security
+
+    def connect(self) -> Cluster:
+        """A cluster for who calls: each thread has one of its own."""
         client_id = f"tidelog-store-{self.name}"
         return Cluster(self._bootstrap, client_id=client_id, timeout_s=self._timeout_s, security=self._security)
 
@@ -191,7 +197,7 @@ class EventStore(Generic[State]):
         try:
             while not self._stopping.is_set():
                 try:
-                    with self._connect() as cluster:
+                    with self.connect() as cluster:
                         self._follow(cluster)
                 except UsageError:
                     raise
@@ -226,10 +232,10 @@ class EventStore(Generic[State]):
                 number,
                 self._folding,
                 self._settings,
-                connect=self._connect,
+                connect=self.connect,
                 give_back=self._send_elsewhere,
             )
-            reader = CommandReader(self.topics, owner, self._connect)
+            reader = CommandReader(self.topics, owner, self.connect)
             owner.start()
             reader.start()
             self._readers[number] = reader
@@ -330,7 +336,7 @@ class EventStore(Generic[State]):
 
     def history(self, entity: str) -> Iterator[tuple[EventRecord, list[Any]]]:
         """Every record of it with its events, upcast, from the log: the whole partition is read."""
-        with self._connect() as cluster:
+        with self.connect() as cluster:
             yield from read_history(cluster, self.topics, entity, self.decider.types, self.cipher)
 
     def _request(

@@ -15,9 +15,9 @@ import warnings
 from typing import NamedTuple
 
 from tidelog.client.admin import configs, topics
-from tidelog.client.cluster import Cluster
+from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.metadata import TopicPartition
-from tidelog.errors import UsageError
+from tidelog.errors import BrokerError, UsageError
 from tidelog.record.partitioner import partition_of
 
 LEGAL_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,150}")
@@ -104,6 +104,18 @@ def ensure(cluster: Cluster, named: StoreTopics, partitions: int) -> int:
     check_kept(cluster, named)
     assert count is not None, "there are such topics"
     return count
+
+
+def count(cluster: Cluster, named: StoreTopics) -> int:
+    """Partitions, for who only sends."""
+    try:
+        return len(cluster.partitions(named.commands))
+    except BrokerError as error:
+        if error.code not in UNKNOWN_TOPIC:
+            raise
+        raise UsageError(
+            f"store {named.name} does not exist: topic {named.commands} is missing; run it first"
+        ) from error
 
 
 def check_kept(cluster: Cluster, named: StoreTopics) -> None:
