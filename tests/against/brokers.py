@@ -22,5 +22,8 @@ BROKER_SETTINGS = {
     "group.consumer.min.session.timeout.ms": "500",
     "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_MS),
     "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.share.heartbeat.interval.ms": str(HEARTBEAT_MS),
+    "group.share.min.heartbeat.interval.ms": "100",
+    "group.share.min.record.lock.duration.ms": "1000",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
 }

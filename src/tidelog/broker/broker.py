@@ -33,6 +33,7 @@ from tidelog.broker.topics import (
     EXCISIONS_TOPIC,
     GROUPS_TOPIC,
     INTERNAL_TOPICS,
+    QUEUES_TOPIC,
     STATUS_TOPIC,
     TOPICS_TOPIC,
     TRANSACTIONS_TOPIC,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from tidelog.broker.coordinator import GroupCoordinator
     from tidelog.broker.excision.shell import ExcisionOrders
     from tidelog.broker.groups.state import Groups
+    from tidelog.broker.queue_coordinator import QueueCoordinator
     from tidelog.broker.transaction_coordinator import TransactionCoordinator
 
 LATER_S = 0.2
@@ -137,6 +139,23 @@ class Broker:
         return found
 
     @property
+    def queues(self) -> QueueCoordinator:
+        """Share groups."""
+        found: QueueCoordinator = self._folded(QUEUES_TOPIC)
+        return found
+
+    @property
+    def has_queues(self) -> bool:
+        """Whether there may be share groups: most brokers have none, and pay nothing for them."""
+        if QUEUES_TOPIC.name in self._folds:
+            return True
+        partition = self._partitions.find(QUEUES_TOPIC.name, 0)
+        return partition is not None and partition.log.end_offset > 0
+
+    def is_share_group(self, group_id: str) -> bool:
+        return self.has_queues and group_id in self.queues.state.groups
+
+    @property
     def access(self) -> Access:
         """Users, rules and quotas."""
         found: Access = self._folded(ACCESS_TOPIC)
@@ -174,11 +193,19 @@ class Broker:
             partition = self.partition(topic.name, 0)
             if partition is not None and partition.log.end_offset > 0:
                 yield topic
+        if self.has_queues:
+            yield QUEUES_TOPIC
 
     def rights_changed(self) -> None:
         """Who may know of which topics is not what it was."""
         if GROUPS_TOPIC.name in self._folds:
             self.coordinator.rights_changed()
+        if QUEUES_TOPIC.name in self._folds:
+            self.queues.rights_changed()
+
+    def connection_ended(self, connection: object) -> None:
+        if QUEUES_TOPIC.name in self._folds:
+            self.queues.connection_ended(connection)
 
     @property
     def guards_everybody(self) -> bool:
@@ -444,6 +471,8 @@ class Broker:
         # Groups that are not folded yet will see topics as they are then, but not that one was made anew.
         if topics and (gone or GROUPS_TOPIC.name in self._folds):
             self.coordinator.topics_changed(self.topics, topics)
+        if topics and (QUEUES_TOPIC.name in self._folds or (gone and self.has_queues)):
+            self.queues.topics_changed()
 
     def _reconfigure(self, before: Topic, after: Topic | None) -> None:
         self._topic_configs.pop(before.name, None)

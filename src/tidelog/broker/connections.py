@@ -183,6 +183,7 @@ class Connections:
             self.broker.counters.connections -= 1
         if connection.session is not None:
             connection.session.ended()
+        self.broker.connection_ended(connection)
         left = self._by_host.get(connection.peer_host, 1) - 1
         if left:
             self._by_host[connection.peer_host] = left

@@ -78,6 +78,13 @@ APIS: dict[int, Entry] = {
     69: Entry("consumer_group_describe", 0, 1),
     74: Entry("list_config_resources", 0, 1),
     75: Entry("describe_topic_partitions", 0, 0),
+    76: Entry("share_group_heartbeat", 1, 1),
+    77: Entry("share_group_describe", 1, 1),
+    78: Entry("share_fetch", 1, 2),
+    79: Entry("share_acknowledge", 1, 2),
+    90: Entry("describe_share_group_offsets", 0, 1),
+    91: Entry("alter_share_group_offsets", 0, 0),
+    92: Entry("delete_share_group_offsets", 0, 0),
 }
 
 PRODUCE = 0

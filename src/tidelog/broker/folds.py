@@ -2,6 +2,7 @@
 
     __tidelog.groups          GroupCoordinator          soon after the start, at the latest
     __tidelog.transactions    TransactionCoordinator    soon after the start, where it has records
+    __tidelog.queues          QueueCoordinator          soon after the start, where it has records
     __tidelog.access          Access                    at the start, where it is there or an authorizer is set
     __tidelog.excisions       ExcisionOrders            soon after the start, where it has records
 
@@ -18,7 +19,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tidelog.broker.decision import Decision
 from tidelog.broker.internal import Fold, InternalTopic
-from tidelog.broker.topics import ACCESS_TOPIC, EXCISIONS_TOPIC, GROUPS_TOPIC, TRANSACTIONS_TOPIC, Topic
+from tidelog.broker.topics import (
+    ACCESS_TOPIC,
+    EXCISIONS_TOPIC,
+    GROUPS_TOPIC,
+    QUEUES_TOPIC,
+    TRANSACTIONS_TOPIC,
+    Topic,
+)
 from tidelog.errors import StorageError
 from tidelog.log.files import Files
 from tidelog.log.log import Log
@@ -75,6 +83,12 @@ def _transactions(broker: Broker, on_lost: OnLost) -> Folded[Any]:
     return TransactionCoordinator(broker, on_lost)
 
 
+def _queues(broker: Broker, on_lost: OnLost) -> Folded[Any]:
+    from tidelog.broker.queue_coordinator import QueueCoordinator
+
+    return QueueCoordinator(broker, on_lost)
+
+
 def _access(broker: Broker, on_lost: OnLost) -> Folded[Any]:
     from tidelog.broker.access.shell import Access
 
@@ -93,4 +107,5 @@ MAKERS: dict[str, Callable[[Broker, OnLost], Folded[Any]]] = {
     GROUPS_TOPIC.name: _groups,
     TRANSACTIONS_TOPIC.name: _transactions,
     EXCISIONS_TOPIC.name: _excisions,
+    QUEUES_TOPIC.name: _queues,
 }

@@ -68,6 +68,7 @@ DIVIDED: dict[int, Row] = {
     61: Row(("topics",), "topics", 1, ("name",), reads=True),
     65: Row(("transactional_ids",), "transaction_states", 10, name="transactional_id", reads=True),
     69: Row(("group_ids",), "groups", 10, name="group_id", reads=True),
+    77: Row(("group_ids",), "groups", 10, name="group_id", reads=True),
 }
 
 

@@ -62,11 +62,12 @@ GROUPS_TOPIC = Topic("__tidelog.groups", b"__tidelog.groups", 1, {"cleanup.polic
 STATUS_TOPIC = Topic("__tidelog.status", b"__tidelog.status", 1, {"cleanup.policy": "compact"}, 0)
 ACCESS_TOPIC = Topic("__tidelog.access", b"__tidelog.access", 1, {"cleanup.policy": "compact"}, 0)
 TRANSACTIONS_TOPIC = Topic("__tidelog.transactions", b"__tidelog.transa", 1, {"cleanup.policy": "compact"}, 0)
+QUEUES_TOPIC = Topic("__tidelog.queues", b"__tidelog.queues", 1, {"cleanup.policy": "compact"}, 0)
 WARNINGS_TOPIC = Topic("__tidelog.warnings", b"__tidelog.warnin", 1, {"cleanup.policy": "compact"}, 0)
 EXCISIONS_TOPIC = Topic("__tidelog.excisions", b"__tidelog.excisi", 1, {"retention.ms": "-1"}, 0)
 INTERNAL_TOPICS = (
     *(TOPICS_TOPIC, GROUPS_TOPIC, ACCESS_TOPIC, STATUS_TOPIC),
-    *(TRANSACTIONS_TOPIC, WARNINGS_TOPIC, EXCISIONS_TOPIC),
+    *(TRANSACTIONS_TOPIC, WARNINGS_TOPIC, EXCISIONS_TOPIC, QUEUES_TOPIC),
 )
 
 SECRET_TOPICS = (ACCESS_TOPIC.name,)  # no client reads them, whatever it may read else

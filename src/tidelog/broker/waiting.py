@@ -11,10 +11,10 @@ of ten thousand partitions that wants many bytes does not look at all of them fo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from tidelog.broker.partition import Partition
+from tidelog.broker.partition import Waiter
 
 REST_FROM = 16  # partitions; below, a look is done sooner than a timer is set
 REST_S = 1e-5
@@ -36,6 +36,13 @@ class Scheduler(Protocol):
         ...
 
 
+class WaitingPlace(Protocol):
+    """Where a fetch waits: a partition, or a queue (`queue_coordinator.Crowd`)."""
+
+    @property
+    def waiters(self) -> dict[Waiter, None]: ...
+
+
 class WaitingFetch:
     __slots__ = ("_answer", "_fault", "_missed", "_ready", "_rest", "_scheduler", "_timer", "_where")
 
@@ -49,12 +56,12 @@ class WaitingFetch:
         self._ready = ready
         self._answer = answer
         self._fault = fault
-        self._where: list[Partition] = []
+        self._where: Sequence[WaitingPlace] = []
         self._timer: Timer | None = None
         self._rest: Timer | None = None
         self._missed = False
 
-    def wait(self, where: list[Partition], scheduler: Scheduler, delay_s: float) -> None:
+    def wait(self, where: Sequence[WaitingPlace], scheduler: Scheduler, delay_s: float) -> None:
         self._where = where
         self._scheduler = scheduler
         for partition in where:

@@ -71,7 +71,7 @@ class Each:
         return None
 
     def _may(self, ask: Ask, one: Any, call: GuardedCall) -> bool:
-        name = getattr(one, self.name)
+        name = getattr(one, self.name) if self.name else None  # of a topic that only its id names
         if getattr(one, "topic_id", NO_ID) != NO_ID:
             name = call.broker.topics.name_of(name, one.topic_id)
             if name is None:

@@ -259,8 +259,23 @@ def _group_describe(ask: Ask, request: Any, call: GuardedCall) -> Any:
     return None
 
 
+def _describe_share_offsets(ask: Ask, request: Any, call: GuardedCall) -> Any:
+    Each(DESCRIBE, GROUP, "groups", "group_id", "groups")(ask, request, call)
+
+    def hide(response: Any) -> None:
+        for group in response.groups:
+            for topic in group.topics:
+                if not ask(DESCRIBE, TOPIC, topic.topic_name):
+                    for one in topic.partitions:
+                        one.error_code, one.error_message, one.start_offset, one.lag = CODES[TOPIC], None, -1, -1
+
+    call.amend(hide)
+    return None
+
+
 def _topics_of(member: Any) -> list[str]:
-    assigned = [*member.assignment.topic_partitions, *member.target_assignment.topic_partitions]
+    shall_have = getattr(member, "target_assignment", None)  # a share group's member has one assignment
+    assigned = [*member.assignment.topic_partitions, *(shall_have.topic_partitions if shall_have is not None else ())]
     return [*member.subscribed_topic_names, *(one.topic_name for one in assigned)]
 
 
@@ -382,6 +397,13 @@ RULES: dict[int, tuple[Check, ...]] = {
     69: (_group_describe,),
     74: (Whole(DESCRIBE_CONFIGS, CLUSTER),),
     75: (_describe_topics,),
+    76: (_group_heartbeat,),
+    77: (_group_describe,),
+    78: (_IN_GROUP, Each(READ, TOPIC, "topics", "", "responses")),
+    79: (_IN_GROUP, Each(READ, TOPIC, "topics", "", "responses")),
+    90: (_describe_share_offsets,),
+    91: (_IN_GROUP, Each(READ, TOPIC, "topics", "topic_name", "responses")),
+    92: (Whole(DELETE, GROUP, "group_id"), Each(READ, TOPIC, "topics", "topic_name", "responses")),
 }
 
 

@@ -8,7 +8,8 @@
 A version that we do not know is answered in version 0 with UNSUPPORTED_VERSION and the list, so that the client can
 try again lower (KIP-511). The feature `tidelog.version` tells our own code that `tidelog.*` settings are understood
 here. `transaction.version` 2 (KIP-890) tells producers that Produce and TxnOffsetCommit name what they write to in the
-transaction by themselves, and that every end moves the epoch; who does not know it goes on as before.
+transaction by themselves, and that every end moves the epoch; who does not know it goes on as before. `share.version` 1
+(KIP-932) tells that there are share groups.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from tidelog.broker.call import Call
 
 # name -> level. Each is supported from 1 on: a minimum of 0 would have to be left out below v4.
-FEATURES = {"tidelog.version": 1, "transaction.version": 2}
+FEATURES = {"share.version": 1, "tidelog.version": 1, "transaction.version": 2}
 
 
 def handle(broker: Broker, request: ApiVersionsRequest | None, call: Call) -> ApiVersionsResponse:

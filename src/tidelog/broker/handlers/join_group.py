@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from tidelog.broker.groups.classic_join import decide_join
 from tidelog.broker.groups.state import Caller
 from tidelog.broker.topics import GROUPS_TOPIC
-from tidelog.wire.messages.join_group import JoinGroupRequest
+from tidelog.wire.error_code import ErrorCode
+from tidelog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
@@ -23,5 +24,8 @@ if TYPE_CHECKING:
 
 
 def handle(broker: Broker, request: JoinGroupRequest, call: Call) -> None:
+    if broker.is_share_group(request.group_id):
+        call.reply(JoinGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        return
     caller = Caller(call.version, call.client_id or "", f"/{call.peer_host}", os.urandom(16).hex())
     broker.commit(GROUPS_TOPIC.name, decide_join(broker.groups, request, caller, call.ticket, broker.now()))

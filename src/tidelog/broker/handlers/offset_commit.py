@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog.broker.access.refusing import refused
 from tidelog.broker.groups.commits import TOPIC_ID_SINCE, decide_commit
 from tidelog.broker.topics import GROUPS_TOPIC
+from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.offset_commit import OffsetCommitRequest
 
 if TYPE_CHECKING:
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 
 
 def handle(broker: Broker, request: OffsetCommitRequest, call: Call) -> None:
+    if broker.is_share_group(request.group_id):
+        call.reply(refused(call.api_key, call.version, request, ErrorCode.GROUP_ID_NOT_FOUND))
+        return
     if call.version >= TOPIC_ID_SINCE:
         for asked in request.topics:
             topic = broker.topics.by_id.get(asked.topic_id)

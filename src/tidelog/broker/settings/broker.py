@@ -383,7 +383,6 @@ FOREIGN = {
     " without the mechanism that may stand before the setting",
     "security.": "a Tidelog cluster has one broker",
     "principal.builder.": "principals come from logins and certificates (ssl.principal.mapping.rules)",
-    "group.share.": "share groups come with a later release",
-    "share.coordinator.": "share groups come with a later release",
+    "share.coordinator.": "the state of share groups is a fold of __tidelog.queues, with nothing to set",
     "group.streams.": "Kafka Streams groups are not supported yet",
 }

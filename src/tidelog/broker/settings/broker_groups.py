@@ -1,11 +1,23 @@
 """The settings of the broker about groups: how long members may be silent, how many there may be, what offsets keep.
 
-Those of consumer groups (KIP-848) are the defaults of the groups' own settings (`group.py`), and their bounds.
+Those of consumer groups (KIP-848) and of share groups (KIP-932) are the defaults of the groups' own settings
+(`group.py`), and their bounds.
 """
 
 from __future__ import annotations
 
-from tidelog.broker.settings.setting import INT, INT_MAX, LIST, LONG, STRING, Setting, at_least, each_of, one_of
+from tidelog.broker.settings.setting import (
+    INT,
+    INT_MAX,
+    LIST,
+    LONG,
+    STRING,
+    Setting,
+    at_least,
+    between,
+    each_of,
+    one_of,
+)
 
 UNLIMITED = str(INT_MAX)
 BOUNDED = "one process has a bound, and it has a name"
@@ -110,5 +122,54 @@ GROUPS = [
         "600000",
         "How often offsets that have expired are looked for.",
         at_least(1),
+    ),
+    Setting(
+        "group.share.heartbeat.interval.ms",
+        INT,
+        "5000",
+        "share.heartbeat.interval.ms of share groups that do not set it.",
+        at_least(1),
+    ),
+    Setting("group.share.min.heartbeat.interval.ms", INT, "5000", "The least that a group may have.", at_least(1)),
+    Setting("group.share.max.heartbeat.interval.ms", INT, "15000", "The most that a group may have.", at_least(1)),
+    Setting(
+        "group.share.session.timeout.ms",
+        INT,
+        "45000",
+        "share.session.timeout.ms of share groups that do not set it.",
+        at_least(1),
+    ),
+    Setting("group.share.min.session.timeout.ms", INT, "45000", "The least that a group may have.", at_least(1)),
+    Setting("group.share.max.session.timeout.ms", INT, "60000", "The most that a group may have.", at_least(1)),
+    Setting(
+        "group.share.record.lock.duration.ms",
+        INT,
+        "30000",
+        "share.record.lock.duration.ms of share groups that do not set it.",
+        at_least(1000),
+    ),
+    Setting("group.share.min.record.lock.duration.ms", INT, "15000", "The least that a group may have.", at_least(1)),
+    Setting("group.share.max.record.lock.duration.ms", INT, "60000", "The most that a group may have.", at_least(1)),
+    Setting(
+        "group.share.delivery.count.limit",
+        INT,
+        "5",
+        "share.delivery.count.limit of share groups that do not set it.",
+        at_least(2),
+    ),
+    Setting("group.share.min.delivery.count.limit", INT, "2", "The least that a group may have.", at_least(1)),
+    Setting("group.share.max.delivery.count.limit", INT, "10", "The most that a group may have.", at_least(1)),
+    Setting(
+        "group.share.partition.max.record.locks",
+        INT,
+        "2000",
+        "share.partition.max.record.locks of share groups that do not set it.",
+        at_least(100),
+    ),
+    Setting("group.share.min.partition.max.record.locks", INT, "100", "The least that a group may have.", at_least(1)),
+    Setting("group.share.max.partition.max.record.locks", INT, "4000", "The most that a group may have.", at_least(1)),
+    Setting("group.share.max.size", INT, "200", "Members of one share group.", between(1, 1000)),
+    Setting(
+        "group.share.max.share.sessions", INT, "2000", "Share sessions in all; a further one is refused.", at_least(1)
     ),
 ]

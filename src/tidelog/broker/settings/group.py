@@ -1,13 +1,13 @@
-"""The settings of a group: Kafka's. They are stored and shown; groups go by the broker's settings for now.
+"""The settings of a group: Kafka's. Share groups go by theirs; consumer groups go by the broker's for now.
 
 A key's synonym is the broker's key that gives it its default; the broker's `min` and `max` keys bound it (`bounds`).
 """
 
 from __future__ import annotations
 
-from tidelog.broker.settings.setting import BOOLEAN, INT, STORED, STRING, Setting, at_least, one_of, table
+from tidelog.broker.queues.settings import BOUNDS, is_reset
+from tidelog.broker.settings.setting import BOOLEAN, INT, STORED, STRING, Check, Setting, at_least, one_of, table
 
-LATER = "for share groups, which come with a later release"
 STREAMS = "for Kafka Streams groups, which Tidelog does not support"
 
 GROUP: dict[str, Setting] = table(
@@ -43,52 +43,82 @@ GROUP: dict[str, Setting] = table(
             ("group.consumer.session.timeout.ms",),
         ),
         Setting(
-            "share.assignment.interval.ms", INT, "1000", f"Between two assignments; {LATER}.", at_least(0), STORED, True
+            "share.assignment.interval.ms",
+            INT,
+            "1000",
+            "The shortest time between two assignments of a share group in Kafka; ours are made when they are due.",
+            at_least(0),
+            STORED,
+            True,
         ),
-        Setting("share.auto.offset.reset", STRING, "latest", f"Where a new group begins; {LATER}.", None, STORED, True),
         Setting(
-            "share.delivery.count.limit", INT, "5", f"Deliveries of one record; {LATER}.", at_least(2), STORED, True
+            "share.auto.offset.reset",
+            STRING,
+            "latest",
+            "Where a share group begins in a partition that it has not read: latest, earliest or by_duration:PT1H.",
+            Check("latest, earliest or by_duration:P1DT2H3M4S", lambda value: is_reset(str(value))),
+            dynamic=True,
         ),
         Setting(
-            "share.heartbeat.interval.ms", INT, "5000", f"Between two heartbeats; {LATER}.", at_least(1), STORED, True
+            "share.delivery.count.limit",
+            INT,
+            "5",
+            "How often a record is delivered before it is given up.",
+            at_least(2),
+            dynamic=True,
+            synonyms=("group.share.delivery.count.limit",),
+        ),
+        Setting(
+            "share.heartbeat.interval.ms",
+            INT,
+            "5000",
+            "How often members of this share group send a heartbeat.",
+            at_least(1),
+            dynamic=True,
+            synonyms=("group.share.heartbeat.interval.ms",),
         ),
         Setting(
             "share.isolation.level",
             STRING,
             "read_uncommitted",
-            f"Whether records of open transactions are seen; {LATER}.",
+            "Whether a share group gets records of open and of aborted transactions.",
             one_of("read_committed", "read_uncommitted"),
-            STORED,
-            True,
+            dynamic=True,
         ),
         Setting(
             "share.partition.max.record.locks",
             INT,
             "2000",
-            f"Records in delivery, by partition; {LATER}.",
+            "How many records of one partition a share group has acquired at a time.",
             at_least(100),
-            STORED,
-            True,
+            dynamic=True,
+            synonyms=("group.share.partition.max.record.locks",),
         ),
         Setting(
             "share.record.lock.duration.ms",
             INT,
             "30000",
-            f"How long a delivery is locked; {LATER}.",
+            "How long a record is its consumer's, before it is given to another.",
             at_least(1000),
-            STORED,
-            True,
+            dynamic=True,
+            synonyms=("group.share.record.lock.duration.ms",),
         ),
         Setting(
             "share.renew.acknowledge.enable",
             BOOLEAN,
             "true",
-            f"Whether a lock can be renewed; {LATER}.",
-            None,
-            STORED,
-            True,
+            "Whether a consumer can renew its lock on a record.",
+            dynamic=True,
         ),
-        Setting("share.session.timeout.ms", INT, "45000", f"Without a heartbeat; {LATER}.", at_least(1), STORED, True),
+        Setting(
+            "share.session.timeout.ms",
+            INT,
+            "45000",
+            "When a silent member of this share group is taken for dead.",
+            at_least(1),
+            dynamic=True,
+            synonyms=("group.share.session.timeout.ms",),
+        ),
         Setting(
             "streams.assignment.interval.ms",
             INT,
@@ -126,7 +156,7 @@ GROUP: dict[str, Setting] = table(
 
 def bounds(key: str) -> tuple[str, str] | None:
     """The broker's keys between whose values a group's value must lie."""
-    if key not in ("consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"):
-        return None
-    rest = key.removeprefix("consumer.")
-    return f"group.consumer.min.{rest}", f"group.consumer.max.{rest}"
+    if key in ("consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"):
+        rest = key.removeprefix("consumer.")
+        return f"group.consumer.min.{rest}", f"group.consumer.max.{rest}"
+    return BOUNDS.get(key)

@@ -1,0 +1,225 @@
+"""The shell of share groups: the fold of `__tidelog.queues`, sessions, and the clock of locks and members.
+
+What becomes of members and records is decided in `queues`; here it is appended, applied and answered (`internal`).
+`queue_reading` finds records to give. Locks and sessions are memory only: `tick` ends what has run out.
+
+A fetch that waits is woken by an append to one of its partitions, or, through the `Crowd` of a queue, by records that
+are available again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tidelog.broker.decision import Decision, NewRecord
+from tidelog.broker.folds import Folded, OnLost
+from tidelog.broker.internal import Fold
+from tidelog.broker.partition import Waiter
+from tidelog.broker.queues import members
+from tidelog.broker.queues import state as fold
+from tidelog.broker.queues.acknowledging import AckBatch, Acked, RefusedAcks, decide_acks, released
+from tidelog.broker.queues.records import gone_record, set_record
+from tidelog.broker.queues.sessions import ShareSession, ShareSessions
+from tidelog.broker.queues.settings import ShareSettings, settings_of
+from tidelog.broker.queues.state import Place, Queue, Queues
+from tidelog.broker.queues.window import ARCHIVED, LOCKED, Hold, QueueSpan
+from tidelog.broker.topics import GROUP_RESOURCE, QUEUES_TOPIC
+from tidelog.broker.waiting import Timer
+from tidelog.errors import StorageError
+from tidelog.wire.error_code import ErrorCode
+
+if TYPE_CHECKING:
+    from tidelog.broker.broker import Broker
+
+TICK_MS = 10  # locks and delays are looked after no more often than this
+
+
+class Crowd:
+    """Fetches that wait for records of one queue to be available again."""
+
+    __slots__ = ("waiters",)
+
+    def __init__(self) -> None:
+        self.waiters: dict[Waiter, None] = {}
+
+    def wake(self) -> None:
+        for waiter in list(self.waiters):
+            waiter.woken()
+
+
+class QueueCoordinator(Folded[Queues]):
+    def __init__(self, broker: Broker, on_lost: OnLost) -> None:
+        super().__init__(QUEUES_TOPIC, Fold(fold.fresh, fold.apply, fold.to_records), on_lost)
+        self._broker = broker
+        self._now = broker.now
+        self.sessions = ShareSessions()
+        self._crowds: dict[tuple[str, Place], Crowd] = {}
+        self._timer: Timer | None = None
+        self._deadline: int | None = None
+
+    # Decisions --------------------------------------------------------------------------------------------------------
+
+    def commit(self, decision: Decision) -> None:
+        """StorageError when it cannot be written; then nothing of it has happened."""
+        self.internal.commit(decision, self._now().wall_ms)
+
+    def reply(self, ticket: Any, response: Any) -> None:
+        """When what the reply rests on is synced."""
+        self.commit(Decision([], [(ticket, response)]))
+
+    def awaken(self) -> None:
+        """After a start: topics may have gone meanwhile, and every lock is over."""
+        self._deadline = None
+        self.topics_changed()
+
+    def settings(self, group: str) -> ShareSettings:
+        return settings_of(self._broker.topics.altered(GROUP_RESOURCE, group), self._broker.config.values)
+
+    def topics_changed(self) -> None:
+        topics = self._broker.topics
+        gone = [
+            gone_record(group, *place)
+            for group, queues in self.state.queues.items()
+            for place, queue in queues.items()
+            if place[0] not in topics.by_id and not self._broker.is_set_aside(queue.topic)
+        ]
+        if gone:
+            self.commit(Decision(gone, []))
+        members.topics_changed(self.state, topics.by_name)
+
+    def rights_changed(self) -> None:
+        """Who may read what is asked when a session is opened: so all are opened anew."""
+        for session in self.sessions:
+            self.sessions.end(session.group, session.member)
+
+    # Members and sessions ---------------------------------------------------------------------------------------------
+
+    def heard(self, asked: members.AskedHeartbeat, ticket: Any) -> None:
+        """Who leaves keeps what it acquired until its session ends: its last acknowledgements come by another way."""
+        decision = members.decide_heartbeat(self.state, asked, ticket, self._now())
+        try:
+            self.commit(decision)
+        except StorageError as error:
+            response = decision.replies[0][1]
+            response.error_code, response.error_message = ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)
+            self.reply(ticket, response)
+        self.watch_clock(self._now().monotonic_ms + asked.settings.session_timeout_ms)
+
+    def connection_ended(self, connection: object) -> None:
+        for session in self.sessions.of(connection):
+            self.end_member(session.group, session.member, counted=True)
+
+    def end_session(self, session: ShareSession) -> None:
+        """In good order: what it has not acknowledged was not worked on."""
+        self.end_member(session.group, session.member, counted=False)
+
+    def end_member(self, group: str, member: str, *, counted: bool) -> None:
+        """What it had acquired is available again. `counted`: it may have died of it, so it was a delivery."""
+        self.sessions.end(group, member)
+        for place, queue in self.state.queues.get(group, {}).items():
+            owned = queue.window.owned(member)
+            if owned and counted:
+                self._delivered(group, place, owned)
+            elif owned:
+                for span in owned:
+                    queue.window.hold_again(span.first, span.last, None)
+                self.crowd(group, place).wake()
+
+    def crowd(self, group: str, place: Place) -> Crowd:
+        return self._crowds.setdefault((group, place), Crowd())
+
+    # Records ----------------------------------------------------------------------------------------------------------
+
+    def acknowledge(
+        self, group: str, member: str, asked: Iterable[tuple[Place, Sequence[AckBatch]]]
+    ) -> dict[Place, RefusedAcks]:
+        """What is not refused is kept, all of it in one batch: the reply to it waits for its sync."""
+        settings = self.settings(group)
+        refused: dict[Place, RefusedAcks] = {}
+        taken: list[tuple[Place, Acked]] = []
+        for place, batches in asked:
+            queue = self.state.queue(group, place)
+            if queue is None:
+                refused[place] = RefusedAcks(ErrorCode.INVALID_RECORD_STATE, "nothing of this partition is acquired")
+                continue
+            decided = decide_acks(queue.window, member, batches, settings.deliveries, settings.renewable)
+            if isinstance(decided, RefusedAcks):
+                refused[place] = decided
+            else:
+                taken.append((place, decided))
+                self._renew(queue, member, decided, settings)
+        try:
+            self._settle(group, taken)
+        except StorageError as error:
+            refused |= {place: RefusedAcks(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) for place, _ in taken}
+        return refused
+
+    def _renew(self, queue: Queue, member: str, acked: Acked, settings: ShareSettings) -> None:
+        until_ms = self._now().monotonic_ms + settings.lock_ms
+        for first, last in acked.renewed:
+            queue.window.hold_again(first, last, Hold(LOCKED, member, until_ms))
+
+    def _settle(self, group: str, taken: list[tuple[Place, Acked]]) -> None:
+        records: list[NewRecord] = []
+        for place, acked in taken:
+            spans = acked.spans + [QueueSpan(one.first, one.last, ARCHIVED, one.count) for one in acked.dead]
+            if spans:
+                records.append(set_record(group, *place, spans))
+        if records:
+            self.commit(Decision(records, []))
+        for place, acked in taken:
+            if acked.spans:
+                self.crowd(group, place).wake()
+
+    def _delivered(self, group: str, place: Place, spans: list[QueueSpan]) -> None:
+        """Deliveries that nobody acknowledged."""
+        acked = Acked([], [], [])
+        deliveries = self.settings(group).deliveries
+        for span in spans:
+            released(acked, span, deliveries)
+        try:
+            self._settle(group, [(place, acked)])
+        except StorageError as error:
+            # Their locks stay; they are looked at again with the next tick.
+            self._broker.logger.seldom("deliveries not counted", error=error)
+            until_ms = self._now().monotonic_ms + 1000
+            queue = self.state.queue(group, place)
+            for span in spans if queue is not None else ():
+                queue.window.hold_again(span.first, span.last, Hold(LOCKED, "", until_ms))  # type: ignore[union-attr]
+            self.watch_clock(until_ms)
+
+    # The clock --------------------------------------------------------------------------------------------------------
+
+    def watch_clock(self, deadline_ms: int) -> None:
+        """Something ends then."""
+        if self._deadline is not None and self._deadline <= deadline_ms:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._deadline = deadline_ms
+        delay_ms = max(TICK_MS, deadline_ms - self._now().monotonic_ms)
+        self._timer = self._broker.scheduler.call_later(delay_ms / 1000, self._tick)
+
+    def _tick(self) -> None:
+        self._deadline = self._timer = None
+        now = self._now()
+        for group, member in members.lost_members(self.state, now):
+            members.remove(self.state, group, member)
+            self.end_member(group, member, counted=True)
+        for group, queues in list(self.state.queues.items()):
+            for place, queue in list(queues.items()):
+                due = queue.window.take_due(now.monotonic_ms)
+                if due:
+                    self._delivered(group, place, due)
+        deadlines = [
+            deadline
+            for queues in self.state.queues.values()
+            for queue in queues.values()
+            if (deadline := queue.window.next_deadline()) is not None
+        ]
+        lost = members.next_deadline(self.state)
+        if lost is not None:
+            deadlines.append(lost)
+        if deadlines:
+            self.watch_clock(min(deadlines))

@@ -1,0 +1,242 @@
+"""Records for one member of a share group: looked for in its partitions, acquired, and sent as the batches they are in.
+
+A partition's bytes are read first, from the first record that is free on; then what they cover is acquired. So what is
+acquired is in the reply, also when others acquired meanwhile, in the time that a cold read takes. The reply has whole
+batches, as they are on disk, and says which of their records are this member's. Offsets without records to give
+(markers of transactions, aborted records for readers of committed ones, what compaction took out) are archived as they
+are come upon.
+
+No byte above the high watermark leaves, and above the last stable offset none for readers of committed records.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.broker.decision import Decision
+from tidelog.broker.loading import find_cold
+from tidelog.broker.partition import Partition
+from tidelog.broker.queues.fairness import fair_share
+from tidelog.broker.queues.records import bound_record, set_record, whole_record
+from tidelog.broker.queues.settings import EARLIEST, ShareSettings, duration_ms
+from tidelog.broker.queues.state import Place, Queue
+from tidelog.broker.queues.window import ARCHIVED, LOCKED, Acquired, QueueSpan, QueueWindow
+from tidelog.errors import HoleError, OffsetOutOfRange, StorageError
+from tidelog.log.log import Log
+from tidelog.log.slice import Cold
+from tidelog.record.codec import peek
+from tidelog.record.header import BatchHeader
+from tidelog.wire.error_code import ErrorCode
+
+if TYPE_CHECKING:
+    from tidelog.broker.broker import Broker
+    from tidelog.broker.queue_coordinator import QueueCoordinator
+
+READ_BYTES = 64 << 10  # what is read for one partition at least, if there is so much
+BYTES_PER_RECORD = 2048  # and for each record that is asked for
+READ_BYTES_MAX = 4 << 20
+LOOKS_MAX = 1000  # reads without a record to give, before others have their turn
+
+
+class GivenRecords(NamedTuple):
+    """What a member gets of one partition."""
+
+    records: bytes
+    acquired: list[Acquired]
+
+
+class QueueFault(NamedTuple):
+    code: int
+    message: str | None = None
+
+
+class Wanted(NamedTuple):
+    group: str
+    member: str
+    place: Place
+    records: int
+    bytes: int
+
+
+class ReadBatches(NamedTuple):
+    """Whole batches, and where each begins."""
+
+    data: bytes | bytearray
+    batches: list[tuple[int, BatchHeader]]
+
+    @property
+    def next_offset(self) -> int:
+        return self.batches[-1][1].next_offset
+
+    def covers(self, offset: int) -> bool:
+        return self.batches[0][1].base_offset <= offset < self.next_offset
+
+
+class ColdRead(Exception):
+    """What is to be read is not in memory: it is to be read in a thread (`read_cold`), and then asked for again."""
+
+    def __init__(self, log: Log, offset: int, size: int, limit: int | None) -> None:
+        super().__init__(offset)
+        self.asked = log, offset, size, limit
+
+
+class QueueReader:
+    """Gives records of one broker's partitions to members of share groups. Loop thread only, but for `read_cold`."""
+
+    def __init__(self, broker: Broker, coordinator: QueueCoordinator) -> None:
+        self._broker = broker
+        self._coordinator = coordinator
+
+    def partition(self, place: Place) -> Partition | QueueFault:
+        topic = self._broker.topics.by_id.get(place[0])
+        if topic is None:
+            return QueueFault(ErrorCode.UNKNOWN_TOPIC_ID)
+        found = find_cold(self._broker, topic.name, place[1])
+        return found if isinstance(found, Partition) else QueueFault(found)
+
+    def begin(self, group: str, place: Place, log: Log) -> Queue:
+        """The queue, made now if nobody of its group has asked for it before. The log is loaded."""
+        queue = self._coordinator.state.queue(group, place)
+        if queue is not None:
+            if queue.window.end > log.end_offset:
+                self._coordinator.commit(Decision([bound_record(group, *place, "end", log.end_offset)], []))
+            return queue
+        topic = self._broker.topics.by_id[place[0]].name
+        start = self._first_offset(self._coordinator.settings(group), log)
+        self._coordinator.commit(Decision([whole_record(group, *place, topic, QueueWindow(start))], []))
+        queue = self._coordinator.state.queue(group, place)
+        assert queue is not None, "it was just made"
+        return queue
+
+    def _first_offset(self, settings: ShareSettings, log: Log) -> int:
+        if settings.reset == EARLIEST:
+            return log.start_offset
+        since_ms = duration_ms(settings.reset)
+        if since_ms is None:
+            return log.high_watermark
+        found = log.offset_at(self._broker.now().wall_ms - since_ms)
+        return log.high_watermark if found is None else found[0]
+
+    def give(self, wanted: Wanted, found: ReadBatches | None = None) -> GivenRecords | QueueFault | None:
+        """None where there is nothing to give now. `found` is what was read in a thread after a ColdRead."""
+        partition = self.partition(wanted.place)
+        if isinstance(partition, QueueFault):
+            return partition
+        log = partition.log
+        try:
+            queue = self.begin(wanted.group, wanted.place, log)
+            return self._give(wanted, queue, log, found)
+        except HoleError as error:
+            return QueueFault(ErrorCode.CORRUPT_MESSAGE, str(error))
+        except OffsetOutOfRange:
+            return None  # deleted a moment ago: the next look begins behind it
+        except (StorageError, OSError):
+            return QueueFault(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def _give(self, wanted: Wanted, queue: Queue, log: Log, found: ReadBatches | None) -> GivenRecords | None:
+        settings, window = self._coordinator.settings(wanted.group), queue.window
+        if log.start_offset > window.start:
+            self._note(wanted, "start", log.start_offset)
+        for _ in range(LOOKS_MAX):
+            top = log.last_stable_offset if settings.committed else log.high_watermark
+            offset, room = window.next_free(), settings.locks - window.held[LOCKED]
+            if offset >= top or room <= 0:
+                return None
+            readers = self._coordinator.sessions.readers(wanted.group, wanted.place)
+            most = fair_share(window.free_below(top), readers, min(wanted.records, room))
+            size = min(wanted.bytes, READ_BYTES_MAX, max(READ_BYTES, most * BYTES_PER_RECORD))
+            if found is None or not found.covers(offset):
+                found = read_hot(log, offset, size, top if settings.committed else None)
+            if found is None:
+                return None
+            self._pass_over(wanted, window, log, found, offset, settings.committed)
+            until_ms = self._broker.now().monotonic_ms + settings.lock_ms
+            acquired = window.acquire(wanted.member, offset, min(found.next_offset, top), most, until_ms)
+            if acquired:
+                self._coordinator.watch_clock(until_ms)
+                return GivenRecords(_batches_of(found, acquired), acquired)
+        return None
+
+    def _pass_over(
+        self, wanted: Wanted, window: QueueWindow, log: Log, found: ReadBatches, offset: int, committed: bool
+    ) -> None:
+        """Offsets that have no record for anybody are archived."""
+        spans = []
+        first = found.batches[0][1].base_offset
+        if first > offset:
+            spans.append(QueueSpan(offset, first - 1, ARCHIVED, 0))
+        aborted = log.stable().aborted_between(offset, found.next_offset) if committed else []
+        for _, header in found.batches:
+            dead = header.is_control or not header.count
+            if not dead and header.is_transactional:
+                dead = any(
+                    one.producer_id == header.producer_id and one.first_offset <= header.base_offset <= one.last_offset
+                    for one in aborted
+                )
+            if dead and header.last_offset >= offset:
+                spans.append(QueueSpan(max(offset, header.base_offset), header.last_offset, ARCHIVED, 0))
+        free = [part for span in spans for part in _free_parts(window, span)]
+        if free:
+            self._coordinator.commit(Decision([set_record(wanted.group, *wanted.place, free)], []))
+
+    def _note(self, wanted: Wanted, bound: str, offset: int) -> None:
+        self._coordinator.commit(Decision([bound_record(wanted.group, *wanted.place, bound, offset)], []))
+
+
+def _free_parts(window: QueueWindow, span: QueueSpan) -> list[QueueSpan]:
+    """What of a span nobody holds and nobody is done with."""
+    inside = [span._replace(first=one.first, last=one.last) for one in window.between(*span[:2]) if one.is_free]
+    if span.last >= window.end:
+        inside.append(span._replace(first=max(span.first, window.end)))
+    return inside
+
+
+def _batches_of(found: ReadBatches, acquired: list[Acquired]) -> bytes:
+    """Those batches that have acquired records, and what lies between them."""
+    first, last = acquired[0].first, acquired[-1].last
+    begin, end = 0, len(found.data)
+    for position, header in found.batches:
+        if header.base_offset <= first:
+            begin = position
+        if header.base_offset > last:
+            end = position
+            break
+    return bytes(memoryview(found.data)[begin:end])
+
+
+def read_hot(log: Log, offset: int, size: int, limit: int | None) -> ReadBatches | None:
+    """From memory; ColdRead where that is not enough."""
+    try:
+        piece = log.read(offset, size, limit=limit, wait=False)
+    except Cold:
+        raise ColdRead(log, offset, size, limit) from None
+    if piece is None:
+        return None
+    data = piece.read_hot()
+    piece.release()
+    if data is None:
+        raise ColdRead(log, offset, size, limit)
+    return _parsed(data)
+
+
+def read_cold(log: Log, offset: int, size: int, limit: int | None) -> ReadBatches | None:
+    """From the disk, checked. Any thread."""
+    piece = log.read(offset, size, limit=limit, wait=True)
+    if piece is None:
+        return None
+    try:
+        if not piece.is_hot():
+            piece.warm()
+        return _parsed(piece.read())
+    finally:
+        piece.release()
+
+
+def _parsed(data: bytes | bytearray) -> ReadBatches | None:
+    batches = []
+    position = 0
+    while position < len(data):
+        header = peek(data, position)
+        batches.append((position, header))
+        position += header.size
+    return ReadBatches(data, batches) if batches else None

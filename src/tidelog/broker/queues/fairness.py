@@ -1,0 +1,14 @@
+"""How many records one worker is handed at a time, so that all who wait have something to do.
+
+A consumer asks for hundreds of records at once. If it got them, a queue of a few hundred slow jobs would keep one
+worker busy and the others idle. So each gets a part of what there is: with `n` who read, one of `2 n`. While much is
+there everybody gets all that it asks for; towards the end parts get smaller, and all end at about the same time.
+"""
+
+from __future__ import annotations
+
+
+def fair_share(available: int, readers: int, asked: int) -> int:
+    if readers <= 1:
+        return asked
+    return min(asked, max(1, -(-available // (2 * readers))))

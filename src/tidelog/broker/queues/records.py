@@ -1,0 +1,81 @@
+"""What queues keep in the internal topic `__tidelog.queues`, as JSON.
+
+    key                                                             value (a tombstone: there is none any more)
+    {"v":1,"kind":"group","group":G}                                {"since":MS}    a share group exists
+    {"v":1,"kind":"queue","group":G,"topic":ID,"partition":P}       {"topic":T,"start":N,"spans":[...]}    all of it
+                                                                    {"set":[...]}     what has become of records
+                                                                    {"start":N}       nothing below N is there
+                                                                    {"end":N}         nothing from N on is there
+
+A span is `[first, last, state, count]`, with the states of `window`.
+
+Rules: keys are written in this order of fields, so that equal keys are equal bytes. Topic ids are hexadecimal. All but
+the first form of a queue's value are changes to what the records before it say, so this topic is never compacted: what
+bounds it is the snapshot (`internal`), which has the first form alone. A key of a newer version, or of a kind that is
+not listed, is refused: a fold never skips.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tidelog.broker.decision import NewRecord
+from tidelog.broker.queues.window import QueueSpan, QueueWindow
+from tidelog.errors import DataFolderError
+
+VERSION = 1
+KINDS = ("group", "queue")
+
+
+def group_record(group: str, since_ms: int | None) -> NewRecord:
+    """None: the group is no more."""
+    key = _dump({"v": VERSION, "kind": "group", "group": group})
+    return NewRecord(key, None if since_ms is None else _dump({"since": since_ms}))
+
+
+def whole_record(group: str, topic_id: bytes, partition: int, topic: str, window: QueueWindow) -> NewRecord:
+    value = {"topic": topic, "start": window.start, "spans": [span[:4] for span in window.kept()]}
+    return NewRecord(queue_key(group, topic_id, partition), _dump(value))
+
+
+def set_record(group: str, topic_id: bytes, partition: int, spans: Iterable[QueueSpan]) -> NewRecord:
+    return NewRecord(queue_key(group, topic_id, partition), _dump({"set": [span[:4] for span in spans]}))
+
+
+def bound_record(group: str, topic_id: bytes, partition: int, bound: str, offset: int) -> NewRecord:
+    """`bound` is start or end."""
+    return NewRecord(queue_key(group, topic_id, partition), _dump({bound: offset}))
+
+
+def gone_record(group: str, topic_id: bytes, partition: int) -> NewRecord:
+    return NewRecord(queue_key(group, topic_id, partition), None)
+
+
+def queue_key(group: str, topic_id: bytes, partition: int) -> bytes:
+    return _dump({"v": VERSION, "kind": "queue", "group": group, "topic": topic_id.hex(), "partition": partition})
+
+
+def parse_key(key: bytes) -> dict[str, Any]:
+    from json import loads
+
+    parsed: dict[str, Any] = loads(key)
+    if parsed["v"] > VERSION or parsed["kind"] not in KINDS:
+        raise DataFolderError(
+            f"a record of kind {parsed['kind']!r}, version {parsed['v']}, in the queues' topic is newer than this"
+            f" Tidelog, which knows version {VERSION} of {', '.join(KINDS)}; use the newer one"
+        )
+    return parsed
+
+
+def parse_value(value: bytes) -> dict[str, Any]:
+    from json import loads
+
+    parsed: dict[str, Any] = loads(value)
+    return parsed
+
+
+def _dump(value: Mapping[str, Any]) -> bytes:
+    from json import dumps
+
+    return dumps(value, separators=(",", ":")).encode()
