@@ -40,9 +40,17 @@ class Bench(Run):
         return f"n{next(self._numbers)}"
 
     @cached_property
+    def _broker(self) -> TidelogProcess:
+        return self.started(TidelogProcess(self.folder / "broker"))
+
+    @property
     def broker(self) -> str:
         """Where it is."""
-        return self.started(TidelogProcess(self.folder / "broker")).bootstrap
+        return self._broker.bootstrap
+
+    @property
+    def broker_pid(self) -> int:
+        return self._broker.pid
 
     # Stores -----------------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,10 +39,13 @@ if TYPE_CHECKING:
 
     from tidelog.pipelines.graph import Graph, Node
     from tidelog.pipelines.seeding import Seed
+    from tidelog.spark.typed_values import Task
 
 OFFSET, TIME, GONE = "_tidelog_offset", "_tidelog_time", "_tidelog_gone"
 RECORDED, PARTITION = "_tidelog_recorded", "_tidelog_partition"  # with OFFSET, a place; names are kept with the state
 QUESTIONS_AT_ONCE = "10000"  # that a micro-batch answers
+METADATA_MS = "1000"  # for so long the partitions of a topic are taken to be as they were
+WAIT_MS = "1000"  # for which a query at rest waits for a record, and a stop may have to wait
 NOTHING_MORE: Mapping[str, str] = {}
 ALIGN = {"format": "alignFormat", "message": "alignMessage", "registry": "alignRegistry"}
 
@@ -65,6 +68,7 @@ class Reader:
     span: Span | None = None
     seed_of: Callable[[str, Input], Seed] | None = None  # for a sink; None where nothing is run
     sink: str | None = None  # of the output whose result is asked for
+    is_alone: bool = False  # whether what is read is all that the query reads: its source may wait for records then
     view_topic: Callable[[str], str] | None = None  # of a view's name, whosever it is
 
     def result(self, node: Node) -> DataFrame:
@@ -72,9 +76,9 @@ class Reader:
         from pyspark.sql import DataFrame
 
         output = node.output
-        reads = iter(node.reads)
+        reads, reader = iter(node.reads), replace(self, is_alone=len(output.parameters) == 1)
         given = [
-            self._questions(output) if node.asked and name == QUESTIONS else self._read(next(reads))
+            reader._questions(output) if node.asked and name == QUESTIONS else reader._read(next(reads))
             for name in output.parameters
         ]
         try:
@@ -117,30 +121,29 @@ class Reader:
     # Topics of others
 
     def _stream(self, one: Input) -> DataFrame:
-        frame = self._load(one.topic, one.time, one)
         if one.value is None and not one.decoding:
+            frame = self._load(one.topic, one.time, one)
             return frame if one.time is None else frame.transform(_timed(one.time))
-        decoded = frame.transform(self._typed(one))
-        return _flat(decoded, one.time, kept=one.record)
+        return _flat(self._load(one.topic, one.time, one, value=_task(one)), one.time, kept=one.record)
 
     def _table(self, one: Input) -> DataFrame:
-        frame = self._load(one.topic, one.time, one)
-        return _tabled(frame.transform(self._typed(one)), one.key, one.time, versions=one.versions)
+        decoded = self._load(one.topic, one.time, one, value=_task(one))
+        return _tabled(decoded, one.key, one.time, versions=one.versions)
 
     def _view(self, one: Input) -> DataFrame:
         """A view as a table: from its store, if the output's sink is known, and then from its topic."""
         from pyspark.sql import functions as F
 
-        from tidelog.spark.typed_values import typed
+        from tidelog.spark.typed_values import task_of
 
-        rows = schema_of(one.value)
+        value = task_of(_envelope(schema_of(one.value)))
         if self.span is None and self.sink is not None and self.seed_of is not None:
             seed = self.seed_of(self.sink, one)
-            frame = older(self._load(seed.view_topic, one.time, more=seed.options), seed)
+            frame = older(self._load(seed.view_topic, one.time, more=seed.options, value=value), seed)
         else:
-            frame = self._load(one.topic if self.view_topic is None else self.view_topic(one.topic), one.time)
-        decoded = frame.transform(typed(_envelope(rows))).withColumn("value", F.col("value.after"))
-        return _tabled(decoded, one.key, one.time)
+            topic = one.topic if self.view_topic is None else self.view_topic(one.topic)
+            frame = self._load(topic, one.time, value=value)
+        return _tabled(frame.withColumn("value", F.col("value.after")), one.key, one.time)
 
     # Outputs of this app
 
@@ -148,7 +151,7 @@ class Reader:
         from pyspark.sql import functions as F
 
         from tidelog.pipelines.view_topic import is_keyed
-        from tidelog.spark.typed_values import typed
+        from tidelog.spark.typed_values import task_of
 
         node = next(node for node in _whole(self.graph).nodes if node.output == one)
         made = self.result(node)
@@ -156,32 +159,41 @@ class Reader:
         if self.span is not None:
             return _as_table(made, one) if keyed else made
         rows = made.drop(OP, SEQ, DELETED, *BESIDE).schema
-        frame = self._load(self.topic_of(one), one.time)
-        if one.kind == TOPIC:
-            decoded = frame.transform(typed(rows))
-        else:
-            envelope = frame.transform(typed(_envelope(rows)))
-            decoded = envelope.withColumn("value", F.col("value.after"))
+        value = task_of(rows if one.kind == TOPIC else _envelope(rows))
+        decoded = self._load(self.topic_of(one), one.time, value=value)
+        if one.kind != TOPIC:
+            decoded = decoded.withColumn("value", F.col("value.after"))
         return _tabled(decoded, one.key, one.time) if keyed else _flat(decoded, one.time)
 
     # The source
 
     def _load(
-        self, topic: str, time: Time | None, one: Input | None = None, more: Mapping[str, str] = NOTHING_MORE
+        self,
+        topic: str,
+        time: Time | None,
+        one: Input | None = None,
+        more: Mapping[str, str] = NOTHING_MORE,
+        value: Task | None = None,
     ) -> DataFrame:
+        """`value`: how values are decoded, by the stage that reads them."""
         reader: Any = self.spark.readStream if self.span is None else self.spark.read
         options = {**self.options, "subscribe": topic, "kafka.isolation.level": "read_committed"}
         options |= {"startingOffsets": "earliest"} if self.span is None else _stretch(self.span)
         if time is not None and one is not None and time.column != RECORD_TIME and self.span is None:
             options |= _alignment(one)
+        options |= {} if value is None else {"decode": value.option}
+        if self.span is None:
+            options |= {"partition.metadata.cache.ttl.ms": METADATA_MS}
+            options |= {"waitForRecords": WAIT_MS} if self.is_alone else {}
         options |= more
         frame: DataFrame = reader.format("tidelog").options(**options).load()
         return frame
 
-    def _typed(self, one: Input) -> Callable[[DataFrame], DataFrame]:
-        from tidelog.spark.typed_values import typed
 
-        return typed(schema_of(one.value), **one.decoding)
+def _task(one: Input) -> Task:
+    from tidelog.spark.typed_values import task_of
+
+    return task_of(schema_of(one.value), **one.decoding)
 
 
 def schema_of(value: Any) -> Any:

@@ -3,6 +3,9 @@
 - A query is stopped when its micro-batch ends, if it does so soon; what was cut off is done again, once.
 - One whose thread died before Spark took it off its list of active queries is given up: no other of its name can be
   started in this process.
+- Spark is asked seldom: each question is a round trip into the JVM, and a hundred entries of progress, five times a
+  second and query, were a sixth of two cores. Whether it runs: once a second, and at once where the writer has noted an
+  error. How far it is: every PROGRESS_S, and only what was not told before.
 - Spark waits for the next trigger by the time of day: where that is set back by an hour, it would wait for an hour. So
   such a query is started again.
 """
@@ -24,7 +27,7 @@ from tidelog.pipelines.operators.state.steps import FoldCounts, called_by
 from tidelog.pipelines.ordering import notices_of
 from tidelog.pipelines.placing import Target
 from tidelog.pipelines.progress import Lag, Progress
-from tidelog.pipelines.queries import Written, has_ended, start_query
+from tidelog.pipelines.queries import Written, has_ended, start_query, told_since
 from tidelog.pipelines.view_readers import command_of
 from tidelog.spark.options import ELSEWHERE, GO_ON
 
@@ -37,6 +40,9 @@ BETWEEN_S = STOP_MAX_S - END_S  # for which a stop waits for the end of a micro-
 ENDED = "the query ended without an error: it was stopped by others, or its thread died, and Spark's log says of what"
 STUCK = "its thread has died, and Spark does not let it be started again in this process; restart that"
 LOOK_S = 0.02
+LOOKING = "Getting offsets"  # how Spark says that a trigger looks for what is new
+ALIVE_S = 1.0
+PROGRESS_S = 2.0
 
 
 class QueryPart:
@@ -61,6 +67,7 @@ class QueryPart:
         self._jumps = Jumps()
         self._back_s = 0.0  # by which the clock was set back, and Spark may wait longer
         self._told: set[str] = set()  # what is told once, by its name
+        self._due = dict.fromkeys(("alive", "progress"), 0.0)  # when Spark is to be asked next
         self.progress = Progress()
         self.lag: Lag | None = None  # which its run looks up
 
@@ -74,16 +81,22 @@ class QueryPart:
         self._written = Written(rows=self._written.rows)
         self._counts = FoldCounts()
         self._jumps, self._back_s = Jumps(), 0.0
+        self._due = dict.fromkeys(self._due, 0.0)
         with called_by(self._counts.step_of):
             frame = self._frame(self.target)
             self._query = start_query(frame, self.target, self._options, trigger=self._trigger, written=self._written)
 
     def look(self) -> Fault | None:
         assert self._query is not None
-        self._take_progress()
+        if self._is_due("progress", PROGRESS_S):
+            self._take_progress()
         self._tell()
+        self._back_s -= min(0.0, self._jumps.look())
+        if not self._is_due("alive", ALIVE_S) and not self._back_s and self._written.error is None:
+            return None
         if not has_ended(self._query):
             return self._held_up(self._query)
+        self._take_progress()
         fault = self._fault(self._query.exception())
         if self._query.isActive:  # still, though its thread is no more: by then Spark has said all that it will
             return fault._replace(message=f"{fault.message}; {STUCK}", final=True)
@@ -98,7 +111,6 @@ class QueryPart:
 
     def _held_up(self, query: StreamingQuery) -> Fault | None:
         """Where it waits, since the clock was set back: it is stopped then."""
-        self._back_s -= min(0.0, self._jumps.look())
         if not self._back_s or query.status["isTriggerActive"]:
             return None
         self._written.stopping = True
@@ -111,7 +123,7 @@ class QueryPart:
         if query is None or not query.isActive:
             return
         deadline, before = time.monotonic() + BETWEEN_S, _ended_batches(query)
-        while query.isActive and time.monotonic() < deadline and query.status["isTriggerActive"]:
+        while query.isActive and time.monotonic() < deadline and _is_at_work(query):
             if _ended_batches(query) != before:
                 break  # of a query that is always behind the next one has begun by now, and has done nothing yet
             time.sleep(LOOK_S)
@@ -131,6 +143,7 @@ class QueryPart:
             "fingerprint": node.fingerprint,
             "checkpoint": self.target.checkpoint,
             "answers": node.asked,
+            "roads": dict(self._written.roads),
             "lateness_ms": None if time_of is None else time_of.lateness_ms,
             **told,
             "lag": None if self.lag is None else {"records": self.lag.records, "seconds": self.lag.seconds},
@@ -145,9 +158,19 @@ class QueryPart:
                 self._told.add(name)
                 logging.getLogger(__name__).warning("%s: %s", self.name, text)
 
+    def _is_due(self, what: str, every_s: float) -> bool:
+        now = time.monotonic()
+        if now < self._due[what]:
+            return False
+        self._due[what] = now + every_s
+        return True
+
     def _take_progress(self) -> None:
         if self._query is not None:
-            self.progress.take(self._query.recentProgress)
+            told = told_since(self._query, self.progress.last)
+            self.progress.take(told)
+            if told:
+                self._written.state_bytes = self.progress.state_bytes
 
 
 def _way_on(target: Target) -> str:
@@ -155,6 +178,14 @@ def _way_on(target: Target) -> str:
     if target.generation:
         return f"`{command_of(target.node)}` builds the view from what the log has now"
     return "a topic of another name is written from what the log has now"
+
+
+def _is_at_work(query: StreamingQuery) -> bool:
+    """Whether a micro-batch may be under way: one that is still looking for records has done nothing, and may wait for
+    them.
+    """
+    status = query.status
+    return bool(status["isTriggerActive"]) and not str(status["message"]).startswith(LOOKING)
 
 
 def _ended_batches(query: StreamingQuery) -> Any:

@@ -41,6 +41,11 @@ class Progress:
     batch_ms: int = 0
     seen: dict[str, None] = field(default_factory=dict)  # in the order in which they came
 
+    @property
+    def last(self) -> str | None:
+        """The timestamp of the newest that is known."""
+        return next(reversed(self.seen), None)
+
     def take(self, told: Iterable[Mapping[str, Any]]) -> None:
         """What Spark has told of its last micro-batches; those that are known are passed over."""
         for one in told:

@@ -1,15 +1,17 @@
 """One query: a declared function's DataFrame, written to its topic micro-batch by micro-batch, exactly once.
 
-`foreachBatch` runs in this process: rows become envelopes or upserts (`view_topic.py`), and the sink's own commit
-writes them under the target's name; answers to questions go to the topic of replies in the same commit. What fails
-there is kept as it was raised: Spark would make text of it, and of the JVM's own errors it gets that shortened, and the
-log all of it.
+`foreachBatch` runs in this process: rows become envelopes or upserts (`view_topic.py`), by tasks or, where they are few
+texts, here (`view_texts.py`). The sink's own commit writes them under the target's name; answers to questions go to the
+topic of replies in the same commit. What fails there is kept as it was raised: Spark would make text of it, and of the
+JVM's own errors it gets that shortened, and the log all of it.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from traceback import format_exception
@@ -18,11 +20,21 @@ from typing import TYPE_CHECKING, Any
 from tidelog.control.marks import topic_of
 from tidelog.errors import ConfigError, LostCheckpoint, PipelineFailed, StateMismatch
 from tidelog.pipelines.app import VIEW
+from tidelog.pipelines.envelopes import Source, net_changelog, net_rows, records_of
 from tidelog.pipelines.ordering import in_order
 from tidelog.pipelines.placing import Target
 from tidelog.pipelines.view_readers import command_of
+from tidelog.pipelines.view_texts import (
+    DRIVER,
+    Texts,
+    as_texts,
+    envelopes_of_texts,
+    offsets_to_read,
+    road_of,
+    texts_of,
+)
 from tidelog.pipelines.view_topic import (
-    Source,
+    CHANGELOG,
     envelopes,
     is_keyed,
     kind_of,
@@ -52,6 +64,8 @@ class Written:
     batch: int = -1  # the last that is committed
     stopping: bool = False  # whether the query is being stopped, so that its micro-batch may be cut off
     notes: dict[str, Any] = field(default_factory=dict)
+    state_bytes: int | None = None  # which the query keeps, as Spark told last
+    roads: dict[str, int] = field(default_factory=dict)  # micro-batches by the road that they took (`view_texts.py`)
 
 
 def start_query(
@@ -62,9 +76,13 @@ def start_query(
 
     frame = in_order(frame, target)
     _keep_to(frame, target)
-    mode = mode_of(target.node.output, frame)
+    mode, texts = mode_of(target.node.output, frame), texts_of(frame, target)
+    if texts is None:
+        rows, writer = frame, writer_of(frame, target, options, written)
+    else:
+        rows, writer = as_texts(frame, texts), text_writer_of(texts, target, options, written)
     with state_store(frame):
-        stream: Any = frame.writeStream.foreachBatch(writer_of(frame, target, options, written))
+        stream: Any = rows.writeStream.foreachBatch(writer)
         stream = stream.outputMode(mode).queryName(target.name).option("checkpointLocation", target.checkpoint)
         started: StreamingQuery = stream.trigger(**trigger).start()
     return started
@@ -83,11 +101,7 @@ def _keep_to(frame: DataFrame, target: Target) -> None:
 def writer_of(frame: DataFrame, target: Target, options: Mapping[str, str], written: Written) -> Any:
     from tidelog.spark.foreach_batch import topic_writer
 
-    given = dict(options)
-    bootstrap = given.pop("kafka.bootstrap.servers")
-    # A cluster of its own in this process: so that the sink's transactional id stays with its connection.
-    given["kafka.client.id"] = f"tidelog-{target.sink}"
-    given |= generation_option(target)
+    bootstrap, given = _sink_options(target, options)
     topic, targets = (None, (target.topic,)) if target.node.asked else (target.topic, ())
     write = topic_writer(topic, bootstrap=bootstrap, sink_name=target.sink, options=given, targets=targets, marked=True)
     kind, keyed = kind_of(frame), is_keyed(target.node.output, frame)
@@ -101,6 +115,45 @@ def writer_of(frame: DataFrame, target: Target, options: Mapping[str, str], writ
             written.batch = batch_id
 
     return each
+
+
+def text_writer_of(texts: Texts, target: Target, options: Mapping[str, str], written: Written) -> Any:
+    """For rows that are texts (`view_texts.py`)."""
+    from tidelog.spark.foreach_batch import ViewWriter
+
+    bootstrap, given = _sink_options(target, options)
+    where = {"bootstrap": bootstrap, "sink_name": target.sink, "checkpoint": target.checkpoint}
+    writer = ViewWriter(target.topic, options=given, **where)
+
+    def each(rows: DataFrame, batch_id: int) -> None:
+        with noting_errors(target, written):
+            offsets = offsets_to_read(target.checkpoint, batch_id)
+            road = road_of(offsets, batch_id, written.state_bytes, is_bounded=texts.is_bounded)
+            tail = Source(target.node.name, target.generation, batch_id).tail(int(time.time() * 1000))
+            if road == DRIVER:
+                found = records_here(rows.collect(), texts, tail)
+                written.rows += writer.write_here(rows, found, batch_id)
+            else:
+                written.rows += writer.write(envelopes_of_texts(rows, texts, tail), batch_id)
+            written.roads[road] = written.roads.get(road, 0) + 1
+            written.batch = batch_id
+
+    return each
+
+
+def records_here(rows: Sequence[Any], texts: Texts, tail: str) -> list[tuple[str, str | None]]:
+    if texts.kind == CHANGELOG:
+        return list(records_of(net_changelog(rows, texts.declared.key), tail, is_changelog=True))
+    return list(records_of(net_rows(rows), tail, is_changelog=False))
+
+
+def _sink_options(target: Target, options: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """Where the brokers are, and what else the sink takes."""
+    given = dict(options)
+    bootstrap = given.pop("kafka.bootstrap.servers")
+    # A cluster of its own in this process: so that the sink's transactional id stays with its connection.
+    given["kafka.client.id"] = f"tidelog-{target.sink}"
+    return bootstrap, given | generation_option(target)
 
 
 @contextmanager
@@ -157,6 +210,20 @@ def has_ended(query: StreamingQuery) -> bool:
         return True
     thread: Any = query._jsq.streamingQuery().queryExecutionThread()
     return not thread.isAlive()
+
+
+def told_since(query: StreamingQuery, last: str | None) -> list[dict[str, Any]]:
+    """What Spark tells of its micro-batches after the one with the timestamp `last`, the oldest first. Of its list only
+    those are fetched, from the end: each is a round trip.
+    """
+    entries: Any = query._jsq.recentProgress()
+    found: list[dict[str, Any]] = []
+    for place in reversed(range(len(entries))):
+        one = entries[place]
+        if one.timestamp() == last:
+            break
+        found.append(json.loads(one.json()))
+    return found[::-1]
 
 
 def lost_checkpoint(target: Target, lost: LostCheckpoint) -> LostCheckpoint:

@@ -21,10 +21,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tidelog.errors import UsageError
 from tidelog.pipelines.app import APPEND, UPDATE, VIEW, Output
+from tidelog.pipelines.envelopes import HEAD, NULL, THEN_AFTER, THEN_OP, TWO_ROWS, UNKNOWN_OP, Source, not_a_key
 from tidelog.pipelines.operators.changelog import ADDITIONS, DELETED, OP, RETRACTIONS, SEQ
 from tidelog.pipelines.operators.state.questions import ANSWER, BESIDE, QUESTION
 from tidelog.schema.column_types import JSON, KINDS, OF_SPARK, STRING
@@ -55,18 +56,7 @@ YEARS = {  # the first moment that a view can tell, and the first that it cannot
 }
 FIRST, LAST, COUNT, OPENED, SUM = "_tidelog_first", "_tidelog_last", "_tidelog_count", "_tidelog_opened", "_tidelog_sum"
 BEFORE, AFTER, ROW = "_tidelog_before", "_tidelog_after", "_tidelog_row"
-
-
-class Source(NamedTuple):
-    """What an envelope says of where it comes from."""
-
-    view: str
-    generation: int
-    batch: int
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        return {"connector": "tidelog", "name": self.view, "generation": self.generation, "batch": self.batch}
+KEY = "key"
 
 
 # Before a query starts ------------------------------------------------------------------------------------------------
@@ -128,6 +118,47 @@ def _is_aggregate(plan: Any) -> bool:
     return False
 
 
+def is_grouped_by(frame: DataFrame, key: Sequence[str]) -> bool:
+    """Whether `key` are the columns that a native aggregate groups by, under any name, so that each has one row."""
+    plan: Any = frame._jdf.queryExecution().analyzed()
+    wanted = {frame.columns.index(name) for name in key}
+    ids: set[str | None] = {_id(plan.output().apply(place)) for place in wanted}
+    while str(plan.nodeName()) not in AGGREGATES:
+        if str(plan.nodeName()) == "Project":
+            ids = {_origin(one) for one in _items(plan.projectList()) if _id(one) in ids}
+            if None in ids:
+                return False
+        if plan.children().size() != 1:
+            return False
+        plan = plan.children().apply(0)
+    if str(plan.nodeName()) != "Aggregate":
+        return False
+    keyed = [_bare(one) for one in _items(plan.aggregateExpressions()) if _id(one) in ids]
+    grouped = [_bare(one) for one in _items(plan.groupingExpressions())]
+    found = [[place for place, one in enumerate(grouped) if one.semanticEquals(other)] for other in keyed]
+    covered = {place for each in found for place in each}
+    return len(keyed) == len(ids) and all(found) and covered == set(range(len(grouped)))
+
+
+def _bare(named: Any) -> Any:
+    """What is computed, without the name that it is given."""
+    return named.child() if str(named.getClass().getSimpleName()) == "Alias" else named
+
+
+def _origin(named: Any) -> str | None:
+    """Of a column: which it is, where it only has another name; None where it is computed."""
+    inner = _bare(named)
+    return _id(inner) if str(inner.getClass().getSimpleName()) == "AttributeReference" else None
+
+
+def _id(named: Any) -> str:
+    return str(named.exprId().toString())
+
+
+def _items(sequence: Any) -> list[Any]:
+    return [sequence.apply(place) for place in range(sequence.size())]
+
+
 def keeps_state(frame: DataFrame) -> bool:
     """Whether a query of this stream has state in its checkpoint, whose form rests on the plan."""
     nodes = _from_the_top(frame._jdf.queryExecution().analyzed())
@@ -149,20 +180,30 @@ def envelopes(rows: DataFrame, kind: str, declared: Declaration, order: str | No
     from pyspark.sql import functions as F
 
     names = [column.name for column in declared.columns]
-    net = _net(_within_years(rows, declared), kind, declared.key, names, order)
+    net = _net(within_years(rows, declared), kind, declared.key, names, order)
+    key, before, after = F.struct(*_columns(declared.key)), F.col(BEFORE), F.col(AFTER)
+    texts = net.select(*(as_json(one).alias(name) for one, name in ((key, KEY), (before, BEFORE), (after, AFTER))))
+    return enveloped(texts, F.col(KEY), kind, source.tail(int(time.time() * 1000)))
+
+
+def enveloped(net: DataFrame, key: Column, kind: str, tail: str) -> DataFrame:
+    """One record or two for each change, whose `before` and `after` are JSON. An envelope is put together as text: the
+    time and the number of the micro-batch, as numbers, would stand in the source of what Spark compiles, and each
+    micro-batch would compile it anew. Texts are handed to it.
+    """
+    from pyspark.sql import functions as F
+
     before, after = F.col(BEFORE), F.col(AFTER)
     if kind == CHANGELOG:
-        net = net.where(~_json(before).eqNullSafe(_json(after)))
+        net = net.where(~before.eqNullSafe(after))
         op = F.when(after.isNull(), DELETE).when(before.isNull(), CREATE).otherwise(CHANGED)
     else:
         op = F.when(after.isNull(), DELETE).otherwise(CHANGED)
-    told = F.struct(*(F.lit(value).alias(name) for name, value in source.fields.items()))
-    now = F.lit(int(time.time() * 1000))
-    envelope = _json(
-        F.struct(before.alias("before"), after.alias("after"), op.alias("op"), told.alias("source"), now.alias("ts_ms"))
-    )
+    null = F.lit(NULL)
+    parts = (F.lit(HEAD), F.coalesce(before, null), F.lit(THEN_AFTER), F.coalesce(after, null), F.lit(THEN_OP), op)
+    envelope = F.concat(*parts, F.lit(tail))
     values = F.when(after.isNull(), F.array(envelope, F.lit(None).cast("string"))).otherwise(F.array(envelope))
-    return net.select(_json(F.struct(*_columns(declared.key))).alias("key"), F.explode(values).alias("value"))
+    return net.select(key.alias(KEY), F.explode(values).alias("value"))
 
 
 def upserts(rows: DataFrame, kind: str, key: Sequence[str], order: str | None) -> DataFrame:
@@ -172,15 +213,15 @@ def upserts(rows: DataFrame, kind: str, key: Sequence[str], order: str | None) -
     names = [name for name in rows.columns if name not in (OP, SEQ, DELETED)]
     net = _net(rows, kind, key, names, order)
     if kind == CHANGELOG:
-        net = net.where(~_json(F.col(BEFORE)).eqNullSafe(_json(F.col(AFTER))))
-    return net.select(_text_key(net, key).alias("key"), _json(F.col(AFTER)).alias("value"))
+        net = net.where(~as_json(F.col(BEFORE)).eqNullSafe(as_json(F.col(AFTER))))
+    return net.select(_text_key(net, key).alias("key"), as_json(F.col(AFTER)).alias("value"))
 
 
 def plain(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     """Of a derived topic: each row as it is."""
     from pyspark.sql import functions as F
 
-    value = _json(F.struct(*(_said(rows, name) for name in rows.columns)))
+    value = as_json(F.struct(*(as_told(rows, name) for name in rows.columns)))
     return rows.select(*([_text_key(rows, key).alias("key")] if key else []), value.alias("value"))
 
 
@@ -205,19 +246,16 @@ def _net(rows: DataFrame, kind: str, key: Sequence[str], names: Sequence[str], o
     if kind == CHANGELOG:
         return _net_changelog(keyed, key, names)
     gone = F.coalesce(F.col(DELETED).cast("boolean"), F.lit(False)) if DELETED in rows.columns else F.lit(False)
-    row = F.when(~gone, F.struct(*(_said(rows, name) for name in names)))
+    row = F.when(~gone, F.struct(*(as_told(rows, name) for name in names)))
     # In a struct: `max_by` passes over rows whose order is null, and a key without any other would seem to be deleted.
     # Of equal ones the last that was read is the later: rows come by partition and offset, unless they were shuffled.
     later = F.struct(F.lit(0)) if order is None else F.struct(F.col(f"`{order}`"), F.monotonically_increasing_id())
-    said = keyed.select(*(_said(rows, name) for name in key), row.alias(LAST), later.alias(SEQ))
+    said = keyed.select(*(as_told(rows, name) for name in key), row.alias(LAST), later.alias(SEQ))
     # A struct around it: a row that is null itself, a deletion, would be passed over.
     net = said.groupBy(*_columns(key)).agg(F.max_by(F.struct(LAST), SEQ).alias(LAST), F.count("*").alias(COUNT))
     after = F.col(f"{LAST}.{LAST}")
     if order is None:
-        told = (
-            "two rows of one key in a micro-batch, and no column says which is the later one; give order= for the key"
-        )
-        after = F.when(F.col(COUNT) > 1, _refusal(told, key)).otherwise(after)
+        after = F.when(F.col(COUNT) > 1, _refusal(TWO_ROWS, key)).otherwise(after)
     net = net.select(*_columns(key), after.alias(AFTER))
     return net.withColumn(BEFORE, F.lit(None).cast(net.schema[AFTER].dataType))
 
@@ -226,10 +264,10 @@ def _net_changelog(rows: DataFrame, key: Sequence[str], names: Sequence[str]) ->
     from pyspark.sql import functions as F
 
     op = F.col(OP)
-    row = F.struct(op.alias(OP), F.struct(*(_said(rows, name) for name in names)).alias(AFTER))
+    row = F.struct(op.alias(OP), F.struct(*(as_told(rows, name) for name in names)).alias(AFTER))
     sign = F.when(op.isin(*ADDITIONS), 1).when(op.isin(*RETRACTIONS), -1)
-    sign = sign.otherwise(_refusal(f"a changelog has {', '.join((*ADDITIONS, *RETRACTIONS))} as {OP}; other for", key))
-    said = rows.select(*(_said(rows, name) for name in key), row.alias(ROW), F.col(SEQ), sign.alias(SUM))
+    sign = sign.otherwise(_refusal(UNKNOWN_OP, key))
+    said = rows.select(*(as_told(rows, name) for name in key), row.alias(ROW), F.col(SEQ), sign.alias(SUM))
     net = said.groupBy(*_columns(key)).agg(
         F.min_by(ROW, SEQ).alias(FIRST),
         F.max_by(ROW, SEQ).alias(LAST),
@@ -239,12 +277,12 @@ def _net_changelog(rows: DataFrame, key: Sequence[str], names: Sequence[str]) ->
     was = F.when(F.col(f"{FIRST}.{OP}").isin(*RETRACTIONS), F.col(f"{FIRST}.{AFTER}"))
     now = F.when(F.col(f"{LAST}.{OP}").isin(*ADDITIONS), F.col(f"{LAST}.{AFTER}"))
     more = F.when(now.isNull(), 0).otherwise(1) - F.when(was.isNull(), 0).otherwise(1)
-    told = f"{', '.join(key)} is not a key of this changelog: it has two rows at the same time for"
-    after = F.when((F.col(SUM) != more) | (F.col(OPENED) > 1), _refusal(told, key)).otherwise(now)
+    refused = _refusal(not_a_key(key), key)
+    after = F.when((F.col(SUM) != more) | (F.col(OPENED) > 1), refused).otherwise(now)
     return net.select(*_columns(key), was.alias(BEFORE), after.alias(AFTER))
 
 
-def _within_years(rows: DataFrame, declared: Declaration) -> DataFrame:
+def within_years(rows: DataFrame, declared: Declaration) -> DataFrame:
     from pyspark.sql import functions as F
 
     checked = {}
@@ -268,10 +306,10 @@ def _refusal(message: str, key: Sequence[str]) -> Column:
     """Fails the micro-batch when it is evaluated, naming the row."""
     from pyspark.sql import functions as F
 
-    return F.raise_error(F.concat(F.lit(f"{message} "), _json(F.struct(*_columns(key)))))
+    return F.raise_error(F.concat(F.lit(f"{message} "), as_json(F.struct(*_columns(key)))))
 
 
-def _said(rows: DataFrame, name: str) -> Column:
+def as_told(rows: DataFrame, name: str) -> Column:
     """A column as JSON is to have it: `to_json` does the rest."""
     from pyspark.sql import functions as F
 
@@ -294,7 +332,7 @@ def _told_as(kind: DataType) -> DataType:
     return told.get(kind.typeName(), kind)
 
 
-def _json(struct: Column) -> Column:
+def as_json(struct: Column) -> Column:
     from pyspark.sql import functions as F
 
     return F.to_json(struct, AS_JSON)
@@ -305,8 +343,8 @@ def _text_key(rows: DataFrame, key: Sequence[str]) -> Column:
     from pyspark.sql import functions as F
 
     if len(key) > 1:
-        return _json(F.struct(*(_said(rows, name) for name in key)))
+        return as_json(F.struct(*(as_told(rows, name) for name in key)))
     column, kind = F.col(f"`{key[0]}`"), rows.schema[key[0]].dataType.typeName()
     if kind in ("timestamp", "timestamp_ntz"):
-        return F.get_json_object(_json(F.struct(column.alias("key"))), "$.key")
+        return F.get_json_object(as_json(F.struct(column.alias("key"))), "$.key")
     return column if kind == "binary" else column.cast("string")

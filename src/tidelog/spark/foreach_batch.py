@@ -1,7 +1,8 @@
 """`foreachBatch(tidelog.spark.topic_writer(...))`: the sink's commit where Spark has no sink to give: in update mode,
 and where one micro-batch is written to several places.
 
-It runs in the driver's own process: tasks stage their rows by mapInArrow, and the same commit writes them.
+It runs in the driver's own process: tasks stage their rows by mapInArrow, and the same commit writes them. Rows that
+the driver has already, as those of a small micro-batch of a view, are encoded by it: the same bytes, without tasks.
 
 Rules:
 - Query id, checkpoint and name are Spark's to tell: local properties, and the running query itself.
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tidelog.errors import UsageError
 from tidelog.spark.native_operators import keep_plan_to
 from tidelog.spark.query_log import query_id_of, sources_of
-from tidelog.spark.routing import COLUMNS, check_columns
+from tidelog.spark.routing import COLUMNS, Router, check_columns
 from tidelog.spark.sink_options import SinkOptions, read_sink_options
 from tidelog.spark.stage_files import Driver
 from tidelog.spark.staging import Stage
@@ -81,12 +82,68 @@ def topic_writer(
     return write
 
 
+class ViewWriter:
+    """Of one run of one query with one topic: what Spark says of it is asked once. `write` has tasks stage the rows;
+    `write_here` is given them.
+    """
+
+    def __init__(self, topic: str, *, bootstrap: str, sink_name: str, checkpoint: str, options: Mapping[str, str]):
+        given = {"kafka.bootstrap.servers": bootstrap, **options, "topic": topic, "sinkName": sink_name}
+        read = read_sink_options({**given, "checkpointLocation": checkpoint}, streaming=True)
+        self.options = replace(read, marked=True)
+        self._query: Running | None = None
+        self._router: Router | None = None
+
+    def write(self, rows: DataFrame, batch_id: int) -> int:
+        from tidelog.spark.sink import types_of
+
+        check_columns(types_of(rows.schema), self.options.topic)
+        return self._write(rows, batch_id, lambda options, sink: _staged(options, sink, rows))
+
+    def write_here(self, batch: DataFrame, records: Sequence[tuple[str, str | None]], batch_id: int) -> int:
+        """`batch` is what Spark gave, of which only the session is looked at."""
+        return self._write(batch, batch_id, lambda options, sink: [self._encoded(records)])
+
+    def _write(self, rows: DataFrame, batch_id: int, stages: Callable[[SinkOptions, str], list[Stage]]) -> int:
+        query = self._query = self._query or Running.of(rows.sparkSession)
+        return _write(self.options, rows.sparkSession, query, batch_id, self, stages)
+
+    def _encoded(self, records: Sequence[tuple[str, str | None]]) -> Stage:
+        import pyarrow as pa
+
+        from tidelog.spark.sink import lent
+
+        keys, values = zip(*records, strict=True) if records else ((), ())
+        batch = pa.record_batch([pa.array(keys, pa.string()), pa.array(values, pa.string())], names=["key", "value"])
+        options = self.options
+        with lent(options.reach) as cluster:
+            if self._router is None or not self._router.is_of(cluster):
+                self._router = Router(cluster, options.topic, options.compression, options.made)
+            routed = tuple(self._router.route([batch]))
+        return Stage("", len(records), routed)
+
+
 def write_micro_batch(options: SinkOptions, rows: DataFrame, batch_id: int, writer: object) -> int:
     """How many rows the micro-batch has, whether or not they were written before."""
-    from tidelog.spark.sink import check_query, commit_micro_batch, report, sink_of, types_of, writing_of
+    from tidelog.spark.sink import types_of
 
     check_columns(types_of(rows.schema), options.topic)
     query = Running.of(rows.sparkSession)
+    return _write(
+        options, rows.sparkSession, query, batch_id, writer, lambda options, sink: _staged(options, sink, rows)
+    )
+
+
+def _write(
+    options: SinkOptions,
+    session: SparkSession,
+    query: Running,
+    batch_id: int,
+    writer: object,
+    staged: Callable[[SinkOptions, str], list[Stage]],
+) -> int:
+    from tidelog.spark.sink import check_query, commit_micro_batch, report, sink_of, writing_of
+
     options = replace(options, checkpoint=options.checkpoint or query.checkpoint, query_name=query.name)
     if options.checkpoint is None:
         raise UsageError("Spark does not say where the query's checkpoint is; give topic_writer its `checkpoint`")
@@ -94,8 +151,8 @@ def write_micro_batch(options: SinkOptions, rows: DataFrame, batch_id: int, writ
     writes, before = Written(query.run_id, batch_id, writer), _written.get(sink)
     _refuse_twice(sink, before, writes)
     if query.plan is not None and (before is None or before.run_id != query.run_id):
-        keep_plan_to(rows.sparkSession, query.plan, query.checkpoint or options.checkpoint)
-    stages = _staged(options, sink, rows)
+        keep_plan_to(session, query.plan, query.checkpoint or options.checkpoint)
+    stages = staged(options, sink)
     if options.exactly_once:
         query_id = query_id_of(options.checkpoint)
         check_query(query_id, stages, options.checkpoint)

@@ -25,6 +25,9 @@ Ours:
     alignSchema, alignFormat, alignMessage,          how to read the values that `alignBy` names a field of
     alignRegistry, alignLoginVariable                (`value_times.py`)
     ticks                                            rows that let time go on while an input is silent (`ticks.py`)
+    decode                                           values are decoded where they are read (`typed_values.py`)
+    waitForRecords                                   a trigger that finds nothing new waits so long for a record; only
+                                                     for a query with one source (`planning.py`)
 
 `maxOffsetsPerTrigger` has a default, and `unlimited` takes it away.
 
@@ -86,6 +89,8 @@ KNOWN = (
     "alignLoginVariable",
     "idleAfter",
     "ticks",
+    "decode",
+    "waitForRecords",
 )
 OF_SPARK = ("path", "checkpointlocation", "queryname")  # what Spark itself may put among the options
 ENDINGS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
@@ -153,6 +158,8 @@ class SourceOptions:
     align_by: AlignBy
     idle_after_ms: int
     ticks: bool
+    decode: str | None
+    wait_ms: int
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -186,6 +193,8 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         align_by=_align_by(options),
         idle_after_ms=_time(options, "idleAfter", IDLE_AFTER_MS),
         ticks=_flag(options, "ticks", False),
+        decode=options.get("decode"),
+        wait_ms=_time(options, "waitForRecords", 0),
     )
 
 

@@ -7,6 +7,9 @@ Rules:
 - Otherwise `begin` depends on its arguments and on what lies in the topics, so that a micro-batch that is planned
   again, also after a restart, has the same ranges.
 - Offsets that are gone are data loss: an error, or a warning with `fail_on_data_loss` false.
+- With `wait_ms`, a look that finds nothing new, as the one before it, waits at the broker for a record: a query at rest
+  costs a look a second. The first such look does not wait: Spark may have a micro-batch to run that needs no record,
+  and looks here before. Nor does one that alignment or a limit holds back.
 """
 
 from __future__ import annotations
@@ -14,8 +17,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+from tidelog.client.consumer import Consumer
 from tidelog.client.metadata import TopicPartition
-from tidelog.errors import DataLoss
+from tidelog.errors import DataLoss, TidelogError
 from tidelog.spark.admission import share_out, waits_for_more
 from tidelog.spark.alignment import Alignment
 from tidelog.spark.discovery import Discovery
@@ -27,6 +31,7 @@ from tidelog.spark.ticks import Idleness, Tick
 
 LOOKS_AT_LATEST = 3  # a broker that has just become leader may say an old end
 LOOK_AGAIN_S = 0.2
+ANY_BYTES = 1  # of a record that is waited for: the broker hands out one batch, however large
 
 
 class Planner:
@@ -41,6 +46,7 @@ class Planner:
         self._bound: bool = False
         self._target: Offsets | None = None
         self._last_trigger: float | None = None
+        self._rested_at: Offsets | None = None  # where the last look has found nothing new
         self._topic_ids: dict[str, bytes] = {}
         self._left_behind: Offsets = {}  # where the query was when a topic was found to be made anew
 
@@ -62,6 +68,27 @@ class Planner:
         found = self._end(start, most, everything=everything, now=now)
         self.reporter.trigger(start, idle=found == start, now=now)
         return found
+
+    def rests(self, start: Offsets, *, found: Offsets) -> bool:
+        """Whether there was nothing to read behind `start`, at this look and at the one before."""
+        at_rest = found == start == self.latest and not self._bound
+        again = at_rest and self._rested_at == start
+        self._rested_at = dict(start) if at_rest else None
+        return again and self.options.wait_ms > 0
+
+    def await_record(self, start: Offsets) -> None:
+        """Returns when there is one, or after `wait_ms`. What is wrong will show at the next look."""
+        consumer = Consumer(
+            self.discovery.cluster,
+            max_wait_ms=self.options.wait_ms,
+            max_partition_bytes=ANY_BYTES,
+            read_committed=self.options.reach.read_committed,
+        )
+        try:
+            consumer.assign(start)
+            consumer.fetch()
+        except TidelogError:
+            self.discovery.close()
 
     def _end(self, start: Offsets, most: int | None, *, everything: bool, now: float) -> Offsets:
         self.latest = latest = self._look(start)

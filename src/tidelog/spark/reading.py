@@ -18,7 +18,7 @@ from tidelog.client.consumer import Consumer, Fetched
 from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, list_offsets
 from tidelog.errors import BrokerError, DataLoss, Disconnected, MalformedBatch
 from tidelog.record.codec import scan
-from tidelog.spark.arrow_rows import ArrowRows
+from tidelog.spark.arrow_rows import WITH_HEADERS, ArrowRows
 from tidelog.spark.options import GO_ON
 from tidelog.spark.ranges import OffsetRange
 from tidelog.spark.reach import Reach, borrow, give_back
@@ -45,11 +45,20 @@ class Reading(NamedTuple):
     columns: tuple[str, ...]
     fail_on_data_loss: bool
     poll_timeout_ms: int
+    decode: str | None = None  # how values are decoded, as the option says it
+
+    @property
+    def columns_read(self) -> tuple[str, ...]:
+        """Of the records themselves: what is decoded is made of the value, and who cannot be is told by its place."""
+        if self.decode is None:
+            return self.columns
+        place = (name for name in ("topic", "partition", "offset", "value") if name not in self.columns)
+        return (*(name for name in self.columns if name in WITH_HEADERS), *place)
 
 
 def read_range(reading: Reading, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
     keep_buffers()
-    rows = ArrowRows(wanted.at, reading.columns)
+    rows = ArrowRows(wanted.at, reading.columns_read)
     cluster = borrow(reading.reach)
     try:
         if wanted.token:

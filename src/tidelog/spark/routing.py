@@ -86,7 +86,9 @@ def partitions_there(cluster: Cluster, topic: str) -> list[TopicPartition]:
 
 
 class Router:
-    """Of one task. `made` are topics that are not made by asking for them: they were, and must be there."""
+    """Of one task, or of a driver that has the rows itself. `made` are topics that are not made by asking for them:
+    they were, and must be there.
+    """
 
     def __init__(self, cluster: Cluster, topic: str | None, compression: str, made: Collection[str] = ()) -> None:
         self._cluster = cluster
@@ -96,6 +98,9 @@ class Router:
         self._limits = SizeLimits(cluster)
         self._turn = int.from_bytes(os.urandom(2), "big")
         self._known: dict[str, tuple[int, int]] = {}
+
+    def is_of(self, cluster: Cluster) -> bool:
+        return cluster is self._cluster
 
     def route(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Routed]:
         for rows in gathered(batches):

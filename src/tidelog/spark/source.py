@@ -72,7 +72,8 @@ class TidelogSource(DataSource):
 
     def schema(self) -> StructType:
         check_names(self.options)
-        return topic_schema(self.options.get("includeHeaders", "false").strip().lower() == "true")
+        headers = self.options.get("includeHeaders", "false").strip().lower() == "true"
+        return decoded_schema(topic_schema(headers), self.options.get("decode"))
 
     def reader(self, schema: StructType) -> TopicReader:
         options = read_options(self.options, streaming=False)
@@ -91,9 +92,19 @@ class TidelogSource(DataSource):
         return made
 
 
+def decoded_schema(schema: StructType, decode: str | None) -> StructType:
+    """With the columns that `decode` makes of one of them."""
+    if decode is None:
+        return schema
+    from tidelog.spark.typed_values import reader_for, task_from, typed_schema
+
+    task = task_from(decode)
+    return typed_schema(schema, task, reader_for(task))
+
+
 def columns_of(schema: StructType, options: SourceOptions) -> tuple[str, ...]:
     """The columns to read: all, or those that the user's own schema names, which is less to carry over to Spark."""
-    known = {field.name: field.dataType for field in topic_schema(options.headers)}
+    known = {field.name: field.dataType for field in decoded_schema(topic_schema(options.headers), options.decode)}
     for field in schema.fields:
         if known.get(field.name) != field.dataType:
             has = ", ".join(f"{name} {kind.simpleString()}" for name, kind in known.items())
@@ -151,8 +162,15 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begin, now = from_json(start), time.monotonic()
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        end = self.planner.end(begin, most, everything=isinstance(limit, ReadAllAvailable), now=now)
+        most, everything = (
+            limit.max_rows if isinstance(limit, ReadMaxRows) else None,
+            isinstance(limit, ReadAllAvailable),
+        )
+        end = self.planner.end(begin, most, everything=everything, now=now)
+        if self.planner.rests(begin, found=end):
+            self.planner.await_record(begin)
+            now = time.monotonic()
+            end = self.planner.end(begin, most, everything=everything, now=now)
         tick = self.planner.tick(begin, now=now)
         if end != begin:
             return to_json(end)
@@ -184,7 +202,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def reading_of(options: SourceOptions, columns: tuple[str, ...]) -> Reading:
-    return Reading(options.reach, columns, options.fail_on_data_loss, options.poll_timeout_ms)
+    return Reading(options.reach, columns, options.fail_on_data_loss, options.poll_timeout_ms, options.decode)
 
 
 def planned(
@@ -198,5 +216,15 @@ def read_partition(reading: Reading, partition: InputPartition) -> Iterator[pa.R
     """Spark plans one partition of None where a batch read has none."""
     wanted: OffsetRange | Tick | None = partition.value
     if isinstance(wanted, Tick):
-        return iter([tick_rows(wanted, reading.columns)])
-    return iter(()) if wanted is None else read_range(reading, wanted)
+        rows = iter([tick_rows(wanted, reading.columns_read)])
+    else:
+        rows = iter(()) if wanted is None else read_range(reading, wanted)
+    return rows if reading.decode is None else values_decoded(reading.decode, rows, reading.columns)
+
+
+def values_decoded(decode: str, rows: Iterator[pa.RecordBatch], columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    """By the process that has read them: a stage of its own would take them through the JVM once more."""
+    from tidelog.spark.typed_values import task_from
+
+    for batch in task_from(decode)(rows):
+        yield batch.select(columns)

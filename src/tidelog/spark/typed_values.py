@@ -2,7 +2,7 @@
 
 What it does with which argument is decided when it is called, on the driver: the schema is read and its columns are
 known, or it is refused. The work is done by Python workers over Arrow batches (`schema/decoding`), in batch and in
-streams alike.
+streams alike: in a stage of its own behind any DataFrame, or, as the source's option `decode`, by the stage that reads.
 
 What becomes of a value that cannot be decoded (`on_error`):
     fail          the query fails, with topic, partition, offset and the reason; the default
@@ -48,7 +48,7 @@ JSON_TYPES = {"object", "integer", "number", "string", "boolean", "null"}
 
 
 class Task(NamedTuple):
-    """What a worker needs: texts, so that it may be pickled and compared."""
+    """What a worker needs: texts, so that it may be pickled and compared, and be an option of the source."""
 
     text: Text
     message: str | None
@@ -60,6 +60,19 @@ class Task(NamedTuple):
         decoder = decoder_of(self)
         for batch in batches:
             yield decoded(self, decoder, batch)
+
+    @property
+    def option(self) -> str:
+        """For the source, which then decodes what it reads."""
+        return json.dumps(self)
+
+
+@lru_cache(64)
+def task_from(option: str) -> Task:
+    text, message, registry, column, on_error = json.loads(option)
+    form, said, references = text
+    known = Text(form, said, tuple((name, one) for name, one in references))
+    return Task(known, message, None if registry is None else Registry(*registry), column, on_error)
 
 
 def typed(
@@ -83,17 +96,47 @@ def typed(
     timestamp"). `format` is needed where the text does not tell.
     With `registry`, values have its frame, and the schema may be named by `subject` or `id` instead.
     """
-    if on_error not in ON_ERROR:
-        raise UsageError(f"on_error is {on_error!r}; use {nearest(on_error, ON_ERROR) or ' or '.join(ON_ERROR)}")
-    at = None if registry is None else registry_at(registry, login_variable)
-    text = _text(schema, format, references or {}, at, subject, version, id)
-    task = Task(text, message, at, column, on_error)
+    task = task_of(
+        schema,
+        format=format,
+        message=message,
+        references=references,
+        registry=registry,
+        subject=subject,
+        version=version,
+        id=id,
+        login_variable=login_variable,
+        column=column,
+        on_error=on_error,
+    )
     reader = reader_for(task)
 
     def transform(rows: DataFrame) -> DataFrame:
         return rows.mapInArrow(task, typed_schema(rows.schema, task, reader))  # type: ignore[arg-type]
 
     return transform
+
+
+def task_of(
+    schema: str | Mapping[str, Any] | StructType | None = None,
+    *,
+    format: str | None = None,
+    message: str | None = None,
+    references: Mapping[str, str] | None = None,
+    registry: str | None = None,
+    subject: str | None = None,
+    version: int | str = "latest",
+    id: int | None = None,
+    login_variable: str | None = None,
+    column: str = "value",
+    on_error: str = FAIL,
+) -> Task:
+    """What `typed` is called with, decided."""
+    if on_error not in ON_ERROR:
+        raise UsageError(f"on_error is {on_error!r}; use {nearest(on_error, ON_ERROR) or ' or '.join(ON_ERROR)}")
+    at = None if registry is None else registry_at(registry, login_variable)
+    text = _text(schema, format, references or {}, at, subject, version, id)
+    return Task(text, message, at, column, on_error)
 
 
 # --- which schema ----------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from traceback import format_exception
 from types import SimpleNamespace
 from typing import Any, cast
@@ -22,7 +23,7 @@ from tidelog.pipelines.graph import graph_of
 from tidelog.pipelines.parts import ENDED, STUCK, QueryPart
 from tidelog.pipelines.placing import Target
 from tidelog.pipelines.progress import Progress
-from tidelog.pipelines.queries import HANDED_MAX, Written, lost_checkpoint, noting_errors
+from tidelog.pipelines.queries import HANDED_MAX, Written, lost_checkpoint, noting_errors, told_since
 from tidelog.pipelines.view_readers import command_of
 from tidelog.spark.commit import Writing, is_due
 from tidelog.spark.options import GO_ON
@@ -90,8 +91,9 @@ def target_of(output: str) -> Target:
 def query_with(*, is_active: bool = False, is_alive: bool = False, exception: str | None = None) -> Any:
     """As Spark tells of a query, and of its thread."""
     thread = SimpleNamespace(isAlive=lambda: is_alive)
-    inner = SimpleNamespace(streamingQuery=lambda: SimpleNamespace(queryExecutionThread=lambda: thread))
-    return SimpleNamespace(isActive=is_active, exception=lambda: exception, recentProgress=[], _jsq=inner)
+    running = SimpleNamespace(queryExecutionThread=lambda: thread)
+    inner = SimpleNamespace(streamingQuery=lambda: running, recentProgress=list)
+    return SimpleNamespace(isActive=is_active, exception=lambda: exception, _jsq=inner)
 
 
 @proves("P3")
@@ -100,7 +102,18 @@ def test_a_query_that_ended_without_an_error_has_failed_and_is_tried_again() -> 
     part._query = query_with(is_active=True, is_alive=True)
     assert part.look() is None
     part._query = query_with()
+    assert part.look() is None, "it is asked once a second"
+    part._due["alive"] = 0.0
     assert part.look() == Fault(ENDED, final=False)
+
+
+@proves("P3")
+def test_a_query_is_asked_seldom_and_at_once_where_its_writer_has_failed() -> None:
+    part = QueryPart(target_of("big"), cast("Any", None), {}, {})
+    part._query = query_with(is_active=True, is_alive=True)
+    assert part.look() is None
+    part._query, part._written.error = query_with(), Disconnected("no broker")
+    assert part.look() == Fault("Disconnected: no broker", final=False)
 
 
 @proves("P3")
@@ -262,6 +275,31 @@ def test_progress_adds_up_what_spark_tells_and_counts_nothing_twice() -> None:
     fields = progress.fields(1_767_225_610_000, {"tumbling": {"in": 9, "dropped": 2}, "changes": {"in": 7}})
     assert (fields["batch"], fields["rows_in"], fields["state_rows"], fields["state_bytes"]) == (2, 8, 7, 100)
     assert (fields["watermark_behind_s"], fields["late_rows"], fields["batch_ms"]) == (10, 3, 0)
+
+
+class Entries(list[Any]):
+    """As py4j has them: each that is taken is a round trip."""
+
+    taken = 0
+
+    def __getitem__(self, place: Any) -> Any:
+        self.taken += 1
+        return super().__getitem__(place)
+
+
+@proves("P3")
+def test_of_sparks_list_only_what_is_new_is_fetched() -> None:
+    def entry(one: dict[str, object]) -> Any:
+        return SimpleNamespace(timestamp=lambda: one["timestamp"], json=lambda: json.dumps(one))
+
+    entries = Entries(entry(told(batch, 1)) for batch in range(50))
+    query: Any = SimpleNamespace(_jsq=SimpleNamespace(recentProgress=lambda: entries))
+    progress = Progress()
+    progress.take(told_since(query, progress.last))
+    assert (progress.rows_in, progress.batch, entries.taken) == (50, 49, 50)
+    entries.append(entry(told(50, 4)))
+    progress.take(told_since(query, progress.last))
+    assert (progress.rows_in, progress.batch, entries.taken) == (54, 50, 52)
 
 
 @proves("P3")

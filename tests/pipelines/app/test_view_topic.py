@@ -23,9 +23,10 @@ from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.control.marks import read_mark
 from tidelog.errors import LostCheckpoint, UsageError, ViewChanged
 from tidelog.pipelines.app import App
+from tidelog.pipelines.envelopes import Source
 from tidelog.pipelines.faults import fault_of
 from tidelog.pipelines.operators.joins.join_tables import join_tables
-from tidelog.pipelines.view_topic import ROWS, Source, envelopes
+from tidelog.pipelines.view_topic import ROWS, envelopes
 from tidelog.record.columns import Row as Record
 from tidelog.testing.broker import TestBroker
 from tidelog.views.changes import changes_of
@@ -198,7 +199,7 @@ def test_two_plain_rows_of_one_key_without_an_order_fail_and_say_what_to_do(
     produce(ours, "orders", orders("tea", "tea"))
     with pytest.raises(Exception, match="give order=") as raised:
         run.step()
-    assert fault_of(None, str(raised.value), "").final
+    assert fault_of(raised.value, str(raised.value), "").final
     assert run.records("latest.v1") == []
 
 
