@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tidelog.sourcing.personal import ERASED as ERASED
     from tidelog.sourcing.personal import Cipher as Cipher
     from tidelog.sourcing.personal import Personal as Personal
+    from tidelog.sourcing.read_model import ReadModel as ReadModel
     from tidelog.sourcing.requests import HISTORY_EXISTS as HISTORY_EXISTS
     from tidelog.sourcing.requests import NO_HISTORY as NO_HISTORY
     from tidelog.sourcing.requests import EntityState as EntityState
@@ -35,6 +36,7 @@ HOMES = {
     "Personal": "tidelog.sourcing.personal",
     "Cipher": "tidelog.sourcing.personal",
     "EventRecord": "tidelog.sourcing.event_record",
+    "ReadModel": "tidelog.sourcing.read_model",
     "HISTORY_EXISTS": "tidelog.sourcing.requests",
     "NO_HISTORY": "tidelog.sourcing.requests",
     "EntityState": "tidelog.sourcing.requests",

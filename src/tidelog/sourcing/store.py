@@ -21,7 +21,7 @@ Rules:
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from threading import Event, Lock, Thread
 from typing import Any, Generic
@@ -96,7 +96,7 @@ class EventStore(Generic[State]):
         self.name = store_topics.checked_name(name)
         self.decider, self.cipher = decider, cipher
         self.topics = StoreTopics(name)
-        self._bootstrap, self._security, self._timeout_s = bootstrap, security, timeout_s
+        self.bootstrap, self._security, self._timeout_s = bootstrap, security, timeout_s
         self._wanted_partitions, self._serves = partitions, serve
         self._folding = Folding(decider, cipher=cipher, unknown=unknown, remembered=remembered)
         self._settings = OwnerSettings(snapshot_every, cache_entities, remembered, 0, folder)
@@ -108,6 +108,7 @@ class EventStore(Generic[State]):
         self._stopping, self._settled = Event(), Event()
         self._thread: Thread | None = None
         self._failed: BaseException | None = None
+        self.before_answer: list[Callable[[Receipt], None]] = []  # what `send` and `send_together` wait for, beside
 
     # As a part of a program -------------------------------------------------------------------------------------------
 
@@ -174,12 +175,12 @@ class EventStore(Generic[State]):
 
     def reach(self, bootstrap: str, security: Security | None = None) -> None:
         """Another broker than the one that it was declared with; before it runs."""
-        self._bootstrap, self._security = bootstrap, security
+        self.bootstrap, self._security = bootstrap, security
 
     def connect(self) -> Cluster:
         """A cluster for who calls: each thread has one of its own."""
         client_id = f"tidelog-store-{self.name}"
-        return Cluster(self._bootstrap, client_id=client_id, timeout_s=self._timeout_s, security=self._security)
+        return Cluster(self.bootstrap, client_id=client_id, timeout_s=self._timeout_s, security=self._security)
 
     # Membership -------------------------------------------------------------------------------------------------------
 
@@ -279,7 +280,8 @@ class EventStore(Generic[State]):
         """
         context = CommandContext(correlation, causation, who, metadata)
         request = self._request(entity, command, id, expected, context)
-        return self._result(request, timeout_s)  # type: ignore[no-any-return]
+        receipt: Receipt = self._result(request, timeout_s)
+        return self._shown([receipt])[0]
 
     def send_soon(
         self, entity: str, command: Any, *, id: str | None = None, expected: Expected = None, **context: Any
@@ -310,7 +312,13 @@ class EventStore(Generic[State]):
             for number, (entity, command) in enumerate(commands)
         )
         self._route(Joint(requests))
-        return [request.answer.result(self._patience(timeout_s)) for request in requests]
+        return self._shown([request.answer.result(self._patience(timeout_s)) for request in requests])
+
+    def _shown(self, receipts: list[Receipt]) -> list[Receipt]:
+        for wait in self.before_answer:
+            for receipt in receipts:
+                wait(receipt)
+        return receipts
 
     def state(self, entity: str, *, timeout_s: float | None = None) -> EntityState:
         """As its owner has it, all that was answered before included."""

@@ -34,9 +34,10 @@ from tidelog.errors import AnotherApplier, BrokerError, Disconnected, StorageErr
 from tidelog.views import catalog
 from tidelog.views.catalog import CATALOG, VIEW, Generation, View, find_view
 from tidelog.views.changes import NoChange
+from tidelog.views.folding import RowFolding
 from tidelog.views.follower import Follower, Opener
 from tidelog.views.following import copy_of, is_due, to_follow, to_forget
-from tidelog.views.reading import LeftBehind
+from tidelog.views.reading import Fold, LeftBehind, reached
 from tidelog.views.sharing import Alone, Share, Sharing, group_of
 from tidelog.views.stores.store import Store, generation_of
 from tidelog.wire.error_code import ErrorCode
@@ -60,14 +61,18 @@ class Applier:
         say: Callable[[str], object] = lambda line: None,
         max_wait_ms: int = MAX_WAIT_MS,
         shared: bool = False,
+        folding: RowFolding | None = None,
     ) -> None:
-        """`say` gets one line for each fault that is new, and when it has passed. `shared`: with others that say so."""
+        """`say` gets one line for each fault that is new, and when it has passed. `shared`: with others that say so.
+        `folding`: what makes the rows of a view whose topic does not have them; its generations alone are followed.
+        """
         self.name = view
         self.group = group_of(view, store_name)
         self._cluster = cluster
         self._store = store
         self._share: Share = Sharing(cluster, self.group, store) if shared else Alone(cluster, self.group)
-        self._opener = Opener(cluster, view, store, self._share, self._tell_of)
+        self._folding = folding
+        self._opener = Opener(cluster, view, store, self._share, self._tell_of, self._fold_of)
         self._report = report
         self._say = say
         self._max_wait_ms = max_wait_ms
@@ -149,7 +154,7 @@ class Applier:
     def _follow(self, view: View) -> None:
         """Opens what is to be followed and is not, and leaves the rest."""
         shown = self._store.shown()
-        wanted = to_follow(view, shown)
+        wanted = self._mine(to_follow(view, shown))
         self._followers = self._kept(wanted, shown)
         known = {one.generation.number for one in self._followers}
         there = [one for one in wanted if one.number in known or self._opener.exists(one)]
@@ -161,6 +166,33 @@ class Applier:
         for number in to_forget(view, self._store.generations(), shown):
             self._store.forget(number)
         self._check_stuck()  # what was to take its place may have been given up
+
+    def _mine(self, generations: list[Generation]) -> list[Generation]:
+        """One that is folded belongs to the program with its fold, and no other program can go on with it."""
+        fingerprint = None if self._folding is None else self._folding.fingerprint
+        mine = [one for one in generations if (one.fingerprint if one.is_folded else None) == fingerprint]
+        if generations and not mine and self._folding is None:
+            raise UsageError(
+                f"view {self.name} is a read model of {generations[0].topic}; the program that has it applies it"
+            )
+        return mine
+
+    def _fold_of(self, generation: Generation, number: int) -> Fold | None:
+        if self._folding is None:
+            return None
+        return self._folding.fold(generation.declared, self._store, number)
+
+    def caught_up(self) -> dict[int, Ends]:
+        """Generations that are being built and have all that there was when they were begun, with their ends."""
+        return {
+            one.generation.number: dict(one.reading.ends)
+            for one in self._followers
+            if one.generation.live is None and not one.stuck and reached(one.aim, one.reading.ends)
+        }
+
+    def shown_ends(self) -> Ends | None:
+        """How far what readers see is applied; None where they see nothing of this applier's."""
+        return next((dict(one.reading.ends) for one in self._followers if one.shown), None)
 
     def _kept(self, wanted: Collection[Generation], shown: int | None) -> list[Follower]:
         """Those that go on as they are. Others, who share the view, may have shown one, or begun it anew."""

@@ -28,7 +28,7 @@ from tidelog.control.marks import Ends, Mark, each_mark
 from tidelog.control.reading import read
 from tidelog.errors import CursorExpired, UsageError
 from tidelog.record.columns import Row as Record
-from tidelog.views.catalog import Generation, View, find_view
+from tidelog.views.catalog import Generation, View, check_own_rows, find_view
 from tidelog.views.changes import changes_of
 from tidelog.views.declaration import Declaration, Key, Row
 from tidelog.views.reading import reached
@@ -126,6 +126,7 @@ def as_of(
 
 
 def _history(cluster: Cluster, view: View, at_ms: int, now_ms: int) -> History:
+    check_own_rows(view, "past")
     live = [one for one in reversed(view.generations) if one.live is not None]
     histories = [
         History(one, needed(one, _marks(cluster, one), at_ms), _has_older(cluster, view, one, now_ms)) for one in live

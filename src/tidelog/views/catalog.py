@@ -23,7 +23,8 @@ Rules:
 - A number is never given twice ("newest" is the last one that was): stores and checkpoints of a generation that was
   given up may still be there. So a view that is taken out leaves a record without generations: nobody is shown it, and
   if it is declared again, it goes on after its last number.
-- A generation whose "sink" is empty has the topic of any producer, which has no marks.
+- A generation whose "sink" is empty has the topic of any producer, which has no marks. If its
+  fingerprint is that of a fold, its rows are not in the topic: the program that has the fold makes them (`folding.py`).
 - A record that is not an entry is passed over with a warning: anybody's may stand there, and one view's readers do
   not fail by it. One in a newer format is refused: what it says counts, and cannot be read.
 - A URL of a store is kept as it was written, with `${NAME}` for a secret, never with the secret.
@@ -53,6 +54,7 @@ CATALOG = TopicPartition("__tidelog.views", 0)
 VERSION = 1
 VIEW, TOPIC = "view", "topic"
 TAKEN_OUT = "taken out"  # of a view, in memory alone
+FOLD = "fold:"  # what the fingerprint of a fold begins with
 OWNER_PREFIX = "tidelog.view."
 PATIENCE_S = 2.0
 NO_ENTRY = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
@@ -67,6 +69,11 @@ class Generation:
     partitions: int
     declared: Declaration
     live: Ends | None = None
+
+    @property
+    def is_folded(self) -> bool:
+        """Whether its topic has what its rows are made of, and not its rows."""
+        return not self.sink and self.fingerprint.startswith(FOLD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +127,8 @@ def of_topic(name: str, topic: str, declared: Declaration, partitions: int, stor
     return View(check_name(name), "", (), tuple(map(checked, stores)), (made,), 1, newest=1)
 
 
-def begin(view: View, declared: Declaration, fingerprint: str, partitions: int) -> View:
-    """One more generation, to be built."""
+def begin(view: View, declared: Declaration, fingerprint: str, partitions: int, folded_from: str | None = None) -> View:
+    """One more generation, to be built; from the rows of a topic of its own, or folded from another one."""
     if view.building is not None:
         raise UsageError(
             f"generation {view.building.number} of view {view.name} is being built; wait for it, or give it up with"
@@ -130,7 +137,8 @@ def begin(view: View, declared: Declaration, fingerprint: str, partitions: int) 
     number = max([view.newest, *(one.number for one in view.generations)]) + 1
     topic = f"{view.name}.v{number}"
     first = view.live is None
-    made = Generation(number, topic, topic, fingerprint, partitions, declared, {} if first else None)
+    sink = topic if folded_from is None else ""
+    made = Generation(number, folded_from or topic, sink, fingerprint, partitions, declared, {} if first else None)
     return replace(view, generations=(*view.generations, made), live=number if first else view.live, newest=number)
 
 
@@ -163,6 +171,16 @@ def _difference(current: Generation, declared: Declaration) -> str:
 
 def _columns(declared: Declaration) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in declared.columns)
+
+
+def check_own_rows(view: View, what: str) -> None:
+    """`what` is told from the rows of a view's topic, which a view that is folded has not."""
+    folded = next((one for one in view.generations if one.is_folded), None)
+    if folded is not None:
+        raise UsageError(
+            f"view {view.name} is a read model of {folded.topic}, and its rows are in no topic: it has no {what}; read"
+            f" {folded.topic} itself, or declare the view in an app"
+        )
 
 
 def switch(view: View, number: int, ends: Ends) -> View:

@@ -240,6 +240,7 @@ class FeedReader:
 def _live(view: View) -> Generation:
     if view.current is None:
         raise NotShown(f"view {view.name} has no live generation yet; try again")
+    catalog.check_own_rows(view, "feed")
     return view.current
 
 

@@ -25,7 +25,7 @@ from tidelog.control.marks import Ends, partition_of_marks, read_mark, topic_of
 from tidelog.errors import AnotherApplier, TidelogError
 from tidelog.views.catalog import Generation
 from tidelog.views.following import copy_of, is_due, is_due_of, next_copy
-from tidelog.views.reading import LeftBehind, Pace, Reading, opened
+from tidelog.views.reading import Fold, LeftBehind, Pace, Reading, opened
 from tidelog.views.sharing import Begun, Share
 from tidelog.views.stores.store import Place, Store
 
@@ -69,12 +69,21 @@ class Follower:
 
 
 class Opener:
-    def __init__(self, cluster: Cluster, view: str, store: Store, share: Share, say: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        view: str,
+        store: Store,
+        share: Share,
+        say: Callable[[str], object],
+        fold_of: Callable[[Generation, int], Fold | None] = lambda generation, number: None,
+    ) -> None:
         self._cluster = cluster
         self._view = view
         self._store = store
         self._share = share
         self._say = say
+        self._fold_of = fold_of
 
     def exists(self, generation: Generation) -> bool:
         """A view is declared before its topics are made."""
@@ -103,13 +112,14 @@ class Opener:
     def _at(self, generation: Generation, number: int, *, is_shown: bool) -> Follower:
         place = self._prepared(generation, number)
         mine = self._share.of(generation.topic)
+        fold = self._fold_of(generation, number)
         if is_shown:
-            reading = opened(self._cluster, generation, place, pace=Pace.WHOLE, partitions=mine)
+            reading = opened(self._cluster, generation, place, pace=Pace.WHOLE, partitions=mine, fold=fold)
             return Follower(generation, number, reading, {}, True, None)
         place, begun = self._begun(generation, number, place)
         pace = Pace.ANY if self._share.member_id is None else Pace.ASIDE
         free = self._free(generation, begun) if pace is Pace.ASIDE else None
-        reading = opened(self._cluster, generation, place, pace=pace, partitions=mine, free=free)
+        reading = opened(self._cluster, generation, place, pace=pace, partitions=mine, free=free, fold=fold)
         return Follower(generation, number, reading, self._aim(generation), False, begun)
 
     def _prepared(self, generation: Generation, number: int) -> Place:

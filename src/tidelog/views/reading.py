@@ -53,6 +53,7 @@ MARKS_AHEAD = 10_000
 SLACK_MS = 60_000  # a mark's record may have been stamped that much before the mark
 
 Positions = dict[TopicPartition, int]
+Fold = Callable[[Sequence[tuple[TopicPartition, Sequence[Record]]]], list[Change]]  # records by partition
 
 
 class LeftBehind(CursorExpired):
@@ -158,10 +159,12 @@ class Reading:
         marks_from: tuple[TopicPartition, int] | None,
         pace: Pace,
         free: Ends | None = None,
+        fold: Fold | None = None,
         now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
     ) -> None:
         """`marks_from`: the sink's partition of marks, and where to read on there; None for a topic without marks.
-        `free`: for `Pace.ASIDE`, the ends of a mark that all have passed before anybody shows it.
+        `free`: for `Pace.ASIDE`, the ends of a mark that all have passed before anybody shows it. `fold`: makes changes
+        of the topic's records, where they are not changes themselves.
         """
         self.declared = declared
         self.partitions = tuple(partitions)
@@ -171,6 +174,7 @@ class Reading:
         self.pace = pace
         self.rows = 0  # that were handed out
         self._free = free or {}
+        self._fold = fold
         self._marks_from = marks_from
         self._marks: deque[tuple[Mark, Ends]] = deque()
         self._inboxes = {at: Inbox(self.ends[at]) for at in self.partitions}
@@ -289,8 +293,11 @@ class Reading:
 
     def _stretch(self, ends: Ends, mark: Mark | None) -> Stretch:
         changes: list[Change] = []
-        for at in self.partitions:
-            if rows := self._inboxes[at].take(self.ends[at], ends[at]):
+        taken = [(at, rows) for at in self.partitions if (rows := self._inboxes[at].take(self.ends[at], ends[at]))]
+        if self._fold is not None:
+            changes = self._fold(taken)
+        else:
+            for at, rows in taken:
                 # A pipeline writes what is declared; any other producer may say more than a view has.
                 exact = self._marks_from is not None
                 changes += changes_of(self.declared, at, rows, tombstones=True, exact=exact)
@@ -308,6 +315,7 @@ def opened(
     pace: Pace,
     partitions: Iterable[TopicPartition] | None = None,
     free: Ends | None = None,
+    fold: Fold | None = None,
 ) -> Reading:
     """A reading of this generation's topic from `place` on; all partitions by default."""
     every = list(cluster.partitions(generation.topic) if partitions is None else partitions)
@@ -331,6 +339,7 @@ def opened(
         marks_from=marks_from,
         pace=pace if generation.sink else Pace.BATCHES,
         free=free,
+        fold=fold,
     )
 
 

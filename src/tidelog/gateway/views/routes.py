@@ -32,7 +32,7 @@ from tidelog.gateway.views.open_stores import Opened, wait_for
 from tidelog.gateway.views.rights import Rights
 from tidelog.gateway.views.slot import Where
 from tidelog.gateway.views.subscriber import Past, Subscriber
-from tidelog.views.catalog import VIEW, View
+from tidelog.views.catalog import VIEW, View, check_own_rows
 from tidelog.views.declaration import Declaration, row_to_json
 from tidelog.views.feed_reading import FeedReader, oldest
 from tidelog.views.feeds import Cursor, check_place, cursor_at, from_text, to_text
@@ -74,6 +74,7 @@ def changes(call: Call) -> Stream:
     with call.cluster() as cluster:
         found = _readable(call, cluster)
         assert found.current is not None, "it is readable"
+        check_own_rows(found, "feed")
         if where is not None:
             Where.of(where, found.current.declared)
         cursor = _checked_place(call, cluster, found, place)

@@ -240,11 +240,21 @@ class PostgresStore:
     def get(self, key: Key) -> tuple[Row | None, Place]:
         def look(sql: Connection) -> tuple[Row | None, Place]:
             declared, place = self._current(sql)
-            same = " AND ".join(f"{quoted(name)} = {bound(kind)}" for name, kind in key_columns(declared))
-            rows = self._select(sql, declared, place.generation, same, key_values(declared, key), 1)
-            return (rows[0] if rows else None), place
+            return self._one(sql, declared, place.generation, key), place
 
         return self._looked(look)
+
+    def kept_row(self, generation: int, key: Key) -> Row | None:
+        def look(sql: Connection) -> Row | None:
+            found = self._find(sql, generation)
+            return None if found is None else self._one(sql, found[0], generation, key)
+
+        return self._looked(look)
+
+    def _one(self, sql: Connection, declared: Declaration, generation: int, key: Key) -> Row | None:
+        same = " AND ".join(f"{quoted(name)} = {bound(kind)}" for name, kind in key_columns(declared))
+        rows = self._select(sql, declared, generation, same, key_values(declared, key), 1)
+        return rows[0] if rows else None
 
     def read(self, ask: Ask) -> Page:
         if ask.match is not None:

@@ -115,6 +115,18 @@ class SqliteStore:
             if show and places.is_to_show(generation, self._number_shown(connection)):
                 self._show(connection, generation, declared)
 
+    def kept_row(self, generation: int, key: Key) -> Row | None:
+        declared = self._declared(generation)
+        with self._reading() as connection:
+            if connection is None:
+                return None
+            found = connection.execute(
+                f"SELECT {self._listed(declared)} FROM {self.table(generation)}"
+                f" WHERE {sqlite_statements.by_key(declared)}",
+                sqlite_statements.bound_key(declared, key),
+            ).fetchone()
+        return None if found is None else sqlite_values.reader(declared.columns)(found)
+
     def forget(self, generation: int) -> None:
         with self._writing() as connection:
             kept = self._kept(connection, generation)
@@ -210,8 +222,11 @@ class SqliteStore:
     # SQL --------------------------------------------------------------------------------------------------------------
 
     def _select(self, kept: Kept) -> str:
-        columns = ", ".join(quoted(name) for name, _ in kept.declared.columns)
-        return f"SELECT {columns} FROM {self.table(kept.place.generation)}"
+        return f"SELECT {self._listed(kept.declared)} FROM {self.table(kept.place.generation)}"
+
+    @staticmethod
+    def _listed(declared: Declaration) -> str:
+        return ", ".join(quoted(name) for name, _ in declared.columns)
 
     def _show(self, connection: sqlite3.Connection, generation: int, declared: Declaration) -> None:
         columns = ", ".join(quoted(name) for name, _ in declared.columns)

@@ -113,3 +113,10 @@ class Store(Protocol):
         """`NotShown` where no generation is; `QueryTimedOut` where a query of SQL takes longer than `within_s`."""
 
     def close(self) -> None: ...
+
+
+class KeyedStore(Store, Protocol):
+    """One that gives an applier its own rows back, by key: what a fold goes on from (`views/folding.py`)."""
+
+    def kept_row(self, generation: int, key: Key) -> Row | None:
+        """Of any generation that is here, also one that is built aside."""
