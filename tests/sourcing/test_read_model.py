@@ -211,9 +211,7 @@ def test_a_read_model_is_read_as_a_view_and_has_no_feed_and_no_past(
     with model(store).following(url, before_answer=True), Cluster(tidelog_broker.bootstrap) as cluster:
         store.send("A1", Reserve("anna"))
         assert tidelog.sql("SELECT who, seats FROM held", bootstrap=store.bootstrap).fetchall() == [("anna", 1)]
-        with pytest.raises(
-            UsageError, match=r"its rows are in no topic: it has no feed"
-        ):
+        with pytest.raises(UsageError, match=r"its rows are in no topic: it has no feed"):
             oldest(cluster, find_view(cluster, "held"))
         with pytest.raises(UsageError, match=r"it has no past"):
             as_of(cluster, "held", 0)
