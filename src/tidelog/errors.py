@@ -26,6 +26,7 @@
     │   ├── OutsideTransaction     a producer with an open transaction wrote a batch that is not part of it
     │   ├── MalformedMessage       bytes that are not a request or a response
     │   ├── UndecodableValue       a record's value that is not of its schema
+    │   │   └── UnknownSchema      a value whose schema its registry does not have, or not yet
     │   ├── MalformedMark          a mark of a sink that is newer than this version, or none at all
     │   ├── BrokerError            the broker answered with an error code (`code`)
     │   │   └── ProducerFenced     a transactional id whose owner is another one by now
@@ -185,6 +186,10 @@ class MalformedMessage(PeerError):
 
 
 class UndecodableValue(PeerError):
+    pass
+
+
+class UnknownSchema(UndecodableValue):
     pass
 
 

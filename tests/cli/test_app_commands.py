@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from argparse import Namespace
@@ -23,6 +24,7 @@ from tidelog.cli.run import http_of, parser, rows_at, span_of, tell_views, warn_
 from tidelog.cli.terminal import STARTING_SPARK
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
+from tidelog.client.producer import Producer
 from tidelog.control.status import Commands, Reporter
 from tidelog.errors import ConfigError, UsageError
 from tidelog.logger import Logger
@@ -34,6 +36,7 @@ from tidelog.pipelines.graph import graph_of
 from tidelog.pipelines.loading import load_app
 from tidelog.pipelines.placing import Target
 from tidelog.testing.broker import TestBroker
+from tidelog.views.catalog import Derived, Editor, ensure_catalog
 
 SHOP = str(Path(__file__).parent.parent.parent / "examples" / "shop_app.py")
 
@@ -276,6 +279,52 @@ def test_status_shows_parts_and_fails_where_one_has_a_fault(tidelog: Command, cl
     assert ran.code == 1 and "ValueError: no (shop.py:7)" in ran.out
     reporter.tell({"state": "paused"}, at_once=True)
     assert tidelog("status", topic).code == 0, "somebody has told it to"
+
+
+@proves("P3", "F1")
+def test_status_shows_a_crash_loop_the_watermark_and_what_is_lost(
+    tidelog: Command, cluster: Cluster, topic: str
+) -> None:
+    told = {
+        "state": "retrying",
+        "restarts": 7,
+        "error": {"message": "Disconnected: away"},
+        "next_try_ms": 1_800_000_000_000,
+        "watermark_ms": 1_700_000_000_000,
+        "late_rows": 3,
+        "left_out": {"orders": {"it is not JSON": 2, "passed": 1}},
+    }
+    Reporter(cluster, "query", topic).tell(told, at_once=True)
+    ran = tidelog("status", topic)
+    header, row = ran.out.splitlines()[:2]
+    assert ran.code == 1
+    assert header.split()[9:] == ["S", "WATERMARK", "LATE", "LEFT", "OUT", "RESTARTS", "NEXT", "TRY", "ERROR"]
+    lost = ["2023-11-14T22:13:20Z", "3", "3", "7", "2027-01-15T08:00:00Z", "Disconnected:", "away"]
+    assert row.split()[-7:] == lost
+    (said,) = json.loads(tidelog("status", topic, "--json").out)
+    assert (said["state"], said["restarts"], said["next_try_ms"]) == ("retrying", 7, 1_800_000_000_000)
+
+
+@proves("P1", "command_line")
+def test_pass_names_a_record_of_an_input_that_is_there(tidelog: Command, cluster: Cluster, topic: str) -> None:
+    ensure_catalog(cluster)
+    Editor(cluster, topic).write(Derived(f"{topic}-out", "shop", f"{topic}-out", f"shop.{topic}-out", (topic,)))
+    with Producer(cluster) as producer:
+        producer.send(topic, b"bad", partition=0)
+    out = f"{topic}-out"
+    ran = tidelog.ok("pass", out, f"{topic}:0:0")
+    assert ran.out == f"{out} passes {topic}:0:0; a query that has failed goes on by `tidelog resume shop.{out}`\n"
+    assert "passes already" in tidelog.ok("pass", out, f"{topic}:0:0").out
+    assert tidelog.ok("pass", out).out == f"{topic}:0:0\n"
+    for wrong, said in (
+        (f"{topic}:0:1", "has offsets 0 up to 1, and not 1"),
+        (f"{topic}:99:0", "does not have a partition 99"),
+        ("other:0:0", f"does not read topic other; it reads {topic}"),
+        (f"{topic}:0", "write TOPIC:PARTITION:OFFSET"),
+    ):
+        ran = tidelog("pass", out, wrong)
+        assert ran.code == 2 and said in ran.err, ran.err
+    assert "there is no output" in tidelog("pass", f"{topic}-nothing", f"{topic}:0:0").err
 
 
 @proves("P3", "F1", "command_line")

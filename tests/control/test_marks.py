@@ -49,6 +49,9 @@ any_mark = st.builds(
     time_ms=st.integers(0, 2**53),
     generation=st.integers(0, 2**31),
     ids=st.dictionaries(names, st.text("0123456789abcdef", min_size=32, max_size=32)),
+    counts=st.fixed_dictionaries(
+        {"records": st.dictionaries(names, st.dictionaries(names, st.integers(1, 9), min_size=1), min_size=1)}
+    ),
 )
 
 
@@ -106,6 +109,7 @@ def test_equal_marks_are_equal_bytes_in_whatever_order_they_were_made(mark: Mark
         mark.time_ms,
         mark.generation,
         dict(reversed(mark.ids.items())),
+        {kind: dict(reversed(names.items())) for kind, names in mark.counts.items()},
     )
     assert marks.encode(turned) == marks.encode(mark)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import runpy
 import time
 from collections import defaultdict
@@ -150,6 +152,41 @@ def test_names_follow_the_rules() -> None:
         assert metric.name.startswith("tidelog_")
         assert (metric.kind == COUNTER) == metric.name.endswith("_total")
         assert metric.what.endswith(".")
+
+
+@proves("metrics", "P3")
+def test_what_was_lost_is_told_by_topic_or_operator_and_reason_and_a_part_that_retries_when_it_is_tried_again(
+    used: Cluster, client: Client
+) -> None:
+    told = {
+        "state": "retrying",
+        "next_try_ms": 1_800_000_002_000,
+        "left_out": {"orders": {"it is not JSON": 3, "passed": 1}},
+        "operators": {"tumbling": {"in": 9, "late": 2, "without_time": 1}},
+        "by_spark": {"stateStoreSave": {"late": 4}},
+    }
+    Reporter(used, "query", "shop.lossy").tell(told, at_once=True)
+    samples, part = samples_of(client("GET", "/metrics")), {"kind": "query", "name": "shop.lossy"}
+    left_out, dropped = "tidelog_part_left_out_records_total", "tidelog_part_dropped_rows_total"
+    assert value(samples, left_out, **part, topic="orders", reason="it is not JSON") == 3
+    assert value(samples, left_out, **part, topic="orders", reason="passed") == 1
+    assert value(samples, dropped, **part, operator="tumbling", reason="late") == 2
+    assert value(samples, dropped, **part, operator="tumbling", reason="without_time") == 1
+    assert value(samples, dropped, **part, operator="spark stateStoreSave", reason="late") == 4
+    assert value(samples, "tidelog_part_next_try_time_seconds", **part) == 1_800_000_002
+
+
+@proves("metrics")
+def test_the_dashboard_has_a_panel_of_every_metric_and_no_panel_of_another(used: Cluster, client: Client) -> None:
+    made: Any = runpy.run_path(str(ROOT / "scripts" / "grafana_dashboard.py"))
+    text = (ROOT / "docs" / "reference" / "grafana.json").read_text()
+    assert text == made["dashboard"](), "python scripts/grafana_dashboard.py writes it"
+    panels = [one for one in json.loads(text)["panels"] if one["type"] != "row"]
+    named = {name for one in panels for name in re.findall(r"tidelog_\w+", one["targets"][0]["expr"])}
+    suffixes = {HISTOGRAM: "_bucket"}
+    assert named == {metric.name + suffixes.get(metric.kind, "") for metric in METRICS}
+    served = {re.sub(r"_(sum|count)$", "_bucket", name) for name, _ in samples_of(client("GET", "/metrics"))}
+    assert {name for name in served if "duration_seconds_bucket" in name or name in named} == served
 
 
 @proves("metrics")

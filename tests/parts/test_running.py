@@ -281,6 +281,39 @@ def test_a_signal_that_has_ended_spark_as_well_is_a_clean_stop(ours: Cluster) ->
     assert (run.loop(), states(ours)) == (0, {"shop.a": "stopped"})
 
 
+class Crashing(Doomed):
+    """Is started, and has a fault before it has worked: a crash loop. Once it is mended, it works."""
+
+    mended = False
+
+    def look(self) -> Fault | None:
+        return None if self.mended else Fault("Disconnected: away", final=False)
+
+    def has_worked(self) -> bool:
+        return self.mended
+
+
+@proves("P3", "F1")
+def test_a_part_in_a_crash_loop_is_told_as_retrying_at_every_look_with_the_time_of_its_next_try(ours: Cluster) -> None:
+    part = Crashing("shop.a")
+    run, now = supervised([part], ours, quietly), 0.0
+    key = (part.kind, part.name)
+    run.step(key, now)
+    for turn in range(4):
+        now += 100.0
+        run.step(key, now)
+        told = run.figures(key)
+        assert told["state"] == "retrying", turn
+        assert told["error"]["message"] == "Disconnected: away"
+        assert (told["next_try_ms"] is None) == (run.watches[key].state == "running"), "while it waits"
+    assert run.figures(key)["restarts"] == 2
+    part.mended = True
+    now += 100.0
+    run.step(key, now)
+    run.step(key, now)
+    assert (run.figures(key)["state"], run.figures(key)["next_try_ms"]) == ("running", None)
+
+
 class Apart(Doomed):
     """A process of its own, which tells of itself."""
 

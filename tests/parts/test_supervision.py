@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proving import proves
-from tidelog.control.health import FAILED, PAUSED, RUNNING, STARTING, STOPPED
+from tidelog.control.health import FAILED, PAUSED, RETRYING, RUNNING, STARTING, STOPPED
 from tidelog.errors import DataLoss, Disconnected, LostCheckpoint, UsageError
 from tidelog.parts.part import Fault
 from tidelog.parts.supervision import (
@@ -21,6 +21,7 @@ from tidelog.parts.supervision import (
     settled,
     should_start,
     started,
+    worked,
 )
 
 MAY_PASS = Fault("broker is away", final=False)
@@ -39,6 +40,15 @@ def test_a_part_waits_twice_as_long_after_each_fault_and_begins_anew_once_steady
     assert waits[:4] == [0.5, 1.0, 2.0, 4.0] and waits[-1] == BACK_OFF_MAX_S
     watch = failed(started(watch, now), MAY_PASS, now + STEADY_S)
     assert (watch.failures, watch.not_before - now - STEADY_S, watch.restarts) == (1, 0.5, 11)
+
+
+@proves("P3")
+def test_a_part_that_was_started_again_is_told_as_retrying_until_it_has_worked() -> None:
+    assert started(Watch(), 0.0).told == RUNNING, "it has had no fault"
+    again = started(failed(started(Watch(), 0.0), MAY_PASS, 1.0), 2.0)
+    assert (again.state, again.told) == (RUNNING, RETRYING)
+    assert worked(again).told == RUNNING
+    assert started(commanded(failed(again, FINAL, 3.0), "resume", 4.0), 4.0).told == RUNNING, "somebody has mended it"
 
 
 @proves("P3")

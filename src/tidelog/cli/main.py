@@ -40,6 +40,7 @@ COMMANDS = {
     "pause": "let a part rest until it is resumed",
     "resume": "let a part go on that is paused, stopped or has failed",
     "stop": "end a part; its run goes on",
+    "pass": "leave a record out of a view or a derived topic, as a dead letter",
     "debug": "run one micro-batch of a query again, under a debugger or as a test",
     "state": "what a pipeline's operators keep, from its checkpoint",
     "gateway": "serve HTTP beside a broker: health, metrics, and every other route",

@@ -10,17 +10,22 @@ Exit code 0 where all is well, 1 where a part that is shown has a fault: it has 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from tidelog.cli import options as command
 from tidelog.cli.main import FAILED as EXIT_FAILED
 from tidelog.cli.main import OK
 from tidelog.cli.terminal import paint, show_json, show_table
+from tidelog.control.counts import RECORDS, from_fields
 from tidelog.control.health import FAILED, GONE, RETRYING, STOPPED, health_of, is_long_ago
 from tidelog.control.metrics import metrics_of
 from tidelog.control.status import Report, read_status
 from tidelog.errors import UsageError
 
+SOMETIMES = ("watermark", "late", "left out", "restarts", "next try")
+HEADER = ("kind", "name", "state", "rows in", "rows out", "lag", "behind s", *SOMETIMES, "error")
 EXAMPLES = """\
   tidelog status
   tidelog status --json
@@ -51,12 +56,18 @@ def run(arguments: list[str]) -> int:
     if options.json:
         show_json([_fields(one, now_ms) for one in rows])
     else:
-        header = ("kind", "name", "state", "rows in", "rows out", "lag", "behind s", "error")
-        show_table(header, [_row(one, now_ms) for one in rows])
+        header, cells = with_values(HEADER, [_row(one, now_ms) for one in rows])
+        show_table(header, cells)
         if left := len(found) - len(rows):
             print(paint(f"{left} that ended, or were last heard of, long ago are left out; --all shows them", "dim"))
     well = all(health_of(one, now_ms).fault is None for one in rows)
     return OK if well else EXIT_FAILED
+
+
+def with_values(header: Sequence[str], rows: list[list[Any]]) -> tuple[list[str], list[list[Any]]]:
+    """Without the columns of SOMETIMES in which no part has anything."""
+    kept = [n for n, name in enumerate(header) if name not in SOMETIMES or any(row[n] is not None for row in rows)]
+    return [header[n] for n in kept], [[row[n] for n in kept] for row in rows]
 
 
 def _fields(one: Report, now_ms: int) -> dict[str, Any]:
@@ -68,4 +79,20 @@ def _row(one: Report, now_ms: int) -> list[Any]:
     how, told = health_of(one, now_ms), metrics_of(one.figures)
     lag_s = None if told.lag_seconds is None else str(told.lag_seconds)
     shown = how.said if how.state == GONE else how.reason if how.state in (RETRYING, FAILED, STOPPED) else None
-    return [one.kind, one.name, how.state, told.rows_in, told.rows_out, told.lag_records, lag_s, shown]
+    left_out = from_fields({RECORDS: one.figures.get("left_out")}).get(RECORDS, {})
+    return [
+        *(one.kind, one.name, how.state, told.rows_in, told.rows_out, told.lag_records, lag_s),
+        _time(told.watermark_ms),
+        told.late_rows or None,
+        sum(sum(sums.values()) for sums in left_out.values()) if left_out else None,
+        told.restarts or None,
+        _time(one.figures.get("next_try_ms")) if how.state == RETRYING else None,
+        shown,
+    ]
+
+
+def _time(at_ms: Any) -> str | None:
+    """In UTC, to the second."""
+    if not isinstance(at_ms, int | float):
+        return None
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -5,6 +5,9 @@ topics, so that tools which know those know these.
     __connect.errors.stage                          VALUE_CONVERTER, KEY_CONVERTER, TASK_PUT, ...
     __connect.errors.class.name                     what was to take it
     __connect.errors.exception.class.name, .exception.message          the error
+
+Those of an output of an app stand in `<its topic>.dead`, and also say which output and generation they are of:
+`__connect.errors.connector.name`, the name of its sink.
 """
 
 from __future__ import annotations
@@ -12,7 +15,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 PREFIX = "__connect.errors."
-MESSAGE = "exception.message"
+MESSAGE, OWNER = "exception.message", "connector.name"
+SUFFIX = ".dead"  # of the topic of an output's letters
+# A letter has the time of its record, which may be old; and who has letters wants to see all of them.
+SETTINGS = {"cleanup.policy": "delete", "retention.ms": "-1"}
+
+
+def topic_of_letters(topic: str) -> str:
+    return topic + SUFFIX
 
 
 def told_of_error(stage: str, class_name: str, exception: str) -> dict[str, str]:

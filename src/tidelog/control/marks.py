@@ -4,7 +4,7 @@
     key      the sink's name
     value    {"v":1,"sink":S,"generation":G,"query":Q,"batch":N,
               "sources":{"offsets":{TOPIC:{"0":N}},"positions":{SOURCE:TEXT}},"ends":{TOPIC:{"0":N}},"time_ms":MS,
-              "ids":{TOPIC:ID}}
+              "ids":{TOPIC:ID},"counts":{KIND:{NAME:{WHAT:N}}}}
 
 Rules (docs/formats/mark.md has every field):
 - A sink has a topic of its own, so that nobody else's open transaction holds back the last stable offset.
@@ -28,6 +28,8 @@ from tidelog.client.admin import topics
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, list_offsets
+from tidelog.control import counts
+from tidelog.control.counts import NOTHING, Counts
 from tidelog.control.offsets import from_fields, to_fields
 from tidelog.control.reading import read
 from tidelog.errors import BrokerError, LostCheckpoint, MalformedMark, UsageError
@@ -62,6 +64,7 @@ class Mark:
     time_ms: int
     generation: int = 0
     ids: Mapping[str, str] = field(default_factory=dict)  # of topics read and written, in hexadecimal, if known
+    counts: Counts = field(default_factory=lambda: NOTHING)  # sums since the sink's first micro-batch
 
 
 # Names ----------------------------------------------------------------------------------------------------------------
@@ -110,6 +113,7 @@ def encode(mark: Mark) -> tuple[bytes, bytes]:
         "time_ms": mark.time_ms,
     }
     content |= {"ids": dict(sorted(mark.ids.items()))} if mark.ids else {}
+    content |= {"counts": counts.to_fields(mark.counts)} if mark.counts else {}
     return mark.sink.encode(), json.dumps(content, separators=(",", ":")).encode()
 
 
@@ -143,6 +147,7 @@ def _mark(content: Mapping[str, Any]) -> Mark:
         time_ms=int(content["time_ms"]),
         generation=int(content["generation"]),
         ids={str(topic): str(one) for topic, one in content.get("ids", {}).items()},
+        counts=counts.from_fields(content.get("counts")),
     )
 
 
@@ -166,9 +171,9 @@ def is_due(mark: Mark | None, sink: str, query_id: str, batch_id: int) -> bool:
     return batch_id > mark.batch_id
 
 
-def is_worth_a_mark(before: Mark | None, sources: Sources, *, rows: int) -> bool:
-    """A micro-batch without rows that moves no source says nothing."""
-    return rows > 0 or before is None or before.sources != sources
+def is_worth_a_mark(before: Mark | None, sources: Sources, *, rows: int, counts: Counts = NOTHING) -> bool:
+    """A micro-batch without rows that moves no source, and has counted nothing, says nothing."""
+    return rows > 0 or bool(counts) or before is None or before.sources != sources
 
 
 def ends_after(before: Mark | None, written: Ends, targets: Iterable[TopicPartition], now: Ends) -> Ends:

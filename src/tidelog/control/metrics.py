@@ -16,6 +16,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from tidelog.control.counts import OPERATORS, from_fields, lost_in
+
+OF_SPARK = "spark "  # before the name of an operator that Spark computes, and counts
+
 
 class Metrics(NamedTuple):
     rows_in: int | None = None
@@ -51,6 +55,14 @@ def metrics_of(figures: Mapping[str, Any]) -> Metrics:
     found = {name: figures.get(name, elsewhere.get(name)) for name in Metrics._fields}
     numbers: dict[str, Any] = {name: value for name, value in found.items() if isinstance(value, int | float)}
     return Metrics(**numbers)
+
+
+def lost_by_operator(figures: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    """What operators have dropped, by reason; those of Spark's own are marked so, and count since the query started."""
+    told = {kind: from_fields({OPERATORS: figures.get(kind)}).get(OPERATORS, {}) for kind in ("operators", "by_spark")}
+    found = {name: lost_in(sums) for name, sums in told["operators"].items()}
+    found |= {f"{OF_SPARK}{name}": lost_in(sums) for name, sums in told["by_spark"].items()}
+    return {name: lost for name, lost in found.items() if lost}
 
 
 def _mapping(told: Any) -> Mapping[str, Any]:

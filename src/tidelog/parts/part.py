@@ -7,7 +7,7 @@ and `look` may raise, and `fault_of` says what that is; a part that cannot even 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 APP = "app"  # the kind of a run of several parts
 Say = Callable[..., None]  # an event, and its fields
@@ -46,3 +46,11 @@ class Part(Protocol):
         """What its report has beside its state: what it is about, and its numbers (`control/metrics.py`)."""
 
     def fault_of(self, error: Exception) -> Fault: ...
+
+
+@runtime_checkable
+class Proving(Protocol):
+    """What a part has besides, if to be started is not to work. Others have worked when they were started."""
+
+    def has_worked(self) -> bool:
+        """Whether it has come to an end of its work, or found nothing to do, since it was started."""

@@ -36,12 +36,12 @@ from typing import Any
 from tidelog import process
 from tidelog.client.cluster import Cluster
 from tidelog.clock import rest
-from tidelog.control.health import FAILED, RUNNING, STOPPED
+from tidelog.control.health import FAILED, RETRYING, RUNNING, STOPPED
 from tidelog.control.status import REBUILD, Command, Commands
 from tidelog.parts import supervision as watching
 from tidelog.parts.blocking import Blocking, ThreadPart
 from tidelog.parts.link import Link
-from tidelog.parts.part import APP, Fault, Key, Part, Say
+from tidelog.parts.part import APP, Fault, Key, Part, Proving, Say
 from tidelog.parts.supervision import Watch
 
 LOOK_EVERY_S = 0.2
@@ -109,6 +109,9 @@ class Supervisor:
         elif watch.state == RUNNING:
             fault = self._look_at(part)
             settled = watching.settled(watch, now)
+            if not settled.proved and fault is None and isinstance(part, Proving) and part.has_worked():
+                settled = watching.worked(settled)
+                self.say("works again", kind=part.kind, name=part.name, restarts=watch.restarts)
             self.watches[key] = settled if fault is None else self.failed(part, settled, fault, now)
 
     def _look_at(self, part: Part) -> Fault | None:
@@ -124,7 +127,8 @@ class Supervisor:
         except Exception as error:
             return self.failed(part, watch, part.fault_of(error), now)
         self.say("started", kind=part.kind, name=part.name, restarts=watch.restarts)
-        return watching.started(watch, now)
+        after = watching.started(watch, now)
+        return after if isinstance(part, Proving) else watching.worked(after)
 
     def failed(self, part: Part, watch: Watch, fault: Fault, now: float) -> Watch:
         after = replace(watching.failed(watch, fault, now), failed_ms=int(time.time() * 1000))
@@ -169,7 +173,7 @@ class Supervisor:
             if part.reports_as is None:
                 self.link.tell(key, self.figures(key), at_once=at_once)
         if self.app is not None:
-            states = {f"{kind} {name}": watch.state for (kind, name), watch in self.watches.items()}
+            states = {f"{kind} {name}": watch.told for (kind, name), watch in self.watches.items()}
             told = {"state": STOPPED if at_once else RUNNING, "pid": os.getpid(), "started_ms": self._started_ms}
             restarts = sum(watch.restarts for watch in self.watches.values())
             self.link.tell((APP, self.app), {**told, "parts": states, "restarts": restarts}, at_once=at_once)
@@ -177,12 +181,19 @@ class Supervisor:
     def figures(self, key: Key) -> dict[str, Any]:
         watch = self.watches[key]
         return {
-            "state": watch.state,
+            "state": watch.told,
             "restarts": watch.restarts,
             "error": None if watch.fault is None else watch.fault.fields,
             "last_error_ms": watch.failed_ms,
+            "next_try_ms": self._next_try_ms(watch),
             **self.parts[key].figures(),
         }
+
+    def _next_try_ms(self, watch: Watch) -> int | None:
+        """By the time of day, and the same however often it is asked for: a report is written for news."""
+        if watch.state != RETRYING or watch.failed_ms is None:
+            return None
+        return watch.failed_ms + round(1000 * watching.back_off_s(watch.failures))
 
     # The end
 

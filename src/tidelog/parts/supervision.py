@@ -9,6 +9,8 @@
     stopped     the command `stop`, or the end of the run       starting, by `resume`
 
 Rules:
+- One that was started again after a fault is told as `retrying` until it has worked (`Proving`): in a crash
+  loop it is started again and again, and has not worked once.
 - After a fault a part waits, twice as long after each, up to BACK_OFF_MAX_S; one that has run for STEADY_S begins anew.
 - A user's error (a changed declaration, a lost checkpoint, a column that is not there) is final. All else may pass: a
   broker that is away, a store that is full, a service that is slow. A part says which of its errors are which.
@@ -40,10 +42,16 @@ class Watch:
     restarts: int = 0
     fault: Fault | None = None
     failed_ms: int | None = None  # when it last had one, by the time of day
+    proved: bool = True  # whether it has worked since its last fault
 
     @property
     def ended(self) -> bool:
         return self.state in (FAILED, STOPPED)
+
+    @property
+    def told(self) -> str:
+        """The state, as people are told it."""
+        return RETRYING if self.state == RUNNING and not self.proved else self.state
 
 
 def should_start(watch: Watch, now: float) -> bool:
@@ -61,8 +69,19 @@ def failed(watch: Watch, fault: Fault, now: float) -> Watch:
     failures = 1 if steady else watch.failures + 1
     wait = back_off_s(failures)
     return replace(
-        watch, state=RETRYING, not_before=now + wait, failures=failures, restarts=watch.restarts + 1, fault=fault
+        watch,
+        state=RETRYING,
+        not_before=now + wait,
+        failures=failures,
+        restarts=watch.restarts + 1,
+        fault=fault,
+        proved=False,
     )
+
+
+def worked(watch: Watch) -> Watch:
+    """It has done what it is there for since it was started."""
+    return watch if watch.proved or watch.state != RUNNING else replace(watch, proved=True)
 
 
 def settled(watch: Watch, now: float) -> Watch:
@@ -82,7 +101,7 @@ def commanded(watch: Watch, command: str, now: float) -> Watch:
     if command == STOP:
         return replace(watch, state=STOPPED)
     if command == RESUME and watch.state in (PAUSED, FAILED, STOPPED):
-        return replace(watch, state=STARTING, not_before=now, failures=0)
+        return replace(watch, state=STARTING, not_before=now, failures=0, proved=True)
     return watch
 
 

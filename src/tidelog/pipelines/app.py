@@ -42,6 +42,7 @@ APP_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,49}")
 TOPIC_LENGTH_MAX = 249
 RECORD_COLUMNS = ("key", "topic", "partition", "offset", "timestamp")
 RECORD_TIME = "timestamp"
+ON_ERROR = ("fail", "null", "dead_letter")  # as `typed` has them
 
 Function = Callable[..., Any]
 Declared = TypeVar("Declared", bound=Function)
@@ -123,7 +124,9 @@ class App:
         self.bootstrap, self.checkpoints, self.store = bootstrap, checkpoints, store
         self.inputs: dict[str, Input] = {}  # by the name of a parameter
         self.outputs: dict[str, Output] = {}
-        self.fingerprints: dict[str, str] = {}  # of outputs, by name, as the graph has found them (`graph.py`)
+        self.fingerprints: dict[
+            str, tuple[str, frozenset[str]]
+        ] = {}  # of outputs, as the graph found them (`graph.py`)
 
     def stream(
         self,
@@ -362,12 +365,9 @@ def _url(given: str, here: SourceLine, store: str | None = None) -> str:
 
 
 def _decoding(given: Mapping[str, Any], here: SourceLine) -> Mapping[str, Any]:
-    """Letters would be rows without a key, and in no view: what could not be decoded would be gone without a word."""
-    if given.get("on_error") == "dead_letter":
-        raise UsageError(
-            f"{here}: on_error='dead_letter' makes letters of what cannot be decoded, which an app writes nowhere; "
-            "use on_error='null', and tidelog.spark.dead_letters in a query of your own for the letters"
-        )
+    on_error = given.get("on_error", ON_ERROR[0])
+    if on_error not in ON_ERROR:
+        raise UsageError(f"{here}: on_error is {on_error!r}; it is {' or '.join(ON_ERROR)}")
     return given
 
 

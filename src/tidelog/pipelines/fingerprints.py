@@ -15,6 +15,7 @@ Rules:
 - What Python generates for a class (methods of a dataclass) does not count: it follows from what does.
 - A parameter of ours that was renamed counts by its old name, and so does a word that is its value (`RENAMED`): who
   writes the new one in a call has the same view. What comes by `**` of a dict is not looked into.
+- What becomes of records that cannot be decoded (`on_error`) does not count: it is a matter of those, not of the view.
 - A value that has no stable text (an object, a DataFrame) counts by its type alone.
 """
 
@@ -27,11 +28,12 @@ import json
 import re
 import sysconfig
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import partial
+from itertools import product
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -39,6 +41,8 @@ from typing import Any
 from tidelog.pipelines.app import Input, Output
 
 DIGEST_LENGTH = 16
+ON_ERROR, OLDER_ON_ERROR = "on_error", ("fail", "null")
+OLDER_INPUTS_MAX = 5  # of an output whose older fingerprints are looked for: they are three to the power of this
 PLAIN = (str, bytes, int, float, bool, type(None), Decimal, date, time, timedelta, Enum, re.Pattern)
 SETS, CONTAINERS = (set, frozenset), (set, frozenset, tuple, list)
 LAMBDA = "<lambda>"
@@ -51,15 +55,31 @@ OURS = str(Path(__file__).parent.parent)
 
 
 def fingerprint(output: Output, inputs: list[Input | Output]) -> str:
+    return fingerprints(output, inputs)[0]
+
+
+def fingerprints(output: Output, inputs: list[Input | Output]) -> tuple[str, frozenset[str]]:
+    """And those that older versions gave it, which counted `on_error` of inputs that said it."""
     said = {
         "kind": output.kind,
         "key": output.key,
         "order": output.order,
         "mode": output.mode,
-        "inputs": [_input(one) for one in inputs],
         "code": list(_texts(output.function, set(), declared=True)),
     }
-    text = json.dumps(said, sort_keys=True, separators=(",", ":"), default=str)
+    told = [_input(one) for one in inputs]
+    ways = [_older(one) for one in told] if len(told) <= OLDER_INPUTS_MAX else []
+    return _digest(said, told), frozenset(_digest(said, list(way)) for way in product(*ways)) if ways else frozenset()
+
+
+def _older(told: dict[str, Any]) -> list[dict[str, Any]]:
+    if "decoding" not in told:
+        return [told]
+    return [told, *({**told, "decoding": {**told["decoding"], ON_ERROR: was}} for was in OLDER_ON_ERROR)]
+
+
+def _digest(said: Mapping[str, Any], inputs: list[dict[str, Any]]) -> str:
+    text = json.dumps({**said, "inputs": inputs}, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LENGTH]
 
 
@@ -67,10 +87,11 @@ def _input(one: Input | Output) -> dict[str, Any]:
     timed = None if one.time is None else list(one.time)
     if isinstance(one, Output):
         return {"kind": one.kind, "name": one.name, "key": one.key, "time": timed}
+    decoding = {name: value for name, value in one.decoding.items() if name != ON_ERROR}
     value = one.value.json() if hasattr(one.value, "jsonValue") else one.value
     said = {"kind": one.kind, "topic": one.topic, "value": value, "key": one.key, "time": timed}
     said |= {} if one.start_from is None else {"view": True}  # where it starts changes no result
-    return said | {"versions": one.versions, "record": one.record, "decoding": dict(one.decoding)}
+    return said | {"versions": one.versions, "record": one.record, "decoding": decoding}
 
 
 def _texts(made: Any, seen: set[int], *, declared: bool = False) -> Iterator[str]:

@@ -21,6 +21,7 @@ from enum import Enum
 from tidelog.client.admin import topics
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.control import marks
+from tidelog.control.dead_letters import topic_of_letters
 from tidelog.control.marks import Ends
 from tidelog.errors import BrokerError, UsageError
 from tidelog.pipelines.placing import check_unused, ensure_topic, settings_of_view
@@ -164,7 +165,7 @@ def _marks(cluster: Cluster, one: Generation) -> Iterable[marks.Mark]:
 def delete_topics(cluster: Cluster, one: Generation) -> None:
     if not one.sink:
         return  # somebody else's topic
-    own = (one.topic, marks.topic_of(one.sink), marks.staging_topic_of(one.sink))
+    own = (one.topic, topic_of_letters(one.topic), marks.topic_of(one.sink), marks.staging_topic_of(one.sink))
     for topic in (*own, *_seeds(cluster, one.sink)):
         try:
             topics.delete(cluster, topic)

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from tidelog.control.urls import redacted
 from tidelog.errors import UsageError
 from tidelog.pipelines.app import QUESTIONS, VIEW, App, Input, Output, parameter
-from tidelog.pipelines.fingerprints import fingerprint
+from tidelog.pipelines.fingerprints import fingerprints
 from tidelog.pipelines.input_columns import check_input
 
 
@@ -25,6 +25,11 @@ class Node:
     reads: tuple[Input | Output, ...]  # in the order of the function's parameters, questions left out
     asked: bool = False  # it takes questions
     fingerprint: str = ""  # of the code that this process runs
+    older: frozenset[str] = frozenset()  # what older versions called the same
+
+    def fingerprint_as(self, built: str) -> str:
+        """To be compared with that of what was built, maybe by an older version."""
+        return built if built in self.older else self.fingerprint
 
     @property
     def name(self) -> str:
@@ -76,8 +81,8 @@ def _node(app: App, output: Output) -> Node:
     """
     reads = _reads(app, output)
     if output.name not in app.fingerprints:
-        app.fingerprints[output.name] = fingerprint(output, list(reads))
-    return Node(output, reads, _is_asked(app, output), app.fingerprints[output.name])
+        app.fingerprints[output.name] = fingerprints(output, list(reads))
+    return Node(output, reads, _is_asked(app, output), *app.fingerprints[output.name])
 
 
 def _is_asked(app: App, output: Output) -> bool:

@@ -39,7 +39,7 @@ def moved(graph: Graph, target: Target, view: View, checkpoints: str) -> Target 
     current = view.current
     if current is None or current.number <= target.generation:
         return None
-    if current.fingerprint == target.node.fingerprint:
+    if current.fingerprint == target.node.fingerprint_as(current.fingerprint):
         return view_target(graph, target.node, view, current, checkpoints)
     return Fault(
         f"view {view.name} is generation {current.number} by now, which other code has built, and this run has the code"

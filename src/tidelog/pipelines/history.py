@@ -22,11 +22,14 @@ from tidelog.errors import UsageError
 from tidelog.pipelines.app import VIEW
 from tidelog.pipelines.graph import Graph, Node
 from tidelog.pipelines.inputs import Reader, Span
+from tidelog.pipelines.observed import Observed
 from tidelog.pipelines.operators.changelog import DELETED, OP, SEQ, latest_by_key
 from tidelog.pipelines.placing import Target, topic_target
 from tidelog.pipelines.queries import generation_option, records
 from tidelog.pipelines.running import Settings, prepare
 from tidelog.pipelines.view_topic import is_keyed, kind_of
+from tidelog.spark.foreach_batch import write_batch
+from tidelog.spark.sink_options import read_sink_options
 from tidelog.views.catalog import Catalog, View, read_catalog
 
 if TYPE_CHECKING:
@@ -68,14 +71,14 @@ def write(cluster: Cluster, reader: Reader, target: Target, options: dict[str, s
     """Returns the write's id."""
     assert reader.span is not None
     _check_owner(cluster, target.node, target.sink)
-    frame = reader.result(target.node)
+    observed = Observed(target.topic)
+    with observed.declared():
+        frame = reader.result(target.node)
     keyed = is_keyed(target.node.output, frame)
     made = records(frame, kind_of(frame), target, 0, keyed=keyed)
     name = write_id(target.node, reader.span)
-    # Spark looks for a writer in the session that is active, whosever rows they are; this makes ours the active one.
-    reader.spark.createDataFrame([], "nothing int")
-    writing: Any = made.write.format("tidelog").mode("append").options(**options, **generation_option(target))
-    writing.option("topic", target.topic).option("sinkName", target.sink).option("writeId", name).save()
+    given = {**options, **generation_option(target), "topic": target.topic, "sinkName": target.sink, "writeId": name}
+    write_batch(read_sink_options(given, streaming=False), made, observed)
     return name
 
 

@@ -8,6 +8,8 @@
 
 Rules:
 - All is read committed: what a transaction did not commit was never there.
+- A record that cannot be decoded fails the query, or, by `on_error`, is left out; so is one that was passed. Neither is
+  a tombstone (`spark/left_out.py`).
 - Of a table's records by key, the last one counts by one order, also where keys move between partitions
   (`operators/joins/places.py`). Versions bring their places along, for `enrich`; no output has them.
 - The key of a table's record is the column's own text, or JSON with the columns by name, as views and derived topics
@@ -18,6 +20,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,6 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tidelog.errors import TidelogError, UsageError
 from tidelog.pipelines.app import QUESTIONS, RECORD_TIME, STREAM, TOPIC, Input, Output, SourceLine, Time
 from tidelog.pipelines.loading import place_in
+from tidelog.pipelines.observed import left_out_now, unobserved
 from tidelog.pipelines.operators.changelog import DELETED, INSERT, OP, SEQ, as_changelog
 from tidelog.pipelines.operators.joins.places import SEED
 from tidelog.pipelines.operators.joins.sides import PLACED, unplaced
@@ -33,6 +37,7 @@ from tidelog.pipelines.operators.time import event_time
 from tidelog.pipelines.seeding import BEFORE_ALL, older
 from tidelog.spark.ddl import is_ddl, struct_of
 from tidelog.views.asking import Pipeline
+from tidelog.views.passed import RecordPlace
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -70,6 +75,7 @@ class Reader:
     sink: str | None = None  # of the output whose result is asked for
     is_alone: bool = False  # whether what is read is all that the query reads: its source may wait for records then
     view_topic: Callable[[str], str] | None = None  # of a view's name, whosever it is
+    passed_by: Callable[[str], frozenset[RecordPlace]] | None = None  # records that an output leaves out
 
     def result(self, node: Node) -> DataFrame:
         """What the function returns; its errors name the user's line."""
@@ -77,8 +83,9 @@ class Reader:
 
         output = node.output
         reads, reader = iter(node.reads), replace(self, is_alone=len(output.parameters) == 1)
+        passed = frozenset[RecordPlace]() if self.passed_by is None else self.passed_by(output.name)
         given = [
-            reader._questions(output) if node.asked and name == QUESTIONS else reader._read(next(reads))
+            reader._questions(output) if node.asked and name == QUESTIONS else reader._read(next(reads), passed)
             for name in output.parameters
         ]
         try:
@@ -108,64 +115,85 @@ class Reader:
         frame = self._load(asked, None, more={"failOnDataLoss": "false", "maxOffsetsPerTrigger": QUESTIONS_AT_ONCE})
         return frame.select(F.col("key").alias(QUESTION), F.col("value").alias(ASKED))
 
-    def _read(self, one: Input | Output) -> DataFrame:
+    def _read(self, one: Input | Output, passed: frozenset[RecordPlace]) -> DataFrame:
         try:
             if isinstance(one, Output):
-                return self._output(one)
+                return self._output(one, passed)
             if one.start_from is not None:
-                return self._view(one)
-            return self._stream(one) if one.kind == STREAM else self._table(one)
+                return self._view(one, passed)
+            return self._stream(one, passed) if one.kind == STREAM else self._table(one, passed)
         except TidelogError as error:
             raise _at(one.place, error) from error
 
     # Topics of others
 
-    def _stream(self, one: Input) -> DataFrame:
+    def _stream(self, one: Input, passed: frozenset[RecordPlace]) -> DataFrame:
         if one.value is None and not one.decoding:
-            frame = self._load(one.topic, one.time, one)
+            frame = _without(self._load(one.topic, one.time, one), passed)
             return frame if one.time is None else frame.transform(_timed(one.time))
-        return _flat(self._load(one.topic, one.time, one, value=_task(one)), one.time, kept=one.record)
+        return _flat(self._values(one.topic, one.time, schema_of(one.value), passed, one), one.time, kept=one.record)
 
-    def _table(self, one: Input) -> DataFrame:
-        decoded = self._load(one.topic, one.time, one, value=_task(one))
+    def _table(self, one: Input, passed: frozenset[RecordPlace]) -> DataFrame:
+        decoded = self._values(one.topic, one.time, schema_of(one.value), passed, one)
         return _tabled(decoded, one.key, one.time, versions=one.versions)
 
-    def _view(self, one: Input) -> DataFrame:
+    def _view(self, one: Input, passed: frozenset[RecordPlace]) -> DataFrame:
         """A view as a table: from its store, if the output's sink is known, and then from its topic."""
         from pyspark.sql import functions as F
 
-        from tidelog.spark.typed_values import task_of
-
-        value = task_of(_envelope(schema_of(one.value)))
+        value = _envelope(schema_of(one.value))
         if self.span is None and self.sink is not None and self.seed_of is not None:
             seed = self.seed_of(self.sink, one)
-            frame = older(self._load(seed.view_topic, one.time, more=seed.options, value=value), seed)
+            frame = older(self._values(seed.view_topic, one.time, value, passed, more=seed.options), seed)
         else:
             topic = one.topic if self.view_topic is None else self.view_topic(one.topic)
-            frame = self._load(topic, one.time, value=value)
+            frame = self._values(topic, one.time, value, passed)
         return _tabled(frame.withColumn("value", F.col("value.after")), one.key, one.time)
 
     # Outputs of this app
 
-    def _output(self, one: Output) -> DataFrame:
+    def _output(self, one: Output, passed: frozenset[RecordPlace]) -> DataFrame:
         from pyspark.sql import functions as F
 
         from tidelog.pipelines.view_topic import is_keyed
-        from tidelog.spark.typed_values import task_of
 
         node = next(node for node in _whole(self.graph).nodes if node.output == one)
-        made = self.result(node)
+        with unobserved() if self.span is None else nullcontext():
+            made = self.result(node)
         keyed = one.kind != TOPIC or is_keyed(one, made)
         if self.span is not None:
             return _as_table(made, one) if keyed else made
         rows = made.drop(OP, SEQ, DELETED, *BESIDE).schema
-        value = task_of(rows if one.kind == TOPIC else _envelope(rows))
-        decoded = self._load(self.topic_of(one), one.time, value=value)
+        value = rows if one.kind == TOPIC else _envelope(rows)
+        decoded = self._values(self.topic_of(one), one.time, value, passed)
         if one.kind != TOPIC:
             decoded = decoded.withColumn("value", F.col("value.after"))
         return _tabled(decoded, one.key, one.time) if keyed else _flat(decoded, one.time)
 
     # The source
+
+    def _values(
+        self,
+        topic: str,
+        time: Time | None,
+        schema: Any,
+        passed: frozenset[RecordPlace],
+        one: Input | None = None,
+        more: Mapping[str, str] = NOTHING_MORE,
+    ) -> DataFrame:
+        """Rows whose value is a struct. What cannot be decoded fails the query, and the source decodes; or it is left
+        out, and told of, by a stage of its own: the source has nobody to tell.
+        """
+        from tidelog.spark.left_out import leaving_out
+        from tidelog.spark.typed_values import DEAD_LETTER, FAIL, NULL, task_of
+
+        decoding = {} if one is None else dict(one.decoding)
+        on_error = decoding.pop("on_error", FAIL)
+        task = task_of(schema, **decoding, on_error=FAIL if on_error == FAIL else NULL)
+        if on_error == FAIL and not passed:
+            return self._load(topic, time, one, more, value=task)
+        frame = self._load(topic, time, one, more)
+        return leaving_out(frame, task, passed, left_out_now(), letter=on_error == DEAD_LETTER)
 
     def _load(
         self,
@@ -190,15 +218,15 @@ class Reader:
         return frame
 
 
-def _task(one: Input) -> Task:
-    from tidelog.spark.typed_values import task_of
-
-    return task_of(schema_of(one.value), **one.decoding)
-
-
 def schema_of(value: Any) -> Any:
     """Columns as Spark writes them become a StructType; a schema stays what it is."""
     return struct_of(value) if isinstance(value, str) and is_ddl(value) else value
+
+
+def _without(frame: DataFrame, passed: frozenset[RecordPlace]) -> DataFrame:
+    from tidelog.spark.left_out import leaving_out
+
+    return leaving_out(frame, None, passed, left_out_now(), letter=True) if passed else frame
 
 
 def _alignment(one: Input) -> dict[str, str]:

@@ -18,16 +18,19 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tidelog.clock import Jumps
+from tidelog.control.counts import NOTHING, OPERATORS, RECORDS, Counts
+from tidelog.control.metrics import lost_by_operator
 from tidelog.errors import ViewChanged
 from tidelog.parts.children import END_S
 from tidelog.parts.part import Fault
 from tidelog.parts.running import STOP_MAX_S
-from tidelog.pipelines.faults import fault_of
-from tidelog.pipelines.operators.state.steps import FoldCounts, called_by
+from tidelog.pipelines.faults import fault_of, is_told_in_a_line, with_remedies
+from tidelog.pipelines.losses import Losses
+from tidelog.pipelines.observed import Observed
 from tidelog.pipelines.ordering import notices_of
 from tidelog.pipelines.placing import Target
 from tidelog.pipelines.progress import Lag, Progress
-from tidelog.pipelines.queries import Written, has_ended, start_query, told_since
+from tidelog.pipelines.queries import Written, has_ended, has_found_nothing, start_query, told_since
 from tidelog.pipelines.view_readers import command_of
 from tidelog.spark.options import ELSEWHERE, GO_ON
 
@@ -55,7 +58,9 @@ class QueryPart:
         frame: Callable[[Target], DataFrame],
         options: Mapping[str, str],
         trigger: Mapping[str, Any],
+        observed: Observed | None = None,
     ) -> None:
+        """`observed`: who observes the frame, where that was made before."""
         self.target = target
         self.name = target.part
         self._frame = frame
@@ -63,11 +68,13 @@ class QueryPart:
         self._trigger = trigger
         self._query: StreamingQuery | None = None
         self._written = Written()
-        self._counts = FoldCounts()
+        self._made_before = observed is not None
+        self.observed = observed or Observed(target.topic)
         self._jumps = Jumps()
         self._back_s = 0.0  # by which the clock was set back, and Spark may wait longer
         self._told: set[str] = set()  # what is told once, by its name
         self._due = dict.fromkeys(("alive", "progress"), 0.0)  # when Spark is to be asked next
+        self._losses = Losses()
         self.progress = Progress()
         self.lag: Lag | None = None  # which its run looks up
 
@@ -79,12 +86,15 @@ class QueryPart:
         if self.target.changed is not None:
             raise ViewChanged(self.target.changed)
         self._written = Written(rows=self._written.rows)
-        self._counts = FoldCounts()
+        if not self._made_before:
+            self.observed = Observed(self.target.topic)  # its sums are looked up again: it may be of another generation
         self._jumps, self._back_s = Jumps(), 0.0
         self._due = dict.fromkeys(self._due, 0.0)
-        with called_by(self._counts.step_of):
+        with self.observed.declared():
             frame = self._frame(self.target)
-            self._query = start_query(frame, self.target, self._options, trigger=self._trigger, written=self._written)
+            self.observed.begin()
+            how: dict[str, Any] = {"trigger": self._trigger, "written": self._written, "observed": self.observed}
+            self._query = start_query(frame, self.target, self._options, **how)
 
     def look(self) -> Fault | None:
         assert self._query is not None
@@ -106,8 +116,11 @@ class QueryPart:
         if error is None and self._written.error is None:
             return Fault(ENDED, final=False)
         fault = fault_of(self._written.error, str(error), self.file)
+        if self._written.error is None and not is_told_in_a_line(fault):  # else it was logged when it was raised
+            logging.getLogger(__name__).error("%s: %s", self.name, error)
         way = _way_on(self.target)
-        return fault._replace(message=fault.message.replace(GO_ON, way).replace(ELSEWHERE, way))
+        said = fault.message.replace(GO_ON, way).replace(ELSEWHERE, way)
+        return fault._replace(message=with_remedies(said, self.target))
 
     def _held_up(self, query: StreamingQuery) -> Fault | None:
         """Where it waits, since the clock was set back: it is stopped then."""
@@ -117,6 +130,10 @@ class QueryPart:
         query.stop()
         self._take_progress()
         return Fault(f"the clock was set back by {self._back_s:.0f} s, for which Spark would wait", final=False)
+
+    def has_worked(self) -> bool:
+        """Whether a micro-batch was committed since it was started, or a trigger found nothing to read."""
+        return self._written.batch >= 0 or (self._query is not None and has_found_nothing(self._query))
 
     def stop(self) -> None:
         query = self._query
@@ -133,7 +150,8 @@ class QueryPart:
 
     def figures(self) -> dict[str, Any]:
         node = self.target.node
-        told = self.progress.fields(int(time.time() * 1000), self._counts.read()) | {"rows_out": self._written.rows}
+        told = self.progress.fields(int(time.time() * 1000), self._operators())
+        told |= {"rows_out": self._written.rows, "left_out": self.counts.get(RECORDS, {})}
         time_of = next((one.time for one in node.reads if one.time is not None), None)
         return {
             "app": self.target.app,
@@ -152,11 +170,22 @@ class QueryPart:
     def fault_of(self, error: Exception) -> Fault:
         return fault_of(error, str(error), self.file)
 
+    @property
+    def counts(self) -> Counts:
+        """Since the first micro-batch of its sink."""
+        return self.observed.sums or NOTHING
+
     def _tell(self) -> None:
-        for name, text in notices_of(self.target, self._counts.read()).items():
+        for name, text in notices_of(self.target, self.counts.get(OPERATORS, {})).items():
             if name not in self._told:
                 self._told.add(name)
                 logging.getLogger(__name__).warning("%s: %s", self.name, text)
+        for text in self._losses.news(self.counts, lost_by_operator(self._operators()), time.monotonic()):
+            logging.getLogger(__name__).warning("%s: %s", self.name, text)
+
+    def _operators(self) -> dict[str, Any]:
+        """What became of rows: in operators of ours, and in Spark's own."""
+        return {"operators": self.counts.get(OPERATORS, {}), "by_spark": self.progress.by_spark}
 
     def _is_due(self, what: str, every_s: float) -> bool:
         now = time.monotonic()

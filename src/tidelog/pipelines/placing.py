@@ -163,7 +163,8 @@ def view_now(
     if before.app != name:
         raise UsageError(f"{node.output.place}: view {node.name!r} belongs to app {before.app}; call it otherwise")
     try:
-        after = catalog.go_on(before, declared, node.fingerprint)
+        built = "" if before.current is None else before.current.fingerprint
+        after = catalog.go_on(before, declared, node.fingerprint_as(built))
     except ViewChanged as error:
         raise ViewChanged(f"{node.output.place}: {error}") from None
     kept = before.stores if stays and not node.output.stores else ()

@@ -9,16 +9,17 @@ lag                   records not yet read, and the age of the oldest of them in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from tidelog.client.cluster import Cluster
 from tidelog.control import lag
+from tidelog.control.counts import LATE
 
 GROUP_PREFIX = "tidelog."
-LATE = ("dropped", "diverted")  # among what operators count: rows that came too late
 SEEN_MAX = 10_000  # Spark tells of its last hundred again and again
 
 
@@ -35,7 +36,7 @@ class Progress:
     rows_in: int = 0
     rate: float = 0.0
     watermark_ms: int | None = None
-    late_rows: int = 0
+    by_spark: dict[str, dict[str, int]] = field(default_factory=dict)  # what Spark's own operators have dropped
     state_rows: int = 0
     state_bytes: int = 0
     batch_ms: int = 0
@@ -70,11 +71,13 @@ class Progress:
         if operators:
             self.state_rows = sum(int(op.get("numRowsTotal") or 0) for op in operators)
             self.state_bytes = sum(int(op.get("memoryUsedBytes") or 0) for op in operators)
-            self.late_rows += sum(int(op.get("numRowsDroppedByWatermark") or 0) for op in operators)
+            for name, late in _late_of(operators):
+                sums = self.by_spark.setdefault(name, {LATE: 0})
+                sums[LATE] += late
 
-    def fields(self, now_ms: int, counts: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
-        """`counts`: what became of rows in our operators. Spark's own have theirs in what it tells."""
-        late = sum(one.get(name, 0) for one in counts.values() for name in LATE)
+    def fields(self, now_ms: int, operators: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[str, Any]:
+        """`operators`: what became of rows in ours, and in Spark's own."""
+        late = sum(sums.get(LATE, 0) for kind in operators.values() for sums in kind.values())
         behind = None if self.watermark_ms is None else round((now_ms - self.watermark_ms) / 1000)
         return {
             "batch": self.batch,
@@ -83,11 +86,22 @@ class Progress:
             "batch_ms": self.batch_ms,
             "watermark_ms": self.watermark_ms,
             "watermark_behind_s": behind,
-            "late_rows": self.late_rows + late,
-            "operators": counts,
+            "late_rows": late,
+            **operators,
             "state_rows": self.state_rows,
             "state_bytes": self.state_bytes,
         }
+
+
+def _late_of(operators: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, int]]:
+    """Of Spark's own, by the name that it has for each. A fold of ours counts for itself what is late."""
+    names = Counter[str]()
+    for one in operators:
+        name = str(one.get("operatorName") or "operator")
+        names[name] += 1
+        late = int(one.get("numRowsDroppedByWatermark") or 0)
+        if late:
+            yield name if names[name] == 1 else f"{name} {names[name]}", late
 
 
 def _ms(iso: str) -> int:

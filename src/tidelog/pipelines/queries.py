@@ -3,7 +3,7 @@
 `foreachBatch` runs in this process: rows become envelopes or upserts (`view_topic.py`), by tasks or, where they are few
 texts, here (`view_texts.py`). The sink's own commit writes them under the target's name; answers to questions go to the
 topic of replies in the same commit. What fails there is kept as it was raised: Spark would make text of it, and of the
-JVM's own errors it gets that shortened, and the log all of it.
+JVM's own errors it gets that shortened. The log has all of it, unless one line says what happened (`faults.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ from tidelog.control.marks import topic_of
 from tidelog.errors import ConfigError, LostCheckpoint, PipelineFailed, StateMismatch
 from tidelog.pipelines.app import VIEW
 from tidelog.pipelines.envelopes import Source, net_changelog, net_rows, records_of
+from tidelog.pipelines.faults import fault_of, is_told_in_a_line
+from tidelog.pipelines.operators.dropped import counting_keyless
 from tidelog.pipelines.ordering import in_order
 from tidelog.pipelines.placing import Target
 from tidelog.pipelines.view_readers import command_of
@@ -45,6 +48,7 @@ from tidelog.pipelines.view_topic import (
     upserts,
 )
 from tidelog.spark.cluster_python import missing_in_a_worker
+from tidelog.spark.foreach_batch import NOBODY, Observer
 from tidelog.views.asking import Pipeline
 
 if TYPE_CHECKING:
@@ -69,18 +73,27 @@ class Written:
 
 
 def start_query(
-    frame: DataFrame, target: Target, options: Mapping[str, str], *, trigger: Mapping[str, Any], written: Written
+    frame: DataFrame,
+    target: Target,
+    options: Mapping[str, str],
+    *,
+    trigger: Mapping[str, Any],
+    written: Written,
+    observed: Observer = NOBODY,
 ) -> StreamingQuery:
     """`options` say how the brokers are reached, as the source and the sink take them."""
     from tidelog.spark.providers import state_store
 
     frame = in_order(frame, target)
+    output = target.node.output
+    if output.key and (output.kind == VIEW or is_keyed(output, frame)):
+        frame = counting_keyless(frame, output.kind, output.key)
     _keep_to(frame, target)
-    mode, texts = mode_of(target.node.output, frame), texts_of(frame, target)
+    mode, texts = mode_of(output, frame), texts_of(frame, target)
     if texts is None:
-        rows, writer = frame, writer_of(frame, target, options, written)
+        rows, writer = frame, writer_of(frame, target, options, written, observed)
     else:
-        rows, writer = as_texts(frame, texts), text_writer_of(texts, target, options, written)
+        rows, writer = as_texts(frame, texts), text_writer_of(texts, target, options, written, observed)
     with state_store(frame):
         stream: Any = rows.writeStream.foreachBatch(writer)
         stream = stream.outputMode(mode).queryName(target.name).option("checkpointLocation", target.checkpoint)
@@ -98,12 +111,15 @@ def _keep_to(frame: DataFrame, target: Target) -> None:
         raise StateMismatch(f"{output.place}: {output.kind} {output.name!r}: {error}") from None
 
 
-def writer_of(frame: DataFrame, target: Target, options: Mapping[str, str], written: Written) -> Any:
+def writer_of(
+    frame: DataFrame, target: Target, options: Mapping[str, str], written: Written, observed: Observer = NOBODY
+) -> Any:
     from tidelog.spark.foreach_batch import topic_writer
 
     bootstrap, given = _sink_options(target, options)
     topic, targets = (None, (target.topic,)) if target.node.asked else (target.topic, ())
-    write = topic_writer(topic, bootstrap=bootstrap, sink_name=target.sink, options=given, targets=targets, marked=True)
+    how: dict[str, Any] = {"options": given, "targets": targets, "marked": True}
+    write = partial(topic_writer(topic, bootstrap=bootstrap, sink_name=target.sink, **how), by=observed)
     kind, keyed = kind_of(frame), is_keyed(target.node.output, frame)
 
     def each(rows: DataFrame, batch_id: int) -> None:
@@ -117,13 +133,15 @@ def writer_of(frame: DataFrame, target: Target, options: Mapping[str, str], writ
     return each
 
 
-def text_writer_of(texts: Texts, target: Target, options: Mapping[str, str], written: Written) -> Any:
+def text_writer_of(
+    texts: Texts, target: Target, options: Mapping[str, str], written: Written, observed: Observer = NOBODY
+) -> Any:
     """For rows that are texts (`view_texts.py`)."""
     from tidelog.spark.foreach_batch import ViewWriter
 
     bootstrap, given = _sink_options(target, options)
     where = {"bootstrap": bootstrap, "sink_name": target.sink, "checkpoint": target.checkpoint}
-    writer = ViewWriter(target.topic, options=given, **where)
+    writer = ViewWriter(target.topic, options=given, by=observed, **where)
 
     def each(rows: DataFrame, batch_id: int) -> None:
         with noting_errors(target, written):
@@ -158,7 +176,7 @@ def _sink_options(target: Target, options: Mapping[str, str]) -> tuple[str, dict
 
 @contextmanager
 def noting_errors(target: Target, written: Written) -> Iterator[None]:
-    """What is raised in here is kept, and goes on to Spark, which writes its text to the log: so it is said once."""
+    """What is raised in here is kept, and goes on to Spark. All of it is logged here, unless a line says it."""
     try:
         yield
     except LostCheckpoint as lost:
@@ -170,9 +188,10 @@ def noting_errors(target: Target, written: Written) -> Iterator[None]:
         if reason := missing_in_a_worker(text):
             written.error = ConfigError(reason)
             raise written.error from None
+        fault = fault_of(error, text, target.node.output.place.file)
+        if not written.stopping and not is_told_in_a_line(fault):  # what a stop cuts off is not a fault
+            logging.getLogger(__name__).error("%s: %s", target.part, text)
         if OF_THE_JVM in text:
-            if not written.stopping:  # Spark's log has the short text alone; what a stop cuts off is no fault
-                logging.getLogger(__name__).error("%s: %s", target.part, text)
             raise PipelineFailed(_shortened(text)) from None
         raise
 
@@ -210,6 +229,17 @@ def has_ended(query: StreamingQuery) -> bool:
         return True
     thread: Any = query._jsq.streamingQuery().queryExecutionThread()
     return not thread.isAlive()
+
+
+def has_found_nothing(query: StreamingQuery) -> bool:
+    """Whether a trigger has looked, and there was nothing to read. Spark's own word for it is not public; elsewhere it
+    says between triggers that it waits.
+    """
+    try:
+        return bool(query._jsq.streamingQuery().noNewData())
+    except Exception:  # of a version that calls it otherwise
+        how = query.status
+        return not how["isTriggerActive"] and str(how["message"]).startswith("Waiting for ")
 
 
 def told_since(query: StreamingQuery, last: str | None) -> list[dict[str, Any]]:

@@ -59,6 +59,7 @@ from tidelog.pipelines.catching_up import (
 )
 from tidelog.pipelines.graph import Graph, Node
 from tidelog.pipelines.inputs import Reader
+from tidelog.pipelines.observed import Observed
 from tidelog.pipelines.parts import QUERY, QueryPart
 from tidelog.pipelines.placing import (
     Target,
@@ -116,9 +117,8 @@ def begin(
         raise UsageError(f"{node.output.place}: view {node.name!r} belongs to app {before.app}; call it otherwise")
     outputs = [one.name for one in graph.nodes]
     check_readers(read_catalog(cluster), before, app=graph.app.name, outputs=outputs, rebuilt=with_readers)
-    way = generations.way_of(
-        before, declared, node.fingerprint, again=again, kept=_is_kept(cluster, graph, node, before, settings)
-    )
+    code = node.fingerprint_as("" if before.building is None else before.building.fingerprint)
+    way = generations.way_of(before, declared, code, again=again, kept=_is_kept(cluster, graph, node, before, settings))
     after = generations.begun(before, way, declared, node.fingerprint, partitions_of(cluster, graph, node))
     built = generations.write_begun(cluster, editor, before, after)
     return Begun(after, view_target(graph, node, after, built, settings.checkpoints), way, before.current.sink)
@@ -203,8 +203,10 @@ class Rebuild:
     def build(self, begun: Begun) -> Ends | None:
         """Runs the query until it has caught up, and stops it. Ends to switch at; None where it was told to stop."""
         target = replace(begun.target, answers=False)  # questions are for the one that is live
-        frame = replace(self._reader, sink=target.sink).result(self.node)  # by this thread's cluster
-        part = QueryPart(target, lambda _: frame, self._settings.options, self._settings.trigger)
+        observed = Observed(target.topic)
+        with observed.declared():
+            frame = replace(self._reader, sink=target.sink).result(self.node)  # by this thread's cluster
+        part = QueryPart(target, lambda _: frame, self._settings.options, self._settings.trigger, observed)
         part.name = f"{begun.target.app}.{begun.target.sink}"
         background = Background(part.name, [part], self._settings, self._say)
         try:

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.security import Security
+from tidelog.control.counts import NOTHING
 from tidelog.control.health import FAILED, RUNNING
+from tidelog.control.marks import read_mark
 from tidelog.control.status import Command
 from tidelog.parts.part import Fault, Key, Part, Say
 from tidelog.parts.running import Supervisor
@@ -34,6 +36,7 @@ from tidelog.pipelines.placing import Target, live_topic, place_questions, place
 from tidelog.pipelines.progress import Lag, lag_of
 from tidelog.pipelines.seeding import Seed, seed_of
 from tidelog.pipelines.view_topic import check_result, declaration_of, is_keyed, keeps_state
+from tidelog.views.passed import passed_by
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,12 +81,13 @@ class Settings:
 
 
 def session_of(graph: Graph, settings: Settings) -> SparkSession:
-    from tidelog.spark.session import leave_errors_to_us, spark_session
+    from tidelog.spark.session import leave_errors_to_us, leave_faults_to_us, spark_session
 
     spark = spark_session(
         graph.app.name, master=settings.master, memory=settings.memory, settings={**QUIET, **settings.spark}
     )
     leave_errors_to_us()
+    leave_faults_to_us(spark)
     travelling_whole(graph.app)
     return spark
 
@@ -103,6 +107,7 @@ def reader_of(spark: SparkSession, graph: Graph, settings: Settings, cluster: Cl
         lambda output: live_topic(cluster, output),
         seed_of=seed,
         view_topic=lambda name: topic_of_view(cluster, name),
+        passed_by=lambda name: passed_by(cluster, name),
     )
 
 
@@ -175,6 +180,7 @@ class Run(Supervisor):
             lags = self.link.ask(self._all_lags) or {}
             for part in self._queries():
                 part.lag = lags.get(part.name)
+            self.link.ask(self._look_up_sums)
 
     def obey(self, key: Key, one: Command) -> None:
         super().obey(key, one)
@@ -186,6 +192,14 @@ class Run(Supervisor):
     def _all_lags(self) -> dict[str, Lag | None]:
         """Of all queries, or an error of the first: what one does not get, the others would wait for in vain."""
         return {part.name: lag_of(self._cluster, part.target.name) for part in self._queries()}
+
+    def _look_up_sums(self) -> None:
+        """Of a query that has not committed yet: what its predecessors have counted."""
+        for part in self._queries():
+            if part.observed.sums is None:
+                mark = read_mark(self._cluster, part.target.sink)
+                found = NOTHING if mark is None else mark.counts
+                part.observed.sums = found if part.observed.sums is None else part.observed.sums
 
     # Views that were rebuilt
 

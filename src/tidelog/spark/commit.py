@@ -15,7 +15,7 @@ that mark is the last, and the first three steps are not needed. If somebody has
 does all of them.
 
 Rules:
-- A micro-batch without rows that moves no source writes nothing.
+- A micro-batch without rows that moves no source, and has counted nothing, writes nothing.
 - A driver that is fenced after it had taken the id for this commit stops: somebody else runs this query.
 - A commit that the broker aborted because it took too long (`control/timeouts.py`) is not tried again: it would take
   as long.
@@ -45,6 +45,7 @@ from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.client.producer import Delivery
 from tidelog.client.transactions import TIMEOUT_MS, Transactions
 from tidelog.control import marks
+from tidelog.control.counts import NOTHING, Counts, added
 from tidelog.control.marks import Mark, Sources
 from tidelog.control.timeouts import in_time
 from tidelog.errors import (
@@ -80,6 +81,7 @@ class Writing(NamedTuple):
     timeout_ms: int = TIMEOUT_MS
     generation: int = 0  # of a view
     marked: bool = False  # from its first micro-batch on the query has had this sink and no other
+    counts: Counts = NOTHING  # of this micro-batch alone
 
 
 class Owned(NamedTuple):
@@ -115,7 +117,7 @@ def _commit(cluster: Cluster, writing: Writing, stages: Sequence[Stage], open_cl
         owned = None
     mark = _look(cluster, writing) if owned is None else owned.mark
     rows = sum(stage.rows for stage in stages)
-    due = is_due(mark, writing) and marks.is_worth_a_mark(mark, writing.sources, rows=rows)
+    due = is_due(mark, writing) and marks.is_worth_a_mark(mark, writing.sources, rows=rows, counts=writing.counts)
     if due and owned is None:
         owned = _take(cluster, writing)
         due = is_due(owned.mark, writing)
@@ -265,6 +267,7 @@ def _write(
             time_ms=int(time.time() * 1000),
             generation=writing.generation,
             ids=ids,
+            counts=added(NOTHING if before is None else before.counts, writing.counts),
         )
         name, value = marks.encode(mark)
         producer.send(marks.topic_of(writing.sink), value, key=key or name, partition=0)

@@ -18,11 +18,14 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tidelog.control.counts import NOTHING, Counts
+from tidelog.control.marks import Sources
 from tidelog.errors import UsageError
 from tidelog.spark.native_operators import keep_plan_to
-from tidelog.spark.query_log import query_id_of, sources_of
+from tidelog.spark.query_log import default_name, query_id_of, sources_of
 from tidelog.spark.routing import COLUMNS, Router, check_columns
 from tidelog.spark.sink_options import SinkOptions, read_sink_options
 from tidelog.spark.stage_files import Driver
@@ -32,11 +35,37 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from tidelog.spark.left_out import Note
+
 QUERY_ID, RUN_ID = "sql.streaming.queryId", "spark.jobGroup.id"
 MESSAGE = "message"
 UNKNOWN_YET = "unknown until a micro-batch runs"
 
-Writer = Callable[["DataFrame", int], int]  # which tells how many rows there were
+
+class TaskNotes(NamedTuple):
+    """What the tasks of a micro-batch have told beside its rows: records that were left out, and counts."""
+
+    notes: Sequence[Note] = ()
+    letters: str = ""  # the topic for those that are letters
+    counts: Counts = NOTHING
+
+
+Metrics = Callable[[], Mapping[str, Mapping[str, int]]]
+
+
+class Observer:
+    """Who knows what was noted. This one knows nothing."""
+
+    def noted(self, metrics: Metrics = dict) -> TaskNotes:
+        """Asked when all rows are staged; `metrics` gives what the plan of the micro-batch has observed."""
+        return TaskNotes()
+
+    def committed(self, counts: Counts) -> None:
+        """The sums that the sink's last mark has now."""
+
+
+NOBODY = Observer()
+Writer = Callable[..., int]  # of rows, the micro-batch, and its observer: how many rows there were
 
 
 class Written(NamedTuple):
@@ -76,8 +105,8 @@ def topic_writer(
     read = replace(read, checkpoint=checkpoint, targets=tuple(targets), marked=marked)
     itself = object()  # two writers are two, also once Spark has pickled them
 
-    def write(rows: DataFrame, batch_id: int) -> int:
-        return write_micro_batch(read, rows, batch_id, itself)
+    def write(rows: DataFrame, batch_id: int, by: Observer = NOBODY) -> int:
+        return write_micro_batch(read, rows, batch_id, itself, by)
 
     return write
 
@@ -87,10 +116,20 @@ class ViewWriter:
     `write_here` is given them.
     """
 
-    def __init__(self, topic: str, *, bootstrap: str, sink_name: str, checkpoint: str, options: Mapping[str, str]):
+    def __init__(
+        self,
+        topic: str,
+        *,
+        bootstrap: str,
+        sink_name: str,
+        checkpoint: str,
+        options: Mapping[str, str],
+        by: Observer = NOBODY,
+    ) -> None:
         given = {"kafka.bootstrap.servers": bootstrap, **options, "topic": topic, "sinkName": sink_name}
         read = read_sink_options({**given, "checkpointLocation": checkpoint}, streaming=True)
         self.options = replace(read, marked=True)
+        self._by = by
         self._query: Running | None = None
         self._router: Router | None = None
 
@@ -106,7 +145,7 @@ class ViewWriter:
 
     def _write(self, rows: DataFrame, batch_id: int, stages: Callable[[SinkOptions, str], list[Stage]]) -> int:
         query = self._query = self._query or Running.of(rows.sparkSession)
-        return _write(self.options, rows.sparkSession, query, batch_id, self, stages)
+        return _write(self.options, rows.sparkSession, query, batch_id, self, stages, self._by)
 
     def _encoded(self, records: Sequence[tuple[str, str | None]]) -> Stage:
         import pyarrow as pa
@@ -123,15 +162,14 @@ class ViewWriter:
         return Stage("", len(records), routed)
 
 
-def write_micro_batch(options: SinkOptions, rows: DataFrame, batch_id: int, writer: object) -> int:
+def write_micro_batch(options: SinkOptions, rows: DataFrame, batch_id: int, writer: object, by: Observer) -> int:
     """How many rows the micro-batch has, whether or not they were written before."""
     from tidelog.spark.sink import types_of
 
     check_columns(types_of(rows.schema), options.topic)
     query = Running.of(rows.sparkSession)
-    return _write(
-        options, rows.sparkSession, query, batch_id, writer, lambda options, sink: _staged(options, sink, rows)
-    )
+    staged = partial(_staged, rows=rows)
+    return _write(options, rows.sparkSession, query, batch_id, writer, staged, by)
 
 
 def _write(
@@ -141,8 +179,9 @@ def _write(
     batch_id: int,
     writer: object,
     staged: Callable[[SinkOptions, str], list[Stage]],
+    by: Observer,
 ) -> int:
-    from tidelog.spark.sink import check_query, commit_micro_batch, report, sink_of, writing_of
+    from tidelog.spark.sink import check_query, commit_micro_batch, counts_of, report, sink_of, writing_of
 
     options = replace(options, checkpoint=options.checkpoint or query.checkpoint, query_name=query.name)
     if options.checkpoint is None:
@@ -153,15 +192,50 @@ def _write(
     if query.plan is not None and (before is None or before.run_id != query.run_id):
         keep_plan_to(session, query.plan, query.checkpoint or options.checkpoint)
     stages = staged(options, sink)
+    noted = by.noted(query.metrics)
     if options.exactly_once:
         query_id = query_id_of(options.checkpoint)
         check_query(query_id, stages, options.checkpoint)
         writing = writing_of(options, sink, query_id, batch_id, sources_of(options.checkpoint, batch_id))
-        commit_micro_batch(options, writing, stages)
+        beside = _letters(options, sink, noted, batch_id, len(stages))
+        commit_micro_batch(options, writing._replace(counts=noted.counts), [*stages, *beside])
+        if (counts := counts_of(options, sink)) is not None:
+            by.committed(counts)
     else:
         report(options, sink, batch_id)
     _written[sink] = writes
     return sum(stage.rows for stage in stages)
+
+
+def write_batch(options: SinkOptions, rows: DataFrame, by: Observer = NOBODY) -> int:
+    """A batch write under the `writeId` of the options, by this process: with what is noted beside the rows."""
+    from tidelog.spark.sink import commit_batch_write, sink_of, types_of, writing_of
+
+    assert options.write_id is not None and options.exactly_once
+    check_columns(types_of(rows.schema), options.topic)
+    sink = sink_of(options)
+    staging = default_name(options.topic, f"{sink}/{options.write_id}")  # what another write has staged is not cut
+    stages = _staged(options, staging, rows)
+    noted = by.noted()
+    beside = _letters(options, staging, noted, 0, len(stages))
+    writing = writing_of(options, sink, options.write_id, 0, Sources())._replace(counts=noted.counts)
+    commit_batch_write(options, writing, [*stages, *beside])
+    return sum(stage.rows for stage in stages)
+
+
+def _letters(options: SinkOptions, staging: str, noted: TaskNotes, batch_id: int, task: int) -> list[Stage]:
+    """Staged as the rows of one more task are."""
+    wanted = [note for note in noted.notes if note.letter]
+    if not wanted:
+        return []
+    from tidelog.spark.letters import letters
+    from tidelog.spark.sink import driver_of, lent, sink_of
+    from tidelog.spark.stage_files import beside
+    from tidelog.spark.staging import stage
+
+    with lent(options.reach) as cluster:
+        batches = letters(cluster, noted.letters, sink_of(options), wanted)
+        return [stage(cluster, batches, sink=staging, task=task, near=beside(driver_of(options), batch_id))]
 
 
 def _refuse_twice(sink: str, before: Written | None, now: Written) -> None:
@@ -200,11 +274,24 @@ def _task(
 class Running:
     """What Spark says of the query whose micro-batch this is."""
 
-    def __init__(self, run_id: str | None, checkpoint: str | None, name: str | None, plan: Any = None) -> None:
+    def __init__(self, run_id: str | None, checkpoint: str | None, name: str | None, execution: Any = None) -> None:
         self.run_id = run_id
         self.checkpoint = checkpoint
         self.name = name
-        self.plan = plan
+        self.plan = None if execution is None else execution.analyzedPlan()
+        self._execution = execution
+
+    def metrics(self) -> dict[str, dict[str, int]]:
+        """What the plan of this micro-batch has observed, by name; it has run by now."""
+        if self._execution is None:
+            return {}
+        found, made = self._execution.lastExecution().observedMetrics(), {}
+        rows = found.iterator()
+        while rows.hasNext():
+            pair = rows.next()
+            row = pair._2()
+            made[str(pair._1())] = {name: int(row.get(n)) for n, name in enumerate(row.schema().fieldNames())}
+        return made
 
     @classmethod
     def of(cls, spark: SparkSession) -> Running:
@@ -219,4 +306,4 @@ class Running:
             raise UsageError("this is not a micro-batch of a streaming query; give topic_writer to foreachBatch")
         found = shared.activeStreamingQueries().get(jvm.java.util.UUID.fromString(query_id))
         run_id, checkpoint = context.getLocalProperty(RUN_ID), found.resolvedCheckpointRoot()
-        return cls(run_id, checkpoint, found.name(), found.analyzedPlan())
+        return cls(run_id, checkpoint, found.name(), found)

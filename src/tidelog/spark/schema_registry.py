@@ -21,6 +21,7 @@ from tidelog.schema import formats
 from tidelog.schema.bounds import REFERENCES_MAX
 from tidelog.schema.schema import Schema
 
+NO_SCHEMA = "has no schema"  # in the reason of a value whose schema may yet be registered
 TIMEOUT_S = 10.0
 PAUSES_S = (0.1, 0.5, 2.0)  # between tries
 ANSWER_MAX = 8 << 20
@@ -80,7 +81,7 @@ def schema_of_id(registry: Registry, number: int) -> Schema | str:
     if found is None:
         answer = ask(registry, f"/schemas/ids/{number}")
         if answer is None:
-            return f"the registry at {registry.url} has no schema {number}"
+            return f"the registry at {registry.url} {NO_SCHEMA} {number}"
         text = _text(registry, answer)
         try:
             found = _known[registry, number] = formats.parse(text.format, text.text, dict(text.references))

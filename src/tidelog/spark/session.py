@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidelog.errors import ConfigError
 from tidelog.spark.callbacks import answer_calls
@@ -70,6 +70,17 @@ def spark_session(
     return session
 
 
+# Spark's, of a task that failed, of its job, of the function of foreachBatch, and of the query.
+FAULT_LOGGERS = (
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.sql.execution.streaming.sources.ForeachBatchSink",
+    "org.apache.spark.sql.execution.streaming.sources.PythonForeachBatchHelper",
+    "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
+    "org.apache.spark.sql.execution.streaming.MicroBatchExecution",
+)
+
+
 def leave_errors_to_us() -> None:
     """For commands, which tell an error of a plan in one line: before PySpark raises it, it is written to standard
     error, as JSON of some kilobytes.
@@ -78,6 +89,19 @@ def leave_errors_to_us() -> None:
 
     for name in CONTEXT_LOGGERS:
         PySparkLogger.getLogger(name).disabled = True
+
+
+def leave_faults_to_us(spark: SparkSession) -> None:
+    """For a run, which tells what ends a query, and all of it where one line is not enough: Spark says the same four
+    times over, some 200 lines of it.
+    """
+    import logging
+
+    logging.getLogger("py4j.clientserver").disabled = True
+    jvm: Any = spark.sparkContext._jvm
+    off = jvm.org.apache.logging.log4j.Level.OFF
+    for name in FAULT_LOGGERS:
+        jvm.org.apache.logging.log4j.core.config.Configurator.setLevel(name, off)
 
 
 def _check_pyspark() -> None:

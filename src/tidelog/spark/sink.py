@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 from tidelog.client.admin import groups
 from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
+from tidelog.control.counts import Counts
 from tidelog.control.marks import Sources, topic_of
 from tidelog.errors import PeerError, TidelogError, UsageError
 from tidelog.spark.commit import Kept, Writing, commit, commit_once, commit_unmarked
@@ -99,12 +100,8 @@ class TopicWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         if not self.options.exactly_once:
             return
-        stages = stages_in(messages)
         writing = writing_of(self.options, self.sink, self.write_id, 0, Sources())
-        act = commit_unmarked if self.options.write_id is None else commit_once
-        with lent(self.options.reach) as cluster:
-            act(cluster, writing, stages, partial(connect, self.options.reach, patient=True))
-            drop(cluster, stages)
+        commit_batch_write(self.options, writing, stages_in(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         with lent(self.options.reach) as cluster:
@@ -202,6 +199,19 @@ def commit_micro_batch(options: SinkOptions, writing: Writing, stages: Sequence[
     kept = _kept.setdefault(options.reach, {})
     with lent(options.reach) as cluster:
         return commit(cluster, writing, stages, partial(connect, options.reach, patient=True), kept)
+
+
+def commit_batch_write(options: SinkOptions, writing: Writing, stages: Sequence[Stage]) -> None:
+    act = commit_unmarked if options.write_id is None else commit_once
+    with lent(options.reach) as cluster:
+        act(cluster, writing, stages, partial(connect, options.reach, patient=True))
+        drop(cluster, stages)
+
+
+def counts_of(options: SinkOptions, sink: str) -> Counts | None:
+    """As the sink's last mark has them, as far as this process knows it."""
+    owned = _kept.get(options.reach, {}).get(sink)
+    return None if owned is None or owned.mark is None else owned.mark.counts
 
 
 def report(options: SinkOptions, sink: str, batch_id: int) -> None:

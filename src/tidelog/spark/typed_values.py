@@ -19,10 +19,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.config import nearest
-from tidelog.errors import UndecodableValue, UsageError
+from tidelog.errors import UndecodableValue, UnknownSchema, UsageError
 from tidelog.schema.decoding.decoder import Decoder, Failed, Reader, json_reader, reader_of
 from tidelog.spark.ddl import is_ddl, struct_of
 from tidelog.spark.schema_registry import (
+    NO_SCHEMA,
     Registry,
     Text,
     registry_at,
@@ -41,6 +42,7 @@ ERROR, UNDECODED = "_error", "_undecoded"
 SPARK = "SPARK"  # a StructType, for values in JSON
 FORMATS = {"avro": "AVRO", "protobuf": "PROTOBUF", "json": "JSON"}
 PLACE = ("topic", "partition", "offset")
+REMEDY = f"on_error='{DEAD_LETTER}' or '{NULL}' goes on without it"
 
 # By which Avro's JSON and JSON Schema's are told apart.
 AVRO_TYPES = {"record", "error", "enum", "fixed", "map"}
@@ -109,6 +111,10 @@ def typed(
         column=column,
         on_error=on_error,
     )
+    return typed_by(task)
+
+
+def typed_by(task: Task) -> Callable[[DataFrame], DataFrame]:
     reader = reader_for(task)
 
     def transform(rows: DataFrame) -> DataFrame:
@@ -233,18 +239,23 @@ def decoded(task: Task, decoder: Decoder, batch: pa.RecordBatch) -> pa.RecordBat
     import pyarrow as pa
 
     at = batch.schema.get_field_index(task.column)
-    values = batch.column(at)
-    if not pa.types.is_binary(values.type):
-        values = values.cast(pa.binary())
+    values = bytes_in(batch, at)
     made, failed = decoder.decode(values)
     if failed and task.on_error == FAIL:
-        raise UndecodableValue(_told(task, batch, failed))
+        raise undecodable(task, batch, failed)
     arrays, names = list(batch.columns), list(batch.schema.names)
     arrays[at] = made
     if task.on_error == DEAD_LETTER:
         arrays += _letters(values, failed)
         names += [ERROR, UNDECODED]
     return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def bytes_in(batch: pa.RecordBatch, at: int) -> Any:
+    import pyarrow as pa
+
+    values = batch.column(at)
+    return values if pa.types.is_binary(values.type) else values.cast(pa.binary())
 
 
 def _letters(values: Any, failed: list[Failed]) -> list[Any]:
@@ -259,11 +270,10 @@ def _letters(values: Any, failed: list[Failed]) -> list[Any]:
     return [pa.array(reasons, pa.string()), pa.array(bytes_of, pa.binary())]
 
 
-def _told(task: Task, batch: pa.RecordBatch, failed: list[Failed]) -> str:
+def undecodable(task: Task, batch: pa.RecordBatch, failed: list[Failed]) -> UndecodableValue:
+    """A registry may get to know a schema that it does not have yet: that is another error, which is tried again."""
     row, reason = failed[0]
     place = [f"{name} {batch.column(name)[row].as_py()}" for name in PLACE if name in batch.schema.names]
     more = f", and {len(failed) - 1} more of its batch" if len(failed) > 1 else ""
-    return (
-        f"column {task.column} of {', '.join(place) or f'row {row}'} cannot be decoded: {reason}{more}; "
-        f"on_error='{DEAD_LETTER}' or '{NULL}' goes on without it"
-    )
+    said = f"column {task.column} of {', '.join(place) or f'row {row}'} cannot be decoded: {reason}{more}"
+    return (UnknownSchema if NO_SCHEMA in reason else UndecodableValue)(f"{said}; {REMEDY}")

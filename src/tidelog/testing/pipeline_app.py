@@ -24,17 +24,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidelog.errors import UsageError
-from tidelog.pipelines.app import App, Input, Output
+from tidelog.pipelines.app import App, Input, Output, Time
 from tidelog.pipelines.graph import Node, graph_of
-from tidelog.pipelines.inputs import Reader
+from tidelog.pipelines.inputs import NOTHING_MORE, Reader
 from tidelog.pipelines.loading import load_app, travelling_whole
 from tidelog.pipelines.operators.changelog import SEQ
+from tidelog.spark.typed_values import typed_by
 from tidelog.testing.pipeline_times import from_epoch_ms
 from tidelog.views.asking import Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from tidelog.spark.typed_values import Task
     from tidelog.testing.pipeline import PipelineDriver
 
 NOWHERE = {"kafka.bootstrap.servers": "127.0.0.1:1"}  # of streams that are planned and never run
@@ -51,9 +53,18 @@ class RecordsReader(Reader):
 
     frames: Mapping[str, DataFrame] = field(default_factory=dict)
 
-    def _load(self, topic: str, *rest: Any, **more: Any) -> DataFrame:
+    def _load(
+        self,
+        topic: str,
+        time: Time | None,
+        one: Input | None = None,
+        more: Mapping[str, str] = NOTHING_MORE,
+        value: Task | None = None,
+    ) -> DataFrame:
         found = self.frames.get(topic)
-        return Reader._load(self, topic, *rest, **more) if found is None else found
+        if found is None:
+            return Reader._load(self, topic, time, one, more, value)
+        return found if value is None else found.transform(typed_by(value))
 
 
 class AppRun:

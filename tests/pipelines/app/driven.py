@@ -24,6 +24,7 @@ from tidelog.pipelines import history
 from tidelog.pipelines.app import App
 from tidelog.pipelines.graph import graph_of
 from tidelog.pipelines.inputs import Span
+from tidelog.pipelines.observed import Observed
 from tidelog.pipelines.placing import Target
 from tidelog.pipelines.queries import Written, start_query
 from tidelog.pipelines.running import Settings, prepare, reader_of
@@ -42,6 +43,7 @@ class Driven:
         self.graph = graph_of(app)
         self.reader = reader_of(spark, self.graph, self.settings, cluster)
         self._targets: dict[str, Target] = {}
+        self.observed: dict[str, Observed] = {}  # of each query as it was last run
 
     @property
     def targets(self) -> dict[str, Target]:
@@ -56,10 +58,13 @@ class Driven:
                 self.run(target)
 
     def run(self, target: Target) -> None:
-        frame = replace(self.reader, sink=target.sink).result(target.node)
+        self.observed[target.node.name] = observed = Observed(target.topic)
         written = Written()
         trigger = {"availableNow": True}
-        query = start_query(frame, target, self.settings.options, trigger=trigger, written=written)
+        with observed.declared():
+            frame = replace(self.reader, sink=target.sink).result(target.node)
+            how = {"trigger": trigger, "written": written, "observed": observed}
+            query = start_query(frame, target, self.settings.options, **how)
         try:
             query.awaitTermination()
         except Exception:

@@ -62,7 +62,10 @@ def test_parameters_know_a_name_with_underscores() -> None:
         (lambda app: app.stream("a", event_time="t", watermark_delay="1 month"), "a month has no fixed length"),
         (lambda app: app.stream("a", record="header"), "a record has no 'header'"),
         (lambda app: app.table("a", key="k"), "does not say what its values are"),
-        (lambda app: app.stream("a", value="k long", on_error="dead_letter"), "which an app writes nowhere"),
+        (
+            lambda app: app.stream("a", value="k long", on_error="dead"),
+            "on_error is 'dead'; it is fail or null or dead",
+        ),
         (lambda app: app.table("a", key="k", value="k long", versions=True), "each from a time on"),
         (lambda app: app.table("a", key=("k", "k"), value="k long"), "each once"),
         (lambda app: app.view("a", key=())(rows), "name the columns that identify a row"),

@@ -108,6 +108,7 @@ def top(orders{annotation}):
     return expensive( orders )
 """
 PLAIN = {"time": "", "limit": 100, "docstring": "", "more": "", "annotation": "", "comment": "x"}
+WITH_NULL = "c26fb0358748047a"  # what the program with on_error='null' was called by versions that counted it
 
 
 def of(tmp_path: Path, **changes: Any) -> str:
@@ -130,6 +131,18 @@ def fingerprint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_what_changes_no_result_changes_no_fingerprint(tmp_path: Path, fingerprint: str, change: Any) -> None:
     linecache.clearcache()
     assert of(tmp_path, **change) == fingerprint
+
+
+@proves("eo.26", "P1")
+def test_what_becomes_of_bad_records_is_no_other_view_and_older_fingerprints_that_had_it_are_known(
+    tmp_path: Path, fingerprint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    linecache.clearcache()
+    assert of(tmp_path, time="on_error='dead_letter'") == fingerprint
+    linecache.clearcache()
+    node = graph_of(load_app(str(tmp_path / "shop.py"))).node("top")
+    assert WITH_NULL in node.older and node.fingerprint_as(WITH_NULL) == WITH_NULL
+    assert node.fingerprint_as("another") == fingerprint
 
 
 @proves("eo.26", "P1")

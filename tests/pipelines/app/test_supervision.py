@@ -15,10 +15,10 @@ from proving import proves
 from tidelog import clock as time_of_day
 from tidelog.client.metadata import TopicPartition
 from tidelog.control.marks import Mark, Sources
-from tidelog.errors import Disconnected, LostCheckpoint, PipelineFailed, UndecodableValue, UsageError
+from tidelog.errors import Disconnected, LostCheckpoint, PipelineFailed, UndecodableValue, UnknownSchema, UsageError
 from tidelog.parts.part import Fault
 from tidelog.pipelines.app import App
-from tidelog.pipelines.faults import fault_of
+from tidelog.pipelines.faults import fault_of, is_told_in_a_line, with_remedies
 from tidelog.pipelines.graph import graph_of
 from tidelog.pipelines.parts import ENDED, STUCK, QueryPart
 from tidelog.pipelines.placing import Target
@@ -48,9 +48,38 @@ Current State: INITIALIZING"""
 
 
 @proves("P1", "P3")
-def test_an_error_that_went_through_spark_names_the_users_line_and_is_tried_again() -> None:
+def test_an_error_of_the_users_function_names_its_line_and_is_final_unless_a_service_may_come_back() -> None:
     fault = fault_of(None, THROUGH_SPARK, "/home/me/shop.py")
-    assert fault == Fault("ValueError: no price", False, "/home/me/shop.py", 17)
+    assert fault == Fault("ValueError: no price", True, "/home/me/shop.py", 17)
+    away = THROUGH_SPARK.replace("ValueError: no price", "ConnectionRefusedError: [Errno 111] prices:80")
+    assert not fault_of(None, away, "/home/me/shop.py").final
+    ours = THROUGH_SPARK.replace("/home/me/shop.py", "/x/tidelog/spark/sink.py")
+    assert not fault_of(None, ours, "/home/me/shop.py").final, "it may pass: nobody knows"
+
+
+@proves("P1", "P3")
+def test_an_error_in_a_users_operator_names_the_row_where_it_is_known() -> None:
+    said = THROUGH_SPARK.replace("no price\n\n", "no price\nin the row {'product': 'tea'}\n\n")
+    assert fault_of(None, said, "/home/me/shop.py").message == "ValueError: no price (in the row {'product': 'tea'})"
+
+
+UNDECODABLE = (
+    "column value of topic orders, partition 0, offset 17 cannot be decoded: it is not JSON, at byte 1;"
+    " on_error='dead_letter' or 'null' goes on without it"
+)
+
+
+@proves("P1", "P3")
+def test_a_record_that_cannot_be_decoded_is_told_in_one_line_with_remedies_that_work() -> None:
+    said = THROUGH_SPARK.replace("ValueError: no price", f"tidelog.errors.UndecodableValue: {UNDECODABLE}")
+    fault = fault_of(None, said, "/home/me/app.py")
+    assert fault.final and is_told_in_a_line(fault)
+    told = with_remedies(fault.message, target_of("revenue"))
+    assert told.startswith("topic orders, partition 0, offset 17: value cannot be decoded: it is not JSON, at byte 1; ")
+    assert "`tidelog pass revenue orders:0:17` and `tidelog resume shop.revenue` go on without it" in told
+    assert "or declare on_error='dead_letter' or 'null' for stream 'orders' (test_supervision.py:" in told
+    unknown = said.replace("UndecodableValue", "UnknownSchema")
+    assert not fault_of(None, unknown, "/home/me/app.py").final, "a registry may get to know it"
 
 
 @proves("P3")
@@ -60,7 +89,8 @@ def test_an_error_that_went_through_spark_names_the_users_line_and_is_tried_agai
         (LostCheckpoint("gone"), "", True),
         (UsageError("no key"), "", True),
         (Disconnected("away"), "", False),
-        (UndecodableValue("bad"), "", False),
+        (UndecodableValue("bad"), "", True),
+        (UnknownSchema("the registry has no schema 17"), "", False),
         (None, "Caused by: tidelog.errors.StateMismatch: written by another", True),
         (None, "[USER_RAISED_EXCEPTION] two rows of one key", True),
         (None, "tidelog.errors.Disconnected: away", False),
@@ -179,7 +209,7 @@ def test_what_was_left_out_for_spark_is_still_told_of_an_error_of_the_jvm(monkey
     error = Py4JJavaError("", SimpleNamespace(_target_id="o8"))
     handed = "tidelog.errors.PipelineFailed: py4j.protocol.Py4JJavaError: An error occurred while calling o7.collect."
     fault = fault_of(error, handed, "/home/me/shop.py")
-    assert fault == Fault("ValueError: no price", False, "/home/me/shop.py", 17)
+    assert fault == Fault("ValueError: no price", True, "/home/me/shop.py", 17)
 
 
 @proves("P3", "E3")
@@ -266,13 +296,17 @@ def told(batch: int, rows: int, **more: object) -> dict[str, object]:
 @proves("P3")
 def test_progress_adds_up_what_spark_tells_and_counts_nothing_twice() -> None:
     progress = Progress()
-    state = [{"numRowsTotal": 7, "memoryUsedBytes": 100, "numRowsDroppedByWatermark": 1}]
+    state = [
+        {"operatorName": "stateStoreSave", "numRowsTotal": 7, "memoryUsedBytes": 100, "numRowsDroppedByWatermark": 1}
+    ]
     first = told(0, 5, processedRowsPerSecond=50.0, durationMs={"triggerExecution": 100})
     second = told(1, 3, stateOperators=state, eventTime={"watermark": "2026-01-01T00:00:00.000Z"})
     progress.take([first])
     progress.take([first, second])
     progress.take([first, second, told(2, 0)])
-    fields = progress.fields(1_767_225_610_000, {"tumbling": {"in": 9, "dropped": 2}, "changes": {"in": 7}})
+    ours = {"tumbling": {"in": 9, "late": 2, "without_time": 1}, "changes": {"in": 7}}
+    fields = progress.fields(1_767_225_610_000, {"operators": ours, "by_spark": progress.by_spark})
+    assert progress.by_spark == {"stateStoreSave": {"late": 1}}
     assert (fields["batch"], fields["rows_in"], fields["state_rows"], fields["state_bytes"]) == (2, 8, 7, 100)
     assert (fields["watermark_behind_s"], fields["late_rows"], fields["batch_ms"]) == (10, 3, 0)
 

@@ -249,7 +249,7 @@ def test_a_row_that_is_late_for_a_comparison_is_dropped_and_counted(tidelog_pipe
     given.add([("a", "10:00:00", 2.0, "late"), ("a", None, 3.0, "without a time"), ("a", "11:05:00", 4.0, "")])
     assert [(row["degrees"], row["degrees_earlier"]) for row in run.step()] == [(4.0, 1.0)]
     (state,) = run.fold_states()
-    assert state.counts == {"in": 4, "dropped": 2}
+    assert state.counts == {"in": 4, "dropped": 2, "late": 1, "without_time": 1}
 
 
 @proves("P2", "P7")

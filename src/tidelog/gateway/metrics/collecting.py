@@ -16,9 +16,10 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import NO_LEADER, Metadata, TopicPartition, by_topic
 from tidelog.client.offsets import EARLIEST, LATEST
 from tidelog.control import lag
+from tidelog.control.counts import RECORDS, from_fields
 from tidelog.control.health import health_of, is_long_ago
 from tidelog.control.lag import Unread
-from tidelog.control.metrics import metrics_of
+from tidelog.control.metrics import lost_by_operator, metrics_of
 from tidelog.control.status import Report, read_status
 from tidelog.errors import BrokerError
 from tidelog.gateway.access import LOGIN_REFUSED
@@ -162,6 +163,7 @@ def _part(report: Report, now_ms: float, found: Found) -> None:
     labels, how, told = (report.kind, report.name), health_of(report, now_ms), metrics_of(report.figures)
     found[table.PART_HEALTHY].append((labels, int(how.fault is None)))
     found[table.PART_STATE].append(((*labels, how.state), 1))
+    _lost(report, found)
     for metric, value, scale in (
         (table.PART_REPORTED, report.figures.get("at_ms"), 1000),
         (table.PART_ROWS_IN, told.rows_in, 1),
@@ -175,9 +177,19 @@ def _part(report: Report, now_ms: float, found: Found) -> None:
         (table.PART_BATCH, told.batch_ms, 1000),
         (table.PART_RESTARTS, told.restarts, 1),
         (table.PART_ERROR, told.last_error_ms, 1000),
+        (table.PART_NEXT_TRY, report.figures.get("next_try_ms"), 1000),
     ):
         if isinstance(value, int | float):
             found[metric].append((labels, value if scale == 1 else value / scale))
+
+
+def _lost(report: Report, found: Found) -> None:
+    """By what it was lost to: a topic and a reason, or an operator and a reason."""
+    labels, left_out = (report.kind, report.name), from_fields({RECORDS: report.figures.get("left_out")})
+    for topic, sums in sorted(left_out.get(RECORDS, {}).items()):
+        found[table.PART_LEFT_OUT] += [((*labels, topic, reason), number) for reason, number in sorted(sums.items())]
+    for operator, lost in sorted(lost_by_operator(report.figures).items()):
+        found[table.PART_DROPPED] += [((*labels, operator, reason), number) for reason, number in sorted(lost.items())]
 
 
 SIMPLE: dict[Metric, str] = {

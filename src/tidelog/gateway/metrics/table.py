@@ -117,6 +117,20 @@ PART_REPORTED = Metric("tidelog_part_report_time_seconds", GAUGE, "When a part l
 PART_ROWS_IN = Metric("tidelog_part_rows_in_total", COUNTER, "Rows that a part has read since it was started.", PART)
 PART_ROWS_OUT = Metric("tidelog_part_rows_out_total", COUNTER, "Rows that it has written since then.", PART)
 PART_LATE_ROWS = Metric("tidelog_part_late_rows_total", COUNTER, "Rows that came too late.", PART)
+PART_LEFT_OUT = Metric(
+    "tidelog_part_left_out_records_total",
+    COUNTER,
+    "Records of a topic that a part has left out, by reason, since its output was first run: such as could not be"
+    " decoded, and such as were passed.",
+    (*PART, "topic", "reason"),
+)
+PART_DROPPED = Metric(
+    "tidelog_part_dropped_rows_total",
+    COUNTER,
+    "Rows that an operator has dropped, because they were late, or without_time, or without_key; of operators of ours"
+    " since the output was first run, of those that begin with spark since the query was started.",
+    (*PART, "operator", "reason"),
+)
 PART_LAG = Metric("tidelog_part_lag_records", GAUGE, "Records that a part has not read.", PART)
 PART_LAG_SECONDS = Metric(
     "tidelog_part_lag_seconds", GAUGE, "How long ago the first record was written that a part has not read.", PART
@@ -130,6 +144,9 @@ PART_BATCH = Metric(
     "tidelog_part_batch_duration_seconds", GAUGE, "How long its last micro-batch that had rows took.", PART
 )
 PART_RESTARTS = Metric("tidelog_part_restarts_total", COUNTER, "How often a part was tried again after a fault.", PART)
+PART_NEXT_TRY = Metric(
+    "tidelog_part_next_try_time_seconds", GAUGE, "When a part that retries is tried again, as Unix time.", PART
+)
 PART_ERROR = Metric("tidelog_part_last_error_time_seconds", GAUGE, "When a part last had a fault, as Unix time.", PART)
 
 METRICS = tuple(value for value in list(globals().values()) if isinstance(value, Metric))

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from tidelog.control.counts import losses
 from tidelog.errors import UsageError
 from tidelog.pipelines.operators.durations import Duration, milliseconds, positive
 from tidelog.pipelines.operators.grouping import Integers, encode_keys, pairs
@@ -137,7 +138,8 @@ class Earlier:
         output = timed.select(self.rows.names)
         for name in self.columns:
             output = output.append_column(f"{name}{EARLIER}", every[name].take(earlier))
-        counts = {"in": len(rows), "dropped": len(rows) - len(timed)}
+        dropped, untimed = len(rows) - len(timed), rows[self.time].null_count
+        counts = {"in": len(rows), "dropped": dropped} | losses(late=dropped - untimed, without_time=untimed)
         return Step(self._remembered(every, times, clock), output.cast(self.output_schema).combine_chunks(), counts)
 
     def _on_time(self, rows: pa.Table, clock: Clock) -> pa.Table:

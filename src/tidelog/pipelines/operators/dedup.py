@@ -29,6 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidelog.errors import UsageError
+from tidelog.pipelines.operators.dropped import counting_untimed
 from tidelog.pipelines.operators.durations import Duration, positive
 from tidelog.pipelines.operators.grouping import Booleans
 from tidelog.pipelines.operators.in_order import BEGINNING, Sequenced, plain, state_schema, step_in_order
@@ -64,6 +65,7 @@ def deduplicate(
         if span is not None:
             check_place(rows, "deduplicate with within", "leave within out, or ")
             return run_by(rows, names, Once(row_schema(rows), time, names, span), time, questions)
+        rows = counting_untimed(rows, "deduplicate", time)
         timed = rows.where(rows[time].isNotNull())
         return within_watermark(timed, names, time) if rows.isStreaming else first_of_each(timed, names, time)
 

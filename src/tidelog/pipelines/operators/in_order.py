@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
+from tidelog.control.counts import losses
 from tidelog.pipelines.operators.grouping import Booleans, Integers, encode_keys
 from tidelog.pipelines.operators.state.fold import DUE, HASH, Clock, Step
 
@@ -71,6 +72,7 @@ def state_schema(rows: pa.Schema) -> pa.Schema:
 
 def step_in_order(fold: InOrder, state: pa.Table, rows: pa.Table, clock: Clock) -> Step:
     schema = state_schema(fold.rows)
+    untimed = rows[fold.time].null_count
     fresh = _on_time(fold, rows, clock)
     waits = pa.array(np.ones(len(fresh), np.bool_))
     arrived = fresh.append_column(WAITS, waits).append_column(DUE, pa.nulls(len(fresh), pa.int64()))
@@ -84,7 +86,9 @@ def step_in_order(fold: InOrder, state: pa.Table, rows: pa.Table, clock: Clock) 
     memory = _memory(fold, sequenced, kept, clock)
     left = every.filter(pa.array(~ready))
     after = pa.concat_tables([_due(left, -(-times[~ready] // MICROSECONDS)), memory])
-    counts = {"in": len(rows), "dropped": len(rows) - len(fresh), "put_out": len(output)}
+    dropped = len(rows) - len(fresh)
+    counts = {"in": len(rows), "dropped": dropped, "put_out": len(output)}
+    counts |= losses(late=dropped - untimed, without_time=untimed)
     return Step(after, output, counts)
 
 

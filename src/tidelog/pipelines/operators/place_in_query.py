@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 WATERMARK = "EventTimeWatermark"  # where event time is declared: nothing below it has held rows back
 HOLDS_BACK = ("Aggregate", "TransformWithState", "FlatMapGroupsWithState", "FlatMapGroupsInPandasWithState")
 MAKES_CHANGES = ("TransformWithState", "FlatMapGroupsInArrow")  # as `run_fold` does, in a stream and in a batch
+DROPS_LATE = ("DeduplicateWithinWatermark",)
 JOIN = "Join"  # of two streams: a row comes when its match does, whenever that is
 
 
@@ -32,6 +33,26 @@ def check_place(rows: DataFrame, where: str, instead: str = "") -> None:
             f"{where} would take results of an operator before it for late; {instead}write those results to a topic "
             "and go on from there"
         )
+
+
+def warn_of_less_lateness(rows: DataFrame, where: str, allowed_ms: int) -> None:
+    """Of an operator in front that drops rows which the one behind it would still take."""
+    if not rows.isStreaming or not _stands_before(rows._jdf.queryExecution().analyzed(), DROPS_LATE):
+        return
+    import logging
+
+    logging.getLogger(__name__).warning(
+        "deduplicate drops rows that are behind the watermark, and %s behind it would take them for %g s more: it never"
+        " sees them; raise watermark_delay by as much, or deduplicate the windows' rows by an aggregate that does not"
+        " count twice",
+        *(where, allowed_ms / 1000),
+    )
+
+
+def _stands_before(plan: Any, names: tuple[str, ...]) -> bool:
+    if not plan.isStreaming():
+        return False
+    return str(plan.nodeName()).startswith(names) or any(_stands_before(child, names) for child in below(plan))
 
 
 def makes_changes(rows: DataFrame) -> bool:

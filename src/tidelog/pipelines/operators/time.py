@@ -106,8 +106,9 @@ def _wanted(
     if any(source.format == KAFKA for source in topics):
         _warn("Spark's own Kafka connector does not align partitions; read by format('tidelog')")
     ours = [source for source in topics if source.format == FORMAT]
-    is_record_time = all(one.column == RECORD_TIME for one in found[column]) and bool(found[column])
-    if align_by is None and not is_record_time and any(source.option("alignBy") is None for source in ours):
+    # Also where it is made of other columns beside it, as `corrected_time` is: the records' own is the clock to trust.
+    is_of_record = any(one.column == RECORD_TIME for one in found[column])
+    if align_by is None and not is_of_record and any(source.option("alignBy") is None for source in ours):
         _warn(
             f"event time {column!r} is not the timestamp of the records; name the field of their JSON that it is made"
             f" from: event_time({column!r}, ..., align_by='field'), which is the source's option alignBy"

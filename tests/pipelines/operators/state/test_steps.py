@@ -5,9 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
+import pytest
+
 from pipelines.operators.state.counting import Counting
 from proving import proves
-from tidelog.pipelines.operators.state.steps import FoldCounts
+from tidelog.pipelines.operators.state.fold import HASH, Clock, Step
+from tidelog.pipelines.operators.state.steps import Counted, FoldCounts, culprit
 
 
 class Context:
@@ -15,6 +19,23 @@ class Context:
 
     def accumulator(self, value: dict[str, int], how: Any) -> SimpleNamespace:
         return SimpleNamespace(value=value)
+
+
+@proves("P1", "P7")
+def test_the_row_is_found_at_which_a_users_step_fails() -> None:
+    class Dividing(Counting):
+        def step(self, state: pa.Table, rows: pa.Table, clock: Clock) -> Step:
+            for number in rows["number"].to_pylist():
+                1 // number
+            return Step(state, rows, {})
+
+    rows = pa.table({HASH: [1, 1, 2, 2, 2], "number": [1, 2, 3, 0, 5]})
+    none = rows.slice(0, 0)
+    assert culprit(Dividing(), none, rows, Clock(None, 0)) == {"number": 0}
+    assert culprit(Dividing(), none, rows.slice(0, 3), Clock(None, 0)) is None
+    with pytest.raises(ZeroDivisionError) as failed:
+        Counted(Dividing(), SimpleNamespace(add=print))(none, rows.slice(3), Clock(None, 0))
+    assert failed.value.__notes__ == ["in the row {'number': 0}"]
 
 
 @proves("P1", "P7")

@@ -59,6 +59,8 @@ def compare(fold: Fold, oracle: Oracle, given: Sequence[Batch], first: int, page
 
 def check_accounts(mechanism: Mechanism, oracle: Oracle, diverts: bool) -> None:
     counts = {"in": 0, "aggregated": 0, "diverted": 0, "dropped": 0} | mechanism.counts
+    by_reason = counts.pop("late", 0) + counts.pop("without_time", 0)
+    assert by_reason == counts["dropped"], "each dropped row has one reason"
     assert counts["in"] == counts["aggregated"] + counts["diverted"] + counts["dropped"]
     assert counts == {
         "in": oracle.counts["in"],

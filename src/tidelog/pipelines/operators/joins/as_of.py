@@ -33,6 +33,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelog.control.counts import losses
 from tidelog.pipelines.operators.joins import places
 from tidelog.pipelines.operators.joins.matching import (
     NO_KEY,
@@ -113,8 +114,20 @@ class AsOf:
         waiting = np.flatnonzero(is_left & ~late & ~due)
         counts = {"in": int(np.count_nonzero(is_left[len(state) :])), "joined": int(np.count_nonzero(due))}
         counts["diverted" if self.divert else "dropped"] = int(np.count_nonzero(late))
+        counts |= self._lost(is_left, late, untimed, keyless, len(state))
         due_at = np.concatenate([_milliseconds(times[waiting]), self._needed_until(all_rows, codes, times, kept)])
         return Step(_state(all_rows, np.concatenate([waiting, kept]), due_at), output, counts)
+
+    def _lost(self, is_left: Mask, late: Mask, untimed: Mask, keyless: Mask, known: int) -> dict[str, int]:
+        """Left rows that are late or have no time, unless they are put out, and versions without a time or a key."""
+        new = np.arange(len(is_left)) >= known
+        dropped = np.zeros(len(is_left), bool) if self.divert else is_left & late
+        without_time = (dropped & untimed) | (new & ~is_left & untimed)
+        return losses(
+            late=int(np.count_nonzero(dropped & ~untimed)),
+            without_time=int(np.count_nonzero(without_time)),
+            without_key=int(np.count_nonzero(new & ~is_left & ~untimed & keyless)),
+        )
 
     def answer(self, state: pa.Table, clock: Clock) -> pa.Table:
         """The versions of the key that are still needed."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.errors import UsageError
 from tidelog.pipelines.operators.changelog import OP
+from tidelog.pipelines.operators.dropped import counting_untimed
 from tidelog.pipelines.operators.durations import Duration, milliseconds
 from tidelog.pipelines.operators.joins.sides import sides_of, unplaced
 from tidelog.spark.native_operators import declared_with
@@ -41,8 +42,11 @@ def stream_join(
         raise UsageError(f"how is {how!r}; it is one of {', '.join(map(repr, SPARK_KINDS))}")
 
     def joined(rows: DataFrame) -> DataFrame:
+        from tidelog.pipelines.operators.time import event_time_column
+
         left, other = unplaced(rows), unplaced(right)
         _check_inputs(left, other)
+        left, other = (counting_untimed(one, "stream_join", event_time_column(one)) for one in (left, other))
         sides = sides_of(left, other, [(name, name) for name in names])
         met = _joined(left, other, names, (before, after), how)
         met = declared_with(met, "stream_join", _said(left, other, names, (before, after), how))

@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelog.control.counts import losses
 from tidelog.pipelines.operators.changelog import (
     AFTER,
     BEFORE,
@@ -41,7 +42,7 @@ from tidelog.pipelines.operators.changelog import (
 )
 from tidelog.pipelines.operators.joins import places
 from tidelog.pipelines.operators.joins.deletions import DAY, GONE_SINCE, forgotten, gone_since
-from tidelog.pipelines.operators.joins.matching import NO_ROW, Mask, Numbers, key_codes
+from tidelog.pipelines.operators.joins.matching import NO_KEY, NO_ROW, Mask, Numbers, key_codes
 from tidelog.pipelines.operators.joins.places import FIRST, PARTITION, RECORDED, Last
 from tidelog.pipelines.operators.joins.sides import GONE, ORDER, added
 from tidelog.pipelines.operators.state.fold import DUE, HASH, Clock, Step
@@ -103,7 +104,7 @@ class Upserts:
         changed = _changed(table, old, new)
         kept = self._kept(all_rows, np.where(changed | (new == NO_ROW), last.rows, old), last, new != NO_ROW)
         kept = kept.filter(pa.array(~self.forgotten(kept, clock)))
-        return Step(kept, self._changes(table, old, new, changed), self._counts(state, last))
+        return Step(kept, self._changes(table, old, new, changed), self._counts(state, last, codes))
 
     def forgotten(self, state: pa.Table, clock: Clock) -> Mask:
         """Deletions that are needed no more."""
@@ -146,11 +147,12 @@ class Upserts:
                 kept = _with(kept, name, pc.if_else(pa.array(stays), kept[name], pa.nulls(len(kept), kept[name].type)))
         return kept.append_column(DUE, pa.nulls(len(kept), pa.int64()))
 
-    def _counts(self, state: pa.Table, last: Last) -> dict[str, int]:
+    def _counts(self, state: pa.Table, last: Last, codes: Numbers) -> dict[str, int]:
         """Only what there is: most tables have none of either."""
+        keyless = losses(without_key=int(np.count_nonzero(codes[len(state) :] == NO_KEY)))
         if not self.across:
-            return {}
-        found = {"moved": int(np.count_nonzero(last.moved)), "without_place": state[PARTITION].null_count}
+            return keyless
+        found = keyless | {"moved": int(np.count_nonzero(last.moved)), "without_place": state[PARTITION].null_count}
         return {name: count for name, count in found.items() if count}
 
     def _changes(self, rows: pa.Table, old: Numbers, new: Numbers, changed: Mask) -> pa.Table:

@@ -9,13 +9,14 @@ Rules:
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tidelog.pipelines.operators.state.fold import Clock, Fold, Step
+from tidelog.pipelines.operators.state.fold import HASH, SIDE, Clock, Fold, Step
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,12 +25,15 @@ if TYPE_CHECKING:
 StepFunction: TypeAlias = "Callable[[pa.Table, pa.Table, Clock], Step]"
 StepOf: TypeAlias = "Callable[[Fold, SparkContext], StepFunction]"
 
+ROW, ROW_MAX = "in the row ", 500  # what is said of a row in which a user's step has failed, and how much of it
+SEARCH_S = 5.0  # for which that row is looked for
+
 _wanted: ContextVar[StepOf | None] = ContextVar("how steps are called", default=None)
 
 
 @contextmanager
-def called_by(step_of: StepOf) -> Iterator[None]:
-    """For operators that are declared inside of this."""
+def called_by(step_of: StepOf | None) -> Iterator[None]:
+    """For operators that are declared inside of this; None: their steps are called as they are."""
     token = _wanted.set(step_of)
     try:
         yield
@@ -75,6 +79,38 @@ class Counted:
         self._sums = sums
 
     def __call__(self, state: pa.Table, rows: pa.Table, clock: Clock) -> Step:
-        step = self._fold.step(state, rows, clock)
+        try:
+            step = self._fold.step(state, rows, clock)
+        except Exception as error:
+            if (row := culprit(self._fold, state, rows, clock)) is not None:
+                error.add_note(f"{ROW}{row}"[:ROW_MAX])
+            raise
         self._sums.add(dict(step.counts))
         return step
+
+
+def culprit(fold: Fold, state: pa.Table, rows: pa.Table, clock: Clock) -> dict[str, Any] | None:
+    """The row at which a step fails: a step is pure, so it is tried key by key, and then row by row, for a while."""
+    import pyarrow.compute as pc
+
+    until = time.monotonic() + SEARCH_S
+
+    def fails(own: pa.Table, kept: pa.Table) -> bool:
+        try:
+            fold.step(kept, own, clock)
+        except Exception:
+            return True
+        return False
+
+    for key in pc.unique(rows[HASH]):
+        own, kept = (table.filter(pc.equal(table[HASH], key)) for table in (rows, state))
+        lengths = range(1, len(own) + 1) if fails(own, kept) else range(0)
+        for length in lengths:
+            if fails(own.slice(0, length), kept):
+                row = own.slice(length - 1, 1).to_pylist()[0]
+                return {name: value for name, value in row.items() if name not in (HASH, SIDE)}
+            if time.monotonic() > until:
+                return None
+        if time.monotonic() > until:
+            return None
+    return None

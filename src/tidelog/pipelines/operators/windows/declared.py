@@ -99,6 +99,7 @@ def grid_of(size: Duration, every: Duration, offset: Duration) -> Grid:
 def checked(declared: Declared, frame: DataFrame) -> Spec:
     """What is declared, on this frame; refuses what it does not fit."""
     from tidelog.pipelines.operators.changelog import arrow_schema
+    from tidelog.pipelines.operators.place_in_query import warn_of_less_lateness
     from tidelog.pipelines.operators.state.questions import refuse_answers
     from tidelog.pipelines.operators.time import event_time_column
     from tidelog.pipelines.operators.windows.spec import LATE, Spec, check, nullable
@@ -108,6 +109,8 @@ def checked(declared: Declared, frame: DataFrame) -> Spec:
     refuse_answers(declared.where, frame)
     if LATE in frame.columns:
         raise UsageError(f"{declared.where} is given rows that came too late among others; split them off by on_time")
+    if declared.allowed is not None:
+        warn_of_less_lateness(frame, f"{declared.where} with late='correct'", declared.allowed // MICROSECONDS)
     rows, aggregates = nullable(arrow_schema(frame)), tuple(declared.aggregates.items())
     policy = (declared.allowed, declared.early, declared.diverts, declared.interval)
     return check(Spec(rows, event_time_column(frame), declared.by, aggregates, *policy))
@@ -193,11 +196,13 @@ def by_spark(
     """`fold` is the one in whose place this stands."""
     from pyspark.sql import functions as F
 
+    from tidelog.pipelines.operators.dropped import counting_untimed
     from tidelog.pipelines.operators.state.parameters import said_of
     from tidelog.pipelines.operators.windows.spec import END, START, TIME
     from tidelog.spark.native_operators import declared_with
 
     spec = fold.spec
+    frame = counting_untimed(frame, called(fold), spec.time)
     grouped = frame.groupBy(window.alias("window"), *(F.col(name).alias(f"by_{name}") for name in spec.by))
     found = grouped.agg(*(column.alias(f"of_{name}") for name, column in results.items()))
     found = declared_with(found, fold.name, said_of(fold))

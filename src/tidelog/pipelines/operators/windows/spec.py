@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from tidelog.control.counts import losses
 from tidelog.errors import UsageError
 from tidelog.pipelines.operators.aggregates import Aggregate
 from tidelog.pipelines.operators.changelog import HEAD, OP, SEQ
@@ -214,11 +215,13 @@ def timed(spec: Spec, rows: pa.Table) -> Timed:
 def counted(spec: Spec, given: int, late: int, untimed: int) -> dict[str, int]:
     """What became of rows, each counted once for every window that it lies in; without a time, it lies in none."""
     lost = late + untimed
+    by_reason = {} if spec.diverts else losses(late=late, without_time=untimed)
     return {
         "in": given + untimed,
         "aggregated": given - late,
         "diverted": lost if spec.diverts else 0,
         "dropped": 0 if spec.diverts else lost,
+        **by_reason,
     }
 
 
