@@ -43,6 +43,10 @@ class Delivery:
         self._batch = batch
         self._index = index
 
+    def at_index(self, index: int) -> Delivery:
+        """Of a batch: what became of one of its records."""
+        return Delivery(self._batch, index)
+
     @property
     def acked(self) -> bool:
         return self._batch is not None and self._batch.acked

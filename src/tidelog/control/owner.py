@@ -33,7 +33,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from tidelog.client.cluster import Cluster
@@ -44,7 +44,7 @@ from tidelog.client.transactions import TIMEOUT_MS, State, Transactions
 from tidelog.control.reading import read_all
 from tidelog.control.timeouts import in_time
 from tidelog.errors import AbortOnly, UsageError
-from tidelog.record.columns import Row
+from tidelog.record.columns import Row, encode
 
 
 class Outgoing:
@@ -61,6 +61,15 @@ class Outgoing:
         for key, value, headers, timestamp in records:
             check_lost()
             self._last[at] = send(topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp)
+
+    def send_at_once(self, at: TopicPartition, records: Sequence[Record], size: int) -> None:
+        """The same for many that are known to be of `size` bytes in all, a third of the cost: one batch if they fit."""
+        if size > self._transactions.producer.batch_bytes:
+            self.send(at, records)
+            return
+        self._transactions.check_lost()
+        batch = encode(records, compression=self._transactions.producer.compression)
+        self._last[at] = self._transactions.produce(at, batch).at_index(len(records) - 1)
 
     def flush(self) -> None:
         """Returns when all that was sent is written, so that `ends` are known before the transaction is committed."""

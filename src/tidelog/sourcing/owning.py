@@ -39,6 +39,7 @@ from tidelog.sourcing.store_topics import StoreTopics
 
 REQUESTS_MAX = 2_000
 IDLE_S = 0.2
+TOGETHER_S = 0.0005
 SNAPSHOTS_EACH = 2_000  # in a transaction
 
 log = logging.getLogger(__name__)
@@ -87,7 +88,7 @@ class PartitionOwner:
         self._lock, self._closed = Lock(), False
         self._stopping = Event()
         self._entities = Entities(folding, bound=settings.cache_entities, folder=settings.folder)
-        self._end = self._since = 0
+        self._end = self._since = self._asked = 0
         self._trusts_snapshots = True
         self.ready = Event()  # loaded once
         self.fenced = False
@@ -193,11 +194,18 @@ class PartitionOwner:
             if first is not None:
                 waiting.append(first)
             while len(waiting) < REQUESTS_MAX:
-                more = self._queue.get_nowait()
+                more = self._queue.get_nowait() if self._asked < 2 else self._queue.get(timeout=self._rest_s(waiting))
                 if more is not None:
                     waiting.append(more)
         except Empty:
-            return
+            pass
+        self._asked = len(waiting)
+
+    def _rest_s(self, waiting: list[Joint]) -> float:
+        """Who was answered a moment ago is about to ask again. Without a short wait for them, they would be two crowds
+        who take turns, and each would wait for the other's commit.
+        """
+        return TOGETHER_S if len(waiting) < self._asked else 0.0
 
     # One transaction
 
@@ -241,7 +249,7 @@ class PartitionOwner:
             return
         with owner.transaction() as outgoing:
             if records:
-                outgoing.send(self._events, records)
+                outgoing.send_at_once(self._events, records, sum(map(_size, records)))
             if position >= 0:
                 if records:
                     outgoing.flush()  # a reply tells of offsets
@@ -299,6 +307,12 @@ class PartitionOwner:
         self._entities.changed.clear()
         self._since = 0
         self._trusts_snapshots = True
+
+
+def _size(record: Record) -> int:
+    """At most, as a record of a batch; names of headers are short."""
+    key, value, headers, _ = record
+    return len(key or b"") + len(value or b"") + sum(20 + len(data or b"") for _, data in headers) + 40
 
 
 def _answered(outcome: CommandOutcome) -> Any:

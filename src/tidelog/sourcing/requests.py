@@ -126,5 +126,5 @@ class Joint(NamedTuple):
 
 def check_names(request: Request) -> None:
     for what, text in (("an entity", request.entity), ("a command", request.id)):
-        if not text or len(text.encode()) > ID_MAX:
+        if not text or (len(text) * 4 > ID_MAX and len(text.encode()) > ID_MAX):
             raise UsageError(f"{what}'s id is {text[:50]!r}; it has 1 to {ID_MAX} bytes")

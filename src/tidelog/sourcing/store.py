@@ -23,7 +23,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from threading import Event, Lock, Thread
+from itertools import count
+from threading import Event, Thread
 from typing import Any, Generic
 from uuid import uuid4
 
@@ -104,7 +105,7 @@ class EventStore(Generic[State]):
         self._owners: dict[int, PartitionOwner] = {}
         self._readers: dict[int, CommandReader] = {}
         self._courier: Courier | None = None
-        self._lock = Lock()
+        self._ids, self._numbers = uuid4().hex[:16], count(1)  # a command's own id: chance once, then a number
         self._stopping, self._settled = Event(), Event()
         self._thread: Thread | None = None
         self._failed: BaseException | None = None
@@ -305,7 +306,7 @@ class EventStore(Generic[State]):
         """
         if not commands:
             return []
-        whole = uuid4().hex if id is None else id
+        whole = self._new_id() if id is None else id
         told, left = CommandContext(**{"correlation": whole, **context}), dict(expected or {})
         requests = tuple(
             self._request(entity, command, f"{whole}/{number}", left.pop(entity, None), told)
@@ -322,7 +323,7 @@ class EventStore(Generic[State]):
 
     def state(self, entity: str, *, timeout_s: float | None = None) -> EntityState:
         """As its owner has it, all that was answered before included."""
-        return self._result(Request(STATE, entity, uuid4().hex), timeout_s)  # type: ignore[no-any-return]
+        return self._result(Request(STATE, entity, self._new_id()), timeout_s)  # type: ignore[no-any-return]
 
     def find(self, entity: str, id: str, *, timeout_s: float | None = None) -> Receipt | None:
         """What became of a command; None where it wrote nothing, or is not remembered any more."""
@@ -338,7 +339,7 @@ class EventStore(Generic[State]):
         timeout_s: float | None = None,
     ) -> Receipt:
         """Its last event: the entity takes no commands any more. Its state and its history stay readable."""
-        named = uuid4().hex if id is None else id
+        named = self._new_id() if id is None else id
         request = Request(CLOSE, entity, named, value=b"{}", expected=expected, context=CommandContext(who=who))
         return self._result(request, timeout_s)  # type: ignore[no-any-return]
 
@@ -354,7 +355,7 @@ class EventStore(Generic[State]):
         return Request(
             DECIDE,
             entity,
-            uuid4().hex if id is None else id,
+            self._new_id() if id is None else id,
             command=command,
             type=name,
             value=value,
@@ -362,6 +363,9 @@ class EventStore(Generic[State]):
             expected=expected,
             context=context,
         )
+
+    def _new_id(self) -> str:
+        return f"{self._ids}-{next(self._numbers)}"
 
     def _result(self, request: Request, timeout_s: float | None) -> Any:
         self._route(Joint((request,)))
@@ -382,7 +386,8 @@ class EventStore(Generic[State]):
                 f" {', '.join(map(str, sorted(places)))} of store {self.name}, and what counts together is in one; a"
                 " store with partitions=1 has all entities in one"
             )
-        self._raise_failed()
+        if self._failed is not None:
+            raise self._failed
         if self._courier is None or self._stopping.is_set():
             raise UsageError(f"store {self.name} does not run; use it by `with`, or run() it")
         for place in places:
