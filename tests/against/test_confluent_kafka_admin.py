@@ -156,6 +156,20 @@ def test_configs_are_described_with_defaults_and_sources(broker: Broker, topic: 
 
 
 @proves("T10")
+@pytest.mark.parametrize("compression", ["uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"])
+def test_every_compression_of_a_topic_is_taken_and_described(broker: Broker, topic: str, compression: str) -> None:
+    levels = {"compression_gzip_level": "3", "compression_lz4_level": "5", "compression_zstd_level": "-7"}
+    create(broker.bootstrap, topic, 1, compression_type=compression, **levels)
+    admin = admin_of(broker)
+    configs = configs_of(admin, topic)
+    own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+    assert (configs["compression.type"].value, configs["compression.type"].source) == (compression, own)
+    assert [configs[key.replace("_", ".")].value for key in levels] == ["3", "5", "-7"]
+    changed = alter(admin, topic, change("compression.type", "brotli", AlterConfigOpType.SET))
+    assert refusal(changed) == KafkaError.INVALID_CONFIG
+
+
+@proves("T10")
 def test_configs_are_altered_one_by_one(broker: Broker, topic: str) -> None:
     admin = admin_of(broker)
     create(broker.bootstrap, topic, 1, retention_ms="86400000", segment_bytes="2000000")
