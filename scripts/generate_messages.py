@@ -21,7 +21,27 @@ from pathlib import Path
 from typing import Any
 
 API_KEYS = frozenset(
-    [*range(4), *range(8, 38), *range(42, 52), 57, 60, 61, 65, 66, 68, 69, 71, 72, 74, 75, *range(76, 80), 90, 91, 92]
+    [
+        *range(4),
+        *range(8, 38),
+        *range(42, 52),
+        55,
+        57,
+        60,
+        61,
+        65,
+        66,
+        68,
+        69,
+        71,
+        72,
+        74,
+        75,
+        *range(76, 80),
+        90,
+        91,
+        92,
+    ]
 )
 CONSUMER_PROTOCOL = ("ConsumerProtocolSubscription", "ConsumerProtocolAssignment")
 LINE_LENGTH = 120

@@ -23,7 +23,8 @@ NEEDED = """
     DescribeConfigs AlterConfigs IncrementalAlterConfigs DescribeLogDirs CreatePartitions DeleteGroups OffsetDelete
     DescribeCluster DescribeProducers ConsumerGroupHeartbeat ConsumerGroupDescribe ListConfigResources
     DescribeTopicPartitions AddPartitionsToTxn AddOffsetsToTxn EndTxn WriteTxnMarkers TxnOffsetCommit
-    DescribeTransactions ListTransactions DescribeAcls CreateAcls DeleteAcls
+    DescribeTransactions ListTransactions DescribeAcls CreateAcls DeleteAcls DescribeQuorum ElectLeaders
+    AlterPartitionReassignments ListPartitionReassignments AlterReplicaLogDirs
 """
 
 
@@ -231,3 +232,28 @@ def test_a_client_that_probes_what_is_supported_finds_it(tools: Tools, broker: B
     claims = [word for name in supported for word in (f"--{name}-supported", "true")]
     others = ("--expect-record-too-large-exception", "false", "--num-cluster-nodes", "1")
     tools.run("ClientCompatibilityTest", "--topic", topic, *claims, *others)
+
+
+@proves("T10")
+def test_the_tools_for_clusters_of_many_find_one_node(tools: Tools, broker: Broker, topic: str, tmp_path: Path) -> None:
+    create(broker.bootstrap, topic, 1)
+    command = (f"{TOOLS}MetadataQuorumCommand", "--bootstrap-server", tools.bootstrap, "describe")
+    quorum = tools.java.run(*command, "--status").out
+    assert re.search(r"LeaderId:\s+1\n", quorum)
+    assert re.search(r"CurrentObservers:\s+\[\]", quorum)
+    replication = tools.java.run(*command, "--replication").lines()
+    assert (replication[1].split()[0], replication[1].split()[-1]) == ("1", "Leader")
+    elected = tools.run("LeaderElectionCommand", "--election-type", "preferred", "--topic", topic, "--partition", "0")
+    assert "Valid replica already elected for partitions" in elected
+    assert tools.turn("LeaderElectionCommand", "--election-type", "preferred", "--all-topic-partitions").status == 0
+    plan = tmp_path / "plan.json"
+    place = {"topic": topic, "partition": 0, "replicas": [1], "log_dirs": ["any"]}
+    plan.write_text(json.dumps({"version": 1, "partitions": [place]}))
+    reassign = (f"{TOOLS}reassign.ReassignPartitionsCommand", "--reassignment-json-file", str(plan))
+    assert f"Successfully started partition reassignment for {topic}-0" in tools.run(*reassign, "--execute")
+    assert f"Reassignment of partition {topic}-0 is completed." in tools.run(*reassign, "--verify")
+    assert "No partition reassignments found." in tools.run(reassign[0], "--list")
+    plan.write_text(json.dumps({"version": 1, "partitions": [{**place, "replicas": [2]}]}))
+    assert tools.turn(*reassign, "--execute").status == 1
+    dirs = tools.run("LogDirsCommand", "--describe", "--topic-list", topic)
+    assert f'"partition":"{topic}-0"' in dirs

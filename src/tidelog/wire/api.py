@@ -61,6 +61,7 @@ class ApiKey:
     ALTER_CLIENT_QUOTAS = 49
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     ALTER_USER_SCRAM_CREDENTIALS = 51
+    DESCRIBE_QUORUM = 55
     UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
@@ -135,6 +136,7 @@ APIS: dict[int, Api] = {
     49: Api(49, "AlterClientQuotas", 0, 1, 1, "alter_client_quotas"),
     50: Api(50, "DescribeUserScramCredentials", 0, 0, 0, "describe_user_scram_credentials"),
     51: Api(51, "AlterUserScramCredentials", 0, 0, 0, "alter_user_scram_credentials"),
+    55: Api(55, "DescribeQuorum", 0, 2, 0, "describe_quorum"),
     57: Api(57, "UpdateFeatures", 0, 2, 0, "update_features"),
     60: Api(60, "DescribeCluster", 0, 2, 0, "describe_cluster"),
     61: Api(61, "DescribeProducers", 0, 0, 0, "describe_producers"),
