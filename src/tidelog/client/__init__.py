@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tidelog.client.admin import brokers as brokers
     from tidelog.client.admin import configs as configs
     from tidelog.client.admin import groups as groups
+    from tidelog.client.admin import share_groups as share_groups
     from tidelog.client.admin import topics as topics
     from tidelog.client.cluster import Cluster as Cluster
     from tidelog.client.consumer import Consumer as Consumer
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from tidelog.client.offsets import list_offsets as list_offsets
     from tidelog.client.producer import Producer as Producer
     from tidelog.client.security import Security as Security
+    from tidelog.client.share import ACCEPT as ACCEPT
+    from tidelog.client.share import REJECT as REJECT
+    from tidelog.client.share import RELEASE as RELEASE
+    from tidelog.client.share import ShareReader as ShareReader
     from tidelog.client.transactions import Transactions as Transactions
     from tidelog.client.transactions import join as join
     from tidelog.control import lag as lag
@@ -37,6 +42,7 @@ HOMES = {
     "brokers": "tidelog.client.admin.brokers",
     "configs": "tidelog.client.admin.configs",
     "groups": "tidelog.client.admin.groups",
+    "share_groups": "tidelog.client.admin.share_groups",
     "topics": "tidelog.client.admin.topics",
     "Cluster": "tidelog.client.cluster",
     "Consumer": "tidelog.client.consumer",
@@ -48,6 +54,10 @@ HOMES = {
     "list_offsets": "tidelog.client.offsets",
     "Producer": "tidelog.client.producer",
     "Security": "tidelog.client.security",
+    "ACCEPT": "tidelog.client.share",
+    "REJECT": "tidelog.client.share",
+    "RELEASE": "tidelog.client.share",
+    "ShareReader": "tidelog.client.share",
     "Transactions": "tidelog.client.transactions",
     "join": "tidelog.client.transactions",
     "columns_to_arrow": "tidelog.record.arrow",
