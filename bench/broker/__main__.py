@@ -25,6 +25,7 @@ COMMAND = Command(
         "memory": "startup:run_memory",
         "waves": "latency:run_waves",
         "cold": "latency:run_cold",
+        "backlog": "backlog:run",
         "idle": "idle:run",
         "connections": "growth:run_connections",
         "partitions": "growth:run_partitions",
