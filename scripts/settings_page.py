@@ -55,7 +55,8 @@ it counts, and then the default. What is different from Apache Kafka:
 
 - `tidelog.durability` says what an ack means. `flush.messages=1` asks for `disk`; no other value of `flush.messages` or
   `flush.ms` changes anything, so only `tidelog.durability=memory` weakens the promise. Both at once are refused.
-- `compression.type` is `producer`: batches are kept as producers sent them. Anything else is refused.
+- `compression.type` is taken and shown with every value that Kafka has, and batches are kept as producers sent them,
+  compressed or not. What is to be compressed, the producer compresses.
 - `cleanup.policy=compact` keeps the last record of every key. Records without a key are refused in such a topic, as in
   Kafka; those that were there before it was compacted are removed, as in Kafka.
 - One copy is kept: `min.insync.replicas` is 1, and a replication factor other than 1 (or -1, the default) is refused.

@@ -160,6 +160,11 @@ EXPECTED = {
     "work_queue.py": ["30 jobs done, released and done by the next: job 7"],
     "replay_from_time.py": ["read 10, last: reading 9", "offset 7: reading 7, reading 8, reading 9"],
     "schemas.py": ["refused: True", "offset 0: {'sensor': 'north', 'celsius': 7.0, 'unit': 'C'}", "versions: [1, 2]"],
+    "overload.py": [
+        "all: 0 of 3000 failed",
+        "latest: billing lost 2000",
+        "orders: 0 of 3000 failed, and billing was never more than",
+    ],
     "memory_topic.py": ["payments: an ack means disk", "clicks: an ack means memory"],
     "secured_broker.py": ["orders: written", "salaries: TOPIC_AUTHORIZATION_FAILED"],
     "spark_exactly_once.py": [
@@ -227,6 +232,7 @@ ROWS = {
     "work_queue.py": ("T4",),
     "replay_from_time.py": ("T7",),
     "memory_topic.py": ("T6",),
+    "overload.py": ("T5",),
     "schemas.py": ("T10",),
     "secured_broker.py": ("T10", "T5"),
     "spark_exactly_once.py": ("P1", "F2", "eo.5", "eo.11"),

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from tidelog.broker.coordinator import GroupCoordinator
     from tidelog.broker.excision.shell import ExcisionOrders
     from tidelog.broker.groups.state import Groups
+    from tidelog.broker.overload.shell import Overload
     from tidelog.broker.queue_coordinator import QueueCoordinator
     from tidelog.broker.transaction_coordinator import TransactionCoordinator
 
@@ -110,6 +111,7 @@ class Broker:
         self._topics = InternalTopic(TOPICS_TOPIC.name, fold, self._lost)
         self._folds: dict[str, Folded[Any]] = {}  # those that are made, by topic, in the order of the table
         self.on_access: Callable[[Access], None] | None = None  # the server's, when access is first needed
+        self.overload_made: Overload | None = None
         self.housekeeping = Housekeeping(self)
         self.counters = Counters()
         self.commits = self._committer.commits
@@ -166,6 +168,15 @@ class Broker:
         """What is to be taken out of files, and what was."""
         found: ExcisionOrders = self._folded(EXCISIONS_TOPIC)
         return found
+
+    @property
+    def overload(self) -> Overload:
+        """Of topics with a policy; made when the first of them is written."""
+        if self.overload_made is None:
+            from tidelog.broker.overload.shell import Overload
+
+            self.overload_made = Overload(self)
+        return self.overload_made
 
     def _folded(self, topic: Topic) -> Any:
         """The fold of an internal topic, made now if it is not yet (`folds.py`)."""

@@ -40,6 +40,7 @@ class Call:
         "done",
         "frame",
         "held",
+        "timeout_ms",
         "version",
     )
 
@@ -60,6 +61,7 @@ class Call:
         self.buffer = buffer
         self.chunks: list[Any] | None = None
         self.held = 0
+        self.timeout_ms = 0  # of Produce: how long its sender waits for the answer
         self.frame: bytes | None = None  # of a request that may be repeated
         self.done = False
         self.cancel: Callable[[], None] | None = None

@@ -14,7 +14,8 @@ Rules:
     states       set by
     open         the constructor
     paused       crowded, muted, or no room in the buffer pool; the reader is off until `resume`
-    muted        `mute`: a password is being checked, or a quota makes the client rest; nothing is handled
+    muted        `mute`: a password is being checked, or a quota or an overloaded topic makes the client rest; nothing
+                 is handled
     ending       the server is stopping: what has come is answered, and nothing more is read
     closed       end of stream, an error, or the server stopping; nothing is sent or handled any more
 """
@@ -32,6 +33,7 @@ from tidelog.broker.call import Call, Repeatable
 from tidelog.broker.dispatch import FETCH, PRODUCE, Dispatch
 from tidelog.broker.inbound import Inbound
 from tidelog.broker.outbound import Outbound
+from tidelog.broker.overload.policy import Credit
 from tidelog.broker.transport import Transport
 from tidelog.errors import MalformedMessage
 from tidelog.wire.frame import parse_request_header
@@ -95,6 +97,7 @@ class Connection:
         "_paused",
         "_wants_room",
         "closed",
+        "credit",
         "flush_queued",
         "last_active",
         "listener",
@@ -115,6 +118,7 @@ class Connection:
         self.flush_queued = False
         self.last_active = 0.0  # when the socket last gave or took bytes
         self.session: Session | None = None
+        self.credit: Credit | None = None  # for how long its producer may be held (`overload.policy`)
         self.repeatable: tuple[bytes, str | None, Repeatable] | None = None
         self._held_bytes = 0
         self._in_flight_max = MAX_IN_FLIGHT

@@ -3,6 +3,7 @@
     snapshots    of internal topics that have grown                        at once
     retention    every partition, open or not, a few at each turn          every log.retention.check.interval.ms
     compaction   partitions with cleanup.policy=compact (cleaner.py)       every log.cleaner.backoff.ms
+    overload     what topics under `drop` lost (overload/dropping.py)       at once
     watch        groups that retention is about to overtake (watch.py)     every WALK_EVERY_S
     cut          for a backup that asks where partitions end (cutting.py)  at once
     ends         where partitions end that have grown (keeping_ends.py)    at once
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidelog.broker.cleaner import Cleaner
 from tidelog.broker.cutting import Cutting
 from tidelog.broker.decision import Instant
+from tidelog.broker.overload.policy import DROP
 from tidelog.clock import SteadyClock
 from tidelog.errors import StorageError
 
@@ -107,6 +109,8 @@ class Housekeeping:
         self._look_at_disk(now.monotonic_ms / 1000)
         self._cleaner.turn(now.monotonic_ms / 1000)
         self._watch_groups(now)
+        if self._broker.overload_made is not None:
+            self._broker.overload_made.turn()
         self._cutting.turn()
         self._broker.keep_ends()
         self._scrub()
@@ -146,6 +150,9 @@ class Housekeeping:
                 log = partition.log
                 log.forget_producers(self._steady.read(log.settings.producer_expiration_ms))
                 log.apply_retention(wall_ms)
+                policy = partition.config.overload
+                if policy is not None and policy.kind == DROP:
+                    self._broker.overload.dropping.wrote(partition)
         except (OSError, StorageError) as error:
             self._broker.logger.error("retention failed", topic=topic, partition=index, error=error)
 

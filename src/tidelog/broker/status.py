@@ -121,6 +121,8 @@ class Status:
                 "counts": list(broker.commits.counts),
                 "sum_s": round(broker.commits.sum_s, 6),
             },
+            "overload": broker.overload_made.told() if broker.overload_made is not None else {},
+            "queues": queue_figures(broker),
             "disk": {"free_bytes": broker.housekeeping.free_bytes, "hours_left": broker.housekeeping.disk_hours_left},
             "partitions": broker.topics.partitions,
             "partitions_open": len(partitions),
@@ -140,6 +142,14 @@ class Status:
         value = dumps({"at_ms": wall_ms, **figures}, separators=(",", ":"))
         batch = encode([(key.encode(), value.encode(), (), wall_ms)])
         log.append(memoryview(batch), check(batch), wall_ms)
+
+
+def queue_figures(broker: Broker) -> dict[str, dict[str, int]]:
+    if not broker.has_queues:
+        return {}
+    from tidelog.broker.queue_figures import figures
+
+    return figures(broker.queues.state)
 
 
 def _steps(disk: dict[str, Any]) -> dict[str, Any]:

@@ -240,6 +240,9 @@ class TransactionCoordinator(Folded[Transactions]):
     def _follow(self, transaction: Transaction) -> None:
         followed(self.state, transaction, self._broker.now())
         if transaction.is_prepared:
+            overload = self._broker.overload_made
+            if overload is not None and transaction.state is State.PREPARE_COMMIT:
+                overload.blocking.ended(transaction)
             self._mark_when_synced(transaction)
             return
         for waiting in list(self._waiting.pop(transaction.transactional_id, [])):

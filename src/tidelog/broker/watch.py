@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tidelog.broker import warnings_topic
 from tidelog.broker.decision import Instant
 from tidelog.broker.names import is_own
 from tidelog.broker.slow_consumers import (
@@ -34,8 +35,7 @@ from tidelog.broker.slow_consumers import (
     threshold_ms,
     time_left,
 )
-from tidelog.broker.topics import WARNINGS_TOPIC
-from tidelog.errors import HoleError, MalformedBatch, OffsetOutOfRange, StorageError
+from tidelog.errors import OffsetOutOfRange, StorageError
 from tidelog.log.settings import FOREVER
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ PLACES_A_TURN = 500
 WALK_EVERY_S = 30.0
 EPISODES_MAX = 50_000
 RATE_SAMPLES = 20
-READ_BYTES = 1 << 20
+KIND = "retention"
 
 
 class GroupPartition(NamedTuple):
@@ -210,16 +210,9 @@ class Watch:
         """What cannot be written is found again at the next walk."""
         if not changes:
             return
-        from tidelog.record.codec import check
-        from tidelog.record.columns import encode
-
         assert self._episodes is not None
-        rows = [(_key(place), _dump(told), (), now.wall_ms) for place, _, told in changes]
-        batch = encode(rows)
         try:
-            partition = self._broker.partition(WARNINGS_TOPIC.name, 0)
-            assert partition is not None
-            partition.log.append(memoryview(batch), check(batch), now.wall_ms)
+            warnings_topic.write(self._broker, [(_key(place), told) for place, _, told in changes], now.wall_ms)
         except StorageError as error:
             self._broker.logger.seldom("warning not written", error=error)
             return
@@ -246,10 +239,9 @@ class Watch:
             )
 
     def _recall(self) -> None:
-        partition = self._broker.find_partition(WARNINGS_TOPIC.name, 0)
-        assert partition is not None
+        log = warnings_topic.warnings_log(self._broker)
         self._busy = True
-        self._broker.scheduler.in_thread(lambda: _read_episodes(partition.log), self._recalled)
+        self._broker.scheduler.in_thread(lambda: _read_episodes(log), self._recalled)
 
     def _recalled(self, result: object, error: BaseException | None) -> None:
         self._busy = False
@@ -293,41 +285,13 @@ def _told(episode: Episode, look: Look, unread: Unread, left: TimeLeft | None, n
 
 def _read_episodes(log: Log) -> dict[GroupPartition, Episode]:
     """In a worker thread. Where the topic is damaged, what comes behind is not known, and may be told twice."""
-    from json import loads
-
-    from tidelog.record.codec import scan
-    from tidelog.record.columns import decode
-
-    log.load()
-    episodes: dict[GroupPartition, Episode] = {}
-    offset = log.start_offset
-    while True:
-        try:
-            piece = log.read(offset, READ_BYTES)
-            if piece is None:
-                return episodes
-            data = piece.read()
-            rows = list(decode(data).rows())
-        except (HoleError, MalformedBatch):
-            return episodes
-        for row in rows:
-            key = loads(row.key or b"{}")
-            place = GroupPartition(key["group"], key["topic"], key["partition"])
-            if row.value is None:
-                episodes.pop(place, None)
-            else:
-                told = loads(row.value)
-                episodes[place] = Episode(told["state"], told["since_ms"], told["lost_records"])
-        offset = scan(data, crc=False).headers[-1].next_offset
+    return {
+        GroupPartition(key["group"], key["topic"], key["partition"]): Episode(
+            told["state"], told["since_ms"], told["lost_records"]
+        )
+        for key, told in warnings_topic.read(log, KIND)
+    }
 
 
-def _key(place: GroupPartition) -> bytes:
-    key = _dump({"v": 1, "kind": "retention", **place._asdict()})
-    assert key is not None
-    return key
-
-
-def _dump(value: dict[str, Any] | None) -> bytes | None:
-    from json import dumps
-
-    return None if value is None else dumps(value, separators=(",", ":")).encode()
+def _key(place: GroupPartition) -> dict[str, Any]:
+    return {"kind": KIND, **place._asdict()}

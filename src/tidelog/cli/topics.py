@@ -275,6 +275,7 @@ def description(cluster: Cluster, topic: Topic) -> dict[str, Any]:
         "internal": topic.internal,
         "durability": durability({one.name: one.value for one in settings}, topic),
         "settings": {one.name: {"value": one.value, "source": one.source} for one in settings if not one.is_default},
+        "overload": overload(cluster, topic.name),
         "partitions": partitions,
     }
 
@@ -291,9 +292,32 @@ def durability(settings: dict[str, str | None], topic: Topic) -> str:
     return f"page cache of {where}"
 
 
+def overload(cluster: Cluster, topic: str) -> dict[str, Any] | None:
+    """What `tidelog.overload.policy` did in this topic, as its broker last told; None where it did nothing."""
+    from tidelog.control.status import read_status
+
+    told = [one.figures.get("overload", {}).get(topic) for one in read_status(cluster) if one.kind == "broker"]
+    return next((one for one in told if one is not None), None)
+
+
+def show_overload(told: dict[str, Any]) -> None:
+    figures = {
+        "batches held": told["held"],
+        "refused": told["refused"],
+        "records dropped": told["dropped"],
+        **{f"lost to {group}": records for group, records in told["lost"].items()},
+        **{f"not waited for: {group}": "" for group in told["dead"]},
+    }
+    shown = [f"{name} {figure}".strip() for name, figure in figures.items() if figure or figure == ""]
+    if shown:
+        print(f"overload    {', '.join(shown)}")
+
+
 def show_description(one: dict[str, Any]) -> None:
     print(f"{paint(one['topic'], 'bold')}  {paint(one['id'], 'dim')}")
     print(f"durability  {one['durability']}")
+    if one["overload"] is not None:
+        show_overload(one["overload"])
     for name, setting in one["settings"].items():
         print(f"setting     {name}={setting['value']}  {paint(setting['source'], 'dim')}")
     header = ("partition", "leader", "epoch", "start", "end", "size", "replicas", "in sync")

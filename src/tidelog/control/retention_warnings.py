@@ -17,6 +17,7 @@ from tidelog.errors import BrokerError
 
 TOPIC = TopicPartition("__tidelog.warnings", 0)
 VERSION = 1
+KIND = "retention"
 
 
 class Warned(NamedTuple):
@@ -42,7 +43,7 @@ def read_warnings(cluster: Cluster) -> dict[tuple[str, TopicPartition], Warned]:
     found = {}
     for key, value in newest.items():
         place, told = loads(key), None if value is None else loads(value)
-        if told is not None and place["v"] == VERSION:
+        if told is not None and place["v"] == VERSION and place["kind"] == KIND:
             at = TopicPartition(place["topic"], place["partition"])
             found[place["group"], at] = Warned(told["state"], told["at_ms"], told["committed"], told["left_ms"])
     return found

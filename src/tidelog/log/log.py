@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from tidelog.errors import OffsetOutOfRange, StorageError
+from tidelog.errors import OffsetOutOfRange, OutOfOrderSequence, StaleProducerEpoch, StorageError
 from tidelog.log import identity as identity_file
 from tidelog.log.appending import Appended, Appending
 from tidelog.log.clean_mark import NO_POSITION, CleanMark
@@ -43,7 +43,7 @@ from tidelog.log.identity import Identity
 from tidelog.log.loading import Loading
 from tidelog.log.old_records import OldRecords
 from tidelog.log.pending import Done, Release
-from tidelog.log.producers import Producer
+from tidelog.log.producers import Producer, find_duplicate
 from tidelog.log.reading import Reading
 from tidelog.log.recovery import NOTHING_DONE, Recovered, Report
 from tidelog.log.retention import SegmentFacts
@@ -252,6 +252,11 @@ class Log:
         high_watermark = self.high_watermark
         return max(min(high_watermark, self._appending.transactions.first_open), self.start_offset)
 
+    @property
+    def stable_end(self) -> int:
+        """The same, with what is on its way to the disk. It must be loaded."""
+        return max(min(self.end_offset, self._appending.transactions.first_open), self.start_offset)
+
     def stable(self) -> Stable:
         """How far committed records can be read, and what of that was aborted; to be asked for before reading."""
         offset = self.last_stable_offset
@@ -312,6 +317,22 @@ class Log:
         self.load()
         return find_unread(self._reading, self.start_offset, offset, now_ms)
 
+    def kept_from(self, records: int | None, size: int | None, ms: int | None, now_ms: int) -> int:
+        """The first offset from which on there is no more than that many, and nothing older; any thread, waits."""
+        from tidelog.log.backlog import Most, kept_from
+
+        self.load()
+        return kept_from(self._reading, self.start_offset, Most(records, size, ms), now_ms)
+
+    def has(self, header: BatchHeader) -> bool:
+        """Whether this batch of an idempotent producer is here already. It must be loaded."""
+        if header.producer_id < 0:
+            return False
+        try:
+            return find_duplicate(self._appending.producers.get(header.producer_id), header) is not None
+        except (OutOfOrderSequence, StaleProducerEpoch):
+            return False  # an append says so
+
     def epoch_at(self, offset: int) -> int:
         self.load()
         return epoch_at(self._reading.facts.epochs, offset)
@@ -358,6 +379,10 @@ class Log:
         with suppress(StorageError):  # which was told
             self.load()
             self._old.look_up(now_ms)
+
+    def hide_before(self, offset: int) -> None:
+        """Readers see nothing below it from now on; `delete_before` is to follow, and a crash before that undoes it."""
+        self.start_offset = max(self.start_offset, min(offset, self.high_watermark))
 
     def delete_before(self, offset: int, done: Done = nobody_waits) -> None:
         """Moves the start offset up to `offset`, and deletes the segments below it; `done` when that is durable."""

@@ -39,6 +39,7 @@ public final class Records {
             case "many" -> many(bootstrap, topic, Map.of("compression.type", arguments[3]), 2000);
             case "acks" -> many(bootstrap, topic, Map.of("acks", arguments[3], "enable.idempotence", "false"), 100);
             case "small_batches" -> many(bootstrap, topic, Map.of("batch.size", "100", "linger.ms", "0"), 1000);
+            case "hurry" -> hurry(bootstrap, topic, Integer.parseInt(arguments[3]), arguments[4], arguments[5]);
             case "sizes" -> sizes(bootstrap, topic);
             case "places" -> places(bootstrap, topic);
             case "from" -> from(bootstrap, topic, Long.parseLong(arguments[3]), Long.parseLong(arguments[4]), Integer.parseInt(arguments[5]));
@@ -75,6 +76,31 @@ public final class Records {
             consumer.poll(POLL).forEach(records::add);
         }
         return records;
+    }
+
+    /** Sends as fast as it can, and counts what became of it. */
+    private static Object hurry(String bootstrap, String topic, int count, String idempotent, String timeoutMs) {
+        Map<String, Object> settings = Map.of(
+            "enable.idempotence", idempotent, "delivery.timeout.ms", timeoutMs, "request.timeout.ms", "2000", "linger.ms", "0", "max.block.ms", "180000");
+        Map<String, Integer> failed = new TreeMap<>();
+        int[] acked = {0};
+        String[] message = {""};
+        try (KafkaProducer<byte[], byte[]> producer = producer(bootstrap, settings)) {
+            for (int number = 0; number < count; number++) {
+                producer.send(new ProducerRecord<>(topic, 0, null, bytes(String.format("%d %0100d", number, 0))), (metadata, error) -> {
+                    synchronized (failed) {
+                        if (error == null) {
+                            acked[0]++;
+                        } else {
+                            failed.merge(error.getClass().getSimpleName(), 1, Integer::sum);
+                            message[0] = error.getMessage();
+                        }
+                    }
+                });
+            }
+            producer.flush();
+        }
+        return Map.of("acked", acked[0], "failed", failed, "message", message[0]);
     }
 
     private static Object payloads(String bootstrap, String topic) throws Exception {

@@ -423,7 +423,7 @@ class Session:
         if wait_s > 0:
             wait_ms = ceil(wait_s * 1000)
             if response is not None and hasattr(response, "throttle_time_ms"):
-                response.throttle_time_ms = wait_ms
+                response.throttle_time_ms = max(wait_ms, response.throttle_time_ms)
             self._connection.mute(wait_ms / 1000)
 
     def _charge_bytes(self, call: GuardedCall, response: Any) -> float:

@@ -28,6 +28,8 @@ def handle(broker: Broker, request: ConsumerGroupHeartbeatRequest, call: Call) -
         message = f"group {request.group_id!r} is not a consumer group"
         call.reply(ConsumerGroupHeartbeatResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=message))
         return
+    if broker.overload_made is not None:
+        broker.overload_made.blocking.heard(request.group_id, request.member_id, call.user)
     caller = Caller(call.version, call.client_id or "", f"/{call.peer_host}", os.urandom(16).hex(), call.user)
     decision = decide_consumer_heartbeat(broker.groups, request, caller, call.ticket, broker.now())
     broker.commit(GROUPS_TOPIC.name, decision)

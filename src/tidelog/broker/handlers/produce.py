@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.keys import BatchRefused, KeyCheck, compacted
 from tidelog.broker.loading import find_cold, sentence, when_ready
+from tidelog.broker.overload.refusal import Overloaded
 from tidelog.broker.partition import Partition
 from tidelog.errors import (
     CorruptBatch,
@@ -56,12 +57,14 @@ from tidelog.wire.messages.produce import (
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
     from tidelog.broker.call import Call
+    from tidelog.broker.overload.policy import Policy
 
 TOPIC_ID_SINCE = 13
 NO_TIMESTAMP = -1
 # A small batch is copied, so that it does not pin the receive buffer until it is written. Not with acks=0: how many of
 # those wait for a slow disk is bounded by nothing but the memory for requests, which pinned buffers count against.
 COPY_BELOW_BYTES = 8192
+PUT_OFF_S = 0.2
 
 
 def handle(broker: Broker, request: ProduceRequest, call: Call) -> None:
@@ -75,6 +78,7 @@ def handle(broker: Broker, request: ProduceRequest, call: Call) -> None:
 
 def _append_all(broker: Broker, request: ProduceRequest, call: Call, unnamed: int = ErrorCode.NONE) -> None:
     """`unnamed`: why partitions could not be added to the transaction of the batches for them."""
+    call.timeout_ms = request.timeout_ms
     waiting = _Waiting(broker, request, call, unnamed)
     topics = request.topic_data
     alone = len(topics) == 1 and len(topics[0].partition_data) == 1  # as most are
@@ -116,6 +120,7 @@ class _Waiting:
         "_left",
         "_request",
         "_response",
+        "_rest_ms",
         "_unchecked",
         "acks",
         "transactional_id",
@@ -131,6 +136,7 @@ class _Waiting:
         self._call = call
         self._left = 1
         self._held = 0
+        self._rest_ms = 0
         self._keys: KeyCheck | None = None
         self._unchecked: list[tuple[Partition, memoryview, Callable[[Exception | bool], None]]] | None = None
         self._response: ProduceResponse | None = None
@@ -157,6 +163,27 @@ class _Waiting:
             self._one_less()
 
         undecided.when_visible(undecided.end_offset, settled)
+
+    def rest(self, hold_ms: int) -> None:
+        """The connection is not read for so long, as KIP-219 has it: the answer leaves, and says so."""
+        if hold_ms > self._rest_ms:
+            self._rest_ms = hold_ms
+            self._call.connection.mute(hold_ms / 1000)
+
+    def put_off(self, append: Callable[[], None]) -> None:
+        """Appends in a while; until then nothing more is read of this connection."""
+        connection = self._call.connection
+        self._hold()
+        connection.mute()
+
+        def again() -> None:
+            connection.unmute()
+            try:
+                self._go_on(append)
+            except Exception as fault:
+                self._call.fault(fault)
+
+        self._broker.scheduler.call_later(PUT_OFF_S, again)
 
     def loaded(self, broker: Broker, partition: Partition, append: Callable[[], None]) -> None:
         """Appends when the partition is loaded; until then the batch stays in the request's buffer."""
@@ -234,6 +261,8 @@ class _Waiting:
     def _one_less(self) -> None:
         self._left -= 1
         if not self._left and self.acks:
+            if self._rest_ms and self._response is not None:
+                self._response.throttle_time_ms = self._rest_ms
             self._call.reply(self._response)
 
 
@@ -326,6 +355,11 @@ def _append_batch(
             waiting.checked(partition, records, again)
             return
     _check_writer(broker, partition, header, call, waiting)
+    if partition.config.overload is not None:
+        policy = partition.config.overload
+        if _waits_for_readers(broker, partition, policy, header, call, waiting):
+            waiting.put_off(partial(_try_append, broker, partition, part, call, waiting, reply, keys))
+            return
     release = None
     if header.size <= COPY_BELOW_BYTES and waiting.acks:
         records = memoryview(bytearray(records))
@@ -394,6 +428,25 @@ def _check_writer(broker: Broker, partition: Partition, header: BatchHeader, cal
         refused = refusal(broker, transactional_id, header, place, call.version, waiting.unnamed)
         if refused is not None:
             raise BatchRefused(*refused)
+
+
+def _waits_for_readers(
+    broker: Broker, partition: Partition, policy: Policy, header: BatchHeader, call: Call, waiting: _Waiting
+) -> bool:
+    """What a topic with `tidelog.overload.policy` asks; BatchRefused when it takes nothing for now.
+
+    True with acks=0, instead of a refusal of which nobody would hear: then the batch is to be tried again.
+    """
+    if partition.log.has(header):
+        return False  # it is stored already, and its producer must be told so
+    try:
+        waiting.rest(broker.overload.admit(partition, policy, call, waiting.transactional_id, waiting.acks))
+    except Overloaded as error:
+        if not waiting.acks:
+            return True
+        waiting.rest(error.hold_ms)
+        raise
+    return False
 
 
 def _refuse(

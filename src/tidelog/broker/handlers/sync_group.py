@@ -18,4 +18,6 @@ if TYPE_CHECKING:
 
 
 def handle(broker: Broker, request: SyncGroupRequest, call: Call) -> None:
+    if broker.overload_made is not None:
+        broker.overload_made.blocking.heard(request.group_id, request.member_id, call.user)
     broker.commit(GROUPS_TOPIC.name, decide_sync(broker.groups, request, call.ticket, broker.now()))

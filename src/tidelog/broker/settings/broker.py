@@ -17,6 +17,7 @@ from tidelog.broker.settings.setting import (
     INT_MAX,
     LIST,
     LONG,
+    STORED,
     STRING,
     Setting,
     at_least,
@@ -25,7 +26,7 @@ from tidelog.broker.settings.setting import (
     one_of,
     table,
 )
-from tidelog.broker.settings.topic import BYTES_ARE_SACRED, NEVER, ONE_COPY, SEGMENT_BYTES_MIN
+from tidelog.broker.settings.topic import COMPRESSIONS, NEVER, ONE_COPY, SEGMENT_BYTES_MIN
 
 UNLIMITED = str(INT_MAX)
 MIB = 1 << 20
@@ -332,7 +333,8 @@ LOG = [
         STRING,
         "producer",
         "compression.type of topics that do not set it.",
-        one_of("producer", reason=BYTES_ARE_SACRED),
+        one_of(*COMPRESSIONS),
+        STORED,
         dynamic=True,
     ),
     Setting(

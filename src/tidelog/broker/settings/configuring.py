@@ -12,6 +12,9 @@ from tidelog.broker.settings.setting import Setting, default, normal, parse
 from tidelog.config import ADVERTISED, BrokerConfig, Given, Value, address, find_file, gather
 from tidelog.errors import ConfigError
 
+POLICY = "tidelog.overload.policy"
+WATCHED = "tidelog.overload.groups"
+LIMITS = ("tidelog.overload.records", "tidelog.overload.bytes", "tidelog.overload.ms")
 ALLOW_UNAUTHENTICATED = "tidelog.allow.unauthenticated"
 
 # Settings of which the first may not be above the second.
@@ -87,9 +90,25 @@ def _has_certificate(config: BrokerConfig) -> bool:
 def check_topic(configs: Mapping[str, str]) -> None:
     """What no setting of a topic can check alone."""
     _check_durability(configs)
+    _check_overload(configs)
     lags = [configs.get(key) for key in ("min.compaction.lag.ms", "max.compaction.lag.ms")]
     if lags[0] is not None and lags[1] is not None and int(lags[0]) > int(lags[1]):
         raise ConfigError(f"min.compaction.lag.ms={lags[0]} is above max.compaction.lag.ms={lags[1]}; lower it")
+
+
+def _check_overload(configs: Mapping[str, str]) -> None:
+    kind = configs.get(POLICY, "buffer")
+    if kind == "buffer":
+        return
+    if all(configs.get(key, "-1") == "-1" for key in LIMITS):
+        raise ConfigError(f"{POLICY}={kind} has no limit; set one of {', '.join(LIMITS)}")
+    if kind == "block" and not configs.get(WATCHED):
+        raise ConfigError(f"{POLICY}=block names no group that producers are to wait for; set {WATCHED}")
+    if kind == "drop" and configs.get("cleanup.policy", "delete") != "delete":
+        raise ConfigError(
+            f"{POLICY}=drop and cleanup.policy={configs['cleanup.policy']} contradict each other: what is dropped may"
+            " be the last record of its key; leave one out"
+        )
 
 
 def check_broker(configs: Mapping[str, str]) -> None:

@@ -15,6 +15,7 @@ from tidelog.broker.settings.setting import (
     LONG_MAX,
     STORED,
     STRING,
+    Check,
     Setting,
     at_least,
     between,
@@ -25,8 +26,10 @@ from tidelog.broker.settings.setting import (
 
 SEGMENT_BYTES_MIN = 1 << 20
 ONE_COPY = "Tidelog keeps one copy; more are Apache Kafka's job"
-BYTES_ARE_SACRED = "batches are kept as producers sent them"
+# As in Kafka 4.3; batches are kept as producers sent them whatever it says.
+COMPRESSIONS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 NEVER = str(LONG_MAX)
+LIMIT = Check("-1 or at least 1", lambda value: isinstance(value, int) and (value == -1 or value >= 1))
 GZIP_LEVELS = ("-1", "1", "2", "3", "4", "5", "6", "7", "8", "9")
 
 TOPIC: dict[str, Setting] = table(
@@ -62,8 +65,10 @@ TOPIC: dict[str, Setting] = table(
             "compression.type",
             STRING,
             "producer",
-            "How batches are compressed: always as the producer sent them. Set compression in the producer.",
-            one_of("producer", reason=BYTES_ARE_SACRED),
+            "How a broker is to compress batches anew; this one keeps them as producers sent them, whatever is said"
+            " here. Set compression in the producer.",
+            one_of(*COMPRESSIONS),
+            STORED,
             synonyms=("compression.type",),
         ),
         Setting(
@@ -301,12 +306,58 @@ TOPIC: dict[str, Setting] = table(
             synonyms=("log.roll.ms", "log.roll.hours"),
         ),
         Setting(
+            "tidelog.block.dead.ms",
+            LONG,
+            "300000",
+            "Under tidelog.overload.policy=block: how long a watched group that is behind may have neither a member nor"
+            " a commit before producers no longer wait for it.",
+            at_least(1),
+        ),
+        Setting(
             "tidelog.durability",
             STRING,
             "disk",
             "What an ack means: disk, on disk by fdatasync; memory, in the page cache, which a power cut loses.",
             one_of("disk", "memory"),
             synonyms=("tidelog.durability",),
+        ),
+        Setting(
+            "tidelog.overload.bytes",
+            LONG,
+            "-1",
+            "Under block, how many bytes of a partition a watched group may be behind; under drop, how many a partition"
+            " keeps. -1 is without limit.",
+            LIMIT,
+        ),
+        Setting(
+            "tidelog.overload.groups",
+            LIST,
+            "",
+            "The groups that producers wait for under tidelog.overload.policy=block.",
+        ),
+        Setting(
+            "tidelog.overload.ms",
+            LONG,
+            "-1",
+            "Under block, how old the first record may be that a watched group has not read; under drop, how old a"
+            " record becomes. -1 is without limit.",
+            LIMIT,
+        ),
+        Setting(
+            "tidelog.overload.policy",
+            STRING,
+            "buffer",
+            "What a topic does when producers are faster than consumers: buffer keeps all on disk, drop deletes the"
+            " oldest above the limit, block makes producers wait for tidelog.overload.groups.",
+            one_of("buffer", "drop", "block"),
+        ),
+        Setting(
+            "tidelog.overload.records",
+            LONG,
+            "-1",
+            "Under block, how many records of a partition a watched group may be behind; under drop, how many a"
+            " partition keeps. -1 is without limit.",
+            LIMIT,
         ),
         Setting(
             "tidelog.writers",

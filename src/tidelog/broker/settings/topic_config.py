@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from tidelog.broker.overload.policy import BUFFER, DROP, Limit, Policy
 from tidelog.broker.settings.broker import BROKER
+from tidelog.broker.settings.configuring import LIMITS, POLICY, WATCHED
 from tidelog.broker.settings.describing import DURABILITY, BrokerValues, describe_broker, topic_text
 from tidelog.broker.settings.setting import parse
-from tidelog.broker.settings.topic import TOPIC
+from tidelog.broker.settings.topic import SEGMENT_BYTES_MIN, TOPIC
 from tidelog.config import Value
 from tidelog.log.settings import FOREVER, LogSettings
 
 PRODUCER_EXPIRATION = "producer.id.expiration.ms"
 RETENTION_HOLD = "tidelog.retention.hold"
+SEGMENTS_OF_LIMIT = 4
 
 
 class TopicConfig(NamedTuple):
@@ -26,6 +29,7 @@ class TopicConfig(NamedTuple):
     timestamp_after_max_ms: int
     timestamp_before_max_ms: int
     compact: bool
+    overload: Policy | None = None  # None: buffer
     writers: str = ""  # what the transactional id of whoever writes here begins with
 
 
@@ -39,8 +43,9 @@ def topic_config(own: Mapping[str, str], broker: BrokerValues) -> TopicConfig:
     max_message_bytes = _number("max.message.bytes", own, broker)
     segment_ms, max_lag_ms = _number("segment.ms", own, broker), _number("max.compaction.lag.ms", own, broker)
     compact = "compact" in policy
+    overload = _overload(own, broker, deletes=deletes and not compact)
     log = LogSettings(
-        segment_bytes=_segment_bytes(own, broker),
+        segment_bytes=_segment_bytes(own, broker, overload),
         # The segment that grows is not compacted, so none may grow for longer than its records may wait.
         segment_ms=min(segment_ms, max_lag_ms) if compact else segment_ms,
         index_interval_bytes=_number("index.interval.bytes", own, broker),
@@ -62,14 +67,31 @@ def topic_config(own: Mapping[str, str], broker: BrokerValues) -> TopicConfig:
         timestamp_after_max_ms=_number("message.timestamp.after.max.ms", own, broker),
         timestamp_before_max_ms=_number("message.timestamp.before.max.ms", own, broker),
         compact=compact,
+        overload=overload,
         writers=str(_value("tidelog.writers", own, broker)),
     )
 
 
-def _segment_bytes(own: Mapping[str, str], broker: BrokerValues) -> int:
+def _overload(own: Mapping[str, str], broker: BrokerValues, *, deletes: bool) -> Policy | None:
+    """`deletes`: records may go. Where the broker's own settings say otherwise, nothing is dropped."""
+    kind = str(_value(POLICY, own, broker))
+    if kind == BUFFER or (kind == DROP and not deletes):
+        return None
+    most = [_number(key, own, broker) for key in LIMITS]
+    limit = Limit(*(None if one == FOREVER else one for one in most))
+    groups = _value(WATCHED, own, broker)
+    assert isinstance(groups, tuple)
+    return Policy(kind, limit, groups, _number("tidelog.block.dead.ms", own, broker))
+
+
+def _segment_bytes(own: Mapping[str, str], broker: BrokerValues, overload: Policy | None) -> int:
     if "internal.segment.bytes" in own:
         return _number("internal.segment.bytes", own, broker)
-    return _number("segment.bytes", own, broker)
+    most = _number("segment.bytes", own, broker)
+    if overload is None or overload.kind != DROP or overload.limit.bytes is None:
+        return most
+    # Segments are deleted whole: with large ones the disk would hold far more than the limit.
+    return min(most, max(SEGMENT_BYTES_MIN, overload.limit.bytes // SEGMENTS_OF_LIMIT))
 
 
 def _number(key: str, own: Mapping[str, str], broker: BrokerValues) -> int:

@@ -143,12 +143,23 @@ def _broker(report: Report, found: Found) -> None:
         found[table.REQUESTS].append(((report.name, api), count))
     for error, count in sorted(told.get("refused_batches", {}).items()):
         found[table.REFUSED_BATCHES].append(((report.name, error), count))
+    for topic, figures in sorted(told.get("overload", {}).items()):
+        _overload(topic, figures, found)
     commits, disk = told["commits"], told["disk"]
     found[table.COMMITS].append((labels, Buckets(commits["le_s"], commits["counts"], commits["sum_s"])))
     if disk["free_bytes"] is not None:
         found[table.DISK_FREE].append((labels, disk["free_bytes"]))
     if disk["hours_left"] is not None:
         found[table.DISK_LEFT].append((labels, round(disk["hours_left"] * 3600)))
+
+
+def _overload(topic: str, told: dict[str, Any], found: Found) -> None:
+    found[table.HELD_BATCHES].append(((topic,), told["held"]))
+    found[table.HELD_TIME].append(((topic,), told["held_ms"] / 1000))
+    found[table.OVERLOAD_REFUSED].append(((topic,), told["refused"]))
+    found[table.DROPPED].append(((topic,), told["dropped"]))
+    found[table.DEAD_GROUPS].append(((topic,), len(told["dead"])))
+    found[table.DROPPED_UNREAD] += [((topic, group), records) for group, records in sorted(told["lost"].items())]
 
 
 def _parts(cluster: Cluster, found: Found) -> None:

@@ -83,6 +83,36 @@ REFUSED_BATCHES = Metric(
     "Batches that producers sent and the broker refused, by Kafka's name of the error.",
     ("broker", "error"),
 )
+HELD_BATCHES = Metric(
+    "tidelog_overload_held_batches_total",
+    COUNTER,
+    "Batches that were stored while their producer was made to wait (tidelog.overload.policy=block).",
+    ("topic",),
+)
+HELD_TIME = Metric(
+    "tidelog_overload_held_seconds_total", COUNTER, "How long producers were made to wait, all together.", ("topic",)
+)
+OVERLOAD_REFUSED = Metric(
+    "tidelog_overload_refused_batches_total",
+    COUNTER,
+    "Batches that were refused because a group was more than twice the limit behind.",
+    ("topic",),
+)
+DROPPED = Metric(
+    "tidelog_overload_dropped_records_total",
+    COUNTER,
+    "Records that were deleted above the limit (tidelog.overload.policy=drop).",
+    ("topic",),
+)
+DROPPED_UNREAD = Metric(
+    "tidelog_overload_lost_records", GAUGE, "Records that a group lost by that, of all time.", ("topic", "group")
+)
+DEAD_GROUPS = Metric(
+    "tidelog_overload_dead_groups",
+    GAUGE,
+    "Groups that producers no longer wait for (tidelog.block.dead.ms).",
+    ("topic",),
+)
 MALFORMED = Metric(
     "tidelog_broker_malformed_requests_total",
     COUNTER,

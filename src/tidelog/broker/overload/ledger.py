@@ -1,0 +1,58 @@
+"""What groups lost by `tidelog.overload.policy=drop`: a record for each partition in `__tidelog.warnings`.
+
+    key      {"v":1,"kind":"dropped","topic":T,"id":HEX,"partition":P}
+    value    {"at_ms":MS,"to":N,"records":N,"lost":{GROUP:[RECORDS,FIRST,TO],...}}
+
+`to` is the offset up to which was dropped, `records` how many that were in all, `lost` is `policy.Loss` by group. The
+record is written before anything is deleted, and what it says is done again after a crash: so nothing is counted twice,
+and nothing goes that is not counted. The id is the topic's: one made anew under the name begins anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from tidelog.broker.overload.policy import NO_LOSS, Loss, believe, lose
+
+KIND = "dropped"
+Committed = Callable[[str], int | None]
+
+
+class Place(NamedTuple):
+    topic: str
+    topic_id: bytes
+    partition: int
+
+    def key(self) -> dict[str, Any]:
+        return {"kind": KIND, "topic": self.topic, "id": self.topic_id.hex(), "partition": self.partition}
+
+
+class Entry(NamedTuple):
+    to: int
+    records: int
+    lost: dict[str, Loss]
+
+    def value(self, now_ms: int) -> dict[str, Any]:
+        lost = {group: list(loss) for group, loss in self.lost.items()}
+        return {"at_ms": now_ms, "to": self.to, "records": self.records, "lost": lost}
+
+
+EMPTY = Entry(0, 0, {})
+
+
+def parse(key: dict[str, Any], value: dict[str, Any]) -> tuple[Place, Entry]:
+    lost = {group: Loss(*loss) for group, loss in value["lost"].items()}
+    return Place(key["topic"], bytes.fromhex(key["id"]), key["partition"]), Entry(value["to"], value["records"], lost)
+
+
+def dropped(entry: Entry, commits: dict[str, int], start: int, to: int) -> Entry:
+    """The start of the partition moves from `start` up to `to`; `commits` are those of the groups that have one."""
+    lost = {group: lose(entry.lost.get(group, NO_LOSS), offset, start, to) for group, offset in commits.items()}
+    return Entry(to, entry.records + to - start, {group: loss for group, loss in lost.items() if loss.to})
+
+
+def settled(entry: Entry, commits: dict[str, int]) -> Entry:
+    """What later commits say of it; groups without one any more are forgotten."""
+    lost = {group: believe(loss, commits[group]) for group, loss in entry.lost.items() if group in commits}
+    return entry._replace(lost=lost)
