@@ -11,7 +11,7 @@ from against.patience import eventually
 from proving import proves
 from tidelog.client import Cluster, Producer, TopicPartition
 from tidelog.client.admin import configs, topics
-from tidelog.client.share import ACCEPT, LAST_EPOCH, REJECT, RELEASE, Acquired, ShareReader, next_epoch, ranges
+from tidelog.client.share import ACCEPT, LAST_EPOCH, REJECT, RELEASE, AcquiredRecord, ShareReader, next_epoch, ranges
 
 JOBS = TopicPartition("jobs", 0)
 GROUP = "workers"
@@ -52,14 +52,14 @@ def send(broker: tidelog.Broker, count: int, partition: int = 0) -> None:
             producer.send(JOBS.topic, str(number).encode(), partition=partition)
 
 
-def read(reader: ShareReader, count: int) -> list[Acquired]:
-    found: list[Acquired] = []
+def read(reader: ShareReader, count: int) -> list[AcquiredRecord]:
+    found: list[AcquiredRecord] = []
     while len(found) < count:
         found += reader.fetch()
     return found
 
 
-def acknowledge(reader: ShareReader, records: list[Acquired], kind: int) -> list[tuple[TopicPartition, int]]:
+def acknowledge(reader: ShareReader, records: list[AcquiredRecord], kind: int) -> list[tuple[TopicPartition, int]]:
     kinds: dict[TopicPartition, dict[int, int]] = {}
     for one in records:
         kinds.setdefault(one.at, {})[one.row.offset] = kind
@@ -92,7 +92,7 @@ def test_a_lock_that_ran_out_is_told_and_a_renewed_one_holds(broker: tidelog.Bro
     first, second = reader(), reader()
     kept, lost = sorted(read(first, 2), key=lambda one: one.row.offset)
     assert first.lock_ms == 1000
-    taken: list[Acquired] = []
+    taken: list[AcquiredRecord] = []
 
     def take() -> bool:
         assert first.renew([(kept.at, kept.row.offset)]) == []

@@ -54,7 +54,7 @@ NOT_OURS = (ErrorCode.INVALID_RECORD_STATE, ErrorCode.INVALID_REQUEST)
 Place = tuple[bytes, int]  # a topic's id, and a partition of it
 
 
-class Acquired(NamedTuple):
+class AcquiredRecord(NamedTuple):
     """A record that is ours for a while, and the how manieth delivery of it this is, from 1."""
 
     at: TopicPartition
@@ -87,7 +87,7 @@ def next_epoch(epoch: int) -> int:
     return 1 if epoch == LAST_EPOCH else epoch + 1
 
 
-def acquired(at: TopicPartition, data: PartitionData) -> list[Acquired]:
+def acquired(at: TopicPartition, data: PartitionData) -> list[AcquiredRecord]:
     """Those records of the batches that are ours. What is in them and was not acquired is somebody else's."""
     deliveries = {
         offset: one.delivery_count
@@ -97,7 +97,7 @@ def acquired(at: TopicPartition, data: PartitionData) -> list[Acquired]:
     if not deliveries or not isinstance(data.records, memoryview):
         return []
     rows = [row for run in visible(data.records, ()) for row in decode(run).rows()]
-    return [Acquired(at, row, deliveries[row.offset]) for row in rows if row.offset in deliveries]
+    return [AcquiredRecord(at, row, deliveries[row.offset]) for row in rows if row.offset in deliveries]
 
 
 def ranges(offsets: Iterable[int]) -> list[tuple[int, int]]:
@@ -152,7 +152,7 @@ class ShareReader:
             found = self._cluster.ask_metadata(self._topics).topics
             self._names = {one.topic_id: name for name, one in found.items()}
 
-    def fetch(self, max_wait_ms: int | None = None, max_records: int | None = None) -> list[Acquired]:
+    def fetch(self, max_wait_ms: int | None = None, max_records: int | None = None) -> list[AcquiredRecord]:
         """What was acquired; nothing if nothing came in time. It may come from one leader of several."""
         self.beat()
         wait_ms = self._max_wait_ms if max_wait_ms is None else max_wait_ms
@@ -215,7 +215,7 @@ class ShareReader:
 
     def _fetch(
         self, node_id: int, led: Iterable[TopicPartition], wait_ms: int, max_records: int | None
-    ) -> list[Acquired]:
+    ) -> list[AcquiredRecord]:
         leader, most = self._cluster.node(node_id), max_records or self._max_records
         places = frozenset(self._places(led))
         request = ShareFetchRequest(
@@ -231,7 +231,7 @@ class ShareReader:
         if answer is None:
             return []
         self.lock_ms = answer.acquisition_lock_timeout_ms or self.lock_ms
-        found: list[Acquired] = []
+        found: list[AcquiredRecord] = []
         for topic in answer.responses:
             name = self._names.get(bytes(topic.topic_id))
             for data in topic.partitions:

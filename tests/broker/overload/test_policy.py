@@ -11,9 +11,9 @@ from tidelog.broker.overload.policy import (
     FREE,
     NO_LOSS,
     Credit,
-    Lag,
-    Limit,
+    GroupLag,
     Loss,
+    OverloadLimit,
     believe,
     grant,
     judge,
@@ -26,15 +26,15 @@ from tidelog.broker.settings.configuring import check_topic
 from tidelog.errors import ConfigError
 
 counts = st.integers(0, 10_000)
-limits = st.builds(Limit, *[st.none() | st.integers(1, 1000)] * 3)
-lags = st.lists(st.builds(Lag, st.sampled_from("abc"), counts, counts, counts), max_size=4)
+limits = st.builds(OverloadLimit, *[st.none() | st.integers(1, 1000)] * 3)
+lags = st.lists(st.builds(GroupLag, st.sampled_from("abc"), counts, counts, counts), max_size=4)
 timeouts = st.integers(-1, 120_000)
 
 
 @proves("T5")
 @given(lags, limits, timeouts)
 def test_the_slowest_group_decides_and_a_hold_is_below_what_the_client_waits(
-    behind: list[Lag], limit: Limit, timeout_ms: int
+    behind: list[GroupLag], limit: OverloadLimit, timeout_ms: int
 ) -> None:
     verdict = judge(behind, limit, timeout_ms)
     most = max((times(lag, limit) for lag in behind), default=0.0)
@@ -50,7 +50,7 @@ def test_the_slowest_group_decides_and_a_hold_is_below_what_the_client_waits(
 @proves("T5")
 @given(st.integers(1, 1000), counts, counts, timeouts)
 def test_who_is_further_behind_is_never_held_for_less(limit: int, one: int, other: int, timeout_ms: int) -> None:
-    near, far = (judge([Lag("g", lag)], Limit(limit), timeout_ms) for lag in sorted((one, other)))
+    near, far = (judge([GroupLag("g", lag)], OverloadLimit(limit), timeout_ms) for lag in sorted((one, other)))
     assert near.hold_ms <= far.hold_ms
     assert near.refused <= far.refused
 

@@ -57,7 +57,7 @@ from tidelog.wire.messages.produce import (
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
     from tidelog.broker.call import Call
-    from tidelog.broker.overload.policy import Policy
+    from tidelog.broker.overload.policy import OverloadPolicy
 
 TOPIC_ID_SINCE = 13
 NO_TIMESTAMP = -1
@@ -431,7 +431,7 @@ def _check_writer(broker: Broker, partition: Partition, header: BatchHeader, cal
 
 
 def _waits_for_readers(
-    broker: Broker, partition: Partition, policy: Policy, header: BatchHeader, call: Call, waiting: _Waiting
+    broker: Broker, partition: Partition, policy: OverloadPolicy, header: BatchHeader, call: Call, waiting: _Waiting
 ) -> bool:
     """What a topic with `tidelog.overload.policy` asks; BatchRefused when it takes nothing for now.
 

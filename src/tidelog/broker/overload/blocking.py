@@ -21,14 +21,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.broker.overload.policy import Lag, Policy, Watched, grant, judge, watch
+from tidelog.broker.overload.policy import GroupLag, OverloadPolicy, WatchedGroup, grant, judge, watch
 from tidelog.broker.overload.refusal import Overloaded
 from tidelog.errors import OffsetOutOfRange, StorageError
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
     from tidelog.broker.call import Call
-    from tidelog.broker.overload.shell import Figures
+    from tidelog.broker.overload.shell import OverloadFigures
     from tidelog.broker.partition import Partition
     from tidelog.broker.transactions.state import Transaction
     from tidelog.log.backlog import Unread
@@ -40,7 +40,7 @@ ANONYMOUS = "ANONYMOUS"
 NOBODY_WAITS_MS = 1 << 30  # the time-out of a request that gets no answer
 
 
-class Found(NamedTuple):
+class LookedUp(NamedTuple):
     """What was looked up of a group's unread records, and when."""
 
     first: int
@@ -50,19 +50,25 @@ class Found(NamedTuple):
     at_ms: int
 
 
-class Blocking:
+class ProducerHolds:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._watched: dict[tuple[str, str], Watched] = {}  # by topic and group
+        self._watched: dict[tuple[str, str], WatchedGroup] = {}  # by topic and group
         self._looked_ms: dict[str, int] = {}  # when the groups of a topic were last looked at
-        self._found: dict[tuple[str, bytes, int], Found | None] = {}  # None: a look is under way
+        self._found: dict[tuple[str, bytes, int], LookedUp | None] = {}  # None: a look is under way
         self._commits_with: dict[str, frozenset[str]] = {}  # groups in the last committed transaction, by id
         self._users: dict[tuple[str, str], str] = {}  # who logged in, by group and member
 
     # Batches ----------------------------------------------------------------------------------------------------------
 
     def admit(
-        self, partition: Partition, policy: Policy, call: Call, writer: str | None, acks: int, told: Figures
+        self,
+        partition: Partition,
+        policy: OverloadPolicy,
+        call: Call,
+        writer: str | None,
+        acks: int,
+        told: OverloadFigures,
     ) -> int:
         """For how long the connection is to rest, in ms, if the batch is stored. Overloaded if it is not to be."""
         now = self._broker.now()
@@ -86,14 +92,14 @@ class Blocking:
         told.held += 1
         return hold_ms
 
-    def _lag(self, partition: Partition, group: str, policy: Policy, now_ms: int) -> Lag | None:
+    def _lag(self, partition: Partition, group: str, policy: OverloadPolicy, now_ms: int) -> GroupLag | None:
         """None of a group that does not count."""
         watched = self._watched.get((partition.topic, group))
         if watched is not None and watched.dead:
             return None
         first, end = self._span(partition, group)
         if first >= end or not policy.looks_up:
-            return Lag(group, max(0, end - first))
+            return GroupLag(group, max(0, end - first))
         return self._estimate(partition, group, first, end, now_ms)
 
     def _span(self, partition: Partition, group: str) -> tuple[int, int]:
@@ -109,21 +115,21 @@ class Blocking:
 
     # Bytes and time ---------------------------------------------------------------------------------------------------
 
-    def _estimate(self, partition: Partition, group: str, first: int, end: int, now_ms: int) -> Lag:
+    def _estimate(self, partition: Partition, group: str, first: int, end: int, now_ms: int) -> GroupLag:
         place = (group, partition.topic_id, partition.index)
         found = self._found.get(place)
         if place not in self._found or (found is not None and not 0 <= now_ms - found.at_ms < LOOK_MS):
             self._look(place, partition, first, now_ms)
             found = self._found.get(place) or found
         if found is None:
-            return Lag(group, end - first)
+            return GroupLag(group, end - first)
         unread = found.bytes + partition.log.bytes_between(found.end, end)
         if found.first < first:
             unread = unread * (end - first) // max(1, end - found.first)
         age = 0 if found.oldest_ms is None else max(0, now_ms - found.oldest_ms)
         if first >= found.end:  # it was written after that look
             age = min(age, max(0, now_ms - found.at_ms))
-        return Lag(group, end - first, unread, age)
+        return GroupLag(group, end - first, unread, age)
 
     def _look(self, place: tuple[str, bytes, int], partition: Partition, first: int, now_ms: int) -> None:
         before = self._found.get(place)
@@ -136,13 +142,13 @@ class Blocking:
                 if before is not None and not partition.dropped:
                     self._found[place] = before
                 return
-            self._found[place] = Found(unread.first, unread.end, unread.bytes, unread.oldest_ms, now_ms)
+            self._found[place] = LookedUp(unread.first, unread.end, unread.bytes, unread.oldest_ms, now_ms)
 
         self._broker.scheduler.in_thread(lambda: _unread(partition, first, now_ms), looked)
 
     # Who lives --------------------------------------------------------------------------------------------------------
 
-    def _look_at_groups(self, partition: Partition, policy: Policy, now_ms: int) -> None:
+    def _look_at_groups(self, partition: Partition, policy: OverloadPolicy, now_ms: int) -> None:
         topic = partition.topic
         if now_ms - self._looked_ms.get(topic, -LOOK_ALIVE_MS) < LOOK_ALIVE_MS:
             return
@@ -196,7 +202,7 @@ class Blocking:
             self._users[group, member] = user
             _bound(self._users)
 
-    def _is_free(self, policy: Policy, call: Call, writer: str | None) -> bool:
+    def _is_free(self, policy: OverloadPolicy, call: Call, writer: str | None) -> bool:
         if writer is not None and self._commits_for(policy, writer):
             return True
         user = call.user
@@ -205,7 +211,7 @@ class Blocking:
         mine = [place for place, one in self._users.items() if one == user and place[0] in policy.groups]
         return any(self._is_member(*place) for place in mine)
 
-    def _commits_for(self, policy: Policy, writer: str) -> bool:
+    def _commits_for(self, policy: OverloadPolicy, writer: str) -> bool:
         known = self._commits_with.get(writer)
         if known is None:
             return True
@@ -219,7 +225,7 @@ class Blocking:
         return bool((consumer and member in consumer.members) or (classic and member in classic.members))
 
 
-def _sentence(partition: Partition, policy: Policy, lag: Lag) -> str:
+def _sentence(partition: Partition, policy: OverloadPolicy, lag: GroupLag) -> str:
     named = zip(("records", "bytes", "ms"), (lag.records, lag.bytes, lag.ms), policy.limit, strict=True)
     behind = ", ".join(f"{found} {unit} of {most}" for unit, found, most in named if most is not None)
     return (

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker import warnings_topic
-from tidelog.broker.overload.ledger import EMPTY, KIND, Entry, Place, dropped, parse, settled
+from tidelog.broker.overload.ledger import EMPTY, KIND, LedgerEntry, LedgerPlace, dropped, parse, settled
 from tidelog.broker.overload.policy import DROP
 from tidelog.errors import OffsetOutOfRange, StorageError
 
@@ -33,8 +33,8 @@ class Dropping:
     def __init__(self, broker: Broker, overload: Overload) -> None:
         self._broker = broker
         self._overload = overload
-        self._ledger: dict[Place, Entry] | None = None  # None: it has not been read back yet
-        self._unwritten: set[Place] = set()
+        self._ledger: dict[LedgerPlace, LedgerEntry] | None = None  # None: it has not been read back yet
+        self._unwritten: set[LedgerPlace] = set()
         self._due: dict[Partition, None] = {}
         self._timer: Timer | None = None
         self._busy = False
@@ -49,7 +49,7 @@ class Dropping:
             self._recall()
             return
         topics = self._broker.topics
-        changed: dict[Place, Entry | None] = {}
+        changed: dict[LedgerPlace, LedgerEntry | None] = {}
         for place, entry in list(self._ledger.items()):
             topic = topics.by_name.get(place.topic)
             if topic is None or topic.topic_id != place.topic_id or place.partition >= topic.partitions:
@@ -115,7 +115,7 @@ class Dropping:
 
     def _drop(self, going: list[tuple[Partition, int]]) -> None:
         assert self._ledger is not None
-        entries: dict[Place, Entry | None] = {}
+        entries: dict[LedgerPlace, LedgerEntry | None] = {}
         for partition, to in going:
             log, place = partition.log, _place(partition)
             start = log.start_offset
@@ -141,14 +141,14 @@ class Dropping:
         except (OSError, StorageError, OffsetOutOfRange) as error:
             self._broker.logger.seldom("overload not dropped", topic=partition.topic, error=error)
 
-    def _commits(self, place: Place) -> dict[str, int]:
+    def _commits(self, place: LedgerPlace) -> dict[str, int]:
         at = (place.topic, place.partition)
         offsets = self._broker.groups.offsets
         return {group: one[at].offset for group, one in offsets.items() if at in one}
 
     # The ledger -------------------------------------------------------------------------------------------------------
 
-    def _write(self, entries: dict[Place, Entry | None]) -> Log | None:
+    def _write(self, entries: dict[LedgerPlace, LedgerEntry | None]) -> Log | None:
         """The log that it is in; None if it could not be written, or there was nothing."""
         if not entries:
             return None
@@ -183,7 +183,7 @@ class Dropping:
         if self._due:
             self._later(EVERY_S)
 
-    def _find(self, place: Place) -> Partition | None:
+    def _find(self, place: LedgerPlace) -> Partition | None:
         topic = self._broker.topics.by_name.get(place.topic)
         if topic is None or topic.topic_id != place.topic_id:
             return None
@@ -193,8 +193,8 @@ class Dropping:
             return None  # of which others tell
 
 
-def _place(partition: Partition) -> Place:
-    return Place(partition.topic, partition.topic_id, partition.index)
+def _place(partition: Partition) -> LedgerPlace:
+    return LedgerPlace(partition.topic, partition.topic_id, partition.index)
 
 
 def _drops(partition: Partition) -> bool:

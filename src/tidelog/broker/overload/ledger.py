@@ -19,7 +19,7 @@ KIND = "dropped"
 Committed = Callable[[str], int | None]
 
 
-class Place(NamedTuple):
+class LedgerPlace(NamedTuple):
     topic: str
     topic_id: bytes
     partition: int
@@ -28,7 +28,7 @@ class Place(NamedTuple):
         return {"kind": KIND, "topic": self.topic, "id": self.topic_id.hex(), "partition": self.partition}
 
 
-class Entry(NamedTuple):
+class LedgerEntry(NamedTuple):
     to: int
     records: int
     lost: dict[str, Loss]
@@ -38,21 +38,23 @@ class Entry(NamedTuple):
         return {"at_ms": now_ms, "to": self.to, "records": self.records, "lost": lost}
 
 
-EMPTY = Entry(0, 0, {})
+EMPTY = LedgerEntry(0, 0, {})
 
 
-def parse(key: dict[str, Any], value: dict[str, Any]) -> tuple[Place, Entry]:
+def parse(key: dict[str, Any], value: dict[str, Any]) -> tuple[LedgerPlace, LedgerEntry]:
     lost = {group: Loss(*loss) for group, loss in value["lost"].items()}
-    return Place(key["topic"], bytes.fromhex(key["id"]), key["partition"]), Entry(value["to"], value["records"], lost)
+    return LedgerPlace(key["topic"], bytes.fromhex(key["id"]), key["partition"]), LedgerEntry(
+        value["to"], value["records"], lost
+    )
 
 
-def dropped(entry: Entry, commits: dict[str, int], start: int, to: int) -> Entry:
+def dropped(entry: LedgerEntry, commits: dict[str, int], start: int, to: int) -> LedgerEntry:
     """The start of the partition moves from `start` up to `to`; `commits` are those of the groups that have one."""
     lost = {group: lose(entry.lost.get(group, NO_LOSS), offset, start, to) for group, offset in commits.items()}
-    return Entry(to, entry.records + to - start, {group: loss for group, loss in lost.items() if loss.to})
+    return LedgerEntry(to, entry.records + to - start, {group: loss for group, loss in lost.items() if loss.to})
 
 
-def settled(entry: Entry, commits: dict[str, int]) -> Entry:
+def settled(entry: LedgerEntry, commits: dict[str, int]) -> LedgerEntry:
     """What later commits say of it; groups without one any more are forgotten."""
     lost = {group: believe(loss, commits[group]) for group, loss in entry.lost.items() if group in commits}
     return entry._replace(lost=lost)

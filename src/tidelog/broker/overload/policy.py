@@ -34,7 +34,7 @@ MAX_HOLD_MS = 5_000
 DEFAULT_TIMEOUT_MS = 30_000  # of a request that says none
 
 
-class Limit(NamedTuple):
+class OverloadLimit(NamedTuple):
     """How far is too far; None: it does not matter."""
 
     records: int | None = None
@@ -42,9 +42,9 @@ class Limit(NamedTuple):
     ms: int | None = None
 
 
-class Policy(NamedTuple):
+class OverloadPolicy(NamedTuple):
     kind: str  # DROP or BLOCK
-    limit: Limit
+    limit: OverloadLimit
     groups: tuple[str, ...] = ()
     dead_ms: int = 0
 
@@ -57,7 +57,7 @@ class Policy(NamedTuple):
 # Block ----------------------------------------------------------------------------------------------------------------
 
 
-class Lag(NamedTuple):
+class GroupLag(NamedTuple):
     """How far one group is behind in one partition."""
 
     group: str
@@ -71,19 +71,19 @@ class Verdict(NamedTuple):
 
     hold_ms: int
     refused: bool
-    slowest: Lag | None
+    slowest: GroupLag | None
 
 
 FREE = Verdict(0, False, None)
 
 
-def times(lag: Lag, limit: Limit) -> float:
+def times(lag: GroupLag, limit: OverloadLimit) -> float:
     """How many times the limit a group is behind."""
     measured = ((lag.records, limit.records), (lag.bytes, limit.bytes), (lag.ms, limit.ms))
     return max((found / most for found, most in measured if most is not None), default=0.0)
 
 
-def judge(lags: Iterable[Lag], limit: Limit, timeout_ms: int) -> Verdict:
+def judge(lags: Iterable[GroupLag], limit: OverloadLimit, timeout_ms: int) -> Verdict:
     """What becomes of a batch; `timeout_ms` is how long its sender waits for the answer."""
     slowest, most = None, 1.0
     for lag in lags:
@@ -117,7 +117,7 @@ def grant(credit: Credit | None, wanted_ms: int, timeout_ms: int, now_ms: int) -
     return granted, Credit(have - granted, now_ms)
 
 
-class Watched(NamedTuple):
+class WatchedGroup(NamedTuple):
     """One group that a topic names: `commits` tells one commit from the next, `alive_ms` is when it last lived."""
 
     commits: int
@@ -125,10 +125,12 @@ class Watched(NamedTuple):
     dead: bool = False
 
 
-def watch(before: Watched | None, commits: int, has_member: bool, behind: bool, now_ms: int, dead_ms: int) -> Watched:
+def watch(
+    before: WatchedGroup | None, commits: int, has_member: bool, behind: bool, now_ms: int, dead_ms: int
+) -> WatchedGroup:
     """What is known of a group after one more look at it."""
     if before is None or has_member or not behind or commits != before.commits:
-        return Watched(commits, now_ms)
+        return WatchedGroup(commits, now_ms)
     return before._replace(dead=now_ms - before.alive_ms >= dead_ms)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidelog.broker.overload.blocking import Blocking
+from tidelog.broker.overload.blocking import ProducerHolds
 from tidelog.broker.overload.dropping import Dropping
-from tidelog.broker.overload.policy import DROP, Policy
+from tidelog.broker.overload.policy import DROP, OverloadPolicy
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tidelog.broker.partition import Partition
 
 
-class Figures:
+class OverloadFigures:
     """Of one topic, since the broker was started."""
 
     __slots__ = ("dropped", "held", "held_ms", "refused")
@@ -29,21 +29,21 @@ class Figures:
 class Overload:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._figures: dict[str, Figures] = {}
-        self.blocking = Blocking(broker)
+        self._figures: dict[str, OverloadFigures] = {}
+        self.blocking = ProducerHolds(broker)
         self.dropping = Dropping(broker, self)
 
-    def admit(self, partition: Partition, policy: Policy, call: Call, writer: str | None, acks: int) -> int:
+    def admit(self, partition: Partition, policy: OverloadPolicy, call: Call, writer: str | None, acks: int) -> int:
         """Before a batch is appended: for how long its connection is to rest. BatchRefused if it is not to be."""
         if policy.kind == DROP:
             self.dropping.wrote(partition)
             return 0
         return self.blocking.admit(partition, policy, call, writer, acks, self.figures(partition.topic))
 
-    def figures(self, topic: str) -> Figures:
+    def figures(self, topic: str) -> OverloadFigures:
         found = self._figures.get(topic)
         if found is None:
-            found = self._figures[topic] = Figures()
+            found = self._figures[topic] = OverloadFigures()
         return found
 
     def turn(self) -> None:
@@ -57,7 +57,7 @@ class Overload:
         return {topic: self._told(topic) for topic in sorted(self._figures.keys() | self.dropping.topics)}
 
     def _told(self, topic: str) -> dict[str, Any]:
-        figures = self._figures.get(topic) or Figures()
+        figures = self._figures.get(topic) or OverloadFigures()
         return {
             "held": figures.held,
             "held_ms": figures.held_ms,

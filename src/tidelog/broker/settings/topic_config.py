@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tidelog.broker.overload.policy import BUFFER, DROP, Limit, Policy
+from tidelog.broker.overload.policy import BUFFER, DROP, OverloadLimit, OverloadPolicy
 from tidelog.broker.settings.broker import BROKER
 from tidelog.broker.settings.configuring import LIMITS, POLICY, WATCHED
 from tidelog.broker.settings.describing import DURABILITY, BrokerValues, describe_broker, topic_text
@@ -29,7 +29,7 @@ class TopicConfig(NamedTuple):
     timestamp_after_max_ms: int
     timestamp_before_max_ms: int
     compact: bool
-    overload: Policy | None = None  # None: buffer
+    overload: OverloadPolicy | None = None  # None: buffer
     writers: str = ""  # what the transactional id of whoever writes here begins with
 
 
@@ -72,19 +72,19 @@ def topic_config(own: Mapping[str, str], broker: BrokerValues) -> TopicConfig:
     )
 
 
-def _overload(own: Mapping[str, str], broker: BrokerValues, *, deletes: bool) -> Policy | None:
+def _overload(own: Mapping[str, str], broker: BrokerValues, *, deletes: bool) -> OverloadPolicy | None:
     """`deletes`: records may go. Where the broker's own settings say otherwise, nothing is dropped."""
     kind = str(_value(POLICY, own, broker))
     if kind == BUFFER or (kind == DROP and not deletes):
         return None
     most = [_number(key, own, broker) for key in LIMITS]
-    limit = Limit(*(None if one == FOREVER else one for one in most))
+    limit = OverloadLimit(*(None if one == FOREVER else one for one in most))
     groups = _value(WATCHED, own, broker)
     assert isinstance(groups, tuple)
-    return Policy(kind, limit, groups, _number("tidelog.block.dead.ms", own, broker))
+    return OverloadPolicy(kind, limit, groups, _number("tidelog.block.dead.ms", own, broker))
 
 
-def _segment_bytes(own: Mapping[str, str], broker: BrokerValues, overload: Policy | None) -> int:
+def _segment_bytes(own: Mapping[str, str], broker: BrokerValues, overload: OverloadPolicy | None) -> int:
     if "internal.segment.bytes" in own:
         return _number("internal.segment.bytes", own, broker)
     most = _number("segment.bytes", own, broker)

@@ -17,7 +17,7 @@ from tidelog.wire.messages.share_group_describe import ShareGroupDescribeRequest
 NOT_STARTED = -1
 
 
-class ShareMember(NamedTuple):
+class ShareGroupMember(NamedTuple):
     member_id: str
     client_id: str
     host: str
@@ -27,7 +27,7 @@ class ShareMember(NamedTuple):
 class ShareGroup(NamedTuple):
     group: str
     state: str
-    members: tuple[ShareMember, ...]
+    members: tuple[ShareGroupMember, ...]
 
 
 class ShareOffset(NamedTuple):
@@ -44,7 +44,7 @@ def describe(cluster: Cluster, group: str) -> ShareGroup:
         (given,) = cluster.coordinator(group).call(request, ShareGroupDescribeResponse).groups
         check(given.error_code, f"share group {group!r}", given.error_message)
         members = [
-            ShareMember(
+            ShareGroupMember(
                 one.member_id,
                 one.client_id,
                 one.client_host.removeprefix("/"),
