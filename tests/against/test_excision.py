@@ -29,7 +29,8 @@ def test_single_records_are_taken_out_on_tidelog_and_refused_on_apache_kafka(bro
             return
     order = ConfigEntry("tidelog.excise", "0:2-3 why", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[order])
-    (future,) = admin_of(broker).incremental_alter_configs([resource]).values()
+    admin = admin_of(broker)
+    (future,) = admin.incremental_alter_configs([resource]).values()
     future.result(SECONDS)
     found = read_partition(broker, topic, 3)
     assert [(one.offset(), one.value()) for one in found] == [(0, b"value 0"), (1, b"value 1"), (4, b"value 4")]

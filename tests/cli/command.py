@@ -14,6 +14,7 @@ REACHING = (
     "acls",
     "ask",
     "configs",
+    "erase",
     "excise",
     "groups",
     "produce",

@@ -27,6 +27,7 @@ COMMANDS = {
     "events": "check the histories of an event store",
     "views": "list views, read their rows as they are and as they were",
     "apply": "keep a view in a store",
+    "erase": "destroy the key of a person, so that his fields in event stores are unreadable",
     "excise": "take single records out of every file of a broker, and see what was taken out",
     "configs": "show and change the settings of topics, brokers and groups",
     "users": "who may log in, and by which password",

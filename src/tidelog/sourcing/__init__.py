@@ -13,6 +13,8 @@ from tidelog.door import door
 if TYPE_CHECKING:
     from tidelog.errors import Refused as Refused
     from tidelog.sourcing.decider import Decider as Decider
+    from tidelog.sourcing.erasure.cipher import SubjectCipher as SubjectCipher
+    from tidelog.sourcing.erasure.erasing import erase as erase
     from tidelog.sourcing.event_record import EventRecord as EventRecord
     from tidelog.sourcing.event_types import EventType as EventType
     from tidelog.sourcing.event_types import OldEvent as OldEvent
@@ -35,6 +37,8 @@ HOMES = {
     "ERASED": "tidelog.sourcing.personal",
     "Personal": "tidelog.sourcing.personal",
     "Cipher": "tidelog.sourcing.personal",
+    "SubjectCipher": "tidelog.sourcing.erasure.cipher",
+    "erase": "tidelog.sourcing.erasure.erasing",
     "EventRecord": "tidelog.sourcing.event_record",
     "ReadModel": "tidelog.sourcing.read_model",
     "HISTORY_EXISTS": "tidelog.sourcing.requests",

@@ -4,7 +4,8 @@
     cold    as snapshot values: at most `bound` in memory; more than that, all in a SQLite file
 
 Rules:
-- The file is a cache of what the log has. It is made anew by every owner, is never synced, and goes with it.
+- The file is a cache of what the log has. It is made anew by every owner and never synced. It loses its name as soon as
+  it is open, so that it goes with the owner however that ends: it may have what must be forgotten.
 - `trim` is called between transactions, when what entities have is committed.
 - `changed` has the names of entities whose last snapshot in the log is old.
 """
@@ -32,7 +33,6 @@ class ColdEntities:
     def __init__(self, bound: int, folder: str | None = None) -> None:
         self._bound, self._folder = bound, folder
         self._values: dict[str, bytes] = {}
-        self._place: tempfile.TemporaryDirectory[str] | None = None
         self._file: sqlite3.Connection | None = None
 
     def __len__(self) -> int:
@@ -69,25 +69,27 @@ class ColdEntities:
         if self._file is not None:
             self._file.close()
             self._file = None
-        if self._place is not None:
-            self._place.cleanup()
-            self._place = None
 
     def _spill(self) -> None:
-        self._place = tempfile.TemporaryDirectory(prefix="tidelog-store-", dir=self._folder)
-        self._file = sqlite3.connect(Path(self._place.name) / "cold.db", isolation_level=None, check_same_thread=False)
-        for pragma in (
-            "journal_mode = OFF",
-            "synchronous = OFF",
-            "locking_mode = EXCLUSIVE",
-            f"cache_size = -{CACHE_KIB}",
-        ):
-            self._file.execute(f"PRAGMA {pragma}")
-        self._file.execute("CREATE TABLE cold (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID")
+        with tempfile.TemporaryDirectory(prefix="tidelog-store-", dir=self._folder) as place:
+            self._file = sqlite3.connect(Path(place) / "cold.db", isolation_level=None, check_same_thread=False)
+            self._begin(self._file)
         values, self._values = self._values, {}
         self._file.execute("BEGIN")
         self._file.executemany("INSERT INTO cold VALUES (?, ?)", sorted(values.items()))
         self._file.execute("COMMIT")
+
+    @staticmethod
+    def _begin(file: sqlite3.Connection) -> None:
+        for pragma in (
+            "journal_mode = OFF",
+            "synchronous = OFF",
+            "locking_mode = EXCLUSIVE",
+            "temp_store = MEMORY",
+            f"cache_size = -{CACHE_KIB}",
+        ):
+            file.execute(f"PRAGMA {pragma}")
+        file.execute("CREATE TABLE cold (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID")
 
 
 class Entities:

@@ -150,9 +150,12 @@ class PartitionOwner:
         batch_bytes = min(BATCH_BYTES, self._settings.largest)
         owner = Owner(cluster, self._named.transactional_id(self.partition), batch_bytes=batch_bytes)
         pauses = waits()
-        is_loaded = False
+        is_loaded, erased = False, self._erased()
         while not self._stopping.is_set():
             try:
+                if erased != (erased := self._erased()):
+                    # States that were read in clear are forgotten. What a state derives may be in old snapshots.
+                    is_loaded = self._trusts_snapshots = False
                 if not is_loaded:
                     self._load(cluster, owner)
                     is_loaded = True
@@ -175,6 +178,11 @@ class PartitionOwner:
                 self._stopping.wait(next(pauses))
         if is_loaded and self._since and not waiting:
             self._checkpoint(owner)
+
+    def _erased(self) -> int:
+        """Another number when a key of somebody was destroyed since (`erasure/cipher.py`)."""
+        look = getattr(self._folding.cipher, "erased", None)
+        return 0 if look is None else look()
 
     def _load(self, cluster: Cluster, owner: Owner) -> None:
         self._entities.close()

@@ -64,6 +64,15 @@ class Session:
             if self._connection is not None and self._connection.closed:
                 self.close()
 
+    def outside(self, statement: str) -> None:
+        """One that is refused inside of a transaction, such as VACUUM."""
+        import psycopg
+
+        try:
+            self._open().execute(statement.encode())
+        except psycopg.Error as error:
+            raise self._told(error) from None
+
     def _open(self) -> psycopg.Connection[tuple[Any, ...]]:
         import psycopg
 
