@@ -118,6 +118,18 @@ EXPECTED = {
         "the table: {'milk': 12, 'tea': 6}",
     ],
     "hello_broker.py": ["offset 0: hello", "offset 1: durable", "offset 2: world"],
+    "erasure.py": [
+        "before: ['Alice Liddell', 'Bob']",
+        "after:  [ERASED, 'Bob']",
+        "seats:  2",
+        "files with the name: 0",
+    ],
+    "chess_moves.py": [
+        "after 0 moves: white queen d1, white pawn e2, black pawn e7, white bishop f1, black pawn f7",
+        "after 5 moves: white bishop c4, white pawn e4, black pawn e5, white queen f7",
+        "the last move: squares.f7 black pawn -> white queen",
+        "who moved: ['white', 'black', 'white', 'white', 'white']",
+    ],
     "chess.py": [
         "moves: 7",
         "the queen went to: ['h5', 'f7']",
@@ -221,6 +233,8 @@ ROWS = {
     "dual_writes.py": ("D6",),
     "exactly_once.py": ("F2", "F3"),
     "hello_broker.py": ("T1",),
+    "erasure.py": ("E6",),
+    "chess_moves.py": ("E5",),
     "chess.py": ("P9", "B1"),
     "enrich_activity.py": ("P9",),
     "join_searches_and_clicks.py": ("P9",),

@@ -15,7 +15,7 @@ from sourcing.people import Course, Enrolled, people
 from tidelog.errors import HistoryFault, UsageError
 from tidelog.sourcing import ERASED, SubjectCipher
 from tidelog.sourcing.codec import JsonCodec
-from tidelog.sourcing.erasure.keys import Destroyed, Key, KeyStore, open_keys
+from tidelog.sourcing.erasure.keys import Destroyed, KeyStore, SubjectKey, open_keys
 from tidelog.sourcing.personal import Erased
 
 __all__ = ["postgres", "postgres_url"]
@@ -86,7 +86,7 @@ def test_no_byte_of_a_destroyed_key_is_in_the_file_of_keys(tmp_path: Path) -> No
     keys = open_keys(f"sqlite:///{tmp_path}/keys.db")
     made = [keys.find_or_make(f"subject-{number}") for number in range(500)]
     victim = made[250]
-    assert isinstance(victim, Key)
+    assert isinstance(victim, SubjectKey)
 
     def found(data: bytes) -> bool:
         return any(data in path.read_bytes() for path in tmp_path.iterdir())
@@ -97,7 +97,7 @@ def test_no_byte_of_a_destroyed_key_is_in_the_file_of_keys(tmp_path: Path) -> No
     assert not found(victim.secret)
     assert not found(b"subject-250"), "nor whose it was"
     other = made[251]
-    assert isinstance(other, Key)
+    assert isinstance(other, SubjectKey)
     assert keys.find("subject-251") == other
     assert [path.name for path in tmp_path.iterdir()] == ["keys.db"]
     assert stat.S_IMODE((tmp_path / "keys.db").stat().st_mode) == 0o600
@@ -112,7 +112,7 @@ def test_processes_that_ask_at_once_get_one_key(tmp_path: Path) -> None:
     assert len(set(made)) == 1
 
 
-def _key_of(url: str) -> Key | Destroyed:
+def _key_of(url: str) -> SubjectKey | Destroyed:
     return open_keys(url).find_or_make("s1")
 
 

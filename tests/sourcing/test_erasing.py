@@ -16,7 +16,7 @@ from tidelog.client.admin import excisions
 from tidelog.errors import UsageError
 from tidelog.sourcing import ERASED, EventStore, SubjectCipher
 from tidelog.sourcing.erasure.erasing import erase
-from tidelog.sourcing.erasure.keys import Key, open_keys
+from tidelog.sourcing.erasure.keys import SubjectKey, open_keys
 from tidelog.testing.broker import TestBroker
 
 pytestmark = pytest.mark.timeout(300)
@@ -66,7 +66,7 @@ def test_after_erasure_the_plaintext_and_the_key_are_in_no_file(
         store.send(f"c{number}", Rename(f"s{number}", "other"))
     data = tidelog_broker.data
     key = open_keys(f"sqlite:///{tmp_path}/keys.db").find("s3")
-    assert isinstance(key, Key)
+    assert isinstance(key, SubjectKey)
     assert in_clear(data) != [], "commands, replies and what a state derives are in clear, and the search finds them"
     assert files_with(tmp_path, key.secret) == ["keys.db"]
     (done,) = erase(tidelog_broker.cluster, ["people"], "s3", store.cipher.keys, reason="a request", settle_s=0.5) or []  # type: ignore[union-attr]
@@ -134,7 +134,7 @@ def test_the_command_erases_and_says_what_is_left(tidelog_broker: TestBroker, tm
     words = ("erase", "s1", "--store", "people", "--keys", url, "--settle", "0.1")
     assert (tidelog(*words).code, tidelog(*words, "--reason", "a request").code) == (2, 2)
     assert tidelog(*words[:3], "poeple", *words[4:], "--reason", "x", "--yes").code == 1
-    assert isinstance(open_keys(url).find("s1"), Key), "nothing was destroyed"
+    assert isinstance(open_keys(url).find("s1"), SubjectKey), "nothing was destroyed"
     done = tidelog.ok(*words, "--reason", "a request", "--yes")
     assert "personal fields of 1 event read as erased" in done.lines[0]
     assert "s1" not in done.out.replace(str(tmp_path), "")

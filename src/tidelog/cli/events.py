@@ -1,9 +1,10 @@
-"""`tidelog events check`: what is wrong with the histories of a store, and whether an app's event types fit them."""
+"""`tidelog events check|show`: what is wrong with a store's histories, whether an app's types fit; one of them."""
 
 from __future__ import annotations
 
 from argparse import Namespace
 
+from tidelog.cli import events_show
 from tidelog.cli import options as command
 from tidelog.cli.main import FAILED, OK
 from tidelog.cli.terminal import paint, show_json
@@ -12,6 +13,10 @@ EXAMPLES = """\
   tidelog events check seats                           every record, by the types that the store has written down
   tidelog events check seats --app shop.py:seats       the same, as the app would read them; its types are compared
   tidelog events check seats --app shop.py --json      for CI: 1 where something is wrong
+  tidelog events show A1 --store seats                 who did what to an entity, and why
+  tidelog events show A1 --store seats --app shop.py --version 3         its state then
+  tidelog events show A1 --store seats --app shop.py --at 2026-05-03T10:00Z
+  tidelog events show A1 --store seats --app shop.py --diff              what each event changed
 """
 SHOWN = 50
 
@@ -25,12 +30,13 @@ def parser() -> command.Parser:
     checking.add_argument("store", metavar="STORE", help="its name")
     checking.add_argument("--app", metavar="MODULE:STORE", help="the EventStore whose types are to fit; or FILE.py")
     command.add_json(checking)
+    events_show.add(actions, reach)
     return made
 
 
 def run(arguments: list[str]) -> int:
     options = command.parse(parser(), arguments)
-    return check(options)
+    return events_show.show(options) if options.action == "show" else check(options)
 
 
 def check(options: Namespace) -> int:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from tidelog.gateway import probes
+from tidelog.gateway import probes, stores
 from tidelog.gateway.metrics import serving as metrics
 from tidelog.gateway.registry import routes as registry
 from tidelog.gateway.route import Route
 from tidelog.gateway.views import questions
 from tidelog.gateway.views import routes as views
 
-ROUTES: tuple[Route, ...] = (*probes.ROUTES, *metrics.ROUTES, *views.ROUTES, *questions.ROUTES, *registry.ROUTES)
+ROUTES: tuple[Route, ...] = (
+    *probes.ROUTES,
+    *metrics.ROUTES,
+    *views.ROUTES,
+    *questions.ROUTES,
+    *registry.ROUTES,
+    *stores.ROUTES,
+)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from tidelog.sourcing.requests import EntityState as EntityState
     from tidelog.sourcing.requests import Receipt as Receipt
     from tidelog.sourcing.store import EventStore as EventStore
+    from tidelog.sourcing.time_travel import FieldChange as FieldChange
+    from tidelog.sourcing.time_travel import PastState as PastState
 
 HOMES = {
     "Refused": "tidelog.errors",
@@ -39,6 +41,8 @@ HOMES = {
     "Cipher": "tidelog.sourcing.personal",
     "SubjectCipher": "tidelog.sourcing.erasure.cipher",
     "erase": "tidelog.sourcing.erasure.erasing",
+    "FieldChange": "tidelog.sourcing.time_travel",
+    "PastState": "tidelog.sourcing.time_travel",
     "EventRecord": "tidelog.sourcing.event_record",
     "ReadModel": "tidelog.sourcing.read_model",
     "HISTORY_EXISTS": "tidelog.sourcing.requests",

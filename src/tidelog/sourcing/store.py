@@ -23,6 +23,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from itertools import count
 from threading import Event, Thread
 from typing import Any, Generic
@@ -34,7 +35,7 @@ from tidelog.client.membership import Member
 from tidelog.client.security import Security
 from tidelog.control.metrics import Metrics
 from tidelog.errors import OutcomeUnknown, TidelogError, UsageError
-from tidelog.sourcing import declaring, store_topics
+from tidelog.sourcing import declaring, store_topics, time_travel
 from tidelog.sourcing.command_reading import CommandReader
 from tidelog.sourcing.courier import Courier
 from tidelog.sourcing.decider import Decider, State, digest_of
@@ -59,6 +60,7 @@ from tidelog.sourcing.requests import (
     check_names,
 )
 from tidelog.sourcing.store_topics import StoreTopics, place_of
+from tidelog.sourcing.time_travel import FieldChange, PastState
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 PARTITIONS = 4
@@ -99,7 +101,7 @@ class EventStore(Generic[State]):
         self.topics = StoreTopics(name)
         self.bootstrap, self._security, self._timeout_s = bootstrap, security, timeout_s
         self._wanted_partitions, self._serves = partitions, serve
-        self._folding = Folding(decider, cipher=cipher, unknown=unknown, remembered=remembered)
+        self.folding = self._folding = Folding(decider, cipher=cipher, unknown=unknown, remembered=remembered)
         self._settings = OwnerSettings(snapshot_every, cache_entities, remembered, 0, folder)
         self._partitions = 0
         self._owners: dict[int, PartitionOwner] = {}
@@ -347,6 +349,27 @@ class EventStore(Generic[State]):
         """Every record of it with its events, upcast, from the log: the whole partition is read."""
         with self.connect() as cluster:
             yield from read_history(cluster, self.topics, entity, self.decider.types, self.cipher)
+
+    def state_at(self, entity: str, *, version: int | None = None, at: datetime | None = None) -> PastState:
+        """Its state after a version, or at a time, as today's code folds it; the last one without either."""
+        with self.connect() as cluster:
+            return time_travel.state_at(
+                cluster, self.topics, entity, self._folding, time_travel.moment(version=version, at=at)
+            )
+
+    def states(self, entity: str) -> Iterator[PastState]:
+        """After every version, beginning with 0."""
+        with self.connect() as cluster:
+            yield from time_travel.states(cluster, self.topics, entity, self._folding)
+
+    def difference(self, entity: str, first: int, second: int | None = None) -> list[FieldChange]:
+        """What of its state changed from one version to another, or to now."""
+        found = list(self.states(entity))
+        last = len(found) - 1 if second is None else second
+        if not 0 <= first <= last < len(found):
+            raise UsageError(f"versions {first} to {last}; the history has 0 to {len(found) - 1}")
+        fields = self.decider.states.fields
+        return time_travel.difference(fields(found[first].state), fields(found[last].state))
 
     def _request(
         self, entity: str, command: Any, id: str | None, expected: Expected, context: CommandContext

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tidelog.errors import HistoryFault, UsageError
-from tidelog.sourcing.erasure.keys import Destroyed, Key, KeyStore, open_keys
+from tidelog.sourcing.erasure.keys import Destroyed, KeyStore, SubjectKey, open_keys
 from tidelog.sourcing.personal import ERASED, Erased
 
 CACHE_S = 10.0
@@ -50,7 +50,7 @@ class SubjectCipher:
         self.keys: KeyStore = open_keys(keys) if isinstance(keys, str) else keys
         self._gcm = _library()
         self._cache_s, self._clock = cache_s, clock
-        self._known: OrderedDict[str, tuple[Key | Destroyed, float]] = OrderedDict()
+        self._known: OrderedDict[str, tuple[SubjectKey | Destroyed, float]] = OrderedDict()
         self._lock = threading.Lock()
         self._destroyed = self.keys.destroyed()
         self._looked = clock()
@@ -58,7 +58,7 @@ class SubjectCipher:
 
     def encrypt(self, subject: str, identity: str, plaintext: str) -> str:
         key = self._key(subject, make=True)
-        if not isinstance(key, Key):
+        if not isinstance(key, SubjectKey):
             return NOTHING
         nonce = os.urandom(NONCE_BYTES)
         sealed = nonce + self._gcm(key.secret).encrypt(nonce, plaintext.encode(), self._place(identity))
@@ -67,7 +67,7 @@ class SubjectCipher:
     def decrypt(self, subject: str, identity: str, text: str) -> str | Erased:
         key_id, sealed = _parse(text, identity)
         key = self._key(subject, make=False)
-        if isinstance(key, Key) and key.id == key_id:
+        if isinstance(key, SubjectKey) and key.id == key_id:
             return self._open(key, identity, sealed)
         if (isinstance(key, Destroyed) and key.id == key_id) or self.keys.is_destroyed(key_id):
             return ERASED
@@ -76,7 +76,7 @@ class SubjectCipher:
             " there; is it the one that the store was written with?"
         )
 
-    def _open(self, key: Key, identity: str, sealed: bytes) -> str:
+    def _open(self, key: SubjectKey, identity: str, sealed: bytes) -> str:
         from cryptography.exceptions import InvalidTag
 
         try:
@@ -114,7 +114,7 @@ class SubjectCipher:
     def _place(self, identity: str) -> bytes:
         return f"{self.store}/{identity}".encode()
 
-    def _key(self, subject: str, *, make: bool) -> Key | Destroyed | None:
+    def _key(self, subject: str, *, make: bool) -> SubjectKey | Destroyed | None:
         now = self._clock()
         with self._lock:
             known, until = self._known.get(subject, (None, 0.0))

@@ -4,8 +4,8 @@
     postgresql://${USER}:${PASSWORD}@host/keys    for owners on several
 
 Rules:
-- A key has a random number of its own (`Key.id`), which stands beside what it has encrypted. It says nothing of the
-  subject, so a proof of erasure can name it.
+- A key has a random number of its own (`SubjectKey.id`), which stands beside what it has encrypted. It says nothing of
+  the subject, so a proof of erasure can name it.
 - `destroy` deletes the key so that its bytes are not in the store any more, and then the subject's name. What is kept:
   the key's number, when, why, and a tag by which the same subject is known again: HMAC-SHA-256 under a secret of the
   store. Who has the store can try names against it, so a subject's name should be an id and not a mail address.
@@ -33,12 +33,12 @@ SUBJECT_MAX = 1000  # bytes
 FORMAT = 1
 
 
-class Key(NamedTuple):
+class SubjectKey(NamedTuple):
     id: str
     secret: bytes
 
     def __repr__(self) -> str:
-        return f"Key({self.id})"
+        return f"SubjectKey({self.id})"
 
 
 class Destroyed(NamedTuple):
@@ -52,8 +52,8 @@ class Destroyed(NamedTuple):
 class KeyStore(Protocol):
     """Any thread."""
 
-    def find(self, subject: str) -> Key | Destroyed | None: ...
-    def find_or_make(self, subject: str) -> Key | Destroyed: ...
+    def find(self, subject: str) -> SubjectKey | Destroyed | None: ...
+    def find_or_make(self, subject: str) -> SubjectKey | Destroyed: ...
     def is_destroyed(self, key_id: str) -> bool: ...
     def destroyed(self) -> int:
         """How many keys were destroyed so far: who remembers some looks at this."""
@@ -84,8 +84,8 @@ def open_keys(url: str) -> KeyStore:
     raise UsageError(f"{redacted(url)!r} is not a store of keys; a URL begins with sqlite:// or postgresql://")
 
 
-def new_key() -> Key:
-    return Key(secrets.token_hex(ID_BYTES), secrets.token_bytes(KEY_BYTES))
+def new_key() -> SubjectKey:
+    return SubjectKey(secrets.token_hex(ID_BYTES), secrets.token_bytes(KEY_BYTES))
 
 
 def new_salt() -> bytes:

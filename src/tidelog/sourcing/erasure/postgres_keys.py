@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from tidelog.errors import UsageError
-from tidelog.sourcing.erasure.keys import FORMAT, Destroyed, Key, checked, new_key, new_salt, tag_of
+from tidelog.sourcing.erasure.keys import FORMAT, Destroyed, SubjectKey, checked, new_key, new_salt, tag_of
 from tidelog.views.stores.postgres_session import Session
 
 LOCK = 0x7469_6465_6B65_7973  # two that make the tables at once take turns
@@ -46,12 +46,12 @@ class PostgresKeys:
         connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{self._session.schema}"')
         connection.execute(f'SET LOCAL search_path TO "{self._session.schema}"')
 
-    def find(self, subject: str) -> Key | Destroyed | None:
+    def find(self, subject: str) -> SubjectKey | Destroyed | None:
         with self._lock, self._session.transaction() as connection:
             self._enter(connection)
             return self._find(connection, checked(subject))
 
-    def find_or_make(self, subject: str) -> Key | Destroyed:
+    def find_or_make(self, subject: str) -> SubjectKey | Destroyed:
         with self._lock, self._session.transaction() as connection:
             self._enter(connection)
             connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (LOCK & 0x7FFFFFFF, checked(subject)))
@@ -81,7 +81,7 @@ class PostgresKeys:
                     "SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (LOCK & 0x7FFFFFFF, checked(subject))
                 )
                 found = self._find(connection, subject)
-                if isinstance(found, Key):
+                if isinstance(found, SubjectKey):
                     left = Destroyed(found.id, _now_ms(), reason)
                     connection.execute("DELETE FROM tidelog_keys WHERE subject = %s", (subject,))
                     row = (tag_of(self._salt, subject), *left)
@@ -101,11 +101,11 @@ class PostgresKeys:
     def close(self) -> None:
         self._session.close()
 
-    def _find(self, connection: Any, subject: str) -> Key | Destroyed | None:
+    def _find(self, connection: Any, subject: str) -> SubjectKey | Destroyed | None:
         query = "SELECT key_id, secret FROM tidelog_keys WHERE subject = %s"
         found = connection.execute(query, (subject,)).fetchone()
         if found is not None:
-            return Key(found[0], bytes(found[1]))
+            return SubjectKey(found[0], bytes(found[1]))
         query = "SELECT key_id, at_ms, reason FROM tidelog_keys_destroyed WHERE tag = %s"
         gone = connection.execute(query, (tag_of(self._salt, subject),)).fetchone()
         return None if gone is None else Destroyed(*gone)

@@ -18,7 +18,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from tidelog.errors import StorageError, UsageError
-from tidelog.sourcing.erasure.keys import FORMAT, Destroyed, Key, checked, new_key, new_salt, tag_of
+from tidelog.sourcing.erasure.keys import FORMAT, Destroyed, SubjectKey, checked, new_key, new_salt, tag_of
 
 BUSY_S = 30.0
 OWNER_ONLY = 0o600
@@ -47,11 +47,11 @@ class SqliteKeys:
             raise UsageError(f"{path} has format {found[0]}, and this Tidelog knows {FORMAT}; use the newer one")
         self._salt = bytes(found[1])
 
-    def find(self, subject: str) -> Key | Destroyed | None:
+    def find(self, subject: str) -> SubjectKey | Destroyed | None:
         with self._connection() as connection:
             return self._find(connection, checked(subject))
 
-    def find_or_make(self, subject: str) -> Key | Destroyed:
+    def find_or_make(self, subject: str) -> SubjectKey | Destroyed:
         with self._transaction() as connection:
             found = self._find(connection, checked(subject))
             if found is None:
@@ -72,7 +72,7 @@ class SqliteKeys:
     def destroy(self, subject: str, reason: str) -> Destroyed | None:
         with self._transaction() as connection:
             found = self._find(connection, checked(subject))
-            if isinstance(found, Key):
+            if isinstance(found, SubjectKey):
                 left = Destroyed(found.id, _now_ms(), reason)
                 connection.execute("DELETE FROM tidelog_keys WHERE subject = ?", (subject,))
                 connection.execute(
@@ -90,10 +90,10 @@ class SqliteKeys:
     def close(self) -> None:
         """Nothing is open."""
 
-    def _find(self, connection: sqlite3.Connection, subject: str) -> Key | Destroyed | None:
+    def _find(self, connection: sqlite3.Connection, subject: str) -> SubjectKey | Destroyed | None:
         found = connection.execute("SELECT key_id, secret FROM tidelog_keys WHERE subject = ?", (subject,)).fetchone()
         if found is not None:
-            return Key(found[0], bytes(found[1]))
+            return SubjectKey(found[0], bytes(found[1]))
         query = "SELECT key_id, at_ms, reason FROM tidelog_keys_destroyed WHERE tag = ?"
         gone = connection.execute(query, (tag_of(self._salt, subject),)).fetchone()
         return None if gone is None else Destroyed(*gone)
