@@ -110,6 +110,12 @@ EXPECTED = {
         "who bought a seat has it: True",
         "every other client was refused: True",
     ],
+    "capture_postgres.py": [
+        "cache: {1: 'tea, black leaves', 3: 'old rum, brown'}",
+        "index: {1: 'tea, black leaves', 3: 'old rum, brown'} black: ['tea']",
+        "warehouse: {1: 'tea, black leaves', 3: 'old rum, brown'}",
+        "table: {1: 'tea, black leaves', 3: 'old rum, brown'}",
+    ],
     "capture_sqlite.py": [
         "r None -> {'product': 'tea', 'count': 7}",
         "u {'product': 'tea', 'count': 7} -> {'product': 'tea', 'count': 6}",
@@ -229,6 +235,7 @@ ROWS = {
     "device_clocks.py": ("P7",),
     "bank_ledger.py": ("E1", "E2", "E4"),
     "seat_reservation.py": ("E1", "E4"),
+    "capture_postgres.py": ("D1", "D3", "D6", "D8"),
     "capture_sqlite.py": ("D2", "D3"),
     "dual_writes.py": ("D6",),
     "exactly_once.py": ("F2", "F3"),

@@ -18,8 +18,10 @@ import tidelog
 from capture.captured import envelopes, folded, records, rows_of
 from proving import proves
 from tidelog.capture import running, snapshotting
+from tidelog.capture.change import SourceLag
 from tidelog.capture.running import Capture
 from tidelog.capture.sources.sqlite.changelog import Changelog
+from tidelog.capture.telling import alarm_of
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
@@ -368,3 +370,19 @@ def test_rows_of_an_outbox_are_messages_of_the_topic_that_they_name(
 def test_a_url_with_a_password_in_clear_is_refused() -> None:
     with pytest.raises(UsageError, match="has a password in clear"):
         tidelog.capture("postgresql://app:secret@db/shop", prefix="shop")
+
+
+@proves("D8", "cdc.4")
+@pytest.mark.parametrize(
+    ("lag", "said"),
+    [
+        (SourceLag(5, 0.1, 100, "reserved"), None),
+        (SourceLag(None, None, None), None),
+        (SourceLag(5, 0.1, 1001, "extended"), "keeps 1001 bytes of its log for this capture, more than 1000"),
+        (SourceLag(5, 0.1, 10, "unreserved"), "the slot is unreserved"),
+        (SourceLag(5, 0.1, 10, "lost"), "the slot is lost"),
+    ],
+)
+def test_a_disk_that_fills_for_a_capture_is_an_alarm(lag: SourceLag, said: str | None) -> None:
+    found = alarm_of(lag, 1000)
+    assert found is None if said is None else said in (found or "")

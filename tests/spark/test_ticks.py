@@ -15,7 +15,7 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.transactions import Transactions
 from tidelog.spark.offsets import from_json
 from tidelog.spark.query_log import parse_offsets_file
-from tidelog.spark.ticks import Idleness, Tick, tick_of, tick_rows, with_tick
+from tidelog.spark.ticks import Idleness, Tick, bounded, tick_of, tick_rows, with_tick
 
 IDLE_MS = 10_000
 
@@ -30,6 +30,12 @@ def ticking(idle_after_ms: int, looks: list[float]) -> list[int]:
             assert tick.time_ms == now * 1000 - idle_after_ms
             found.append(int(now))
     return found
+
+
+@proves("P7", "D1")
+def test_a_tick_of_a_captured_table_is_not_beyond_what_its_capture_has_told() -> None:
+    assert bounded(Tick(500), None) == Tick(500), "a capture without heartbeats bounds nothing"
+    assert bounded(Tick(500), 900) == Tick(500) and bounded(Tick(500), 300) == Tick(300)
 
 
 @proves("P7")

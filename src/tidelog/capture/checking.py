@@ -28,7 +28,7 @@ UNKNOWN = "not heard of"
 
 
 def findings(settings: CaptureSettings) -> Sequence[CheckFinding]:
-    source = open_source(settings.url, settings.known_as, settings.tables, settings.method)
+    source = open_source(settings.source_url, settings.known_as, settings.tables, settings.method)
     try:
         return source.check()
     finally:
@@ -56,6 +56,7 @@ def told(cluster: Cluster) -> list[dict[str, Any]]:
                 "incremental": progress.get("incremental"),
                 "url": figures.get("url"),
                 "error": figures.get("error"),
+                "warning": figures.get("warning"),
             }
         )
     return found

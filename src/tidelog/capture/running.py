@@ -13,6 +13,9 @@ Rules:
 - Nothing is written but in a transaction that has the progress which counts it. So after a crash at any step, a reader
   of committed records sees each change once.
 - While a restart passes over rows that are stored, nothing is committed: the progress would tell of too few.
+- Whenever what is stored is whole (no transaction of the source is stored in part, no snapshot is under way), a mark
+  goes with it, as sinks write them: the position, and where the topics of tables end. By it readers wait for a
+  position, and feeds tell whole transactions.
 - A session that failed is thrown away with all that it knew. The next one knows what the log has.
 - A large transaction of the source is split over many of the log; many small ones are put into one. No delay is added.
 """
@@ -38,9 +41,21 @@ from tidelog.capture.topics import CapturedTopics
 from tidelog.capture.writing import CaptureWriter
 from tidelog.client.backoff import waits
 from tidelog.client.cluster import Cluster
+from tidelog.client.metadata import TopicPartition
 from tidelog.client.security import Security
-from tidelog.control.captures import CAPTURES, Captured, decode, encode_progress, ensure_topic, transactional_id_of
+from tidelog.control import marks
+from tidelog.control.captures import (
+    CAPTURES,
+    Captured,
+    decode,
+    encode_progress,
+    ensure_topic,
+    sink_of,
+    transactional_id_of,
+)
+from tidelog.control.marks import Mark, Sources, partition_of_marks
 from tidelog.control.owner import Outgoing, Owner
+from tidelog.control.positions import text_of
 from tidelog.errors import (
     AnotherCapture,
     Disconnected,
@@ -57,7 +72,7 @@ WAIT_S = 0.5
 ONCE_WAIT_S = 0.1  # in which nothing comes: all that was there is stored
 ROWS, BYTES = 50_000, 16 << 20  # of one transaction of the log
 RESTLESS_S, LONGEST_S = 0.02, 2.0  # for which it is open
-IDLE_STORED_S = 10.0
+IDLE_STORED_S = 1.0
 HEARTBEAT_S = 10.0  # of the source, while nothing comes
 
 log = logging.getLogger(__name__)
@@ -160,13 +175,15 @@ class _Session:
     def __init__(self, capture: Capture, cluster: Cluster, told: telling.CaptureReport, *, once: bool) -> None:
         self._capture, self._cluster, self._told, self._once = capture, cluster, told, once
         self.settings = capture.settings
+        self._name = self.settings.known_as
         self._source: ChangeSource = open_source(
-            self.settings.url, self.settings.known_as, self.settings.tables, self.settings.method
+            self.settings.source_url, self.settings.known_as, self.settings.tables, self.settings.method
         )
         self._owner = Owner(cluster, transactional_id_of(self.settings.known_as))
         self._stop = capture._stop
         self._progress = CaptureProgress()
         self._idle: Idle | None = None
+        self._told_us = 0  # all that the source committed before is told
         self._stored_at = self._beat_at = self._topic_beat_at = time.monotonic()
 
     def run(self) -> None:
@@ -177,6 +194,8 @@ class _Session:
             self._owner.begin()
             kept = decode(self._owner.rows(CAPTURES)).get(self.settings.known_as) or Captured("", None, {})
             self._progress = CaptureProgress() if kept.progress is None else from_fields(kept.progress)
+            self._last_mark = marks.read_mark(self._cluster, sink_of(self._name), self._marks_end())
+            self._ends: dict[TopicPartition, int] = {} if self._last_mark is None else dict(self._last_mark.ends)
             made = CapturedTopics(
                 self._cluster, partitions=self.settings.partitions, settings=self.settings.topic_settings()
             )
@@ -188,6 +207,10 @@ class _Session:
                 self._follow_or_begin_anew()
         finally:
             self._source.close()
+
+    def _marks_end(self) -> int:
+        marks.ensure_topic(self._cluster, sink_of(self._name))
+        return marks.end_of_marks(self._cluster, sink_of(self._name))
 
     def _follow_or_begin_anew(self) -> None:
         try:
@@ -310,6 +333,7 @@ class _Session:
             if type(event) is not Idle:
                 return False
             self._idle = event
+            self._told_us = max(self._told_us, event.at_us)
         return True
 
     def _take(self, stream: ChangeStream, events: Sequence[Event], chunking: Chunking) -> None:
@@ -333,12 +357,31 @@ class _Session:
         self._told.rows(writer.rows)
         self._confirm(stream)
 
-    def _store(self, outgoing: Outgoing, progress: CaptureProgress) -> None:
+    def _store(self, outgoing: Outgoing, progress: CaptureProgress, complete_ms: int | None = None) -> None:
         """Last in its transaction; what is known changes with it, since a transaction that fails ends the session."""
         now_ms = int(time.time() * 1000)
         content = {**to_fields(progress), "at_ms": now_ms}
+        self._mark(outgoing, progress, now_ms, complete_ms)
         outgoing.send(CAPTURES, [(*encode_progress(self.settings.known_as, content), (), now_ms)])
         self._progress = progress
+
+    def _mark(self, outgoing: Outgoing, progress: CaptureProgress, now_ms: int, complete_ms: int | None = None) -> None:
+        """`complete_ms`: nothing that the source committed before is still to come."""
+        outgoing.flush()
+        topics = self._writer.topics
+        self._ends |= {at: end for at, end in outgoing.ends.items() if at.topic in topics}
+        if progress.position is None or progress.open is not None or progress.snapshot is not None:
+            return
+        position = text_of(progress.position)
+        before = self._last_mark
+        same = before is not None and (before.ends, before.sources.positions) == (self._ends, {self._name: position})
+        if same and complete_ms is None:
+            return
+        number = 0 if before is None else before.batch_id + 1
+        sources = Sources({}, {self._name: position} if position else {})
+        made = Mark(sink_of(self._name), "capture", number, sources, dict(self._ends), now_ms, complete_ms=complete_ms)
+        self._last_mark = made
+        outgoing.send(partition_of_marks(sink_of(self._name)), [(*marks.encode(self._last_mark), (), now_ms)])
 
     def _confirm(self, stream: ChangeStream) -> None:
         self._stored_at = time.monotonic()
@@ -347,19 +390,19 @@ class _Session:
 
     def _rest(self, stream: ChangeStream) -> None:
         """Nothing has come: positions move on all the same, and heartbeats are written."""
-        now = time.monotonic()
-        if now - self._beat_at >= HEARTBEAT_S:
+        now, every = time.monotonic(), self.settings.heartbeat_s
+        if now - self._beat_at >= min(HEARTBEAT_S, every or HEARTBEAT_S):
             self._beat_at = now
             self._source.heartbeat()
-        beat = self.settings.heartbeat_s and now - self._topic_beat_at >= self.settings.heartbeat_s
-        if self._idle is None and not beat:
-            return
-        if not beat and now - self._stored_at < IDLE_STORED_S:
+        beat = bool(every) and now - self._topic_beat_at >= every
+        moved = self._idle is not None and self._idle.position != self._progress.position
+        if not beat and not (moved and now - self._stored_at >= IDLE_STORED_S):
             return
         with self._owner.transaction() as outgoing:
             if beat:
                 self._topic_beat_at = now
                 self._writer.heartbeat(outgoing, int(time.time() * 1000))
-            self._store(outgoing, apply(self._progress, [] if self._idle is None else [self._idle]))
+            progress = apply(self._progress, [] if self._idle is None else [self._idle])
+            self._store(outgoing, progress, self._told_us // 1000 if beat and self._told_us else None)
         self._idle = None
         self._confirm(stream)

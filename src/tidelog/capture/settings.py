@@ -35,6 +35,8 @@ class CaptureSettings:
     heartbeat_s: float = 0.0
     dead_letters: str | None = None
     outbox: str | None = None
+    alarm_bytes: int = 10 << 30  # of log that the database keeps for us: above it, a warning
+    accept_cascades: bool = False  # of MariaDB and MySQL: rows that foreign keys change are not told
 
     def __post_init__(self) -> None:
         module_of(scheme_of(without_secret(self.url, KEEPER)), self.method)
@@ -50,6 +52,13 @@ class CaptureSettings:
         for column in (*self.exclude, *self.mask):
             if column.count(".") < 2:
                 raise UsageError(f"{column!r} is not a column; write schema.table.column")
+
+    @property
+    def source_url(self) -> str:
+        """With what of these settings the source itself is told."""
+        if not self.accept_cascades or scheme_of(self.url) not in ("mysql", "mariadb"):
+            return self.url
+        return f"{self.url}{'&' if '?' in self.url else '?'}accept_cascades=true"
 
     @property
     def known_as(self) -> str:

@@ -1,12 +1,14 @@
 """What a capture tells of itself: the record of kind `capture` in `__tidelog.status`, and the commands that it takes.
 
-    figures    url (as written), connector, database, prefix, tables, state, position, rows_out, snapshot, lag, error
+    figures    url (as written), connector, database, prefix, tables, state, position, rows_out, snapshot, lag, error,
+               warning: what fills the database's disk if nobody looks (`alarm_of`)
 
 It tells once a second at most, and says how it ended.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from contextlib import suppress
 from typing import Any
@@ -21,8 +23,21 @@ from tidelog.control.status import STOP, Commands, Reporter
 from tidelog.control.urls import redacted
 from tidelog.errors import AnotherCapture, TidelogError
 
+log = logging.getLogger(__name__)
 KIND = "capture"
 EVERY_S = 1.0
+
+
+def alarm_of(lag: SourceLag, alarm_bytes: int) -> str | None:
+    """What somebody has to look at before the database's disk is full, or its log is gone; None where nothing is."""
+    if lag.state in ("unreserved", "lost"):
+        return f"the slot is {lag.state}: the database is about to remove, or has removed, log that was not captured"
+    if lag.kept_bytes is not None and lag.kept_bytes > alarm_bytes:
+        return (
+            f"the database keeps {lag.kept_bytes} bytes of its log for this capture, more than {alarm_bytes}"
+            " (--alarm-bytes): its disk fills; look whether the capture keeps up"
+        )
+    return None
 
 
 class CaptureReport:
@@ -40,6 +55,7 @@ class CaptureReport:
         self._at = 0.0
         self._commands = Commands(cluster)
         self._asked = False
+        self._alarmed = False
 
     def __enter__(self) -> CaptureReport:
         return self
@@ -78,9 +94,18 @@ class CaptureReport:
             "position": None if progress.position is None else dict(progress.position),
             "rows_out": self._rows,
             "incremental": progress.incremental,
+            "warning": self._alarm(lag),
             "lag": {"seconds": lag.seconds, "bytes": lag.bytes, "kept_bytes": lag.kept_bytes, "state": lag.state},
         }
         self._tell()
+
+    def _alarm(self, lag: SourceLag) -> str | None:
+        """Logged once, until it is over."""
+        found = alarm_of(lag, self._settings.alarm_bytes)
+        if found is not None and not self._alarmed:
+            log.warning("capture %s: %s", self._settings.known_as, found)
+        self._alarmed = found is not None
+        return found
 
     def _tell(self) -> None:
         self._at = time.monotonic()

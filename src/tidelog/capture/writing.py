@@ -218,6 +218,11 @@ class CaptureWriter:
         self._targets[table] = target
         return target
 
+    @property
+    def topics(self) -> set[str]:
+        """Of tables."""
+        return {target.topic for target in self._targets.values()}
+
     def _message(self, event: Message) -> None:
         self._where = event.where
         if event.prefix == WATERMARK:

@@ -69,6 +69,11 @@ def _add_source(added: ArgumentParser, *, prefix_needed: bool) -> None:
     added.add_argument(
         "--method", choices=METHODS, help="by the database's log, or by triggers (the log, where there is one)"
     )
+    added.add_argument(
+        "--accept-cascades",
+        action="store_true",
+        help="MariaDB, MySQL: capture tables whose rows foreign keys change unseen",
+    )
 
 
 def _add_run(added: ArgumentParser) -> None:
@@ -87,6 +92,13 @@ def _add_run(added: ArgumentParser) -> None:
     )
     added.add_argument("--dead-letters", metavar="TOPIC", help="for rows that are too large for their topic")
     added.add_argument("--outbox", metavar="TABLE", help="whose rows are messages, to PREFIX.aggregatetype")
+    added.add_argument(
+        "--alarm-bytes",
+        metavar="N",
+        type=command.positive,
+        default=10 << 30,
+        help="warn when the database keeps more of its log for this capture (10 GiB)",
+    )
     added.add_argument("--once", action="store_true", help="end when all that was there is captured")
 
 
@@ -115,6 +127,7 @@ def settings_of(options: Namespace) -> CaptureSettings:
             "heartbeat_s": options.heartbeat,
             "dead_letters": options.dead_letters,
             "outbox": options.outbox,
+            "alarm_bytes": options.alarm_bytes,
         }
     prefix = options.prefix or options.name or "capture"
     return CaptureSettings(
@@ -123,6 +136,7 @@ def settings_of(options: Namespace) -> CaptureSettings:
         name=options.name or "",
         tables=tuple(options.tables),
         method=options.method,
+        accept_cascades=options.accept_cascades,
         **more,
     )
 
@@ -198,7 +212,7 @@ def status(options: Namespace) -> int:
     elif found:
         header = ("name", "state", "tables", "rows out", "lag s", "position", "snapshot", "error")
         rows = [[one[name] for name in ("name", "state", "tables", "rows_out", "lag_s")] for one in found]
-        more = [[_cell(one[name]) for name in ("position", "snapshot", "error")] for one in found]
+        more = [[_cell(one["position"]), _cell(one["snapshot"]), one["error"] or one["warning"]] for one in found]
         show_table(header, [[*a, *b] for a, b in zip(rows, more, strict=True)])
     else:
         print("no captures")

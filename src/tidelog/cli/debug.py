@@ -260,7 +260,8 @@ def stop_in_function(case: Case, reader: Reader) -> None:
         return
     print(f"in your function, with the rows of micro-batch {case.batch.number} as DataFrames: try p orders.show()")
     frames = frames_of(reader.spark, case.records, topics)
-    made = RecordsReader(reader.spark, reader.options, reader.graph, reader.topic_of, Span(), frames=frames)
+    given = reader.spark, reader.options, reader.graph, reader.topic_of, Span()
+    made = RecordsReader(*given, frames=frames, shape_of=reader.shape_of)
     made.result(stopped)
 
 

@@ -30,6 +30,7 @@ EXAMPLES = """\
   tidelog views forget revenue --generation 2 --yes        a generation that is not live
   tidelog views forget revenue                             the view: no app has it any more
 """
+WAIT_S = 10.0
 ROWS = 100
 
 
@@ -51,6 +52,14 @@ def parser() -> command.Parser:
         added = action(name, what)
         added.add_argument("--store", metavar="URL", help="which store (default: the first that the view declares)")
         command.add_allowed(added)
+        added.add_argument(
+            "--applied",
+            metavar="PLACE",
+            help="wait until this is applied: TOPIC:PARTITION:OFFSET, or CAPTURE@POSITION of a database",
+        )
+        added.add_argument(
+            "--within", metavar="SECONDS", type=command.seconds, default=WAIT_S, help=f"for that ({WAIT_S:g})"
+        )
         if name == "get":
             added.add_argument("key", metavar="KEY", help="its value, or a JSON list of several")
         else:
@@ -180,6 +189,7 @@ def _store_line(one: dict[str, Any]) -> Sequence[Any]:
 def get(cluster: Cluster, options: Namespace) -> int:
     store, declared = opened(cluster, options.view, options)
     try:
+        _wait(cluster, store, options)
         row, _ = store.get(key_of(declared, options.key))
     finally:
         store.close()
@@ -194,6 +204,7 @@ def rows(cluster: Cluster, options: Namespace) -> int:
 
     store, declared = opened(cluster, options.view, options)
     try:
+        _wait(cluster, store, options)
         after = None if options.after is None else key_of(declared, options.after)
         ask = Ask(where=_where(options), after=after, limit=options.limit)
         page = store.read(ask)
@@ -205,6 +216,13 @@ def rows(cluster: Cluster, options: Namespace) -> int:
         store.close()
     _show_rows(declared, found, options, more=page.more)
     return 0
+
+
+def _wait(cluster: Cluster, store: Store, options: Namespace) -> None:
+    if options.applied is not None:
+        from tidelog.views.waiting import parse_after, wait
+
+        wait(cluster, options.view, parse_after(options.applied), options.within, store=store)
 
 
 def past(cluster: Cluster, options: Namespace) -> int:

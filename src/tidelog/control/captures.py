@@ -5,11 +5,15 @@
                           key    {"v":1,"capture":"shop","table":"public.kv"}
                           value  what its topic has: {"topic":"shop.public.kv","connector":"postgresql","columns":[...],
                                  "key":["id"],"envelope":"debezium","schemas":false}
+                          key    {"v":1,"app":"shop","table":"customers"}
+                          value  the columns by which an app reads one: {"topic":...,"columns":[[NAME,{...}],...],
+                                 "key":["id"],"envelope":"debezium"}
 
 Rules (docs/formats/captures.md has every field):
 - Both are written in the transaction of the rows that they tell of: a table before its first row of that shape, the
   progress last. So a reader of committed records knows the shape of every row that it sees.
-- Only the owner of the transactional id `tidelog.capture.NAME` writes records of that capture.
+- Only the owner of the transactional id `tidelog.capture.NAME` writes records of that capture. Those of an app are
+  written by its run, once.
 - A value with a higher `v` in its key is passed over by readers, and stops the capture itself.
 - null means that it was removed.
 """
@@ -24,6 +28,7 @@ from typing import Any
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
+from tidelog.client.producer import Producer
 from tidelog.control.reading import read, span
 from tidelog.errors import MalformedMark, UsageError
 from tidelog.record.columns import Row
@@ -59,8 +64,23 @@ class Captured:
     tables: Mapping[str, CapturedTable]
 
 
+@dataclass(frozen=True, slots=True)
+class CapturedColumns:
+    """What an app reads of a captured topic."""
+
+    topic: str
+    columns: tuple[tuple[str, Mapping[str, Any]], ...]  # names, and Connect's schemas
+    key: tuple[str, ...]
+    envelope: str
+
+
 def transactional_id_of(capture: str) -> str:
     return OWNER_PREFIX + check_name(capture)
+
+
+def sink_of(capture: str) -> str:
+    """The name under which its marks are (`control/marks.py`)."""
+    return f"capture.{check_name(capture)}"
 
 
 def check_name(capture: str) -> str:
@@ -167,3 +187,31 @@ def read_captures(cluster: Cluster) -> dict[str, Captured]:
     if there is None:
         return {}
     return decode(row for _, row in read(cluster, {CAPTURES: there.start}, {CAPTURES: there.end}))
+
+
+# What apps read -------------------------------------------------------------------------------------------------------
+
+
+def read_columns(cluster: Cluster, app: str, table: str) -> CapturedColumns | None:
+    there = span(cluster, CAPTURES, committed=True)
+    found: CapturedColumns | None = None
+    wanted = _columns_key(app, table)
+    for _, row in read(cluster, {CAPTURES: there.start}, {CAPTURES: there.end}) if there is not None else ():
+        content = _fields(row.value) if row.key == wanted else None
+        if content is not None:
+            columns = tuple((str(name), schema) for name, schema in content["columns"])
+            found = CapturedColumns(str(content["topic"]), columns, tuple(content["key"]), str(content["envelope"]))
+    return found
+
+
+def write_columns(cluster: Cluster, app: str, table: str, one: CapturedColumns) -> None:
+    ensure_topic(cluster)
+    content = {"topic": one.topic, "columns": [list(each) for each in one.columns], "key": list(one.key)}
+    with Producer(cluster) as producer:
+        producer.send(
+            CAPTURES.topic, _json({**content, "envelope": one.envelope}), key=_columns_key(app, table), partition=0
+        )
+
+
+def _columns_key(app: str, table: str) -> bytes:
+    return _json({"v": VERSION, "app": app, "table": table})

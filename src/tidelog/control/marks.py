@@ -4,7 +4,7 @@
     key      the sink's name
     value    {"v":1,"sink":S,"generation":G,"query":Q,"batch":N,
               "sources":{"offsets":{TOPIC:{"0":N}},"positions":{SOURCE:TEXT}},"ends":{TOPIC:{"0":N}},"time_ms":MS,
-              "ids":{TOPIC:ID},"counts":{KIND:{NAME:{WHAT:N}}}}
+              "ids":{TOPIC:ID},"counts":{KIND:{NAME:{WHAT:N}}},"complete_ms":MS}
 
 Rules (docs/formats/mark.md has every field):
 - A sink has a topic of its own, so that nobody else's open transaction holds back the last stable offset.
@@ -65,6 +65,7 @@ class Mark:
     generation: int = 0
     ids: Mapping[str, str] = field(default_factory=dict)  # of topics read and written, in hexadecimal, if known
     counts: Counts = field(default_factory=lambda: NOTHING)  # sums since the sink's first micro-batch
+    complete_ms: int | None = None  # of a capture: nothing that was committed before is still to come
 
 
 # Names ----------------------------------------------------------------------------------------------------------------
@@ -114,6 +115,7 @@ def encode(mark: Mark) -> tuple[bytes, bytes]:
     }
     content |= {"ids": dict(sorted(mark.ids.items()))} if mark.ids else {}
     content |= {"counts": counts.to_fields(mark.counts)} if mark.counts else {}
+    content |= {"complete_ms": mark.complete_ms} if mark.complete_ms is not None else {}
     return mark.sink.encode(), json.dumps(content, separators=(",", ":")).encode()
 
 
@@ -148,6 +150,7 @@ def _mark(content: Mapping[str, Any]) -> Mark:
         generation=int(content["generation"]),
         ids={str(topic): str(one) for topic, one in content.get("ids", {}).items()},
         counts=counts.from_fields(content.get("counts")),
+        complete_ms=None if content.get("complete_ms") is None else int(content["complete_ms"]),
     )
 
 

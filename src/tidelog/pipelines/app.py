@@ -83,6 +83,7 @@ class Input:
     versions: bool = False
     record: tuple[str, ...] = ()  # the source's columns to be had beside the value's
     start_from: str | None = None  # of a table that is a view: STORE#VIEW
+    captured: bool = False  # its topic has envelopes of a database's table
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +166,10 @@ class App:
         self,
         name: str,
         *,
-        key: Names,
+        key: Names = (),
         value: Any = None,
         topic: str | None = None,
+        captured: str | None = None,
         versions: bool = False,
         event_time: str | None = None,
         watermark_delay: Duration | None = None,
@@ -181,9 +183,14 @@ class App:
 
         With `start_from`, the URL of a store and `#` and a view's name, the table is that view: it begins with the rows
         of the store, and goes on with the view's topic from where the store is.
+
+        With `captured`, the topic of a database's table (`shop.public.customers`), records are Debezium's envelopes, by
+        a capture of ours or by a connector. Key and columns are the table's, unless `key` and `value` say less.
         """
         here = _here()
-        if value is None and not decoding:
+        if captured is not None:
+            _check_captured(name, here, plain=topic is None and not versions and start_from is None and not decoding)
+        elif value is None and not decoding:
             raise UsageError(f"{here}: table {name!r} does not say what its values are; give value=")
         if versions and event_time is None:
             raise UsageError(
@@ -192,14 +199,15 @@ class App:
         made = Input(
             TABLE,
             name,
-            _topic(topic or _view_of(start_from, name), here),
+            _topic(captured or topic or _view_of(start_from, name), here),
             value,
             here,
             _decoding(decoding, here),
-            key=_key(key, f"table {name!r}", here),
+            key=_names(key) if captured is not None and not key else _key(key, f"table {name!r}", here),
             time=_time(event_time, watermark_delay, idle_after, here),
             versions=versions,
             start_from=_start(start_from, here, plain=topic is None and not versions and not decoding),
+            captured=captured is not None,
         )
         return self._add(self.inputs, made)
 
@@ -340,6 +348,14 @@ def _topic(name: str, here: SourceLine) -> str:
     if 0 < len(name) <= TOPIC_LENGTH_MAX and LEGAL.issuperset(name) and name not in (".", ".."):
         return name
     raise UsageError(f"{here}: {name!r} is not a valid topic name; use letters, digits, '.', '_' and '-'")
+
+
+def _check_captured(name: str, here: SourceLine, *, plain: bool) -> None:
+    if not plain:
+        raise UsageError(
+            f"{here}: table {name!r} is captured: its topic and its format are the capture's, and a change that comes"
+            " replaces the row before; topic=, versions=True, start_from= and another format are not for it"
+        )
 
 
 def _view_of(start_from: str | None, name: str) -> str:

@@ -91,6 +91,7 @@ def _input(one: Input | Output) -> dict[str, Any]:
     value = one.value.json() if hasattr(one.value, "jsonValue") else one.value
     said = {"kind": one.kind, "topic": one.topic, "value": value, "key": one.key, "time": timed}
     said |= {} if one.start_from is None else {"view": True}  # where it starts changes no result
+    said |= {"captured": True} if one.captured else {}
     return said | {"versions": one.versions, "record": one.record, "decoding": decoding}
 
 

@@ -28,7 +28,7 @@ def check_input(one: Input) -> None:
 def _columns(one: Input) -> list[Column] | None:
     """None where they are not known."""
     if one.value is None:
-        return None if one.decoding else [Column(name, "") for name in OF_THE_SOURCE]
+        return None if one.decoding or one.captured else [Column(name, "") for name in OF_THE_SOURCE]
     if isinstance(one.value, str):
         return columns_of(one.value) if is_ddl(one.value) else None
     fields = getattr(one.value, "fields", None)  # a StructType, without importing Spark for it

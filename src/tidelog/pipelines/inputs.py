@@ -2,6 +2,7 @@
 
     stream   the value's columns, and those of the record that were asked for; records without a value are left out
     table    a changelog of the latest row by key (`as_changelog`); with versions, upserts with an event time
+    captured a database's table, the same by its envelopes (`captured_tables.py`)
     topic    a derived one: as a stream, or, where its rows replace each other by key, as a table
     view     its topic as a table
     questions   what is put to the output itself, as rows of `operators/state/questions.py`; over history none
@@ -25,8 +26,10 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tidelog.control.captures import ROW, sink_of
 from tidelog.errors import TidelogError, UsageError
 from tidelog.pipelines.app import QUESTIONS, RECORD_TIME, STREAM, TOPIC, Input, Output, SourceLine, Time
+from tidelog.pipelines.captured_tables import CapturedShape, declared_shape, envelope_type, rows_of
 from tidelog.pipelines.loading import place_in
 from tidelog.pipelines.observed import left_out_now, unobserved
 from tidelog.pipelines.operators.changelog import DELETED, INSERT, OP, SEQ, as_changelog
@@ -76,6 +79,7 @@ class Reader:
     is_alone: bool = False  # whether what is read is all that the query reads: its source may wait for records then
     view_topic: Callable[[str], str] | None = None  # of a view's name, whosever it is
     passed_by: Callable[[str], frozenset[RecordPlace]] | None = None  # records that an output leaves out
+    shape_of: Callable[[Input], CapturedShape] | None = None  # of a captured table; None: as it is declared
 
     def result(self, node: Node) -> DataFrame:
         """What the function returns; its errors name the user's line."""
@@ -121,6 +125,8 @@ class Reader:
                 return self._output(one, passed)
             if one.start_from is not None:
                 return self._view(one, passed)
+            if one.captured:
+                return self._captured(one, passed)
             return self._stream(one, passed) if one.kind == STREAM else self._table(one, passed)
         except TidelogError as error:
             raise _at(one.place, error) from error
@@ -149,6 +155,29 @@ class Reader:
             topic = one.topic if self.view_topic is None else self.view_topic(one.topic)
             frame = self._values(topic, one.time, value, passed)
         return _tabled(frame.withColumn("value", F.col("value.after")), one.key, one.time)
+
+    def _captured(self, one: Input, passed: frozenset[RecordPlace]) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        if self.shape_of is not None:
+            shape = self.shape_of(one)
+        elif one.value is not None:
+            shape = declared_shape(one.value, one.key)
+        else:
+            raise UsageError(
+                f"the columns of captured table {one.name!r} are not known here, without a broker; give value= and key="
+            )
+        bound = {"ticksUpTo": sink_of(shape.capture)} if shape.capture and one.time is not None else NOTHING_MORE
+        frame = self._values(one.topic, one.time, envelope_type(shape), passed, one, bound)
+        names = [name for name, _ in shape.columns]
+        recorded = F.col("timestamp").alias(RECORD_TIME if _is_records(one.time, names) else TIME)
+        rows = frame.select(*rows_of(shape, GONE), recorded, *_place())
+        if one.time is not None:
+            inside = "" if shape.envelope == ROW else "after."
+            rows = rows.transform(_timed(one.time, inside))
+        order = (RECORDED, PARTITION, OFFSET)
+        made = as_changelog(by=shape.key, order=order, deleted=GONE, captured=True)
+        return rows.drop(TIME).transform(made).drop(GONE)
 
     # Outputs of this app
 
@@ -246,9 +275,10 @@ def _stretch(span: Span) -> dict[str, str]:
     return options
 
 
-def _timed(time: Time) -> Callable[[DataFrame], DataFrame]:
+def _timed(time: Time, inside: str = "") -> Callable[[DataFrame], DataFrame]:
+    """`inside`: where in the value the column stands."""
     idle = None if time.idle_ms is None else f"{time.idle_ms} milliseconds"
-    by = None if time.column == RECORD_TIME else time.column
+    by = None if time.column == RECORD_TIME else inside + time.column
     return event_time(time.column, f"{time.lateness_ms} milliseconds", idle, align_by=by)
 
 

@@ -27,6 +27,7 @@ from tidelog.parts.running import Supervisor
 from tidelog.parts.supervision import Watch
 from tidelog.pipelines.app import VIEW, Input
 from tidelog.pipelines.appliers import appliers_of, changed_appliers
+from tidelog.pipelines.captured_tables import CapturedShape, shape_of
 from tidelog.pipelines.graph import Graph, Node
 from tidelog.pipelines.handover import Handover, Moved
 from tidelog.pipelines.inputs import Reader
@@ -100,6 +101,9 @@ def reader_of(spark: SparkSession, graph: Graph, settings: Settings, cluster: Cl
         assert one.start_from is not None
         return seed_of(cluster, sink, one.name, one.start_from)
 
+    def shape(one: Input) -> CapturedShape:
+        return shape_of(cluster, graph.app.name, one.name, one.topic, one.key, one.value)
+
     return Reader(
         spark,
         settings.options,
@@ -108,6 +112,7 @@ def reader_of(spark: SparkSession, graph: Graph, settings: Settings, cluster: Cl
         seed_of=seed,
         view_topic=lambda name: topic_of_view(cluster, name),
         passed_by=lambda name: passed_by(cluster, name),
+        shape_of=shape,
     )
 
 

@@ -28,6 +28,7 @@ Ours:
     decode                                           values are decoded where they are read (`typed_values.py`)
     waitForRecords                                   a trigger that finds nothing new waits so long for a record; only
                                                      for a query with one source (`planning.py`)
+    ticksUpTo                                        of a captured table: the sink whose marks say how far time is known
 
 `maxOffsetsPerTrigger` has a default, and `unlimited` takes it away.
 
@@ -91,6 +92,7 @@ KNOWN = (
     "ticks",
     "decode",
     "waitForRecords",
+    "ticksUpTo",
 )
 OF_SPARK = ("path", "checkpointlocation", "queryname")  # what Spark itself may put among the options
 ENDINGS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
@@ -160,6 +162,7 @@ class SourceOptions:
     ticks: bool
     decode: str | None
     wait_ms: int
+    ticks_up_to: str | None = None
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -195,6 +198,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         ticks=_flag(options, "ticks", False),
         decode=options.get("decode"),
         wait_ms=_time(options, "waitForRecords", 0),
+        ticks_up_to=options.get("ticksupto"),
     )
 
 

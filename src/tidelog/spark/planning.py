@@ -19,6 +19,7 @@ from collections.abc import Mapping
 
 from tidelog.client.consumer import Consumer
 from tidelog.client.metadata import TopicPartition
+from tidelog.control.marks import read_mark
 from tidelog.errors import DataLoss, TidelogError
 from tidelog.spark.admission import share_out, waits_for_more
 from tidelog.spark.alignment import Alignment
@@ -27,7 +28,7 @@ from tidelog.spark.offsets import Offsets
 from tidelog.spark.options import GO_ON, SourceOptions
 from tidelog.spark.reading import warn_of_loss
 from tidelog.spark.reporting import Reporter
-from tidelog.spark.ticks import Idleness, Tick
+from tidelog.spark.ticks import Idleness, Tick, bounded
 
 LOOKS_AT_LATEST = 3  # a broker that has just become leader may say an old end
 LOOK_AGAIN_S = 0.2
@@ -120,7 +121,14 @@ class Planner:
             return None
         if found is not None:
             self.idleness.ticked(now)
+            found = bounded(found, self._complete_ms())
         return found
+
+    def _complete_ms(self) -> int | None:
+        """Up to when the capture that writes the topic has told all; None where it does not say."""
+        sink = self.options.ticks_up_to
+        mark = None if sink is None else read_mark(self.discovery.cluster, sink)
+        return None if mark is None else mark.complete_ms
 
     def _look(self, start: Offsets) -> Offsets:
         if self._target is not None:

@@ -12,6 +12,9 @@ Rules:
 - An input ticks when all of its partitions have been read to their ends for `idleAfter`; one that is behind never does,
   and neither does a query that is bound to an end. Nor does an input with an open transaction under `read_committed`:
   records are there already, and will be seen later.
+- Where the input is a captured table (`ticksUpTo`), a tick is not beyond the time up to which its capture has told all
+  that was committed, by its marks (`--heartbeat`): a capture that is behind does not make late what it has yet to tell.
+  Marks without that time bound nothing.
 - A tick stands in the offsets, with its time, so that a micro-batch that is run again has the same row. It is a topic
   without partitions, and with a name that no topic can have: `{"clicks": {"0": 12}, "tick:1763236800000": {}}`. Whoever
   reads offsets by partition, Spark's Kafka connector among them, finds nothing in it: checkpoints can be exchanged.
@@ -45,6 +48,11 @@ class Tick(NamedTuple):
     """What a task makes a tick row of, in place of a range of offsets."""
 
     time_ms: int
+
+
+def bounded(tick: Tick, complete_ms: int | None) -> Tick:
+    """Not beyond what is known to be complete."""
+    return tick if complete_ms is None else Tick(min(tick.time_ms, complete_ms))
 
 
 def tick_of(offsets: Mapping[str, Any]) -> Tick | None:

@@ -69,6 +69,7 @@ class Generation:
     partitions: int
     declared: Declaration
     live: Ends | None = None
+    captured: Any = None  # of a captured table, which no catalog has: how its envelopes say it (`captured.py`)
 
     @property
     def is_folded(self) -> bool:

@@ -28,7 +28,7 @@ from tidelog.errors import Disconnected, PeerError, UsageError
 from tidelog.record.columns import Row as Record
 from tidelog.views.declaration import Column, Declaration, Key, Row, Value, column_from_json, to_json
 
-CREATE, UPDATE, DELETE, READ = "c", "u", "d", "r"
+CREATE, UPDATE, DELETE, READ, TRUNCATE = "c", "u", "d", "r", "t"
 TOMBSTONE: Mapping[str, Any] = {"before": None, "after": None, "op": DELETE}
 
 

@@ -27,6 +27,7 @@ from tidelog.control import marks
 from tidelog.control.marks import Mark, partition_of_marks, read_mark
 from tidelog.errors import BrokerError, CursorExpired, NotShown, UsageError
 from tidelog.views import catalog
+from tidelog.views.captured import PREFIX, captured_view, changes_of_table
 from tidelog.views.catalog import CATALOG, VIEW, Generation, View, find_view
 from tidelog.views.changes import Change, changes_of
 from tidelog.views.feeds import Cursor, after_switch, check_place, cursor_at, to_text
@@ -71,8 +72,10 @@ def oldest(cluster: Cluster, view: View) -> Cursor:
     return cursor_at(view, generation, _offsets(cluster, generation, EARLIEST))
 
 
-def find(cluster: Cluster, name: str) -> tuple[View, int]:
-    """A view, and where to look in the catalog for what becomes of it."""
+def find(cluster: Cluster, name: str) -> tuple[View, int | None]:
+    """A view, and where to look in the catalog for what becomes of it; a captured table, which the catalog has not."""
+    if name.startswith(PREFIX):
+        return captured_view(cluster, name.removeprefix(PREFIX)), None
     position = list_offsets(cluster, {CATALOG: LATEST}, isolation=READ_COMMITTED)[CATALOG].offset
     return find_view(cluster, name), position
 
@@ -233,8 +236,14 @@ class FeedReader:
                 raise self._expired() from error
             raise
         for fetched in found:
-            self._held[fetched.at].extend(changes_of(self._declared, fetched.at, list(fetched.rows())))
+            self._held[fetched.at].extend(self._changes(fetched))
             self._read_to[fetched.at.partition] = fetched.next_offset
+
+    def _changes(self, fetched: Fetched) -> list[Change]:
+        form = _live(self.view).captured
+        if form is not None:
+            return changes_of_table(self._declared, form, fetched.at, fetched.rows())
+        return changes_of(self._declared, fetched.at, list(fetched.rows()))
 
 
 def _live(view: View) -> Generation:

@@ -5,6 +5,7 @@
     event      enter     a row that was not there, or did not match, and does now
                change    a row that is another; also one that enters, where the topic does not say what was before
                leave     a row that is gone, or does not match any more; also one that never did, where nobody knows
+               truncated all rows of one partition of a captured table are gone
                switched  the view is another generation from here on: whoever keeps a copy reads the view anew
 
 Rules:
@@ -33,13 +34,13 @@ from tidelog.control.marks import Ends
 from tidelog.errors import NotShown, UsageError
 from tidelog.schema.expression.evaluation import Predicate
 from tidelog.views.catalog import Generation, View
-from tidelog.views.changes import CREATE, READ, Change
+from tidelog.views.changes import CREATE, READ, TRUNCATE, Change
 
 VERSION = 1
 TEXT_LENGTH_MAX = 64 << 10
 CRC_BYTES = 4
 OFFSET_MAX = 2**63 - 1
-ENTER, CHANGE, LEAVE, SWITCHED = "enter", "change", "leave", "switched"
+ENTER, CHANGE, LEAVE, SWITCHED, TRUNCATED = "enter", "change", "leave", "switched", "truncated"
 
 
 class Cursor(NamedTuple):
@@ -146,6 +147,8 @@ def check_place(view: View, cursor: Cursor) -> None:
 
 def event_of(change: Change, where: Predicate | None) -> str | None:
     """What a change is to who follows rows that match; None where it is nothing to it."""
+    if change.op == TRUNCATE:
+        return TRUNCATED
     now = _matches(change.after, where)
     was = _matches(change.before, where)
     if change.before is None and change.op not in (CREATE, READ):

@@ -13,6 +13,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from tidelog.control.captures import sink_of
 from tidelog.control.health import AT_WORK, health_of
 from tidelog.control.status import Report, read_status
 from tidelog.errors import TidelogError
@@ -33,6 +34,11 @@ def reports_of(cluster: Cluster) -> list[Report]:
 
 def sink_behind(hop: Hop, after: After, last: Mark | None, reports: Iterable[Report], now_ms: float) -> str:
     """Of a sink that has not read what was asked for."""
+    of_capture = [one for one in reports if one.kind == "capture" and sink_of(one.name) == hop.sink]
+    if of_capture:
+        one, how = of_capture[0], health_of(of_capture[0], now_ms)
+        state = "runs: wait longer" if how.runs else how.said
+        return f"capture {one.name} has not read {after} in time: {_read(after, last)}; it {state}"
     writes = [one for one in reports if one.kind == "query" and _output(one) == hop.topic]
     return f"sink {hop.sink} has not read {after} in time: {_read(after, last)}; {_of_query(writes, now_ms)}"
 
@@ -52,7 +58,7 @@ def _read(after: After, last: Mark | None) -> str:
     there = last.sources
     places = [f"{at.topic}:{at.partition}:{there.offsets.get(at, 0) - 1}" for at in sorted(after.offsets)]
     read = [place if not place.endswith(":-1") else f"nothing of {place[:-3]}" for place in places]
-    read += [f"{source}:{there.positions.get(source, '-')}" for source in sorted(after.positions)]
+    read += [f"{source}@{there.positions.get(source, '-')}" for source in sorted(after.positions)]
     return f"it has come to {', '.join(read)}"
 
 

@@ -1,5 +1,6 @@
 """Waiting until a view has what was written: from the topic that was written to, hop by hop, by the marks of sinks.
 
+    shop@0/16B3748 ->  capture of shop: a mark whose position reaches it; its ends are what is asked for next
     orders[0] 41  -->  sink of big-orders: a mark whose sources reach 42; its ends are what is asked for next
                   -->  sink of revenue.v3: a mark whose sources reach those; its ends are what the store must have
                   -->  the store's place has reached them
@@ -10,8 +11,8 @@ Rules:
 - Where there are several ways from the topic to the view, all of them are waited for. So are all places that are asked
   for, also where one lies on the way from another.
 - What a store shows is what is waited for: during a switch that may be either generation, and either is right.
-- A source of positions is an input like a topic, under its name. A position is compared as its kind is: a
-  PostgreSQL LSN, else by the numbers in it.
+- A source of positions is an input like a topic, under its name: a capture writes marks as sinks do, whose sources are
+  the database's position. A position is compared as its kind is (`control/positions.py`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from typing import NamedTuple, Protocol
 from tidelog.client.backoff import waits
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
+from tidelog.control.captures import Captured, read_captures, sink_of
 from tidelog.control.marks import FIRST_LOOK, Ends, Mark, decode, partition_of_marks
+from tidelog.control.positions import check, is_at_least
 from tidelog.control.reading import follow, span
 from tidelog.errors import NotYetApplied, UsageError
 from tidelog.views.catalog import Catalog, Derived, Generation, View, read_catalog
@@ -34,9 +37,7 @@ from tidelog.views.reading import reached
 from tidelog.views.stores.store import Place, generation_of
 
 LOOK_EVERY_S = 0.05  # at most, at a store
-LSN = re.compile(r"([0-9A-Fa-f]+)/([0-9A-Fa-f]+)")
 NUMBER = re.compile(r"[0-9]{1,19}")  # Python itself refuses to read one of thousands of digits
-NUMBERS = re.compile(r"\d+|\D+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class After:
 
     def __str__(self) -> str:
         offsets = [f"{at.topic}:{at.partition}:{end - 1}" for at, end in sorted(self.offsets.items())]
-        return ", ".join([*offsets, *(f"{source}:{text}" for source, text in sorted(self.positions.items()))])
+        return ", ".join([*offsets, *(f"{source}@{text}" for source, text in sorted(self.positions.items()))])
 
 
 class Showing(Protocol):
@@ -76,16 +77,26 @@ class Hop(NamedTuple):
 
 
 def parse_after(text: str) -> After:
-    """`TOPIC:PARTITION:OFFSET`, several with commas: the offsets of records, as a producer was told them."""
+    """`TOPIC:PARTITION:OFFSET`, the offset of a record, as a producer was told it; or `CAPTURE@POSITION`, the position
+    of a database after a commit. Several with commas.
+    """
     offsets: dict[TopicPartition, int] = {}
+    positions: dict[str, str] = {}
     for one in text.split(","):
+        source, at_sign, position = one.strip().partition("@")
         topic, _, rest = one.strip().partition(":")
         index, _, offset = rest.partition(":")
-        if not (topic and NUMBER.fullmatch(index) and NUMBER.fullmatch(offset)):
-            raise UsageError(f"{one!r} is not a position to wait for; write TOPIC:PARTITION:OFFSET")
-        at = TopicPartition(topic, int(index))
-        offsets[at] = max(offsets.get(at, 0), int(offset) + 1)
-    return After(offsets)
+        if at_sign and source:
+            known = positions.get(source)
+            positions[source] = check(position) if known is None else f"{known},{check(position)}"
+        elif topic and NUMBER.fullmatch(index) and NUMBER.fullmatch(offset):
+            at = TopicPartition(topic, int(index))
+            offsets[at] = max(offsets.get(at, 0), int(offset) + 1)
+        else:
+            raise UsageError(
+                f"{one!r} is not a position to wait for; write TOPIC:PARTITION:OFFSET, or CAPTURE@POSITION"
+            )
+    return After(offsets, positions)
 
 
 def has_read(mark: Mark, after: After) -> bool:
@@ -94,16 +105,6 @@ def has_read(mark: Mark, after: After) -> bool:
     return reached(after.offsets, mark.sources.offsets) and all(
         source in there and is_at_least(there[source], text) for source, text in after.positions.items()
     )
-
-
-def is_at_least(position: str, asked: str) -> bool:
-    return _ordered(position) >= _ordered(asked)
-
-
-def _ordered(position: str) -> tuple[tuple[int, str], ...]:
-    if lsn := LSN.fullmatch(position):
-        return tuple((int(part, 16), "") for part in lsn.groups())
-    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in NUMBERS.findall(position))
 
 
 def hops(catalog: Catalog) -> dict[str, Hop]:
@@ -116,6 +117,15 @@ def hops(catalog: Catalog) -> dict[str, Hop]:
         else:
             found[entry.topic] = Hop(entry.sink, entry.topic, _read_by(entry, catalog))
     return found
+
+
+def captured_hops(captures: Mapping[str, Captured]) -> dict[str, Hop]:
+    """Of captures: what each reads is its database, under its name."""
+    return {
+        table.topic: Hop(sink_of(capture.name), table.topic, (capture.name,))
+        for capture in captures.values()
+        for table in capture.tables.values()
+    }
 
 
 def _read_by(entry: View | Derived, catalog: Catalog) -> tuple[str, ...]:
@@ -182,6 +192,12 @@ def ends_of(cluster: Cluster, catalog: Catalog, generation: Generation, after: A
     if asked == {generation.topic}:
         return after.offsets
     known = hops(catalog)
+    if after.positions:
+        captures = read_captures(cluster)
+        if unknown := sorted(set(after.positions) - set(captures)):
+            names = ", ".join(sorted(captures)) or "none"
+            raise UsageError(f"no capture is called {unknown[0]!r}; there are: {names}")
+        known |= captured_hops(captures)
     through = upstream(known, generation.topic, asked)
     reads = known[generation.topic].inputs
     if not through and not asked & set(reads):
@@ -208,7 +224,7 @@ def _mark(cluster: Cluster, hop: Hop, after: After, deadline: float) -> Mark:
     last: Mark | None = None
     there = span(cluster, at, committed=True)
     if there is None:
-        raise NotYetApplied(f"{at.topic} is not there: the pipeline that writes it has not begun")
+        raise NotYetApplied(f"{at.topic} is not there: the pipeline or the capture that writes it has not begun")
     for _, row in follow(cluster, {at: max(there.start, there.end - FIRST_LOOK)}, deadline):
         mark = None if row.value is None else decode(row.value)
         if mark is not None and has_read(mark, after):

@@ -103,6 +103,7 @@ class Follower:
         *,
         auth: str | None = None,
         patient: bool = True,
+        room: str = "views",
         **query: str,
     ) -> None:
         self.last_id = last_id
@@ -117,7 +118,7 @@ class Follower:
         headers = {} if last_id is None else {"Last-Event-ID": last_id}
         if auth is not None:
             headers["Authorization"] = auth
-        path = f"/views/{name}/changes" + (f"?{urlencode(query)}" if query else "")
+        path = f"/{room}/{name}/changes" + (f"?{urlencode(query)}" if query else "")
         self.connection.request("GET", path, headers=headers)
         self.answer = self.connection.getresponse()
         self.status = self.answer.status

@@ -192,6 +192,10 @@ def _part(report: Report, now_ms: float, found: Found) -> None:
     ):
         if isinstance(value, int | float):
             found[metric].append((labels, value if scale == 1 else value / scale))
+    if report.kind == "capture" and isinstance(lag := report.figures.get("lag"), dict):
+        for metric, value in ((table.CAPTURE_LAG, lag.get("bytes")), (table.CAPTURE_KEPT, lag.get("kept_bytes"))):
+            if isinstance(value, int):
+                found[metric].append(((report.name,), value))
 
 
 def _lost(report: Report, found: Found) -> None:

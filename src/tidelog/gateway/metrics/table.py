@@ -35,6 +35,7 @@ PARTITION = ("topic", "partition")
 GROUP = ("group", *PARTITION)
 BROKER = ("broker",)
 PART = ("kind", "name")
+NAME = ("name",)
 
 BROKERS = Metric("tidelog_brokers", GAUGE, "Brokers in the cluster's metadata.")
 SCRAPE_FAILED = Metric(
@@ -178,5 +179,9 @@ PART_NEXT_TRY = Metric(
     "tidelog_part_next_try_time_seconds", GAUGE, "When a part that retries is tried again, as Unix time.", PART
 )
 PART_ERROR = Metric("tidelog_part_last_error_time_seconds", GAUGE, "When a part last had a fault, as Unix time.", PART)
+CAPTURE_LAG = Metric("tidelog_capture_lag_bytes", GAUGE, "Bytes of a database's log that a capture has not read.", NAME)
+CAPTURE_KEPT = Metric(
+    "tidelog_capture_kept_bytes", GAUGE, "Bytes of its log that a database keeps because of a capture.", NAME
+)
 
 METRICS = tuple(value for value in list(globals().values()) if isinstance(value, Metric))

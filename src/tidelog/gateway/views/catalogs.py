@@ -12,10 +12,11 @@ from threading import Lock
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.offsets import EARLIEST, list_offsets
 from tidelog.control.reading import news
-from tidelog.errors import BrokerError
+from tidelog.errors import BrokerError, UsageError
 from tidelog.gateway.access import Credentials
 from tidelog.gateway.limits import CATALOGS_MAX
 from tidelog.gateway.route import Refusal
+from tidelog.views.captured import PREFIX, captured_view
 from tidelog.views.catalog import CATALOG, VIEW, Catalog, View, note
 from tidelog.wire.error_code import ErrorCode
 
@@ -46,6 +47,12 @@ class Catalogs:
         return dict(found)
 
     def view(self, cluster: Cluster, credentials: Credentials | None, name: str) -> View:
+        """Or a captured table, by its name in feeds."""
+        if name.startswith(PREFIX):
+            try:
+                return captured_view(cluster, name.removeprefix(PREFIX))
+            except UsageError as error:
+                raise Refusal(404, str(error)) from error
         found = self.read(cluster, credentials).get((VIEW, name))
         if not isinstance(found, View):
             raise Refusal(404, f"view {name[:100]!r} does not exist; GET /views lists all views")

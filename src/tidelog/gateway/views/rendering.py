@@ -1,7 +1,7 @@
 """Changes as Server-Sent Events. Pure.
 
     id: CURSOR                  where to go on after this event
-    event: enter                or change, leave, switched, expired, refused
+    event: enter                or change, leave, truncated, switched, expired, refused
     data: {"key":{...},"row":{...}}           without `row` where it leaves
 
 An `id` without data is no event, and still where to go on: so it goes with heartbeats, for who follows rows that seldom
@@ -17,7 +17,7 @@ from typing import Any
 from tidelog.schema.expression.evaluation import Predicate
 from tidelog.views.changes import Change
 from tidelog.views.declaration import Declaration, row_to_json, to_json
-from tidelog.views.feeds import LEAVE, SWITCHED, Cursor, event_of, to_text
+from tidelog.views.feeds import LEAVE, SWITCHED, TRUNCATED, Cursor, event_of, to_text
 
 EXPIRED, REFUSED = "expired", "refused"
 RETRY_MS = 1000  # for a client to come back after its connection ended
@@ -65,6 +65,8 @@ def _furthest(cursor: Cursor, beyond: Sequence[int]) -> Cursor:
 
 
 def _data(declared: Declaration, event: str, change: Change) -> dict[str, Any]:
+    if event == TRUNCATED:
+        return {"partition": change.at.partition}
     key = {name: to_json(kind, value) for (name, kind), value in zip(declared.columns, change.key, strict=False)}
     if event == LEAVE or change.after is None:
         return {"key": key}

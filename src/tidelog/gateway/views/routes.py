@@ -1,4 +1,4 @@
-"""GET /views, /views/NAME, /views/NAME/changes and /parts: what each takes, and the handlers.
+"""GET /views, /views/NAME, /views/NAME/changes, /tables, /tables/NAME/changes and /parts: what each takes, and does.
 
 Rules:
 - A view's rows are for whoever may read its topic: the broker is asked, as the request's user, before a store is; and
@@ -20,6 +20,7 @@ from typing import Any
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.consumer import check_readable
 from tidelog.client.metadata import TopicPartition
+from tidelog.control.captures import CapturedTable, read_captures
 from tidelog.control.urls import redacted
 from tidelog.errors import BrokerError, CursorExpired, NotShown, TidelogError
 from tidelog.gateway.access import Credentials
@@ -32,6 +33,8 @@ from tidelog.gateway.views.open_stores import Opened, wait_for
 from tidelog.gateway.views.rights import Rights
 from tidelog.gateway.views.slot import Where
 from tidelog.gateway.views.subscriber import Past, Subscriber
+from tidelog.schema.connect import from_connect
+from tidelog.views.captured import PREFIX, kind_of
 from tidelog.views.catalog import VIEW, View, check_own_rows
 from tidelog.views.declaration import Declaration, row_to_json
 from tidelog.views.feed_reading import FeedReader, oldest
@@ -54,7 +57,7 @@ def view(call: Call) -> Answer:
     limit, timeout_s = asking.limit_of(call.query), asking.timeout_of(call.query)
     after = parse_after(call.query["after"]) if "after" in call.query else None
     with call.cluster() as cluster:
-        found = _readable(call, cluster)
+        found = _readable(call, cluster, call.path["name"])
         rights = Rights(cluster, found, alone=_who(call) is None)
 
         def ask(store: Store) -> Answer:
@@ -68,17 +71,38 @@ def view(call: Call) -> Answer:
 
 
 def changes(call: Call) -> Stream:
+    return _followed(call, call.path["name"])
+
+
+def table_changes(call: Call) -> Stream:
+    return _followed(call, PREFIX + call.path["name"])
+
+
+def tables(call: Call) -> Answer:
+    with call.cluster() as cluster:
+        captures = read_captures(cluster).values()
+    found = sorted((table for capture in captures for table in capture.tables.values()), key=lambda one: one.topic)
+    return as_json([_table(one) for one in found])
+
+
+def _table(one: CapturedTable) -> dict[str, Any]:
+    columns = {str(column["name"]): kind_of(from_connect(column["connect"])) for column in one.columns}
+    told = {"capture": one.capture, "table": one.table, "connector": one.connector}
+    return {"name": one.topic, **told, "columns": columns, "key": list(one.key)}
+
+
+def _followed(call: Call, name: str) -> Stream:
     catalogs, gateway = _catalogs(call), call.gateway
     place = call.headers.get("last-event-id") or call.query.get("cursor")
     where = call.query.get("where")
     with call.cluster() as cluster:
-        found = _readable(call, cluster)
+        found = _readable(call, cluster, name)
         assert found.current is not None, "it is readable"
         check_own_rows(found, "feed")
         if where is not None:
             Where.of(where, found.current.declared)
         cursor = _checked_place(call, cluster, found, place)
-    feed = gateway.kept("feeds", Feeds).get(found.name, _who(call))
+    feed = gateway.kept("feeds", Feeds).get(name, _who(call))
     now = feed.begun().position
     past = gateway.kept("past", Past)
     subscriber = Subscriber(feed, past, catalogs, cursor or now, where, live=found.current, from_start=place == START)
@@ -97,9 +121,9 @@ def _catalogs(call: Call) -> Catalogs:
     return call.gateway.kept("catalogs", lambda _: Catalogs())
 
 
-def _readable(call: Call, cluster: Cluster) -> View:
-    """The view, which the request's user may read."""
-    found = _catalogs(call).view(cluster, _who(call), call.path["name"])
+def _readable(call: Call, cluster: Cluster, name: str) -> View:
+    """The view, or the captured table, which the request's user may read."""
+    found = _catalogs(call).view(cluster, _who(call), name)
     if found.current is None:
         raise NotShown(f"view {found.name} has no live generation yet; try again")
     try:
@@ -211,7 +235,9 @@ def _checked_place(call: Call, cluster: Cluster, found: View, place: str | None)
 
 
 def _place_of_store(call: Call, cluster: Cluster, found: View) -> str | None:
-    """Where the rows are that a reader gets now: from there on nothing is missed."""
+    """Where the rows are that a reader gets now: from there on nothing is missed. None of a captured table."""
+    if not found.stores:
+        return None
 
     def place_in(store: Store) -> Place | None:
         shown = store.shown()
@@ -248,6 +274,7 @@ def _columns(declared: Declaration | None) -> dict[str, Any]:
 # The table ------------------------------------------------------------------------------------------------------------
 
 OBJECT = {"type": "object"}
+OBJECTS = {"type": "array", "items": OBJECT}
 WHERE = Parameter("where", "Rows for which this holds: price > 10 and name like 'T%'")
 ROWS = {
     "type": "object",
@@ -278,7 +305,7 @@ REFUSED = {403: "The broker does not let this user read it", 404: "The view or t
 NOT_YET = {503: "It is not shown yet, or too much is going on; Retry-After says when to come back"}
 
 ROUTES = (
-    Route("GET", "/views", views, "Views", answer={"type": "array", "items": OBJECT}, tag="views", strict=True),
+    Route("GET", "/views", views, "Views", answer=OBJECTS, tag="views", strict=True),
     Route(
         "GET",
         "/views/{name}",
@@ -294,7 +321,10 @@ ROUTES = (
                 "generation", "Rows of this generation, which `switched` of a feed names, or later", {"type": "integer"}
             ),
             Parameter("cursor", "Rows as they were there, or later: of another answer; `next` of one may have it"),
-            Parameter("after", "TOPIC:PARTITION:OFFSET, a record that must have been applied first"),
+            Parameter(
+                "after",
+                "TOPIC:PARTITION:OFFSET, a record that must have been applied first, or CAPTURE@POSITION of a database",
+            ),
             Parameter("timeout", f"Seconds to wait for that, {AFTER_MAX_S:g} at most", {"type": "number"}),
         ),
         answer=ROWS,
@@ -330,6 +360,31 @@ ROUTES = (
             **NOT_YET,
         },
         tag="views",
+        strict=True,
+    ),
+    Route("GET", "/tables", tables, "Captured tables", answer=OBJECTS, tag="tables", strict=True),
+    Route(
+        "GET",
+        "/tables/{name}/changes",
+        table_changes,
+        "Changes of a captured table as Server-Sent Events, by its topic, from now or from a cursor on",
+        query=(
+            Parameter(
+                "cursor",
+                "Where to begin: of an event; `start` for all of the topic; the header Last-Event-ID counts before it",
+            ),
+            WHERE,
+        ),
+        answer={"type": "string"},
+        gives=("text/event-stream",),
+        refusals={
+            400: "The cursor or the expression is not valid",
+            403: "The broker does not let this user read it",
+            404: "No capture writes such a table",
+            410: "The cursor is before the start of the topic",
+            **NOT_YET,
+        },
+        tag="tables",
         strict=True,
     ),
     Route(

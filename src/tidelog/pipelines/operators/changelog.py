@@ -190,6 +190,7 @@ def as_changelog(
     deleted: str | None = None,
     deletes_kept: Duration = "1 day",
     questions: DataFrame | None = None,
+    captured: bool = False,
 ) -> Callable[[DataFrame], DataFrame]:
     """Takes upserts by key, as a topic has them, and gives a changelog of the table that they are.
 
@@ -200,7 +201,8 @@ def as_changelog(
 
     `deleted` is an expression that is true for a row that ends its key (`"value is null"`). With an `order`, it is
     remembered for `deletes_kept`, by the clock: a row from before it that comes later than that would be taken.
-    `questions` are answered with a key's row.
+    `questions` are answered with a key's row. `captured`: rows have the columns by which a captured table of an app
+    tells of truncates and of values that were not sent (`joins/upserts.py`).
     """
 
     kept = milliseconds(deletes_kept, what="deletes_kept")
@@ -209,19 +211,20 @@ def as_changelog(
         from pyspark.sql import functions as F
 
         from tidelog.pipelines.operators.joins.sides import GONE, order_of
-        from tidelog.pipelines.operators.joins.upserts import Upserts
+        from tidelog.pipelines.operators.joins.upserts import TRUNCATED, UNSENT, Upserts
         from tidelog.pipelines.operators.keyed import asking_of
         from tidelog.pipelines.operators.state.operator import run_fold
 
         place = order_of(frame, order)
-        columns = [name for name in frame.columns if name not in place.dropped]
+        beside = (TRUNCATED, UNSENT) if captured else ()
+        columns = [name for name in frame.columns if name not in (*place.dropped, *beside)]
         gone = F.coalesce(F.expr(deleted), F.lit(False)) if deleted else F.lit(False)
         says = (column.alias(name) for name, column in place.columns.items())
-        rows = frame.select(*columns, gone.alias(GONE), *says)
+        rows = frame.select(*columns, gone.alias(GONE), *says, *beside)
         asking = asking_of("as_changelog", questions, by)
         schema = arrow_schema(frame.select(*columns))
-        fold = Upserts(schema, tuple(by), place.name, place.unit, place.across, kept)
-        return run_fold(rows, by, fold, asking=asking)
+        fold = Upserts(schema, tuple(by), place.name, place.unit, place.across, kept, captured)
+        return run_fold(rows, by, fold, asking=asking, for_all=TRUNCATED if captured else None)
 
     return changelog
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from proving import proves
 from tidelog.pipelines.operators.state import packing
-from tidelog.pipelines.operators.state.fold import HASH
+from tidelog.pipelines.operators.state.fold import EVERY_KEY, HASH
 from tidelog.pipelines.operators.state.packing import pack, unpack
 
 IDS = [7, 3, 11]
@@ -71,3 +71,14 @@ def test_no_column_says_that_it_is_never_null() -> None:
     packed = packed_of([[batch_of([(1, 0)], strict)]])
     assert unpack(packed[IDS[0]], strict).schema == ROW
     assert unpack([], strict).schema == ROW
+
+
+@proves("P1")
+def test_a_row_for_every_key_comes_to_every_bucket_in_its_place() -> None:
+    found = list(pack([batch_of([(1, 0), (2, EVERY_KEY), (3, 0)])], IDS, 0, for_all=True))
+    rows = {
+        bucket: unpack([(task, part, data)], ROW)["n"].to_pylist()
+        for one in found
+        for bucket, task, part, data in zip(*(column.to_pylist() for column in one.columns), strict=True)
+    }
+    assert rows == {bucket: [1, 2, 3] if bucket == IDS[0] else [2] for bucket in IDS}

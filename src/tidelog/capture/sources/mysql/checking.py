@@ -158,7 +158,7 @@ def _cascades(facts: MysqlFacts) -> list[CheckFinding]:
             f"the foreign key {cascade.constraint} ({cascade.rules}) changes rows of {cascade.table} when rows of "
             f"{cascade.parent} change, and the server does not write these changes to its binlog",
             f"ALTER TABLE {cascade.table} DROP FOREIGN KEY {cascade.constraint}; and change those rows by statements, "
-            "or accept stale rows by ?accept_cascades=true in the source's url",
+            "or accept stale rows by --accept-cascades",
         )
         for cascade in facts.cascades
     ]

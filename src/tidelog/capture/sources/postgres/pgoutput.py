@@ -246,9 +246,9 @@ def keepalive(data: bytes) -> Keepalive:
     return Keepalive(end, clock + EPOCH_US, bool(reply))
 
 
-def status(flushed: int, now_us: int) -> bytes:
-    """What we tell the server: it may forget what lies before `flushed`."""
-    return _STATUS.pack(b"r", flushed, flushed, flushed, now_us - EPOCH_US, 0)
+def status(flushed: int, now_us: int, *, reply: bool = False) -> bytes:
+    """What we tell the server: it may forget what lies before `flushed`. `reply`: it is to say how far it is."""
+    return _STATUS.pack(b"r", flushed, flushed, flushed, now_us - EPOCH_US, reply)
 
 
 def lsn_text(lsn: int) -> str:

@@ -37,6 +37,7 @@ from tidelog.errors import Disconnected, UsageError
 CREATE, RECREATE, KEEP = "create", "recreate", "keep"
 SPLIT_ROWS = 10_000  # a table with fewer is one range
 SAMPLE_PER_PART = 200
+ROW_BYTES = 100  # as which a row counts in a table that nobody has analyzed yet
 
 
 def way_of(slot: ReplicationSlot | None) -> str:
@@ -66,9 +67,10 @@ class ExportedSnapshot:
     def count(self, table: SourceTable) -> int:
         number = self._known[table].relation.id
         told = self._session.one(
-            "SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_class c WHERE c.oid = %s"
-            " OR c.oid IN (SELECT relid FROM pg_partition_tree(%s) WHERE isleaf)",
-            [number, number],
+            "SELECT coalesce(sum(CASE WHEN c.reltuples >= 0 THEN c.reltuples ELSE pg_relation_size(c.oid) / %s END), 0)"
+            "::bigint FROM pg_class c WHERE c.relkind = 'r' AND"
+            " (c.oid = %s OR c.oid IN (SELECT relid FROM pg_partition_tree(%s) WHERE isleaf))",
+            [ROW_BYTES, number, number],
         )
         return int(told)
 

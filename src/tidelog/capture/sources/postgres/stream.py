@@ -213,9 +213,10 @@ class PostgresStream:
         self._changes.idle(told.end, events)
 
     def _report(self) -> None:
+        """While nothing comes the server is asked how far it is: what others write moves our position on, too."""
         if time.monotonic() - self._status_at >= STATUS_S:
-            self._send()
+            self._send(reply=True)
 
-    def _send(self) -> None:
+    def _send(self, *, reply: bool = False) -> None:
         self._status_at = time.monotonic()
-        self._replication.send(pgoutput.status(self._confirmed, time.time_ns() // 1000))
+        self._replication.send(pgoutput.status(self._confirmed, time.time_ns() // 1000, reply=reply))

@@ -24,6 +24,7 @@ from tidelog.capture.change import (
     Begin,
     Commit,
     Event,
+    Idle,
     Message,
     Position,
     RowChange,
@@ -64,9 +65,9 @@ class Changelog:
         self._confirmed, self._pruned_at = begin, time.monotonic()
 
     def read(self, limit: int, wait_s: float) -> Sequence[Event]:
-        begins = self._upto is None
+        begins, begun_us = self._upto is None, time.time_ns() // 1000
         if begins and not self._look(wait_s):
-            return []
+            return [Idle(self._position(self._at), begun_us)] if wait_s > 0 else []
         assert self._upto is not None
         rows = self._connection.execute(
             f"SELECT * FROM {quoted(self._names.changes)} WHERE id > ? AND id <= ? ORDER BY id LIMIT ?",

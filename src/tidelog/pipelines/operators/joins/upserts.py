@@ -9,6 +9,10 @@ Rules:
 - A row that is behind the one that is kept is ignored. So a deletion is kept, too, wherever rows have an order: its key
   and its place, for `deletes_kept` (`deletions.py`). What a step puts out does not rest on the clock: a micro-batch
   that is run again puts out the same.
+- A row with TRUNCATED ends all keys whose last row stands before it in its partition; it has a place, and no key. What
+  it ended is forgotten, since whatever comes of its partition later stands behind it.
+- A row with UNSENT lacks the values of these columns: the key's row before it has them. Where there is not one, they
+  are null, and counted (`unsent`).
 - Counted, where rows have places: keys in a step that have moved between partitions (`moved`), and rows of state from
   before there were places (`without_place`), which the next record of their key replaces.
 
@@ -50,6 +54,8 @@ from tidelog.pipelines.operators.state.packing import nullable_schema
 from tidelog.pipelines.operators.state.questions import shown
 
 MICROSECONDS = 1_000_000  # in a second
+TRUNCATED = "_tidelog_truncated"  # boolean; true of a row without a key that ends all of its partition
+UNSENT = "_tidelog_unsent"  # names of columns, or null
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,7 @@ class Upserts:
     order_in: str | None = None  # the unit of ORDER
     across: tuple[str, ...] = ()  # of a place: the columns of the time and of the partition
     deletes_kept: int = DAY
+    captured: bool = False  # rows have TRUNCATED and UNSENT
     name: str = "as_changelog"
 
     @property
@@ -94,17 +101,67 @@ class Upserts:
     def step(self, state: pa.Table, rows: pa.Table, clock: Clock) -> Step:
         all_rows = added(state, self._as_state(rows, clock), self._held)
         (codes,) = key_codes([all_rows], self.by)
-        last = self._last(codes, all_rows)
         gone = self._gone(state, rows)
+        all_rows, unsent = self._whole(all_rows, rows, codes, gone)
+        last = self._last(codes, all_rows)
         old = np.full(len(last.rows), NO_ROW, np.int64)
         kept_rows = np.flatnonzero(~gone[: len(state)])
         old[codes[kept_rows]] = kept_rows
-        new = np.where(gone[last.rows], NO_ROW, last.rows) if len(last.rows) else last.rows
+        cleared = self._cleared(all_rows, rows)[last.rows]
+        ends = gone[last.rows] | cleared
+        new = np.where(ends, NO_ROW, last.rows) if len(last.rows) else last.rows
         table = all_rows.select(self.columns.names)
         changed = _changed(table, old, new)
         kept = self._kept(all_rows, np.where(changed | (new == NO_ROW), last.rows, old), last, new != NO_ROW)
+        if cleared.any():
+            kept = kept.filter(pa.array(~cleared))
         kept = kept.filter(pa.array(~self.forgotten(kept, clock)))
-        return Step(kept, self._changes(table, old, new, changed), self._counts(state, last, codes))
+        return Step(
+            kept, self._changes(table, old, new, changed), self._counts(state, last, self._keyed(codes, rows)) | unsent
+        )
+
+    def _keyed(self, codes: Numbers, rows: pa.Table) -> Numbers:
+        """As if a truncate had a key, which it does not need."""
+        if not self.captured:
+            return codes
+        start = len(codes) - len(rows)
+        return np.concatenate([codes[:start], np.where(np.asarray(rows[TRUNCATED]), 0, codes[start:])])
+
+    def _cleared(self, all_rows: pa.Table, rows: pa.Table) -> Mask:
+        """Which rows stand before a truncate of their partition."""
+        cleared = np.zeros(len(all_rows), bool)
+        if not self.captured or not pc.any(rows[TRUNCATED], min_count=0).as_py():
+            return cleared
+        at = places.places_in(all_rows, ORDER)
+        truncates = places.places_in(rows.filter(rows[TRUNCATED]), ORDER)
+        for partition in np.unique(truncates.partitions):
+            end = truncates.offsets[truncates.partitions == partition].max()
+            cleared |= (at.partitions == partition) & (at.offsets < end)
+        return cleared
+
+    def _whole(self, all_rows: pa.Table, rows: pa.Table, codes: Numbers, gone: Mask) -> tuple[pa.Table, dict[str, int]]:
+        """Rows with the values that were not sent, from the key's row before; how many nobody has sent."""
+        if not self.captured or rows[UNSENT].null_count == len(rows):
+            return all_rows, {}
+        lacks, start = rows[UNSENT].to_pylist(), len(all_rows) - len(rows)
+        at = places.places_in(rows, ORDER)
+        order = [*range(start), *(start + np.lexsort((at.offsets, at.partitions))).tolist()]
+        before: dict[int, int] = {}
+        taken: dict[str, dict[int, int]] = {}  # by column: the row that has the value of another; NO_ROW for none
+        for row in order:
+            code = int(codes[row])
+            for name in (lacks[row - start] or ()) if row >= start else ():
+                old = before.get(code, NO_ROW)
+                known = taken.setdefault(name, {})
+                known[row] = known.get(old, old)
+            before[code] = NO_ROW if gone[row] else row
+        for name, known in taken.items():
+            source = np.arange(len(all_rows))
+            source[list(known)] = list(known.values())
+            filled = all_rows[name].take(pa.array(source, mask=source == NO_ROW))
+            all_rows = _with(all_rows, name, filled)
+        lost = sum(value == NO_ROW for known in taken.values() for value in known.values())
+        return all_rows, {"unsent": lost} if lost else {}
 
     def forgotten(self, state: pa.Table, clock: Clock) -> Mask:
         """Deletions that are needed no more."""

@@ -33,7 +33,7 @@ import pyarrow as pa
 from tidelog.errors import StateMismatch
 from tidelog.pipelines.operators.state.buckets import Layout
 from tidelog.pipelines.operators.state.checking import checked_step, columns_in, fitted
-from tidelog.pipelines.operators.state.fold import HASH, Clock, Fold, Forgetting, Upgrading
+from tidelog.pipelines.operators.state.fold import EVERY_KEY, HASH, Clock, Fold, Forgetting, Upgrading
 from tidelog.pipelines.operators.state.key_values import with_plain_keys
 from tidelog.pipelines.operators.state.pages import (
     ENTRY,
@@ -110,12 +110,12 @@ def step_bucket(
     """What the fold puts out for these rows, or for the time that has come; its state is in the store afterwards."""
     header, directory = _open(fold, store, layout, keys)
     hashes = rows[HASH].to_numpy()
-    needed = (
-        np.arange(len(directory)) if header.version != fold.version else touched(directory, hashes, clock.watermark)
-    )
+    for_all = bool((hashes == EVERY_KEY).any())
+    whole = for_all or header.version != fold.version
+    needed = np.arange(len(directory)) if whole else touched(directory, hashes, clock.watermark)
     held, before = _read(fold, store, header, directory[needed])
     held, rows = with_plain_keys(held, keys), with_plain_keys(rows, keys)
-    mask = concerned(held, hashes, clock.watermark)
+    mask = np.ones(len(held), bool) if for_all else concerned(held, hashes, clock.watermark)
     step = checked_step(fold, held.filter(pa.array(mask)), rows, clock, step_by)
     others = _needed(fold, held.filter(pa.array(~mask)), clock)
     after = by_hash(pa.concat_tables([others, step.state.cast(fold.state_schema)]))

@@ -7,6 +7,7 @@ Rules:
   the state anew, whole: a state row that it leaves out is forgotten.
 - All rows and all state of one key come in one step; different keys may come in different steps.
 - Rows come in the order of arrival: a key's later row is behind its earlier one wherever the input has an order.
+- A row that is for all keys (EVERY_KEY) comes to every step of its micro-batch, with all state that there is.
 - With no rows, a step is a wake-up: the watermark has reached the `DUE` of some state row.
 - Rows that are late come too. A row is late when its time is at or below the watermark; what that means is the fold's.
 - The answer does not depend on how the input was cut into micro-batches, but for what was late.
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 HASH = "_hash"  # int64: the hash of a row's key columns, in rows and in state alike
+EVERY_KEY = -(2**63)  # the HASH of a row that is for all keys: every bucket gets it, and all its state with it
 DUE = "_due"  # int64 or null, in state: the event time, in ms, at which the fold must look at the row again
 SIDE = "_side"  # int8: which input a row is of, where an operator has several
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.pipelines.operators.state.buckets import PARTITIONS, bucket_ids, layout_of, partitions_here
 from tidelog.pipelines.operators.state.checking import check_fold, check_key_type, check_keys, checked_step
-from tidelog.pipelines.operators.state.fold import END_OF_TIME, HASH, Clock, Fold
+from tidelog.pipelines.operators.state.fold import END_OF_TIME, EVERY_KEY, HASH, Clock, Fold
 from tidelog.pipelines.operators.state.key_values import with_plain_keys
 from tidelog.pipelines.operators.state.packing import PACKED, nullable, nullable_schema, pack
 from tidelog.pipelines.operators.state.questions import (
@@ -50,12 +50,13 @@ def run_fold(
     *,
     event_time: str | None = None,
     asking: Asking | None = None,
+    for_all: str | None = None,
 ) -> DataFrame:
     """The fold's output over rows of `frame`, with the state of each key (the values of columns `keys`) to itself.
 
     For folds of one's own: `rows.transform(run_fold, "user", CountAndLast())`.
     `event_time` names the output column that later operators of the query may take for event time. With `asking` there
-    are answers beside the output.
+    are answers beside the output. `for_all` names a column that is true for a row that is for every key.
     """
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -65,15 +66,23 @@ def run_fold(
     for key in keys:
         check_key_type(fold, key, frame.schema[key].dataType.simpleString())
     hashed = frame.withColumn(HASH, F.xxhash64(*keys))
+    if for_all is not None:
+        own = F.greatest(F.col(HASH), F.lit(EVERY_KEY + 1))
+        hashed = hashed.withColumn(HASH, F.when(F.col(for_all), EVERY_KEY).otherwise(own))
     output = from_arrow_schema(fold.output_schema)
     if not frame.isStreaming:
         buckets = int(frame.sparkSession.conf.get(PARTITIONS) or 1) * BATCH_BUCKETS_A_PARTITION
-        grouped = hashed.groupBy(F.pmod(F.col(HASH), F.lit(buckets)).alias(BUCKET))
+        bucket = F.pmod(F.col(HASH), F.lit(buckets))
+        if for_all is not None:
+            everywhere = F.sequence(F.lit(0).cast("bigint"), F.lit(buckets - 1).cast("bigint"))
+            to = F.when(F.col(for_all), everywhere).otherwise(F.array(bucket))
+            hashed, bucket = hashed.withColumn(BUCKET, F.explode(to)), F.col(BUCKET)
+        grouped = hashed.groupBy(bucket.alias(BUCKET))
         made = grouped.applyInArrow(_whole(fold, keys), output)
         return made if asking is None else no_answers(made)
     from tidelog.pipelines.operators.state.processor import AskedBy, FoldProcessor
 
-    packed, asked = hashed.mapInArrow(packing, PACKED), None
+    packed, asked = hashed.mapInArrow(packing if for_all is None else packing_for_all, PACKED), None
     if asking is not None:
         output = from_arrow_schema(beside(fold.output_schema))
         questions = _read(asking, frame, keys)
@@ -111,13 +120,17 @@ def _whole(fold: Fold, keys: Sequence[str]) -> Callable[[pa.Table], pa.Table]:
     return whole
 
 
-def packing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def packing(batches: Iterable[pa.RecordBatch], *, for_all: bool = False) -> Iterator[pa.RecordBatch]:
     from pyspark import TaskContext
 
     task = TaskContext.get()
     assert task is not None
     layout = layout_of(partitions_here())
-    return pack(batches, bucket_ids(layout.partitions, layout.buckets), task.partitionId())
+    return pack(batches, bucket_ids(layout.partitions, layout.buckets), task.partitionId(), for_all=for_all)
+
+
+def packing_for_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return packing(batches, for_all=True)
 
 
 def packing_questions(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from tidelog.pipelines.operators.state.fold import HASH
+from tidelog.pipelines.operators.state.fold import EVERY_KEY, HASH
 
 PACKED = "bucket int, task int, part int, rows binary"
 PACK_AT = 16 * 1024 * 1024  # bytes
@@ -25,14 +26,32 @@ PACK_AT = 16 * 1024 * 1024  # bytes
 SCHEMA = pa.schema([("bucket", pa.int32()), ("task", pa.int32()), ("part", pa.int32()), ("rows", pa.binary())])
 
 
-def pack(batches: Iterable[pa.RecordBatch], ids: Sequence[int], task: int) -> Iterator[pa.RecordBatch]:
-    """Packed rows of these batches, whose column HASH says which of the buckets each row belongs to."""
+def pack(
+    batches: Iterable[pa.RecordBatch], ids: Sequence[int], task: int, *, for_all: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """Packed rows of these batches, whose column HASH says which of the buckets each row belongs to. With `for_all`,
+    one with EVERY_KEY belongs to all of them.
+    """
     for part, table in enumerate(_gathered(batches)):
-        places = table[HASH].to_numpy() % len(ids)
-        order = np.argsort(places, kind="stable")
-        sorted_rows = table.take(pa.array(order)).combine_chunks()
+        rows, places = _spread(table[HASH].to_numpy(), len(ids), for_all=for_all)
+        order = np.lexsort((rows, places))
+        sorted_rows = table.take(pa.array(rows[order])).combine_chunks()
         ends = np.searchsorted(places[order], np.arange(len(ids)), side="right").tolist()
         yield _packed(sorted_rows, ends, ids, task, part)
+
+
+Places = npt.NDArray[np.int64]
+
+
+def _spread(hashes: Places, buckets: int, *, for_all: bool) -> tuple[Places, Places]:
+    """Rows, and the bucket of each; one that is for every key is there once for each bucket."""
+    rows, places = np.arange(len(hashes)), hashes % buckets
+    everywhere = np.flatnonzero(hashes == EVERY_KEY) if for_all else rows[:0]
+    if not len(everywhere):
+        return rows, places
+    own = np.flatnonzero(hashes != EVERY_KEY)
+    copies = np.tile(np.arange(buckets), len(everywhere))
+    return np.concatenate([own, np.repeat(everywhere, buckets)]), np.concatenate([places[own], copies])
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
