@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 KAFKA_LIB := .make/kafka/lib
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-change test-all test-spark42 soak rows lint format kafka spark-kafka opensearch connect bench-broker bench-record bench-log bench-compaction bench-spark bench-pipelines bench-views checkpoint-jar lock clean
+.PHONY: help run test test-change test-all test-spark42 soak rows lint format kafka spark-kafka opensearch connect bench-broker bench-record bench-log bench-compaction bench-spark bench-pipelines bench-views bench-capture checkpoint-jar lock clean
 
 help:
 	@echo "make run           the demo: a broker, a shop on Spark, its live page; data in ./$(DATA) (ARGS='--minutes 2 --no-browser')"
@@ -30,6 +30,7 @@ help:
 	@echo "make bench-spark   topics as DataFrames beside Spark's own Kafka connector (ARGS='--only read')"
 	@echo "make bench-pipelines  operators beside hand-written PySpark, Quix Streams, Bytewax and PyFlink (ARGS='--only state')"
 	@echo "make bench-views   stores of views beside upserts by hand in foreachBatch, freshness, feeds (ARGS='--only updates')"
+	@echo "make bench-capture capture by log and by triggers beside Debezium (ARGS='--only delay')"
 	@echo "make lock          resolve requirements.lock anew from pyproject.toml"
 	@echo "make clean         remove what was set up or built; data folders stay"
 
@@ -168,6 +169,9 @@ bench-pipelines: .make/dev
 
 bench-views: .make/dev
 	$(BIN)/python -m bench.views $(ARGS)
+
+bench-capture: .make/dev .make/connect/done
+	$(BIN)/python -m bench.capture $(ARGS)
 
 # The file system of Spark's checkpoints: its jar is in the repository, and is built anew where its sources change.
 checkpoint-jar: .make/dev

@@ -94,6 +94,9 @@ class Chunking:
 
     def _told_by_signals(self) -> list[dict[str, Any]]:
         at = TopicPartition(topics.of_signals(self._settings.prefix), 0)
+        topic = self._cluster.ask_metadata([at.topic]).topics.get(at.topic)
+        if topic is None or not topic.led:
+            return []  # to ask for its offsets would take a tenth of a second: it might have been made just now
         there = span(self._cluster, at, committed=True)
         if there is None or there.end <= self._signals:
             return []

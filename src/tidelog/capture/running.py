@@ -349,7 +349,7 @@ class _Session:
                 if writer.rows >= ROWS or writer.size >= BYTES or is_long_enough(time.monotonic() - begun, len(events)):
                     break
                 events = stream.read(READ_EVENTS, 0)
-                if not events:
+                if self._is_idle(events):  # nothing more is there: what was read goes out now
                     break
             self._store(outgoing, chunking.stored(progress))
         chunking.commit()

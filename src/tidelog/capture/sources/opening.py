@@ -21,7 +21,7 @@ LOG, TRIGGERS = "log", "triggers"
 METHODS = (LOG, TRIGGERS)
 _MYSQL = {
     LOG: "tidelog.capture.sources.mysql.source",
-    TRIGGERS: "tidelog.capture.sources.mysql.triggers.source",
+    TRIGGERS: "tidelog.capture.sources.mysql.triggers.source",  # of MariaDB alone, which its check says
 }
 SCHEMES = {
     "sqlite": {TRIGGERS: "tidelog.capture.sources.sqlite.source"},

@@ -64,7 +64,8 @@ class Shapes:
         known = self._wanted.get((database, table))
         if known is None:
             name = f"{database}.{table}"
-            known = database not in _OWN and any(fnmatchcase(name, pattern) for pattern in self._patterns)
+            ours = database.startswith("_tidelog_")
+            known = database not in _OWN and not ours and any(fnmatchcase(name, pattern) for pattern in self._patterns)
             self._wanted[database, table] = known
         return known
 
@@ -99,6 +100,12 @@ class Shapes:
             known = tuple(parse(column.declared, column.connect["optional"]) for column in table.columns)
             self._kinds[table] = known
         return known
+
+    def same(self, table: SourceTable) -> SourceTable:
+        """The object that is known for this shape of a table, if it is the newest."""
+        with self._lock:
+            last = self._last.get((table.schema, table.name))
+        return last if last is not None and (last.columns, last.key) == (table.columns, table.key) else table
 
     def mapped(self, connection: Any, of: TableMap) -> Mapped:
         """A table map's table. It is looked up in information_schema, so callers keep the answer."""

@@ -7,7 +7,6 @@ Rules:
 - Watermarks are read-only: what the server has committed when one is asked for (its GTIDs) is the place at which the
   stream gives it back. `chunk` waits until everything before that can be seen, since MariaDB shows a transaction in
   its GTIDs a moment before its rows.
-- `method=triggers`, for a server without a binlog, is not there; it would be another Stream beside `BinlogStream`.
 """
 
 from __future__ import annotations

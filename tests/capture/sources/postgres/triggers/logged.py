@@ -37,7 +37,7 @@ def drained(stream: PostgresChangelog, limit: int = 1000) -> list[Event]:
     """All that is committed, without Idle."""
     events: list[Event] = []
     while True:
-        came = stream.read(limit, 0)
+        came = stream.read(limit, 0.001)
         events += [event for event in came if not isinstance(event, Idle)]
         if came and all(isinstance(event, Idle) and "upto" not in event.position for event in came):
             return events
@@ -56,7 +56,7 @@ class Reader:
 
     def read_all(self) -> None:
         while True:
-            came = self._stream.read(self._limit, 0)
+            came = self._stream.read(self._limit, 0.001)
             if self.take(came):
                 return
 
@@ -77,7 +77,7 @@ class Reader:
 
     def read_some(self, pieces: int) -> None:
         for _ in range(pieces):
-            self.take(self._stream.read(self._limit, 0))
+            self.take(self._stream.read(self._limit, 0.001))
 
     def again(self, *, confirmed: bool) -> None:
         """As after a crash: what was not whole is read once more."""

@@ -241,7 +241,7 @@ def test_a_changelog_that_is_gone_fails_no_write_and_stops_the_capture(base: Bas
     base.run("INSERT INTO kv VALUES (1, 'a')")
     assert base.ask("SELECT count(*) FROM kv") == [(1,)]
     with pytest.raises(SourceLost, match="is gone"):
-        stream.read(10, 0)
+        stream.read(10, 0.001)
     source.close()
     with pytest.raises(SourceLost, match="is gone"):
         source_of(base).stream(base.first)
@@ -361,7 +361,7 @@ def test_idle_tells_a_time_before_which_nothing_is_to_come(base: Base) -> None:
 
     def quiet_since() -> int:
         source.heartbeat()
-        (idle,) = stream.read(10, 0)
+        (idle,) = stream.read(10, 0.001)
         assert isinstance(idle, Idle)
         return idle.at_us
 

@@ -154,7 +154,7 @@ class PostgresChangelog:
             self.seen = upto
             left = deadline - time.monotonic()
             if left <= 0:
-                return [Idle(self._identity.position(upto.text), self._quiet_since(upto))]
+                return [Idle(self._identity.position(upto.text), self._quiet_since(upto))] if wait_s else []
             time.sleep(min(sleep_s, left))
             sleep_s = min(2 * sleep_s, LONGEST_SLEEP_S)
 

@@ -1,0 +1,1 @@
+"""Capture beside Debezium on a worker of Kafka Connect: the same database, broker and rows, in one run."""
