@@ -14,8 +14,8 @@ from raw import RawConnection, batch_of, produce
 import tidelog
 from against.patience import eventually
 from proving import proves
-from tidelog.client import LATEST, Cluster, TopicPartition, Transactions, list_offsets
-from tidelog.client.admin import groups, topics
+from tidelog.client import ACCEPT, LATEST, Cluster, ShareReader, TopicPartition, Transactions, list_offsets
+from tidelog.client.admin import configs, groups, topics
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tidelog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -235,3 +235,19 @@ def test_after_a_restart_producers_wait_for_the_same_groups(tmp_path: Path) -> N
                 groups.commit(cluster, group, {AT: 250})
         with RawConnection(broker.bootstrap) as connection:
             assert told(connection.call(request, VERSION, ProduceResponse))[1].error_code == 0
+
+
+@proves("T5")
+def test_producers_wait_for_a_share_group_too(blocked: Start) -> None:
+    """It is behind by what is not done, whether somebody has it or not."""
+    topic = blocked(records="100", groups="workers")
+    configs.alter(topic.cluster, configs.GROUP, "workers", set={"share.auto.offset.reset": "earliest"})
+    reader = ShareReader(topic.cluster, "workers", [AT.topic])
+    topic.send(250)
+    jobs: list[int] = []
+    while len(jobs) < 150:
+        jobs += [one.row.offset for one in reader.fetch()]
+    assert topic.send(1)[1].error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    reader.acknowledge({AT: dict.fromkeys(jobs, ACCEPT)})
+    assert topic.send(1)[1].error_code == 0
+    reader.close()

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 
 def handle(broker: Broker, request: ShareGroupHeartbeatRequest, call: Call) -> None:
+    if broker.overload_made is not None:
+        broker.overload_made.blocking.heard(request.group_id, request.member_id, call.user)
     queues = broker.queues
     room = request.group_id in queues.state.groups or _has_room(broker)
     asked = AskedHeartbeat(

@@ -153,6 +153,8 @@ class ProducerHolds:
         if now_ms - self._looked_ms.get(topic, -LOOK_ALIVE_MS) < LOOK_ALIVE_MS:
             return
         self._looked_ms[topic] = now_ms
+        for stale in [place for place in self._watched if place[0] == topic and place[1] not in policy.groups]:
+            del self._watched[stale]
         for group in policy.groups:
             before = self._watched.get((topic, group))
             commits = self._commits(group)
@@ -184,6 +186,16 @@ class ProducerHolds:
             return bool(self._broker.queues.state.members(group))
         consumer, classic = groups.consumer.get(group), groups.live_group(group)
         return bool((consumer and consumer.members) or (classic and classic.members))
+
+    def forget(self) -> None:
+        """What is known of topics that are gone."""
+        topics = self._broker.topics
+        for topic in [name for name in self._looked_ms if name not in topics.by_name]:
+            del self._looked_ms[topic]
+        for watched in [place for place in self._watched if place[0] not in topics.by_name]:
+            del self._watched[watched]
+        for found in [place for place in self._found if place[1] not in topics.by_id]:
+            del self._found[found]
 
     def dead(self, topic: str) -> list[str]:
         return sorted(group for (name, group), one in self._watched.items() if name == topic and one.dead)
@@ -221,6 +233,8 @@ class ProducerHolds:
 
     def _is_member(self, group: str, member: str) -> bool:
         groups = self._broker.groups
+        if self._broker.is_share_group(group):
+            return member in self._broker.queues.state.members(group)
         consumer, classic = groups.consumer.get(group), groups.live_group(group)
         return bool((consumer and member in consumer.members) or (classic and member in classic.members))
 

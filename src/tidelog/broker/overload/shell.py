@@ -49,6 +49,7 @@ class Overload:
     def turn(self) -> None:
         """Once a second."""
         self.dropping.turn()
+        self.blocking.forget()
         for topic in [name for name in self._figures if name not in self._broker.topics.by_name]:
             del self._figures[topic]
 
