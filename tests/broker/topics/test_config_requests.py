@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.topics.serving import Served, after_a_crash, serving, versions
-from broker.topics.test_topic_requests import create
+from broker.topics.test_topic_requests import SETTINGS_SHOWN, create
 from proving import proves
 from tidelog.broker.settings.broker import BROKER
 from tidelog.broker.settings.group import GROUP
@@ -52,7 +52,7 @@ def test_every_setting_of_a_topic_is_told_in_every_version(served: Served, versi
     options = {"include_synonyms": True} | ({"include_documentation": True} if version >= 3 else {})
     result = describe(served, TOPIC, "orders", version, **options)
     configs = {config.name: config for config in result.configs}
-    assert len(configs) == 35 and "internal.segment.bytes" not in configs
+    assert len(configs) == SETTINGS_SHOWN and "internal.segment.bytes" not in configs
     policy = configs["cleanup.policy"]
     assert (policy.value, policy.config_source, policy.read_only, policy.is_sensitive) == ("compact", 1, False, False)
     assert [(one.name, one.value, one.source) for one in policy.synonyms] == [
@@ -79,7 +79,7 @@ def test_only_the_keys_that_are_asked_for_are_told(served: Served) -> None:
     served.ask(create("orders"), 7)
     result = describe(served, TOPIC, "orders", keys=["retention.ms", "no.such.key"])
     assert [config.name for config in result.configs] == ["retention.ms"]
-    assert len(describe(served, TOPIC, "orders", keys=[]).configs) == 35
+    assert len(describe(served, TOPIC, "orders", keys=[]).configs) == SETTINGS_SHOWN
 
 
 @proves("T1")
