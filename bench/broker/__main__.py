@@ -26,6 +26,7 @@ COMMAND = Command(
         "waves": "latency:run_waves",
         "cold": "latency:run_cold",
         "backlog": "backlog:run",
+        "queues": "queues:run",
         "idle": "idle:run",
         "connections": "growth:run_connections",
         "partitions": "growth:run_partitions",

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import random
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
-from confluent_kafka import AcknowledgeType, ShareConsumer
+from confluent_kafka import AcknowledgeType, ShareConsumer, TopicPartition
 
+from against.apache_kafka import die_with_parent
 from against.brokers import Broker
-from against.confluent import producer_of
+from against.confluent import consumer_of, producer_of, read
 from against.queues import EARLIEST, EXPLICIT, configure, offsets, polled, share_consumer
 from against.rebalancing import create
 from against.tidelog_process import TidelogProcess
@@ -141,3 +146,58 @@ def work(bootstrap: str, topic: str, group: str, workers: int, count: int, secon
         thread.join(120)
     assert over.is_set()
     return done
+
+
+@proves("T4")
+@pytest.mark.full
+def test_eight_workers_are_killed_at_random_and_poison_becomes_dead_letters(
+    tidelog_process: TidelogProcess, topic: str, group: str, tmp_path: Path
+) -> None:
+    """Nothing is lost, nothing is accepted twice, and what killed every worker that had it is in the dead letters."""
+    bootstrap, jobs = tidelog_process.bootstrap, 400
+    create(bootstrap, topic, 1)
+    create(bootstrap, f"dlq.{topic}", 1, errors_deadletterqueue_group_enable="true")
+    letters = {"errors_deadletterqueue_topic_name": f"dlq.{topic}", "share_delivery_count_limit": "3"}
+    configure(bootstrap, group, **EARLIEST, **letters, share_record_lock_duration_ms="2000")
+    send(tidelog_process, topic, jobs)
+    chance = random.Random(18)
+    files = [tmp_path / f"done-{worker}" for worker in range(8)]
+    poison = {number for number in range(jobs) if number % 50 == 0}
+
+    def start(worker: int) -> subprocess.Popen[bytes]:
+        words = [sys.executable, str(Path(__file__).with_name("killed_worker.py"))]
+        return subprocess.Popen([*words, bootstrap, topic, group, str(files[worker])], preexec_fn=die_with_parent)
+
+    workers = [start(worker) for worker in range(8)]
+    deadline = time.monotonic() + 180
+    done: set[int] = set()
+    try:
+        while done != set(range(jobs)) - poison or len(dead := dead_letters(tidelog_process, topic)) < len(poison):
+            assert time.monotonic() < deadline, (sorted(set(range(jobs)) - poison - done), len(dead))
+            time.sleep(0.3)
+            victim = chance.randrange(8)
+            if chance.random() < 0.3 and workers[victim].poll() is None:
+                workers[victim].kill()
+            for worker, process in enumerate(workers):
+                if process.poll() is not None:
+                    workers[worker] = start(worker)
+            lines = [line.split() for file in files if file.exists() for line in file.read_text().splitlines()]
+            done = {int(number) for what, number in lines if what == "done"}
+    finally:
+        for process in workers:
+            process.kill()
+            process.wait()
+    accepted = Counter(number for what, number in lines if what == "accepted")
+    assert [number for number, times in accepted.items() if times > 1] == []
+    assert Counter(dead) == Counter(poison)
+
+
+def dead_letters(broker: TidelogProcess, topic: str) -> list[int]:
+    consumer = consumer_of(broker)
+    try:
+        place = TopicPartition(f"dlq.{topic}", 0, 0)
+        end = consumer.get_watermark_offsets(place, timeout=60)[1]
+        consumer.assign([place])
+        return [int(one.value() or b"-1") for one in read(consumer, end)] if end else []
+    finally:
+        consumer.close()

@@ -43,6 +43,9 @@ APPEND = 2
 SUBTRACT = 3
 
 CLUSTER = ""
+DEAD_LETTERS = "errors.deadletterqueue.topic.name"
+DEAD_LETTERS_PREFIX = "errors.deadletterqueue.topic.name.prefix"
+DEAD_LETTERS_TAKEN = "errors.deadletterqueue.group.enable"
 
 # The value that a key has now, which APPEND and SUBTRACT change: as altered so far, or else from the layers below.
 Present = Callable[[Setting, Mapping[str, str]], str | None]
@@ -166,7 +169,20 @@ def _alter_group(state: Topics, alteration: Alteration, config: BrokerConfig) ->
         if keys is not None and not config.int(keys[0]) <= int(text) <= config.int(keys[1]):
             low, high = (f"{bound}={config.int(bound)}" for bound in keys)
             raise ConfigError(f"{key}={text} is refused; it must lie between {low} and {high}")
+    _check_dead_letters(state, configs.get(DEAD_LETTERS), config.text(DEAD_LETTERS_PREFIX))
     return [] if configs == before else [configs_record(GROUP_RESOURCE, alteration.name, configs)]
+
+
+def _check_dead_letters(state: Topics, name: str | None, prefix: str) -> None:
+    if not name:
+        return
+    if not name.startswith(prefix):
+        raise ConfigError(f"{DEAD_LETTERS}={name} does not begin with {prefix}, which {DEAD_LETTERS_PREFIX} asks for")
+    topic = state.by_name.get(name)
+    if topic is None:
+        raise ConfigError(f"{DEAD_LETTERS}={name} is not a topic; create it first")
+    if topic.configs.get(DEAD_LETTERS_TAKEN) != "true":
+        raise ConfigError(f"topic {name} does not take dead letters; set {DEAD_LETTERS_TAKEN}=true on it")
 
 
 def _altered(

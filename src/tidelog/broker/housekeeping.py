@@ -5,6 +5,7 @@
     compaction   partitions with cleanup.policy=compact (cleaner.py)       every log.cleaner.backoff.ms
     overload     what topics under `drop` lost (overload/dropping.py)       at once
     watch        groups that retention is about to overtake (watch.py)     every WALK_EVERY_S
+    acknowledged what named groups are done with (acknowledged.py)         at once
     cut          for a backup that asks where partitions end (cutting.py)  at once
     ends         where partitions end that have grown (keeping_ends.py)    at once
     producers    who has not written for long is forgotten                 with retention
@@ -27,6 +28,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog.broker.acknowledged import delete_acknowledged
 from tidelog.broker.cleaner import Cleaner
 from tidelog.broker.cutting import Cutting
 from tidelog.broker.decision import Instant
@@ -111,6 +113,7 @@ class Housekeeping:
         self._watch_groups(now)
         if self._broker.overload_made is not None:
             self._broker.overload_made.turn()
+        delete_acknowledged(self._broker)
         self._cutting.turn()
         self._broker.keep_ends()
         self._scrub()

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tidelog.broker.burying import Burying
 from tidelog.broker.decision import Decision, NewRecord
 from tidelog.broker.folds import Folded, OnLost
 from tidelog.broker.internal import Fold
@@ -19,11 +20,12 @@ from tidelog.broker.partition import Waiter
 from tidelog.broker.queues import members
 from tidelog.broker.queues import state as fold
 from tidelog.broker.queues.acknowledging import AckBatch, Acked, RefusedAcks, decide_acks, released
+from tidelog.broker.queues.looked import Looked
 from tidelog.broker.queues.records import gone_record, set_record
 from tidelog.broker.queues.sessions import ShareSession, ShareSessions
 from tidelog.broker.queues.settings import ShareSettings, settings_of
 from tidelog.broker.queues.state import Place, Queue, Queues
-from tidelog.broker.queues.window import ARCHIVED, LOCKED, Hold, QueueSpan
+from tidelog.broker.queues.window import ARCHIVED, ARCHIVING, AVAILABLE, LOCKED, PARKED, Hold, QueueSpan
 from tidelog.broker.topics import GROUP_RESOURCE, QUEUES_TOPIC
 from tidelog.broker.waiting import Timer
 from tidelog.errors import StorageError
@@ -55,6 +57,10 @@ class QueueCoordinator(Folded[Queues]):
         self._now = broker.now
         self.sessions = ShareSessions()
         self._crowds: dict[tuple[str, Place], Crowd] = {}
+        self.looked: dict[tuple[str, Place], Looked] = {}
+        self.burying = Burying(broker, self)
+        self.redelivered = 0
+        self._stopping = False
         self._timer: Timer | None = None
         self._deadline: int | None = None
 
@@ -71,7 +77,11 @@ class QueueCoordinator(Folded[Queues]):
     def awaken(self) -> None:
         """After a start: topics may have gone meanwhile, and every lock is over."""
         self._deadline = None
+        self.looked.clear()
         self.topics_changed()
+        for group, queues in self.state.queues.items():
+            for place in queues:
+                self.burying.go_on(group, place)
 
     def settings(self, group: str) -> ShareSettings:
         return settings_of(self._broker.topics.altered(GROUP_RESOURCE, group), self._broker.config.values)
@@ -85,7 +95,10 @@ class QueueCoordinator(Folded[Queues]):
             if place[0] not in topics.by_id and not self._broker.is_set_aside(queue.topic)
         ]
         if gone:
-            self.commit(Decision(gone, []))
+            try:
+                self.commit(Decision(gone, []))
+            except StorageError as error:  # they go with the next change, or the next start
+                self._broker.logger.seldom("queues of deleted topics not removed", error=error)
         members.topics_changed(self.state, topics.by_name)
 
     def rights_changed(self) -> None:
@@ -106,7 +119,13 @@ class QueueCoordinator(Folded[Queues]):
             self.reply(ticket, response)
         self.watch_clock(self._now().monotonic_ms + asked.settings.session_timeout_ms)
 
+    def answer_waiting(self) -> None:
+        """Before a stop: connections that end from here on say nothing of the records that their members had."""
+        self._stopping = True
+
     def connection_ended(self, connection: object) -> None:
+        if self._stopping:
+            return
         for session in self.sessions.of(connection):
             self.end_member(session.group, session.member, counted=True)
 
@@ -161,16 +180,45 @@ class QueueCoordinator(Folded[Queues]):
             queue.window.hold_again(first, last, Hold(LOCKED, member, until_ms))
 
     def _settle(self, group: str, taken: list[tuple[Place, Acked]]) -> None:
+        settings = self.settings(group)
+        end = ARCHIVING if settings.dead_letters else ARCHIVED
         records: list[NewRecord] = []
         for place, acked in taken:
-            spans = acked.spans + [QueueSpan(one.first, one.last, ARCHIVED, one.count) for one in acked.dead]
+            spans = acked.spans + [QueueSpan(one.first, one.last, end, one.count) for one in acked.dead]
             if spans:
                 records.append(set_record(group, *place, spans))
         if records:
             self.commit(Decision(records, []))
         for place, acked in taken:
-            if acked.spans:
+            self._back_off(group, place, acked, settings)
+            if acked.dead and end == ARCHIVING:
+                self.burying.go_on(group, place)
+            if acked.spans or acked.dead:
                 self.crowd(group, place).wake()
+
+    def _back_off(self, group: str, place: Place, acked: Acked, settings: ShareSettings) -> None:
+        """What is released waits for a while, if the group says so: parked, and not in flight."""
+        again = [span for span in acked.spans if span.state == AVAILABLE]
+        self.redelivered += sum(span.size for span in again)
+        queue = self.state.queue(group, place)
+        if not settings.backoff_ms or not again or queue is None:
+            return
+        for span in again:
+            until_ms = self._now().monotonic_ms + settings.backoff_after(span.count)
+            queue.window.hold_free(span.first, span.last, Hold(PARKED, "", until_ms))
+            self.watch_clock(until_ms)
+
+    def _over(self, group: str, place: Place, due: list[QueueSpan]) -> None:
+        """Holds that have ended: a lock that ran out was a delivery, what was parked is due."""
+        locked = [span for span in due if span.hold is not None and span.hold.kind == LOCKED]
+        if locked:
+            self._delivered(group, place, locked)
+        if len(due) > len(locked):
+            queue = self.state.queues[group][place]
+            for span in due:
+                if span.hold is not None and span.hold.kind == PARKED:
+                    queue.window.hold_again(span.first, span.last, None)
+            self.crowd(group, place).wake()
 
     def _delivered(self, group: str, place: Place, spans: list[QueueSpan]) -> None:
         """Deliveries that nobody acknowledged."""
@@ -209,9 +257,7 @@ class QueueCoordinator(Folded[Queues]):
             self.end_member(group, member, counted=True)
         for group, queues in list(self.state.queues.items()):
             for place, queue in list(queues.items()):
-                due = queue.window.take_due(now.monotonic_ms)
-                if due:
-                    self._delivered(group, place, due)
+                self._over(group, place, queue.window.take_due(now.monotonic_ms))
         deadlines = [
             deadline
             for queues in self.state.queues.values()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.queues.window import AVAILABLE, DYING, LOCKED, PARKED
+from tidelog.broker.queues.window import ARCHIVING, AVAILABLE, LOCKED, PARKED
 
 if TYPE_CHECKING:
     from tidelog.broker.queues.state import Queues
@@ -29,5 +29,5 @@ def _of_group(state: Queues, group: str) -> dict[str, int]:
         "in_flight": sum(window.held[LOCKED] for window in windows),
         "redelivered": sum(span.size for span in spans if span.count),
         "delayed": sum(window.held[PARKED] for window in windows),
-        "dying": sum(window.held[DYING] for window in windows),
+        "dying": sum(span.size for window in windows for span in window.in_state(ARCHIVING)),
     }

@@ -11,20 +11,26 @@ No byte above the high watermark leaves, and above the last stable offset none f
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.broker.decision import Decision
+from tidelog.broker.limits import STEP_S
 from tidelog.broker.loading import find_cold
 from tidelog.broker.partition import Partition
-from tidelog.broker.queues.fairness import fair_share
+from tidelog.broker.queues.fairness import alone_from, fair_share
+from tidelog.broker.queues.looked import Looked
 from tidelog.broker.queues.records import bound_record, set_record, whole_record
 from tidelog.broker.queues.settings import EARLIEST, ShareSettings, duration_ms
 from tidelog.broker.queues.state import Place, Queue
 from tidelog.broker.queues.window import ARCHIVED, LOCKED, Acquired, QueueSpan, QueueWindow
-from tidelog.errors import HoleError, OffsetOutOfRange, StorageError
+from tidelog.broker.settings.topic_config import TopicConfig
+from tidelog.errors import HoleError, MalformedBatch, OffsetOutOfRange, StorageError
 from tidelog.log.log import Log
 from tidelog.log.slice import Cold
 from tidelog.record.codec import peek
+from tidelog.record.columns import Row, decode
 from tidelog.record.header import BatchHeader
 from tidelog.wire.error_code import ErrorCode
 
@@ -35,7 +41,8 @@ if TYPE_CHECKING:
 READ_BYTES = 64 << 10  # what is read for one partition at least, if there is so much
 BYTES_PER_RECORD = 2048  # and for each record that is asked for
 READ_BYTES_MAX = 4 << 20
-LOOKS_MAX = 1000  # reads without a record to give, before others have their turn
+SPANS_MAX = 500_000  # stretches of a window, each delayed record being one; above, nobody is given what lies behind
+LOOK_BYTES_MAX = 16 << 20  # what a batch may become when it is decompressed to look at keys and delays
 
 
 class GivenRecords(NamedTuple):
@@ -43,6 +50,7 @@ class GivenRecords(NamedTuple):
 
     records: bytes
     acquired: list[Acquired]
+    alone: bool = False  # nothing else is to be given with it
 
 
 class QueueFault(NamedTuple):
@@ -125,7 +133,7 @@ class QueueReader:
         log = partition.log
         try:
             queue = self.begin(wanted.group, wanted.place, log)
-            return self._give(wanted, queue, log, found)
+            return self._give(wanted, queue, partition, found)
         except HoleError as error:
             return QueueFault(ErrorCode.CORRUPT_MESSAGE, str(error))
         except OffsetOutOfRange:
@@ -133,14 +141,20 @@ class QueueReader:
         except (StorageError, OSError):
             return QueueFault(ErrorCode.KAFKA_STORAGE_ERROR)
 
-    def _give(self, wanted: Wanted, queue: Queue, log: Log, found: ReadBatches | None) -> GivenRecords | None:
-        settings, window = self._coordinator.settings(wanted.group), queue.window
+    def _give(
+        self, wanted: Wanted, queue: Queue, partition: Partition, found: ReadBatches | None
+    ) -> GivenRecords | None:
+        settings, window, log = self._coordinator.settings(wanted.group), queue.window, partition.log
         if log.start_offset > window.start:
             self._note(wanted, "start", log.start_offset)
-        for _ in range(LOOKS_MAX):
+        looked = self._looked(wanted, window, partition.config)
+        began_ms = self._broker.now().monotonic_ms
+        while True:
             top = log.last_stable_offset if settings.committed else log.high_watermark
-            offset, room = window.next_free(), settings.locks - window.held[LOCKED]
-            if offset >= top or room <= 0:
+            offset, room = _first(window, looked, wanted.member), settings.locks - window.held[LOCKED]
+            if offset is None or offset >= top or room <= 0:
+                return None
+            if offset >= window.end and len(window.spans) >= SPANS_MAX:
                 return None
             readers = self._coordinator.sessions.readers(wanted.group, wanted.place)
             most = fair_share(window.free_below(top), readers, min(wanted.records, room))
@@ -150,12 +164,63 @@ class QueueReader:
             if found is None:
                 return None
             self._pass_over(wanted, window, log, found, offset, settings.committed)
-            until_ms = self._broker.now().monotonic_ms + settings.lock_ms
-            acquired = window.acquire(wanted.member, offset, min(found.next_offset, top), most, until_ms)
-            if acquired:
-                self._coordinator.watch_clock(until_ms)
-                return GivenRecords(_batches_of(found, acquired), acquired)
-        return None
+            self._look(looked, found, partition.config)
+            given = self._acquire(wanted, window, looked, found, (offset, min(found.next_offset, top), most))
+            if given is not None:
+                return given
+            if self._broker.now().monotonic_ms - began_ms > STEP_S * 1000:
+                self._broker.scheduler.call_soon(self._coordinator.crowd(wanted.group, wanted.place).wake)
+                return None
+
+    def _acquire(
+        self,
+        wanted: Wanted,
+        window: QueueWindow,
+        looked: Looked | None,
+        found: ReadBatches,
+        asked: tuple[int, int, int],
+    ) -> GivenRecords | None:
+        first, top, most = asked
+        settings = self._coordinator.settings(wanted.group)
+        until_ms, lonely = self._broker.now().monotonic_ms + settings.lock_ms, alone_from(settings.deliveries)
+        if looked is None or not looked.by_key:
+            acquired = window.acquire(wanted.member, first, top, most, until_ms, lonely)
+        else:
+            offsets = list(islice(takewhile(lambda one: one < top, looked.candidates(wanted.member)), most))
+            offsets = [one for one in offsets if one >= first]
+            acquired = [got for one in offsets for got in window.acquire(wanted.member, one, one + 1, 1, until_ms)]
+        if not acquired:
+            return None
+        self._coordinator.watch_clock(until_ms)
+        return GivenRecords(_batches_of(found, acquired), acquired, alone=acquired[0].deliveries > lonely)
+
+    def _looked(self, wanted: Wanted, window: QueueWindow, config: TopicConfig) -> Looked | None:
+        """What is known of the records themselves; None for topics that ask for nothing of the kind."""
+        if not config.delay_max_ms and not config.by_key:
+            return None
+        name = wanted.group, wanted.place
+        looked = self._coordinator.looked.get(name)
+        if looked is None or looked.window is not window or looked.by_key != config.by_key:
+            looked = self._coordinator.looked[name] = Looked(window, config.by_key)
+        return looked
+
+    def _look(self, looked: Looked | None, found: ReadBatches, config: TopicConfig) -> None:
+        if looked is None or found.next_offset <= looked.upto:
+            return
+        now = self._broker.now()
+        for position, header in found.batches:
+            if header.next_offset <= looked.upto or header.is_control:
+                continue
+            try:
+                batch = memoryview(found.data)[position : position + header.size]
+                rows: Iterable[Row] = decode(batch, crc=False, limit=LOOK_BYTES_MAX).rows()
+            except MalformedBatch:
+                rows = ()  # nobody can read it here: its records have no delay and no order
+                looked.malformed += 1
+            due = looked.look(rows, header.next_offset, config.delay_max_ms, *now)
+            if due is not None:
+                self._coordinator.watch_clock(due)
+        looked.upto = max(looked.upto, found.next_offset)
 
     def _pass_over(
         self, wanted: Wanted, window: QueueWindow, log: Log, found: ReadBatches, offset: int, committed: bool
@@ -181,6 +246,16 @@ class QueueReader:
 
     def _note(self, wanted: Wanted, bound: str, offset: int) -> None:
         self._coordinator.commit(Decision([bound_record(wanted.group, *wanted.place, bound, offset)], []))
+
+
+def _first(window: QueueWindow, looked: Looked | None, member: str) -> int | None:
+    """Where to read: the first record that may be given, or that must be looked at before."""
+    if looked is None or not looked.by_key:
+        return window.next_free()
+    found = next(looked.candidates(member), None)
+    if found is not None:
+        return found
+    return None if looked.is_far_ahead else max(looked.upto, window.start)
 
 
 def _free_parts(window: QueueWindow, span: QueueSpan) -> list[QueueSpan]:

@@ -102,6 +102,7 @@ class Status:
 
     def figures(self) -> dict[str, Any]:
         from tidelog.broker.dispatch import APIS
+        from tidelog.broker.queue_totals import queue_totals
 
         broker = self._broker
         counters, partitions = broker.counters, list(broker.open_partitions())
@@ -127,6 +128,7 @@ class Status:
             "partitions": broker.topics.partitions,
             "partitions_open": len(partitions),
             "partitions_offline": sum(one.log.offline is not None or one.log.is_short for one in partitions),
+            **queue_totals(broker.queues if broker.has_queues else None),
             "holes": sum(not hole.passed for one in partitions for hole in one.log.holes),
         }
 

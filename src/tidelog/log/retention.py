@@ -1,7 +1,8 @@
 """Which segments have had their time. Pure.
 
 Whole segments only, the oldest first, and never one that is not wholly visible. By time: every record in it is older
-than `retention.ms`. By size: without it the partition still has `retention.bytes`.
+than `retention.ms`. By size: without it the partition still has `retention.bytes`. Neither deletes what is younger than
+`kept_ms`, the longest delay that a record may ask for.
 """
 
 from __future__ import annotations
@@ -29,11 +30,18 @@ def expired(segments: Sequence[SegmentFacts], settings: LogSettings, now_ms: int
         below_start = segment.end_offset <= start_offset
         too_old = is_old(segment, settings, now_ms)
         too_many = settings.retention_bytes != FOREVER and total - segment.size >= settings.retention_bytes
-        if not (below_start or too_old or too_many):
+        if not (below_start or ((too_old or too_many) and not _is_kept(segment, settings, now_ms))):
             break
         total -= segment.size
         count += 1
     return min(count, len(segments) - 1)
+
+
+def _is_kept(segment: SegmentFacts, settings: LogSettings, now_ms: int) -> bool:
+    """Whether a record in it may not be due yet (`tidelog.delay.max.ms`)."""
+    if not settings.kept_ms:
+        return False
+    return segment.max_timestamp is None or now_ms - segment.max_timestamp <= settings.kept_ms
 
 
 def is_old(segment: SegmentFacts, settings: LogSettings, now_ms: int) -> bool:

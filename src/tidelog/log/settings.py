@@ -31,3 +31,4 @@ class LogSettings:
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = NO_LAG
     delete_retention_ms: int = DAY_MS
+    kept_ms: int = 0  # retention deletes nothing that is younger

@@ -181,7 +181,7 @@ class _ShareFetch:
             if given is not None:
                 self._given[place] = given
             if isinstance(given, GivenRecords):
-                records -= sum(one.last - one.first + 1 for one in given.acquired)
+                records -= records if given.alone else sum(one.last - one.first + 1 for one in given.acquired)
                 size -= len(given.records)
         return bool(self._given)
 

@@ -3,6 +3,9 @@
 A consumer asks for hundreds of records at once. If it got them, a queue of a few hundred slow jobs would keep one
 worker busy and the others idle. So each gets a part of what there is: with `n` who read, one of `2 n`. While much is
 there everybody gets all that it asks for; towards the end parts get smaller, and all end at about the same time.
+
+A worker that dies takes down all that it was given: each was delivered once more. So a record that has failed half as
+often as it may is given alone, and what is innocent does not reach the limit beside what is poison.
 """
 
 from __future__ import annotations
@@ -12,3 +15,8 @@ def fair_share(available: int, readers: int, asked: int) -> int:
     if readers <= 1:
         return asked
     return min(asked, max(1, -(-available // (2 * readers))))
+
+
+def alone_from(deliveries: int) -> int:
+    """After how many deliveries that failed a record is given alone."""
+    return max(1, deliveries // 2)

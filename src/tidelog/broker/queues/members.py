@@ -157,6 +157,9 @@ def _refused(state: Queues, asked: AskedHeartbeat) -> tuple[int, str] | None:
             present = f"member epoch {epoch} is not the present one, {member.epoch}"
             return ErrorCode.FENCED_MEMBER_EPOCH, f"{present}; join again"
         return None
+    if asked.settings.dead_letters in (request.subscribed_topic_names or ()):
+        own = f"topic {asked.settings.dead_letters!r} is for the group's own dead letters"
+        return ErrorCode.INVALID_REQUEST, f"{own}; read it in another group"
     if group_id not in state.groups and not asked.room:
         return ErrorCode.POLICY_VIOLATION, "there are as many groups as tidelog.max.groups allows"
     if member_id not in members and len(members) >= asked.max_members:

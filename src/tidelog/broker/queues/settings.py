@@ -47,6 +47,14 @@ class ShareSettings(NamedTuple):
     reset: str = LATEST
     committed: bool = False
     renewable: bool = True
+    dead_letters: str = ""  # the topic they go to
+    copies: bool = True  # they have what their record had
+    backoff_ms: int = 0
+    backoff_max_ms: int = 600_000
+
+    def backoff_after(self, failures: int) -> int:
+        """How long a record waits after so many deliveries that failed."""
+        return min(self.backoff_max_ms, self.backoff_ms << min(max(failures - 1, 0), 32))
 
 
 def settings_of(own: Mapping[str, str], broker: Mapping[str, object]) -> ShareSettings:
@@ -62,6 +70,10 @@ def settings_of(own: Mapping[str, str], broker: Mapping[str, object]) -> ShareSe
         own.get("share.auto.offset.reset", LATEST),
         own.get("share.isolation.level") == READ_COMMITTED,
         own.get("share.renew.acknowledge.enable", "true") == "true",
+        own.get("errors.deadletterqueue.topic.name", ""),
+        own.get("errors.deadletterqueue.copy.record.enable", "true") == "true",
+        int(own.get("tidelog.retry.backoff.ms", 0)),
+        int(own.get("tidelog.retry.backoff.max.ms", 600_000)),
     )
 
 

@@ -9,8 +9,8 @@ What a span says of its records, and who sets it:
     state           hold          they are                                              set by
     AVAILABLE       none          to be given to whoever asks                           a release, a lock that ran out
     AVAILABLE       LOCKED        acquired: the owner works on them until the hold ends `acquire`
-    AVAILABLE       PARKED        not due yet; they are not in flight                   `park`
-    AVAILABLE       DYING         on their way to the dead-letter topic                 `hold_dying`
+    AVAILABLE       PARKED        not due yet; they are not in flight                   `hold_free`
+    ARCHIVING       none          on their way to the dead-letter topic                 `put`
     ACKNOWLEDGED    none          accepted                                              `put`
     ARCHIVED        none          rejected, delivered too often, or no records at all   `put`
 
@@ -28,14 +28,16 @@ from typing import NamedTuple
 
 AVAILABLE = 0
 ACKNOWLEDGED = 2
+ARCHIVING = 3
 ARCHIVED = 4
+DONE = (ACKNOWLEDGED, ARCHIVED)
 
 LOCKED = 1
 PARKED = 2
-DYING = 3
 
 CUT = -1  # a count that no other span has: what is to be cut off is not joined with what stays
 DEADLINES_SLACK = 64
+NEVER = 1 << 31
 
 
 class Hold(NamedTuple):
@@ -83,7 +85,7 @@ class QueueWindow:
         self.end = start
         self.spans: list[QueueSpan] = []
         self.free: list[int] = []  # the first offset of each free span
-        self.held = {LOCKED: 0, PARKED: 0, DYING: 0}  # records, by the kind of their hold
+        self.held = {LOCKED: 0, PARKED: 0}  # records, by the kind of their hold
         self._deadlines: list[tuple[int, int]] = []  # a heap; an entry counts while a span with that hold is there
 
     def __eq__(self, other: object) -> bool:
@@ -130,6 +132,9 @@ class QueueWindow:
     def owned(self, owner: str) -> list[QueueSpan]:
         return [span for span in self.spans if span.hold is not None and span.hold[:2] == (LOCKED, owner)]
 
+    def in_state(self, state: int) -> list[QueueSpan]:
+        return [span for span in self.spans if span.state == state]
+
     def next_deadline(self) -> int | None:
         while self._deadlines:
             until, first = self._deadlines[0]
@@ -150,14 +155,23 @@ class QueueWindow:
 
     # Holds: memory only -----------------------------------------------------------------------------------------------
 
-    def acquire(self, owner: str, first: int, top: int, most: int, until_ms: int) -> list[Acquired]:
-        """Gives up to `most` free records from `first` on and below `top` to an owner."""
+    def acquire(
+        self, owner: str, first: int, top: int, most: int, until_ms: int, alone_from: int = NEVER
+    ) -> list[Acquired]:
+        """Gives up to `most` free records from `first` on and below `top` to an owner.
+
+        One that failed `alone_from` times is given alone: should it be what its workers die of, no other dies with it.
+        """
         got: list[Acquired] = []
         hold = Hold(LOCKED, owner, until_ms)
         while most > 0 and (at := self.next_free(first)) < top:
             if at >= self.end:
                 self._grow(min(top, at + most))
             span = next(self.between(at, min(top - 1, at + most - 1)))
+            if span.count >= alone_from:
+                if got:
+                    break
+                span, most = span._replace(last=span.first), 1
             self._set(span.first, span.last, lambda old: old._replace(hold=hold))
             got.append(Acquired(span.first, span.last, span.count + 1))
             most -= span.size
@@ -165,7 +179,7 @@ class QueueWindow:
         return got
 
     def hold_free(self, first: int, last: int, hold: Hold) -> None:
-        """Parks, or sets dying, what is free of a range."""
+        """Parks what is free of a range."""
         if last >= self.end:
             self._grow(last + 1)
         self._set(first, last, lambda old: old._replace(hold=hold) if old.is_free else old)
@@ -219,7 +233,7 @@ class QueueWindow:
 
     def _move_start(self) -> None:
         done = 0
-        while done < len(self.spans) and self.spans[done].state != AVAILABLE:
+        while done < len(self.spans) and self.spans[done].state in DONE:
             done += 1
         if done:
             self.start = self.spans[done - 1].last + 1

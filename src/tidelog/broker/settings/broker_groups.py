@@ -168,6 +168,13 @@ GROUPS = [
     ),
     Setting("group.share.min.partition.max.record.locks", INT, "100", "The least that a group may have.", at_least(1)),
     Setting("group.share.max.partition.max.record.locks", INT, "4000", "The most that a group may have.", at_least(1)),
+    Setting(
+        "errors.deadletterqueue.topic.name.prefix",
+        STRING,
+        "dlq.",
+        "What the names of dead-letter topics of share groups begin with (KIP-1191).",
+        dynamic=True,
+    ),
     Setting("group.share.max.size", INT, "200", "Members of one share group.", between(1, 1000)),
     Setting(
         "group.share.max.share.sessions", INT, "2000", "Share sessions in all; a further one is refused.", at_least(1)

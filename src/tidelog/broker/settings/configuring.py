@@ -94,6 +94,8 @@ def check_topic(configs: Mapping[str, str]) -> None:
     lags = [configs.get(key) for key in ("min.compaction.lag.ms", "max.compaction.lag.ms")]
     if lags[0] is not None and lags[1] is not None and int(lags[0]) > int(lags[1]):
         raise ConfigError(f"min.compaction.lag.ms={lags[0]} is above max.compaction.lag.ms={lags[1]}; lower it")
+    if configs.get("tidelog.delete.when") == "acknowledged" and not configs.get("tidelog.delete.groups"):
+        raise ConfigError("tidelog.delete.when=acknowledged waits for groups; name them in tidelog.delete.groups")
 
 
 def _check_overload(configs: Mapping[str, str]) -> None:

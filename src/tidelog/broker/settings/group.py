@@ -43,6 +43,23 @@ GROUP: dict[str, Setting] = table(
             ("group.consumer.session.timeout.ms",),
         ),
         Setting(
+            "errors.deadletterqueue.topic.name",
+            STRING,
+            "",
+            "The topic that a share group's records go to that were rejected or delivered too often (KIP-1191). It must"
+            " exist, have errors.deadletterqueue.group.enable=true, and begin with the broker's prefix for them.",
+            dynamic=True,
+        ),
+        Setting(
+            "errors.deadletterqueue.copy.record.enable",
+            BOOLEAN,
+            "true",
+            "Whether a dead letter has the key, the value and the headers of its record (KIP-1191).",
+            dynamic=True,
+            kafka="false",
+            because="retention may delete what a letter without its content is about",
+        ),
+        Setting(
             "share.assignment.interval.ms",
             INT,
             "1000",
@@ -118,6 +135,23 @@ GROUP: dict[str, Setting] = table(
             at_least(1),
             dynamic=True,
             synonyms=("group.share.session.timeout.ms",),
+        ),
+        Setting(
+            "tidelog.retry.backoff.ms",
+            INT,
+            "0",
+            "How long a record waits after its first delivery that failed, before it is given to anybody; twice as long"
+            " after each further one. 0: it does not wait.",
+            at_least(0),
+            dynamic=True,
+        ),
+        Setting(
+            "tidelog.retry.backoff.max.ms",
+            INT,
+            "600000",
+            "The longest such wait.",
+            at_least(0),
+            dynamic=True,
         ),
         Setting(
             "streams.assignment.interval.ms",

@@ -314,6 +314,40 @@ TOPIC: dict[str, Setting] = table(
             at_least(1),
         ),
         Setting(
+            "errors.deadletterqueue.group.enable",
+            BOOLEAN,
+            "false",
+            "Whether share groups may use the topic for their dead letters (KIP-1191).",
+        ),
+        Setting(
+            "tidelog.delay.max.ms",
+            LONG,
+            "0",
+            "The longest delay that a record may ask for by its header tidelog-delay-ms or tidelog-deliver-at; share"
+            " groups get it when it is due, and retention waits for so long. 0: headers are not looked at.",
+            at_least(0),
+        ),
+        Setting(
+            "tidelog.delete.groups",
+            LIST,
+            "",
+            "The groups that tidelog.delete.when=acknowledged waits for.",
+        ),
+        Setting(
+            "tidelog.delete.when",
+            STRING,
+            "retention",
+            "acknowledged: records are deleted when all of tidelog.delete.groups are done with them, beside retention.",
+            one_of("retention", "acknowledged"),
+        ),
+        Setting(
+            "tidelog.queue.order",
+            STRING,
+            "none",
+            "key: share groups get a record when all before it with the same key are done, or are the same consumer's.",
+            one_of("none", "key"),
+        ),
+        Setting(
             "tidelog.durability",
             STRING,
             "disk",

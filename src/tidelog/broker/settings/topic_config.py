@@ -30,6 +30,9 @@ class TopicConfig(NamedTuple):
     timestamp_before_max_ms: int
     compact: bool
     overload: OverloadPolicy | None = None  # None: buffer
+    delay_max_ms: int = 0  # the longest delay that a record may ask for
+    by_key: bool = False  # queues keep the order of records with the same key
+    delete_groups: tuple[str, ...] = ()  # what all of them are done with is deleted
     writers: str = ""  # what the transactional id of whoever writes here begins with
 
 
@@ -60,6 +63,7 @@ def topic_config(own: Mapping[str, str], broker: BrokerValues) -> TopicConfig:
         min_compaction_lag_ms=_number("min.compaction.lag.ms", own, broker),
         max_compaction_lag_ms=max_lag_ms,
         delete_retention_ms=_number("delete.retention.ms", own, broker),
+        kept_ms=_number("tidelog.delay.max.ms", own, broker),
     )
     return TopicConfig(
         log=log,
@@ -68,6 +72,9 @@ def topic_config(own: Mapping[str, str], broker: BrokerValues) -> TopicConfig:
         timestamp_before_max_ms=_number("message.timestamp.before.max.ms", own, broker),
         compact=compact,
         overload=overload,
+        delay_max_ms=_number("tidelog.delay.max.ms", own, broker),
+        by_key=_value("tidelog.queue.order", own, broker) == "key",
+        delete_groups=_delete_groups(own, broker),
         writers=str(_value("tidelog.writers", own, broker)),
     )
 
@@ -82,6 +89,12 @@ def _overload(own: Mapping[str, str], broker: BrokerValues, *, deletes: bool) ->
     groups = _value(WATCHED, own, broker)
     assert isinstance(groups, tuple)
     return OverloadPolicy(kind, limit, groups, _number("tidelog.block.dead.ms", own, broker))
+
+
+def _delete_groups(own: Mapping[str, str], broker: BrokerValues) -> tuple[str, ...]:
+    groups = _value("tidelog.delete.groups", own, broker)
+    assert isinstance(groups, tuple)
+    return groups if _value("tidelog.delete.when", own, broker) == "acknowledged" else ()
 
 
 def _segment_bytes(own: Mapping[str, str], broker: BrokerValues, overload: OverloadPolicy | None) -> int:

@@ -219,6 +219,11 @@ SIMPLE: dict[Metric, str] = {
     table.PARTITIONS_OPEN: "partitions_open",
     table.OFFLINE: "partitions_offline",
     table.HOLES: "holes",
+    table.QUEUE_IN_FLIGHT: "queue_in_flight",
+    table.QUEUE_DELAYED: "queue_delayed",
+    table.QUEUE_REDELIVERED: "queue_redelivered",
+    table.QUEUE_DEAD: "queue_dead_letters",
+    table.QUEUE_DELAYS_REFUSED: "queue_delays_refused",
 }
 TIMES: dict[Metric, str] = {table.STARTED: "started_ms", table.REPORTED: "at_ms"}
 

@@ -139,6 +139,15 @@ OFFLINE = Metric(
     "tidelog_broker_partitions_offline", GAUGE, "Partitions that do not accept records because a sync failed.", BROKER
 )
 HOLES = Metric("tidelog_broker_holes", GAUGE, "Damaged places that readers stop at (tidelog repair).", BROKER)
+QUEUE_IN_FLIGHT = Metric("tidelog_broker_queue_in_flight", GAUGE, "Records that members of share groups have.", BROKER)
+QUEUE_DELAYED = Metric("tidelog_broker_queue_delayed", GAUGE, "Records of queues that are not due yet.", BROKER)
+QUEUE_REDELIVERED = Metric(
+    "tidelog_broker_queue_redelivered_total", COUNTER, "Deliveries to share groups that failed and come again.", BROKER
+)
+QUEUE_DEAD = Metric("tidelog_broker_queue_dead_letters_total", COUNTER, "Records that became dead letters.", BROKER)
+QUEUE_DELAYS_REFUSED = Metric(
+    "tidelog_broker_queue_delays_refused_total", COUNTER, "Delays that were malformed, negative or too long.", BROKER
+)
 
 PART_HEALTHY = Metric(
     "tidelog_part_healthy", GAUGE, "0 if a part has a fault: it has failed, retries or is gone.", PART

@@ -1,0 +1,151 @@
+"""Dead letters on their way: read in a thread, appended to the dead-letter topic, and only when they are synced there
+are their records archived.
+
+    state of the records     set by
+    ARCHIVING                the acknowledgement or time-out that gave them up; synced before its sender is told
+    ARCHIVED                 here, when the letters are visible
+
+A crash in between writes a letter twice: both have the same `tidelog-dead-letter-id`. While the dead-letter topic is
+missing, or is not one any more, or is the topic itself, the records wait, and the broker's log says so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidelog.broker.decision import Decision
+from tidelog.broker.loading import find_cold
+from tidelog.broker.partition import Partition
+from tidelog.broker.queue_reading import READ_BYTES_MAX, ReadBatches, read_cold
+from tidelog.broker.queues.letters import Grave, letters
+from tidelog.broker.queues.records import set_record
+from tidelog.broker.queues.state import Place
+from tidelog.broker.queues.window import ARCHIVED, ARCHIVING, QueueSpan
+from tidelog.errors import MalformedBatch, StorageError
+from tidelog.log.log import Log
+from tidelog.record.codec import check
+from tidelog.record.columns import Row, decode
+
+if TYPE_CHECKING:
+    from tidelog.broker.broker import Broker
+    from tidelog.broker.queue_coordinator import QueueCoordinator
+
+AGAIN_S = 1.0
+TAKES_LETTERS = "errors.deadletterqueue.group.enable"
+
+
+class Burying:
+    """Loop thread only, but for `_read`."""
+
+    def __init__(self, broker: Broker, coordinator: QueueCoordinator) -> None:
+        self._broker = broker
+        self._coordinator = coordinator
+        self._under_way: set[tuple[str, Place]] = set()
+        self.buried = 0
+
+    def go_on(self, group: str, place: Place) -> None:
+        """Buries what is ARCHIVING in a queue, one stretch after the other."""
+        queue = self._coordinator.state.queue(group, place)
+        waiting = queue.window.in_state(ARCHIVING) if queue is not None else []
+        if (group, place) in self._under_way or queue is None or not waiting:
+            return
+        span = waiting[0]
+        settings = self._coordinator.settings(group)
+        if not settings.dead_letters:
+            self._archive(group, place, span)  # the group does not want letters any more
+            return
+        topic = self._broker.topics.by_id.get(place[0])
+        source = self._broker.find_partition(topic.name, place[1]) if topic is not None else None
+        target = self._target(settings.dead_letters, place, queue.topic)
+        if isinstance(target, str) or source is None or topic is None:
+            if source is not None:
+                self._broker.logger.seldom("dead letters wait", group=group, why=target)
+                self._later(group, place)
+            return
+        self._under_way.add((group, place))
+        limit, copies = settings.deliveries, settings.copies
+        grave = Grave(group, topic.name, *place, span.first, span.last, span.count, limit, copies)
+        log, wall_ms = source.log, self._broker.now().wall_ms
+        self._broker.scheduler.in_thread(
+            lambda: _read(log, target.log, grave, wall_ms),
+            lambda found, error: self._was_read(place, target, grave, found, error),
+        )
+
+    def _target(self, name: str, place: Place, source: str) -> Partition | str:
+        """The partition for letters, or why there is none."""
+        topic = self._broker.topics.by_name.get(name)
+        if topic is None:
+            return f"topic {name} does not exist; create it"
+        if name == source:
+            return f"topic {name} cannot take its own dead letters; name another"
+        if topic.configs.get(TAKES_LETTERS) != "true":
+            return f"topic {name} does not take dead letters; set {TAKES_LETTERS}=true on it"
+        found = find_cold(self._broker, name, place[1] % topic.partitions)
+        return found if isinstance(found, Partition) else f"topic {name} cannot be written to"
+
+    def _was_read(self, place: Place, target: Partition, grave: Grave, found: Any, error: BaseException | None) -> None:
+        self._under_way.discard((grave.group, place))
+        try:
+            if error is not None:
+                raise error
+            last, batches = found
+            now_ms = self._broker.now().wall_ms
+            for batch in batches:
+                target.log.append(memoryview(batch), check(batch), now_ms)
+        except (StorageError, OSError) as failed:
+            self._broker.logger.seldom("dead letters not written", group=grave.group, error=failed)
+            self._later(grave.group, place)
+            return
+        self._under_way.add((grave.group, place))
+        span = QueueSpan(grave.first, last, ARCHIVED, grave.deliveries)
+
+        def visible(failed: StorageError | None) -> None:
+            self._under_way.discard((grave.group, place))
+            if failed is not None:
+                self._later(grave.group, place)
+            else:
+                self._archive(grave.group, place, span)
+
+        target.log.when_visible(target.log.end_offset, visible)
+
+    def _archive(self, group: str, place: Place, span: QueueSpan) -> None:
+        if self._coordinator.state.queue(group, place) is None:
+            return  # its topic, or its group, was deleted meanwhile
+        try:
+            done = span._replace(state=ARCHIVED)
+            self._coordinator.commit(Decision([set_record(group, *place, [done])], []))
+            self.buried += span.size
+        except StorageError as error:
+            self._broker.logger.seldom("dead letters not recorded", group=group, error=error)
+            self._later(group, place)
+            return
+        self.go_on(group, place)
+
+    def _later(self, group: str, place: Place) -> None:
+        self._broker.scheduler.call_later(AGAIN_S, lambda: self.go_on(group, place))
+
+
+def _read(log: Log, target: Log, grave: Grave, wall_ms: int) -> tuple[int, list[bytearray]]:
+    """In a thread: up to which offset there are letters now, and their batches."""
+    target.load()
+    rows: list[Row] = []
+    last, readable = grave.last, True
+    try:
+        found = read_cold(log, max(grave.first, log.start_offset), READ_BYTES_MAX, None)
+        if found is not None:
+            last = min(grave.last, found.next_offset - 1)
+            rows = _rows(found, grave)
+        readable = found is not None and last >= grave.first and grave.first >= log.start_offset
+    except (StorageError, MalformedBatch):
+        readable = False  # a hole, or deleted: the letter says where it was
+    last = last if readable else grave.last
+    return last, letters(grave._replace(last=last), rows, readable, wall_ms)
+
+
+def _rows(found: ReadBatches, grave: Grave) -> list[Row]:
+    rows: list[Row] = []
+    for position, header in found.batches:
+        if header.base_offset <= grave.last and header.last_offset >= grave.first and not header.is_control:
+            columns = decode(memoryview(found.data)[position : position + header.size])
+            rows += [row for row in columns.rows() if grave.first <= row.offset <= grave.last]
+    return rows

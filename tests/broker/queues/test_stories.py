@@ -1,0 +1,291 @@
+"""Queues end to end, over sockets: who is given what, in which order, after deaths, restarts and delays."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tidelog
+from broker.queues.worker import ACCEPT, REJECT, RELEASE, TOPIC_RESOURCE, Worker, configure, create, send
+from broker.raw import RawConnection, fetch
+from proving import proves
+from tidelog.record.columns import Row, decode
+from tidelog.wire.error_code import ErrorCode
+from tidelog.wire.messages.fetch import FetchResponse
+
+SETTINGS = {"group.share.min.record.lock.duration.ms": "1000"}
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[tidelog.Broker]:
+    with tidelog.Broker(tmp_path / "data", settings=SETTINGS, in_process=True) as running:
+        assert configure(running.bootstrap, share_auto_offset_reset="earliest") is None
+        yield running
+
+
+def restart(broker: tidelog.Broker) -> None:
+    broker.stop()
+    broker.start()
+
+
+def log_of(bootstrap: str, topic: str) -> list[Row]:
+    with RawConnection(bootstrap) as connection:
+        response = connection.call(fetch(topic, 0), 12, FetchResponse)
+    return list(decode(bytes(response.responses[0].partitions[0].records or b"")).rows())  # type: ignore[arg-type]
+
+
+def drain(worker: Worker, count: int) -> list[int]:
+    """The next offsets that a worker is given one by one, each accepted before it asks for more."""
+    got = []
+    for _ in range(count):
+        (one,) = worker.until(1)
+        assert worker.say(ACCEPT, one.offset) == 0
+        got.append(one.offset)
+    return got
+
+
+@proves("T4")
+def test_what_a_dead_consumer_had_comes_after_what_others_have(broker: tidelog.Broker) -> None:
+    """The figure of the seeds: consumer 2 dies on m3 while consumer 1 has m4. So consumer 1 does m4, m3, m5."""
+    topic = create(broker.bootstrap)
+    send(broker.bootstrap, "m1", "m2", "m3", "m4", "m5")
+    one, two = Worker(broker.bootstrap, topic), Worker(broker.bootstrap, topic)
+    assert drain(one, 2) == [0, 1]
+    assert [given.offset for given in two.until(1)] == [2]
+    assert [given.offset for given in one.until(1)] == [3]
+    two.die()
+    order = [3]
+    assert one.say(ACCEPT, 3) == 0
+    again = one.until(1)
+    assert (again[0].offset, again[0].deliveries) == (2, 2)
+    assert one.say(ACCEPT, 2) == 0
+    order += [2, *drain(one, 1)]
+    assert order == [3, 2, 4]
+
+
+@proves("T4")
+def test_in_order_by_key_nobody_else_is_given_a_key_that_is_in_flight(broker: tidelog.Broker) -> None:
+    topic = create(broker.bootstrap, tidelog_queue_order="key")
+    send(broker.bootstrap, "m1", "m2", "m3", "m4", "m5", key=b"account 7")
+    send(broker.bootstrap, "other", key=b"account 8")
+    send(broker.bootstrap, "none")
+    one, two = Worker(broker.bootstrap, topic), Worker(broker.bootstrap, topic)
+    assert drain(one, 2) == [0, 1]
+    assert [given.offset for given in two.until(1)] == [2]
+    assert drain(one, 2) == [5, 6]  # of another key, and of none
+    assert one.get() == []
+    two.die()
+    assert drain(one, 3) == [2, 3, 4]
+
+
+@proves("T4")
+def test_with_one_queue_for_each_consumer_there_is_order_too(broker: tidelog.Broker) -> None:
+    topic = create(broker.bootstrap)
+    send(broker.bootstrap, "m1", "m2", "m3", "m4", "m5")
+    two = Worker(broker.bootstrap, topic)
+    assert drain(two, 2) == [0, 1]
+    assert [given.offset for given in two.until(1)] == [2]
+    two.die()
+    assert drain(Worker(broker.bootstrap, topic), 3) == [2, 3, 4]
+
+
+@proves("T4")
+def test_what_was_acknowledged_stays_so_after_a_restart_and_the_rest_comes_again(broker: tidelog.Broker) -> None:
+    topic = create(broker.bootstrap)
+    send(broker.bootstrap, *(str(number) for number in range(6)))
+    worker = Worker(broker.bootstrap, topic)
+    assert [one.offset for one in worker.until(5, most=5)] == [0, 1, 2, 3, 4]
+    assert worker.say(ACCEPT, 0, 2) == 0
+    assert worker.say(RELEASE, 1) == 0
+    assert worker.say(REJECT, 3) == 0
+    restart(broker)
+    again = Worker(broker.bootstrap, topic)
+    assert [(one.offset, one.deliveries) for one in again.until(3, most=9)] == [(1, 2), (4, 1), (5, 1)]
+
+
+@proves("T4")
+@pytest.mark.slow
+def test_a_killed_broker_has_every_acknowledgement_that_it_answered(tmp_path: Path) -> None:
+    with tidelog.Broker(tmp_path / "data", settings=SETTINGS) as broker:
+        assert configure(broker.bootstrap, share_auto_offset_reset="earliest") is None
+        topic = create(broker.bootstrap)
+        send(broker.bootstrap, *(str(number) for number in range(30)))
+        worker = Worker(broker.bootstrap, topic)
+        done: list[int] = []
+        while len(done) < 20:
+            (one,) = worker.until(1)
+            assert worker.say(REJECT if one.offset % 5 == 0 else ACCEPT, one.offset) == 0
+            done.append(one.offset)
+            if len(done) % 7 == 0:
+                worker.until(1)  # in flight, and not answered
+                broker.kill()
+                broker.start()
+                worker = Worker(broker.bootstrap, topic)
+        assert done == list(range(20))
+        assert drain(worker, 10) == list(range(20, 30))
+
+
+@proves("T4")
+def test_dead_letters_have_the_record_and_say_why(broker: tidelog.Broker) -> None:
+    topic = create(broker.bootstrap)
+    create(broker.bootstrap, "dlq.jobs", errors_deadletterqueue_group_enable="true")
+    wanted = {"errors_deadletterqueue_topic_name": "dlq.jobs", "share_delivery_count_limit": "2"}
+    assert configure(broker.bootstrap, **wanted) is None
+    send(broker.bootstrap, "poison", "rejected", "good", key=b"k", headers=(("trace", b"1"),))
+    worker = Worker(broker.bootstrap, topic)
+    assert len(worker.until(3, most=3)) == 3
+    assert worker.say(RELEASE, 0) == 0 and worker.say(REJECT, 1) == 0 and worker.say(ACCEPT, 2) == 0
+    assert worker.until(1)[0].deliveries == 2
+    assert worker.say(RELEASE, 0) == 0
+    letters = eventually(lambda: log_of(broker.bootstrap, "dlq.jobs"), 2)
+    said = {row.value: {name: (value or b"").decode() for name, value in row.headers} for row in letters}
+    assert {row.key for row in letters} == {b"k"}
+    assert said[b"poison"].pop("__dlq.errors.message") == "it was delivered 2 times, the limit, and not accepted"
+    assert said[b"rejected"].pop("__dlq.errors.message") == "a consumer rejected it"
+    assert said[b"poison"] == {
+        "trace": "1",
+        "__dlq.errors.topic": "jobs",
+        "__dlq.errors.partition": "0",
+        "__dlq.errors.offset": "0",
+        "__dlq.errors.group": "g",
+        "__dlq.errors.delivery.count": "2",
+        "tidelog-dead-letter-id": f"g/{topic.hex()}/0/0",
+    }
+    assert worker.get() == []
+
+
+@proves("T4")
+def test_a_dead_letter_topic_must_be_there_and_be_one(broker: tidelog.Broker) -> None:
+    bootstrap = broker.bootstrap
+    create(bootstrap, "dlq.jobs")
+    create(bootstrap, "letters", errors_deadletterqueue_group_enable="true")
+
+    def refused(name: str) -> str:
+        why = configure(bootstrap, errors_deadletterqueue_topic_name=name)
+        assert why is not None
+        return why
+
+    assert "dlq.none is not a topic; create it" in refused("dlq.none")
+    assert "set errors.deadletterqueue.group.enable=true" in refused("dlq.jobs")
+    assert "does not begin with dlq." in refused("letters")
+    assert configure(bootstrap, "dlq.jobs", TOPIC_RESOURCE, errors_deadletterqueue_group_enable="true") is None
+    assert configure(bootstrap, errors_deadletterqueue_topic_name="dlq.jobs") is None
+    with pytest.raises(AssertionError, match="the group's own dead letters"):
+        Worker(bootstrap, b"0" * 16, topic="dlq.jobs")
+
+
+@proves("T4")
+def test_dead_letters_wait_for_their_topic_over_a_restart(broker: tidelog.Broker) -> None:
+    topic = create(broker.bootstrap)
+    create(broker.bootstrap, "dlq.jobs", errors_deadletterqueue_group_enable="true")
+    assert configure(broker.bootstrap, errors_deadletterqueue_topic_name="dlq.jobs") is None
+    send(broker.bootstrap, "rejected")
+    assert configure(broker.bootstrap, "dlq.jobs", TOPIC_RESOURCE, errors_deadletterqueue_group_enable="false") is None
+    worker = Worker(broker.bootstrap, topic)
+    worker.until(1)
+    assert worker.say(REJECT, 0) == 0
+    restart(broker)
+    assert Worker(broker.bootstrap, topic).get() == []
+    assert log_of(broker.bootstrap, "dlq.jobs") == []
+    assert configure(broker.bootstrap, "dlq.jobs", TOPIC_RESOURCE, errors_deadletterqueue_group_enable="true") is None
+    assert [row.value for row in eventually(lambda: log_of(broker.bootstrap, "dlq.jobs"), 1)] == [b"rejected"]
+
+
+@proves("T4")
+def test_a_delayed_record_is_in_the_log_at_once_and_in_the_queue_when_it_is_due(broker: tidelog.Broker) -> None:
+    topic = create(broker.bootstrap, tidelog_delay_max_ms="60000")
+    began = time.time()
+    send(broker.bootstrap, "later", headers=(("tidelog-delay-ms", b"700"),))
+    send(broker.bootstrap, "at", headers=(("tidelog-deliver-at", str(int((began + 0.4) * 1000)).encode()),))
+    send(broker.bootstrap, "now")
+    for wrong in (b"soon", b"-5", b"60001", b"", b"9" * 30):
+        send(broker.bootstrap, wrong, headers=(("tidelog-delay-ms", wrong),))
+    assert len(log_of(broker.bootstrap, "jobs")) == 8
+    worker = Worker(broker.bootstrap, topic)
+    assert [one.offset for one in worker.until(6, most=100)] == [2, 3, 4, 5, 6, 7]
+    assert worker.say(ACCEPT, 2, 3, 4, 5, 6, 7) == 0
+    restart(broker)  # the index of what is not due is rebuilt from the log
+    worker = Worker(broker.bootstrap, topic)
+    seen = [(one.offset, time.time() - began) for one in worker.until(2, most=100)]
+    assert [offset for offset, _ in seen] in ([1, 0], [0, 1])
+    assert all(after >= (0.7 if offset == 0 else 0.4) for offset, after in seen)
+
+
+@proves("T4")
+@pytest.mark.slow
+def test_a_hundred_thousand_delayed_records_do_not_hold_up_those_that_are_ready(broker: tidelog.Broker) -> None:
+    topic = create(broker.bootstrap, tidelog_delay_max_ms="3600000")
+    for _ in range(100):
+        send(broker.bootstrap, *["later"] * 1000, headers=(("tidelog-delay-ms", b"3600000"),))
+    send(broker.bootstrap, "now")
+    for _ in range(2):
+        worker = Worker(broker.bootstrap, topic)
+        (ready,) = worker.until(1)
+        assert (ready.offset, ready.value) == (100_000, b"now")
+        restart(broker)
+
+
+@proves("T4")
+def test_a_record_that_failed_waits_before_it_comes_again(broker: tidelog.Broker) -> None:
+    topic = create(broker.bootstrap)
+    assert configure(broker.bootstrap, tidelog_retry_backoff_ms="300") is None
+    send(broker.bootstrap, "fails", "good")
+    worker = Worker(broker.bootstrap, topic)
+    worker.until(1)
+    began = time.monotonic()
+    assert worker.say(RELEASE, 0) == 0
+    assert drain(worker, 1) == [1]  # others need not wait for it
+    assert worker.until(1)[0].deliveries == 2
+    assert time.monotonic() - began >= 0.3
+    assert worker.say(RELEASE, 0) == 0
+    began = time.monotonic()
+    assert worker.until(1)[0].deliveries == 3
+    assert time.monotonic() - began >= 0.6
+
+
+@proves("T4")
+def test_the_log_start_follows_the_slowest_of_the_named_groups(broker: tidelog.Broker) -> None:
+    configs = {"tidelog_delete_when": "acknowledged", "tidelog_delete_groups": "g,slow"}
+    topic = create(broker.bootstrap, **configs)
+    assert configure(broker.bootstrap, "slow", share_auto_offset_reset="earliest") is None
+    send(broker.bootstrap, *(str(number) for number in range(10)))
+    fast, slow = Worker(broker.bootstrap, topic), Worker(broker.bootstrap, topic, group="slow")
+    drain(fast, 8)
+    assert start_of(broker.bootstrap) == 0
+    drain(slow, 3)
+    deadline = time.monotonic() + 60
+    while start_of(broker.bootstrap) != 3:
+        assert time.monotonic() < deadline, start_of(broker.bootstrap)
+        time.sleep(0.1)
+
+
+@proves("T4")
+def test_who_is_not_in_step_with_its_session_is_refused(broker: tidelog.Broker) -> None:
+    topic = create(broker.bootstrap)
+    worker = Worker(broker.bootstrap, topic)
+    assert worker.fetch(epoch=1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+    assert worker.fetch().error_code == 0
+    assert worker.fetch(epoch=7).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    assert worker.heartbeat(99).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    assert worker.heartbeat(-1).error_code == 0
+    assert worker.heartbeat(1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    stranger = Worker(broker.bootstrap, topic, group="other")
+    stranger.group = "unknown"
+    assert stranger.fetch().error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def start_of(bootstrap: str) -> int:
+    with RawConnection(bootstrap) as connection:
+        response = connection.call(fetch("jobs", 9), 12, FetchResponse)
+    return response.responses[0].partitions[0].log_start_offset
+
+
+def eventually(look: object, count: int) -> list[Row]:
+    deadline = time.monotonic() + 60
+    while len(found := look()) < count:  # type: ignore[operator]
+        assert time.monotonic() < deadline, found
+        time.sleep(0.02)
+    return found  # type: ignore[no-any-return]
