@@ -25,7 +25,10 @@ Written by `make bench-views`; do not edit. All sides take turns in one run on o
   That is what makes it exactly once, to be followed, and to be built anew.
 - CPU is of the process that writes, by hand with the JVM that hands it the rows, and never of the store's server.
 - *Freshness*: from the time at which a record is due to be produced to the first look at the store that shows it,
-  through `tidelog run` with one aggregate, at 1,000 records a second. *Feed*: one view's changes to many who follow it
+  through `tidelog run` with one aggregate, at 1,000 records a second. *Fold*: the same with a window of ours that
+  corrects itself. *Demo*: its three views, by its own figures. *Start*: from the start of the command until a view has
+  what was in the topic. *Idle*: with nothing to read. CPU there is that of the run, of all that it has started, and of
+  the broker. *Feed*: one view's changes to many who follow it
   over HTTP, from the beginning of the transaction to the receipt of the event.
 """
 

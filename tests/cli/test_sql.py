@@ -9,16 +9,28 @@ import pty
 import signal
 import subprocess
 import sys
+import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from against.patience import eventually
 from cli.command import Command, on_a_terminal
+from contract import Broker
 from proving import proves
+from tidelog.cli import options as command
+from tidelog.cli import sql
+from tidelog.cli.main import FAILED, failed
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
+from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
+from tidelog.errors import NotShown
+from tidelog.views.catalog import Editor, begin, new_view
+from tidelog.views.changes import Change, Stretch
+from tidelog.views.declaration import Declaration, declare
+from tidelog.views.stores.opening import open_store
 
 
 @pytest.fixture
@@ -176,3 +188,33 @@ def test_a_question_that_takes_long_is_interrupted(tidelog: Command, orders: str
 
 def threads_of(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/task").iterdir()))
+
+
+@proves("sql", "P3")
+def test_a_view_that_is_not_shown_yet_is_waited_for_and_then_no_wrong_usage(
+    cluster: Cluster, broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    declared = declare({"product": "string"}, ("product",))
+    url = f"sqlite:///{tmp_path}/views.db"
+    view = new_view("early", app="shop", inputs=[], stores=[url])
+    Editor(cluster, "early").write(begin(view, declared, "plan", 1))
+    topics.create(cluster, "early.v1")
+    words = ["select product from early", "--bootstrap", broker.bootstrap, "--allow-store", url, "--format", "json"]
+    options = command.parse(sql.parser(), words)
+    with pytest.raises(NotShown) as early:
+        sql.ask(options.query, options, patience_s=0.1)
+    assert failed(early.value) == FAILED
+    showing = threading.Timer(0.5, show, [url, declared])
+    showing.start()
+    sql.ask(options.query, options)
+    showing.join()
+    said = capsys.readouterr()
+    assert json.loads(said.out.splitlines()[-1]) == {"product": "tea"}
+    assert said.err.count("; waiting for up to") == 2, "each of the two says so once"
+
+
+def show(url: str, declared: Declaration) -> None:
+    with closing(open_store(url, "early")) as store:
+        store.prepare(1, declared)
+        changes = [Change(("tea",), {"product": "tea"}, None, TopicPartition("early.v1", 0), 0, 0)]
+        store.apply(1, Stretch(changes, {TopicPartition("early.v1", 0): 1}, None), before={}, show=True)

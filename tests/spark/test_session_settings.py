@@ -13,7 +13,7 @@ import tidelog
 from proving import proves
 from tidelog.errors import ConfigError
 from tidelog.spark.providers import PROVIDER, PROVIDERS, state_store
-from tidelog.spark.session import SINK_MODES, available_cores, local_settings, wanted_settings
+from tidelog.spark.session import DAEMON, SINK_MODES, available_cores, local_settings, wanted_settings
 from tidelog.spark.worker_launch import is_local
 
 
@@ -106,3 +106,9 @@ def test_state_is_in_rocksdb_only_where_it_is_asked_for_and_only_for_that_query(
 def test_a_state_store_that_nobody_knows_is_refused(stream: DataFrame) -> None:
     with pytest.raises(ConfigError, match="'disk' is not a state store; use heap, rocksdb"):
         state_store(stream, "disk").__enter__()  # type: ignore[arg-type]
+
+
+@proves("P1")
+def test_workers_of_another_python_are_forked_by_sparks_own_daemon() -> None:
+    assert wanted()[DAEMON] == "tidelog.spark.worker_daemon"
+    assert DAEMON not in wanted(settings={"spark.pyspark.python": "/usr/bin/python3"})

@@ -167,3 +167,27 @@ def test_a_python_that_needs_its_environment_is_left_alone(tmp_path: Path, monke
     monkeypatch.delenv("PYTHONHOME")
     connect_first(session)
     assert context.pythonExec.endswith(NAME)
+
+
+# Forked ones ----------------------------------------------------------------------------------------------------------
+
+
+@proves("P1")
+def test_a_daemon_imports_without_a_thread_what_a_fork_would_have_broken() -> None:
+    program = (
+        "import sys, threading; from tidelog.spark.worker_daemon import OF_ALL, OF_TASKS, TASKS, preload;"
+        " preload(TASKS); assert {TASKS, *OF_ALL, *OF_TASKS} <= set(sys.modules); assert threading.active_count() == 1"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@proves("P1")
+def test_a_worker_has_imported_before_it_was_forked(spark: SparkSession) -> None:
+    def told(_: Any) -> Iterator[Any]:
+        import pyarrow as pa
+
+        words = Path(f"/proc/{os.getppid()}/cmdline").read_bytes().split(b"\0")
+        yield pa.record_batch([pa.array([b" ".join(words)])], names=["parent"])
+
+    rows = spark.range(1, numPartitions=1).mapInArrow(told, "parent binary").collect()
+    assert b"tidelog.spark.worker_daemon pyspark.worker" in rows[0].parent

@@ -15,7 +15,7 @@ from sql.asking import Ask, write
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
-from tidelog.errors import UsageError
+from tidelog.errors import NotShown, UsageError
 from tidelog.schema.column_types import TYPES
 from tidelog.sql import view as sql_view
 from tidelog.sql.view import view_table
@@ -135,7 +135,7 @@ def test_a_view_without_a_store_here_says_so(ask: Ask, cluster: Cluster, tmp_pat
     view = new_view("revenue", app="shop", inputs=[], stores=[f"sqlite:///{tmp_path}/none.db"])
     Editor(cluster, "revenue").write(begin(view, declared, "plan", 1))
     topics.create(cluster, "revenue.v1")
-    with pytest.raises(Exception, match="no store that can be read here"):
+    with pytest.raises(NotShown, match=r"no store that can be read here .* try again in 2 s"):
         ask("select * from revenue")
 
 

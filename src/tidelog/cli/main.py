@@ -140,12 +140,14 @@ def run(command: str, arguments: list[str]) -> int:
 def failed(error: Exception) -> int:
     import os
 
-    from tidelog.errors import Disconnected, TidelogError, UsageError
+    from tidelog.errors import Disconnected, NotShown, TidelogError, UsageError
 
     if os.environ.get("TIDELOG_DEBUG"):
         import traceback
 
         traceback.print_exc()
+    if isinstance(error, NotShown):
+        return complain(str(error), FAILED)  # nothing was wrong with the question: it came early
     if isinstance(error, UsageError):
         return complain(str(error), USAGE)
     if isinstance(error, Disconnected):

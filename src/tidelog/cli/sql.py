@@ -7,13 +7,15 @@ on a terminal and as JSON, a line each, anywhere else. Everything that it says o
 from __future__ import annotations
 
 import sys
+import time
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from tidelog.cli import options as command
 from tidelog.cli.place import PLACE_HELP, OffsetSpec, parse_place
 from tidelog.cli.row_formats import FORMATS, Shown
-from tidelog.errors import TidelogError, UsageError
+from tidelog.cli.terminal import warn
+from tidelog.errors import NotShown, TidelogError, UsageError
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster
@@ -27,6 +29,7 @@ EXAMPLES = """\
   tidelog sql "select count(*) from orders" --from 1h
   tidelog sql                                    a prompt: .tables lists what there is
 """
+PATIENCE_S, LOOK_S = 30.0, 0.3  # for a view that is not shown yet
 PROMPT, GOES_ON = "tidelog> ", "    ...> "
 PROMPT_HELP = "a question ends with a semicolon; .tables lists topics and views, .quit leaves"
 
@@ -70,7 +73,23 @@ def run(arguments: list[str]) -> int:
     return 0
 
 
-def ask(query: str, options: Namespace) -> None:
+def ask(query: str, options: Namespace, patience_s: float = PATIENCE_S) -> None:
+    """A view whose first rows are on their way is waited for: `tidelog run` has just been started."""
+    deadline, told = time.monotonic() + patience_s, False
+    while True:
+        try:
+            ask_once(query, options)
+            return
+        except NotShown as error:
+            if time.monotonic() >= deadline:
+                raise
+            if not told:
+                warn(f"{str(error).partition(';')[0]}; waiting for up to {patience_s:g} s")
+            told = True
+            time.sleep(LOOK_S)
+
+
+def ask_once(query: str, options: Namespace) -> None:
     from tidelog.sql.session import Question
 
     question = Question(query, lambda: command.connect(options), asking(options))

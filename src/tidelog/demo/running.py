@@ -46,6 +46,10 @@ NEEDED = ("pyspark", "pyarrow", "starlette", "uvicorn")
 INSTALL = "pip install 'tidelog[spark,http]'"
 TRIGGER = "500 milliseconds"  # three queries without a pause would keep a small machine busy for nothing
 HEAP = "1g"
+# A demo lives for minutes, in which compiling well does not pay; and one partition of state is one task a micro-batch.
+SHORT_LIFE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+JAVA_OPTIONS = ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS")  # of the JVM that works out a command, and of Spark's own
+ONE_PARTITION = "spark.sql.shuffle.partitions=1"
 LIVE_WITHIN_S = 300.0
 SETTLED_WITHIN_S = 120.0
 STOPPED_WITHIN_S = 60.0
@@ -209,6 +213,7 @@ def _http(folder: Path, bootstrap: str, say: Say) -> tuple[str, ChildPart]:
 def _app(folder: Path, bootstrap: str, store: str) -> ChildPart:
     words = [sys.executable, "-m", "tidelog", "run", str(shop.__file__), "--bootstrap", bootstrap, "--store", store]
     words += ["--checkpoints", str(folder / "checkpoints"), "--trigger", TRIGGER, "--memory", HEAP, "--with-parent"]
+    words += ["--set", ONE_PARTITION]
     return _child("run", words, folder)
 
 
@@ -217,6 +222,8 @@ def _child(kind: str, words: list[str], folder: Path, told: bytes = b"", sockets
 
     def start(words: list[str]) -> subprocess.Popen[bytes]:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TIDELOG_")}
+        for name in JAVA_OPTIONS:  # what the user has set wins, since it stands behind
+            environment[name] = f"{SHORT_LIFE} {environment.get(name, '')}".strip()
         with _log(folder, kind).open("wb") as said:
             return process.start(
                 words,

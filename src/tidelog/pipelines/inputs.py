@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -76,6 +76,8 @@ class Reader:
     span: Span | None = None
     seed_of: Callable[[str, Input], Seed] | None = None  # for a sink; None where nothing is run
     sink: str | None = None  # of the output whose result is asked for
+    loaded: dict[object, DataFrame] = field(default_factory=dict)  # a format is looked at in a process of its own: once
+    turns: dict[object, int] = field(default_factory=dict)  # how often what is being built has read the same
     is_alone: bool = False  # whether what is read is all that the query reads: its source may wait for records then
     view_topic: Callable[[str], str] | None = None  # of a view's name, whosever it is
     passed_by: Callable[[str], frozenset[RecordPlace]] | None = None  # records that an output leaves out
@@ -86,7 +88,7 @@ class Reader:
         from pyspark.sql import DataFrame
 
         output = node.output
-        reads, reader = iter(node.reads), replace(self, is_alone=len(output.parameters) == 1)
+        reads, reader = iter(node.reads), replace(self, is_alone=len(output.parameters) == 1, turns={})
         passed = frozenset[RecordPlace]() if self.passed_by is None else self.passed_by(output.name)
         given = [
             reader._questions(output) if node.asked and name == QUESTIONS else reader._read(next(reads), passed)
@@ -243,8 +245,16 @@ class Reader:
             options |= {"partition.metadata.cache.ttl.ms": METADATA_MS}
             options |= {"waitForRecords": WAIT_MS} if self.is_alone else {}
         options |= more
-        frame: DataFrame = reader.format("tidelog").options(**options).load()
-        return frame
+        loading = reader.format("tidelog").options(**options)
+        if self.span is not None:  # what is there is looked up once for a batch that was loaded, and more may have come
+            frame: DataFrame = loading.load()
+            return frame
+        # Two inputs of one query are two sources, also where they are of one topic: so it is in the checkpoint.
+        asked = tuple(sorted(options.items()))
+        self.turns[asked] = turn = self.turns.get(asked, 0) + 1
+        if (asked, turn) not in self.loaded:
+            self.loaded[asked, turn] = loading.load()
+        return self.loaded[asked, turn]
 
 
 def schema_of(value: Any) -> Any:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidelog.errors import ConfigError
+from tidelog.spark import worker_daemon
 from tidelog.spark.callbacks import answer_calls
 from tidelog.spark.cluster_python import launch_environment
 from tidelog.spark.java import find_java, java_home
@@ -35,6 +36,7 @@ FILE_SYSTEM = "tidelog.checkpoint.SyncedFileSystem"
 FILE_CONTEXT = "tidelog.checkpoint.SyncedFileContext"
 EXTENSIONS = "spark.sql.extensions"
 SINK_MODES = "tidelog.checkpoint.SinkModes"
+DAEMON, OTHER_PYTHON = "spark.python.daemon.module", "spark.pyspark.python"
 LOOPBACK = "127.0.0.1"
 ASKED = "spark.tidelog.asked"  # a digest of what a session was asked for, to know the same call again
 UI_ADDRESS = "SPARK_LOCAL_IP"  # Spark's UI asks for no password, and would listen on all addresses
@@ -131,6 +133,8 @@ def wanted_settings(
         return wanted | ({"spark.master": master} if master else {}) | dict(settings)
     cores = cores or available_cores()
     ours = local_settings(cores)
+    if OTHER_PYTHON in settings:
+        del ours[DAEMON]  # which may have no Tidelog to import
     if theirs := settings.get(EXTENSIONS):
         settings = {**settings, EXTENSIONS: f"{theirs},{ours[EXTENSIONS]}"}
     return wanted | {"spark.master": master or f"local[{cores}]"} | ours | dict(settings)
@@ -151,6 +155,8 @@ def local_settings(cores: int) -> dict[str, str]:
         "spark.hadoop.fs.file.impl": FILE_SYSTEM,
         # For so long Python and the JVM wait for each other's first words: 15 s are few on a busy machine.
         "spark.python.authenticate.socketTimeout": "300s",
+        # Workers are forks of a process that has imported what they need.
+        DAEMON: worker_daemon.__name__,
         # A stage in Python answers without the delays of small TCP packets.
         "spark.python.unix.domain.socket.enabled": "true",
         # Who writes to a topic in update mode hears how to, and not only that Spark does not.

@@ -22,7 +22,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from tidelog.control.urls import redacted
-from tidelog.errors import TidelogError, UsageError
+from tidelog.errors import NotShown, TidelogError, UsageError
 from tidelog.schema.column_types import c_format
 from tidelog.sql.c_stream import Batch, Field, Piece, Table
 from tidelog.sql.topic import binary_of
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tidelog.views.catalog import View
 
 PRECISION, SCALE = 38, 18
+AGAIN_S = 2.0  # after which who was told to may ask again
 EPOCH_DAY = date(1970, 1, 1).toordinal()
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -83,7 +84,8 @@ def _rebuilt(view: str) -> UsageError:
 
 
 def open_one(view: View, allowed: Allowed) -> Store:
-    faults, refusals = [], []
+    """A view that a store has begun, or is about to begin, and does not show yet may be waited for: NotShown."""
+    faults, refusals, begun = [], [], 0
     for url in view.stores:
         try:
             if harm_of(url) is not None and (refused := refusal(url, allowed())) is not None:
@@ -92,11 +94,17 @@ def open_one(view: View, allowed: Allowed) -> Store:
                 return store
             else:
                 faults.append(f"{redacted(url)} shows nothing of it yet")
+                begun += 1
         except (TidelogError, OSError, ImportError) as error:
             faults.append(f"{redacted(url)}: {error}")
     if refusals and not faults:
         raise UsageError(f"view {view.name}: {'; '.join(refusals)}")
     said = ", ".join([*faults, *refusals]) or "it has none"
+    if begun and begun == len(faults) + len(refusals):
+        raise NotShown(
+            f"view {view.name} has no store that can be read here ({said}): its first rows are on their way, or its app"
+            f" does not run; try again in {AGAIN_S:g} s"
+        )
     raise UsageError(f"view {view.name} has no store that can be read here ({said}); is its applier running?")
 
 

@@ -218,3 +218,4 @@ def test_which_views_are_made_texts_in_the_plan(
         found = {name: texts_of(run.reader.result(one.node), one) for name, one in run.targets.items()}
     assert {name for name, one in found.items() if one is not None} == {"by_product", "by_length", "plain"}
     assert all(one.is_bounded for one in found.values() if one is not None)
+    assert len(run.reader.loaded) == 1, "all views read one topic, and its source is looked up once"

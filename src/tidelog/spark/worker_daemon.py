@@ -1,0 +1,48 @@
+"""The process that forks Spark's Python workers on this machine: it imports first what they would each import.
+
+A worker is a fork of Spark's daemon, which has imported little: PyArrow, pandas and our own modules were six tenths of
+a CPU second for each, once a worker, and a demo has seven. Here they are imported once, before the first fork.
+
+Rules:
+- It runs as `python -m tidelog.spark.worker_daemon WORKER`, in the place of `pyspark.daemon`, whose `manager` does all
+  else. WORKER is the module whose `main` a fork runs; those that Spark starts only to look at a format import less.
+- It opens nothing and starts no thread: a fork would have it broken. What cannot be imported is left to the worker,
+  which says why.
+- Only where workers are of the Python that runs the driver, so that there is a Tidelog to import (`session.py`).
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from importlib import import_module
+
+OF_ALL = ("pyspark.sql.types", "tidelog.spark.source")
+OF_TASKS = (
+    *("pyarrow", "pyarrow.compute", "numpy", "pandas"),
+    *(
+        "pyspark.sql.pandas.serializers",
+        "pyspark.sql.conversion",
+        "pyspark.sql.streaming.stateful_processor_api_client",
+    ),
+    *("tidelog.record.codec", "tidelog.record.arrow", "tidelog.client.consumer", "tidelog.spark.sink"),
+    *("tidelog.spark.typed_values", "tidelog.schema.decoding.decoder"),
+)
+TASKS = "pyspark.worker"
+
+
+def preload(worker: str) -> None:
+    for name in (worker, *OF_ALL, *(OF_TASKS if worker == TASKS else ())):
+        with suppress(Exception):
+            import_module(name)
+
+
+def main() -> None:
+    from pyspark import daemon  # which looks at the arguments for the worker's module
+
+    preload(sys.argv[1] if len(sys.argv) > 1 else TASKS)
+    daemon.manager()
+
+
+if __name__ == "__main__":
+    main()
