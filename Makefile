@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 KAFKA_LIB := .make/kafka/lib
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-change test-all test-spark42 soak rows lint format kafka spark-kafka opensearch connect bench-broker bench-record bench-log bench-compaction bench-spark bench-pipelines bench-views bench-capture checkpoint-jar lock clean
+.PHONY: help run test test-change test-all test-spark42 soak rows lint format kafka spark-kafka opensearch connect bench-broker bench-record bench-log bench-compaction bench-spark bench-pipelines bench-views bench-capture bench-sourcing checkpoint-jar lock clean
 
 help:
 	@echo "make run           the demo: a broker, a shop on Spark, its live page; data in ./$(DATA) (ARGS='--minutes 2 --no-browser')"
@@ -29,6 +29,7 @@ help:
 	@echo "make bench-broker  this broker beside Apache Kafka (ARGS='--only latency'); also bench-record, bench-log, bench-compaction"
 	@echo "make bench-spark   topics as DataFrames beside Spark's own Kafka connector (ARGS='--only read')"
 	@echo "make bench-pipelines  operators beside hand-written PySpark, Quix Streams, Bytewax and PyFlink (ARGS='--only state')"
+	@echo "make bench-sourcing  an event store beside the eventsourcing library on SQLite and PostgreSQL"
 	@echo "make bench-views   stores of views beside upserts by hand in foreachBatch, freshness, feeds (ARGS='--only updates')"
 	@echo "make bench-capture capture by log and by triggers beside Debezium (ARGS='--only delay')"
 	@echo "make lock          resolve requirements.lock anew from pyproject.toml"
@@ -166,6 +167,10 @@ bench-spark: .make/dev .make/kafka/done .make/spark-kafka/done
 
 bench-pipelines: .make/dev
 	$(BIN)/python -m bench.pipelines $(ARGS)
+
+bench-sourcing: .make/dev
+	$(BIN)/python -m pip install -q --no-deps --upgrade --target .make/eventsourcing eventsourcing psycopg-pool
+	$(BIN)/python -m bench.sourcing $(ARGS)
 
 bench-views: .make/dev
 	$(BIN)/python -m bench.views $(ARGS)

@@ -45,12 +45,23 @@ def test_a_store_is_run_looked_at_checked_and_stopped(tidelog: Command, tidelog_
     running = subprocess.Popen(
         words, env=tidelog.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert running.stdout is not None and running.stdout.readline() == "store seats runs\n"
+    try:
+        assert running.stdout is not None
+        look_at(tidelog, tidelog_broker, app, running.stdout.readline())
+        running.send_signal(signal.SIGTERM)
+        _, errors = running.communicate(timeout=WITHIN_S)
+        assert running.returncode == 0, errors
+    finally:
+        running.kill()
+
+
+def look_at(tidelog: Command, broker: TestBroker, app: str, first_line: str) -> None:
+    assert first_line == "store seats runs\n"
     deadline = time.monotonic() + WITHIN_S
     while tidelog("events", "check", "seats").code != 0:
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    with EventStore("seats", seats(), bootstrap=tidelog_broker.bootstrap, serve=False) as store:
+    with EventStore("seats", seats(), bootstrap=broker.bootstrap, serve=False) as store:
         assert store.send("A1", Reserve("anna")).version == 1
     while '"rows_out": 1' not in tidelog("status", "--json").out.replace('"rows_out":1', '"rows_out": 1'):
         assert time.monotonic() < deadline
@@ -59,9 +70,6 @@ def test_a_store_is_run_looked_at_checked_and_stopped(tidelog: Command, tidelog_
     assert (checked.code, checked.out) == (0, "1 records, nothing wrong\n")
     as_json = json.loads(tidelog("events", "check", "seats", "--app", app, "--json").out)
     assert as_json == {"records": 1, "findings": [], "incompatible": []}
-    running.send_signal(signal.SIGTERM)
-    _, errors = running.communicate(timeout=WITHIN_S)
-    assert running.returncode == 0, errors
 
 
 @proves("E2")

@@ -79,6 +79,13 @@ def apply(seat: Seat, event: Any) -> Seat:
     return seat
 
 
+# So that what a process had that was killed is somebody else's soon.
+SHORT_SESSIONS = {
+    "group.consumer.session.timeout.ms": 2000,
+    "group.consumer.min.session.timeout.ms": 1000,
+    "group.consumer.heartbeat.interval.ms": 300,
+    "group.consumer.min.heartbeat.interval.ms": 100,
+}
 COMMANDS: list[type] = [Reserve, Cancel, Look, Swap]
 
 

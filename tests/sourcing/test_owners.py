@@ -16,7 +16,7 @@ import pytest
 
 from contract import Broker
 from proving import proves
-from sourcing.seats import Cancel, Reserve, Reserved, Seat, seats
+from sourcing.seats import SHORT_SESSIONS, Cancel, Reserve, Reserved, Seat, seats
 from tidelog.client.admin import groups
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
@@ -28,12 +28,6 @@ from tidelog.testing.broker import TestBroker
 
 TESTS = Path(__file__).parent.parent
 WITHIN_S = 90.0
-SHORT_SESSIONS = {
-    "group.consumer.session.timeout.ms": 2000,
-    "group.consumer.min.session.timeout.ms": 1000,
-    "group.consumer.heartbeat.interval.ms": 300,
-    "group.consumer.min.heartbeat.interval.ms": 100,
-}
 
 pytestmark = pytest.mark.timeout(300)
 

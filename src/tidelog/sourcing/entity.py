@@ -16,8 +16,7 @@ from tidelog.errors import HistoryFault, UnknownEvent
 from tidelog.record.columns import Row
 from tidelog.sourcing.codec import JsonCodec
 from tidelog.sourcing.decider import Decider
-from tidelog.sourcing.event_record import EventRecord, decode, parse
-from tidelog.sourcing.event_types import CLOSED
+from tidelog.sourcing.event_record import EventRecord, events_of, parse
 from tidelog.sourcing.personal import Cipher
 
 REMEMBERED = 1_000  # commands of an entity by default
@@ -88,9 +87,8 @@ class Folding:
             )
             return False
         try:
-            if record.type != CLOSED:
-                for event in decode(row, self._types, self.cipher)[1]:
-                    entity.state = self._apply(entity.state, event)
+            for event in events_of(record, row, self._types, self.cipher):
+                entity.state = self._apply(entity.state, event)
         except UnknownEvent as error:
             if self._unknown != SKIP:
                 entity.fault = error

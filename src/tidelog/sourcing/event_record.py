@@ -124,7 +124,12 @@ def parse(row: Row) -> EventRecord:
 def decode(row: Row, types: EventTypes, cipher: Cipher | None = None) -> tuple[EventRecord, list[Any]]:
     """None of the events where the record only closes its history."""
     record = parse(row)
+    return record, events_of(record, row, types, cipher)
+
+
+def events_of(record: EventRecord, row: Row, types: EventTypes, cipher: Cipher | None = None) -> list[Any]:
+    """Of a row that was parsed."""
     assert row.value is not None, "parse has seen it"
     if record.type == CLOSED:
-        return record, []
-    return record, types.decode(record.type, record.schema, row.value, record.entity, record.version, cipher)
+        return []
+    return types.decode(record.type, record.schema, row.value, record.entity, record.version, cipher)

