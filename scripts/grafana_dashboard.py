@@ -18,6 +18,7 @@ ROWS = {  # of panels, by how the names of their metrics begin; the first that f
     "Consumer groups": "tidelog_group",
     "Topics and partitions": ("tidelog_topic", "tidelog_partition"),
     "Brokers": "tidelog_broker",
+    "Captures": "tidelog_capture",
     "Overload": "tidelog_overload",
     "This server": "tidelog_scrape",
 }
