@@ -13,10 +13,12 @@ Rules:
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidelog.client.cluster import Cluster
+from tidelog.client.offsets import LATEST, READ_COMMITTED, list_offsets
 from tidelog.control import marks
 from tidelog.errors import UsageError
 from tidelog.pipelines.app import VIEW
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 WRITE_PREFIX = "batch-"
 DIGEST_LENGTH = 16
+SHOWN_EVERY_S = 0.02
 
 
 def rows_of(reader: Reader, node: Node) -> DataFrame:
@@ -79,7 +82,20 @@ def write(cluster: Cluster, reader: Reader, target: Target, options: dict[str, s
     name = write_id(target.node, reader.span)
     given = {**options, **generation_option(target), "topic": target.topic, "sinkName": target.sink, "writeId": name}
     write_batch(read_sink_options(given, streaming=False), made, observed)
+    _wait_until_shown(cluster, target.sink)
     return name
+
+
+def _wait_until_shown(cluster: Cluster, sink: str) -> None:
+    """A commit is answered before it can be read, and who is told that it is written may read at once."""
+    mark = marks.read_mark(cluster, sink, marks.end_of_marks(cluster, sink))
+    deadline = time.monotonic() + cluster.timeout_s
+    ends = {} if mark is None else mark.ends
+    while time.monotonic() < deadline:
+        now = list_offsets(cluster, dict.fromkeys(ends, LATEST), isolation=READ_COMMITTED)
+        if all(now[at].offset >= end for at, end in ends.items()):
+            return
+        time.sleep(SHOWN_EVERY_S)
 
 
 def _sink_of(known: Catalog, graph: Graph, node: Node) -> str | None:

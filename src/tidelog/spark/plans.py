@@ -16,6 +16,7 @@ Spark's plans are the JVM's, reached by py4j: PySpark has no other way to them, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.spark.registration import FORMAT
@@ -58,6 +59,11 @@ def origins(rows: DataFrame) -> dict[str, list[Origin]]:
     return {name: list(_origins(plan, place)) for place, name in enumerate(rows.columns)}
 
 
+def made_of(rows: DataFrame, column: str) -> list[Origin]:
+    """Columns of sources that a column is, or is computed from."""
+    return list(_origins(_analyzed(rows), rows.columns.index(column), computed=True))
+
+
 def with_options(rows: DataFrame, more: Mapping[str, str]) -> DataFrame:
     """The same rows, with these options for each of Tidelog's sources in it."""
     from pyspark.sql import DataFrame as Frame
@@ -88,36 +94,41 @@ def _source(leaf: Plan) -> Source:
 # --- where a column comes from ----------------------------------------------------------------------------------------
 
 
-def _origins(node: Plan, place: int) -> Iterator[Origin]:
-    """Of the output column at this place."""
+def _origins(node: Plan, place: int, *, computed: bool = False) -> Iterator[Origin]:
+    """Of the output column at this place; with `computed`, also of what it is computed from."""
     kind, children = _kind(node), _items(node.children())
     column = node.output().apply(place)
     if kind == RELATION:
         yield Origin(_source(node), str(column.name()))
     elif kind == "Union":
         for child in children:
-            yield from _origins(child, place)
+            yield from _origins(child, place, computed=computed)
     elif kind in OVER_ARROW:
-        yield from _below(children, lambda one: one.name() == column.name())
+        yield from _below(children, lambda one: one.name() == column.name(), computed=computed)
     elif kind == "Project":
-        yield from _projected(node, place, children)
+        yield from _projected(node, place, children, computed=computed)
     else:
-        yield from _below(children, lambda one: one.exprId().equals(column.exprId()))
+        yield from _below(children, lambda one: one.exprId().equals(column.exprId()), computed=computed)
 
 
-def _projected(node: Plan, place: int, children: list[Plan]) -> Iterator[Origin]:
+def _projected(node: Plan, place: int, children: list[Plan], *, computed: bool) -> Iterator[Origin]:
     said = node.projectList().apply(place)
     if _kind(said) == "Alias":
         said = said.child()
-    if _kind(said) == "AttributeReference":
-        yield from _below(children, lambda one: one.exprId().equals(said.exprId()))
+    named = [said] if _kind(said) == "AttributeReference" else _items(said.references().toSeq()) if computed else []
+    for one in named:
+        yield from _below(children, partial(_is_same, one.exprId()), computed=computed)
 
 
-def _below(children: list[Plan], is_it: Any) -> Iterator[Origin]:
+def _is_same(wanted: Any, column: Any) -> bool:
+    return bool(column.exprId().equals(wanted))
+
+
+def _below(children: list[Plan], is_it: Any, *, computed: bool) -> Iterator[Origin]:
     for child in children:
         for place, column in enumerate(_items(child.output())):
             if is_it(column):
-                yield from _origins(child, place)
+                yield from _origins(child, place, computed=computed)
                 return
 
 

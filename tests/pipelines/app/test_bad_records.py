@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,16 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from against.patience import eventually
 from pipelines.app.driven import Driven, committed, make_topic
 from pipelines.app.run_in_thread import rebuilt
 from proving import proves
 from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
 from tidelog.control.marks import read_mark
+from tidelog.pipelines import history
 from tidelog.pipelines.app import App
+from tidelog.pipelines.inputs import Span
 from tidelog.pipelines.operators.aggregates import count
 from tidelog.pipelines.operators.dedup import deduplicate
 from tidelog.pipelines.operators.windows.tumbling import tumbling
@@ -204,3 +208,30 @@ def operators(cluster: Cluster, sink: str) -> dict[str, dict[str, int]]:
     mark = read_mark(cluster, sink)
     assert mark is not None
     return {name: dict(sums) for name, sums in mark.counts.get("operators", {}).items()}
+
+
+@proves("P1")
+@pytest.mark.slow
+def test_a_batch_that_is_written_has_its_letters_and_counts_in_the_same_transaction_and_once(
+    spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
+) -> None:
+    app = App("past")
+    app.stream("orders", value="product string, amount long", on_error="dead_letter")
+
+    @app.topic("large", key="product")
+    def large(orders: DataFrame) -> DataFrame:
+        return orders.where("amount > 1")
+
+    make_topic(ours, "orders", 1)
+    run = Driven(app, spark, ours, tidelog_broker.bootstrap, tmp_path)
+    send(ours, "orders", order("tea", 1), (None, b"{broken"), order("cup", 2), order("pot", 3))
+    assert pass_record(ours, "large", "past", RecordPlace("orders", 0, 3))
+    wanted = ([b'{"product":"cup","amount":2}'], ["1", "3"], {"orders": {NOT_JSON: 1, "passed": 1}})
+    for _ in range(2):
+        list(history.write_all(ours, replace(run.reader, span=Span()), run.settings))
+        eventually(lambda: written_in_the_end(run), lambda seen: seen == wanted)  # a commit is answered before it shows
+
+
+def written_in_the_end(run: Driven) -> tuple[object, ...]:
+    offsets = [one[3][f"{ERRORS}offset"] for one in letters_of(run.cluster, "large.dead")]
+    return [row.value for _, row in run.records("large")], offsets, counted(run.cluster, "past.large")

@@ -24,9 +24,12 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
 from tidelog.errors import UsageError
 from tidelog.pipelines.operators.aggregates import count
+from tidelog.pipelines.operators.clocks import corrected_time
+from tidelog.pipelines.operators.dedup import deduplicate
 from tidelog.pipelines.operators.joins.enrich import enrich
 from tidelog.pipelines.operators.time import event_time, event_time_column
 from tidelog.pipelines.operators.windows.hopping import hopping
+from tidelog.pipelines.operators.windows.tumbling import tumbling
 from tidelog.spark import typed
 from tidelog.spark.plans import origins, sources
 from tidelog.spark.providers import state_store
@@ -126,6 +129,34 @@ def test_a_time_that_is_not_the_records_own_warns_unless_its_field_is_named(spar
         assert (option_of(named, "alignBy"), option_of(named, "alignment")) == ("at", "5000ms")
         own = stream(spark, NOWHERE, "t", alignBy="at").withColumn("at", F.current_timestamp())
         assert option_of(own.transform(event_time("at", "10 seconds")), "alignment") == "5000ms"
+
+
+@proves("P7")
+def test_a_corrected_time_is_aligned_by_the_records_own_and_not_by_the_clock_that_is_wrong(spark: SparkSession) -> None:
+    rows = stream(spark, NOWHERE, "t")
+    for name in ("occurred", "sent"):
+        said = F.get_json_object(F.col("value").cast("string"), f"$.{name}")
+        rows = rows.withColumn(name, said.cast("timestamp"))
+    rows = rows.withColumn("at", corrected_time("occurred", "sent", "timestamp"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        timed = rows.transform(event_time("at", "10 seconds"))
+    assert (option_of(timed, "alignBy"), option_of(timed, "alignment")) == (None, "5000ms")
+
+
+@proves("P7")
+def test_deduplicate_before_windows_that_correct_is_warned_of(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = stream(spark, NOWHERE, "t").transform(event_time("timestamp", "10 seconds"))
+    how = {"by": "key", "aggregates": {"rows": count()}}
+    once = rows.transform(deduplicate("key"))
+    once.transform(tumbling("1 minute", **how))
+    rows.transform(tumbling("1 minute", **how, late="correct", allowed_lateness="1 hour"))
+    assert caplog.messages == [], "none takes more than is let through"
+    once.transform(tumbling("1 minute", **how, late="correct", allowed_lateness="1 hour"))
+    (said,) = caplog.messages
+    assert "deduplicate drops rows that are behind the watermark" in said and "for 3600 s more" in said
 
 
 @proves("P7")

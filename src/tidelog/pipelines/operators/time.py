@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from tidelog.errors import UsageError
 from tidelog.pipelines.operators.durations import Duration, milliseconds, positive
 from tidelog.spark.options import IDLE_AFTER_MS, RECORD_TIME
-from tidelog.spark.plans import KAFKA, Origin, Source, origins, sources, with_options
+from tidelog.spark.plans import KAFKA, Origin, Source, made_of, origins, sources, with_options
 from tidelog.spark.registration import FORMAT
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def event_time(
             known = rows.schema[column].metadata
             return rows.withMetadata(column, {**known, EVENT_TIME: delay_ms})
         found = origins(rows)
-        wanted = _wanted(rows, column, found, delay_ms, align_by)
+        wanted = _wanted(rows, column, delay_ms, align_by)
         delay = f"{delay_ms} milliseconds"
         if idle_ms is None or not any(source.format == FORMAT for source in sources(rows)):
             return _asking(rows, wanted).withWatermark(column, delay)
@@ -91,9 +91,7 @@ def check_time(rows: DataFrame, column: str) -> None:
 # --- what is asked of the source --------------------------------------------------------------------------------------
 
 
-def _wanted(
-    rows: DataFrame, column: str, found: Mapping[str, list[Origin]], delay_ms: int, align_by: str | None
-) -> dict[str, str]:
+def _wanted(rows: DataFrame, column: str, delay_ms: int, align_by: str | None) -> dict[str, str]:
     """Options that the sources are to have so that a replay drops nothing; a warning where that cannot be."""
     topics = [source for source in sources(rows) if source.format in (FORMAT, KAFKA)]
     if not topics:
@@ -107,7 +105,7 @@ def _wanted(
         _warn("Spark's own Kafka connector does not align partitions; read by format('tidelog')")
     ours = [source for source in topics if source.format == FORMAT]
     # Also where it is made of other columns beside it, as `corrected_time` is: the records' own is the clock to trust.
-    is_of_record = any(one.column == RECORD_TIME for one in found[column])
+    is_of_record = any(one.column == RECORD_TIME for one in made_of(rows, column))
     if align_by is None and not is_of_record and any(source.option("alignBy") is None for source in ours):
         _warn(
             f"event time {column!r} is not the timestamp of the records; name the field of their JSON that it is made"

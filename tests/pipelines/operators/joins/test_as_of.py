@@ -274,7 +274,7 @@ def test_a_late_row_without_a_key_is_late_and_one_in_time_is_put_out_at_once() -
     rows = arrow([event(None, 10, 1), event(None, 11, 2)], ROW, ["k"])
     fold = AsOf(KEYED, LONG)
     step = fold.step(fold.state_schema.empty_table(), rows, Clock(10, 0))
-    assert (dict(step.counts), step.output["l"].to_pylist()) == ({"in": 2, "joined": 1, "dropped": 1}, [2])
+    assert (dict(step.counts), step.output["l"].to_pylist()) == ({"in": 2, "joined": 1, "dropped": 1, "late": 1}, [2])
 
 
 @proves("P7", "P9")
@@ -299,7 +299,7 @@ def test_what_came_was_joined_or_dropped_or_waits() -> None:
     came = [version("a", 1, 1), event("a", 9, 1), event("a", 10, 2), event("a", 11, 3), event(None, 12, 4)]
     came.append(event("a", None, 5))
     step = fold.step(fold.state_schema.empty_table(), arrow(came, ROW, ["k"]), Clock(10, 0))
-    assert step.counts == {"in": 5, "joined": 1, "dropped": 3}
+    assert step.counts == {"in": 5, "joined": 1, "dropped": 3, "late": 2, "without_time": 1}
     assert [row["l"] for row in step.output.to_pylist()] == [4]
     assert [row["l"] for row in step.state.to_pylist() if row[SIDE] == 0] == [3]
 

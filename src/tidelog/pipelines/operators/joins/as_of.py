@@ -112,7 +112,8 @@ class AsOf:
         kept = versions[needed_versions(codes[versions], times[versions], reached)]
         kept = kept[~self._forgotten(all_rows, times, kept, reached)]
         waiting = np.flatnonzero(is_left & ~late & ~due)
-        counts = {"in": int(np.count_nonzero(is_left[len(state) :])), "joined": int(np.count_nonzero(due))}
+        lost = (~is_left & (untimed | keyless))[len(state) :]  # versions, which count as come in where they are dropped
+        counts = {"in": int(np.count_nonzero(is_left[len(state) :] | lost)), "joined": int(np.count_nonzero(due))}
         counts["diverted" if self.divert else "dropped"] = int(np.count_nonzero(late))
         counts |= self._lost(is_left, late, untimed, keyless, len(state))
         due_at = np.concatenate([_milliseconds(times[waiting]), self._needed_until(all_rows, codes, times, kept)])

@@ -3,8 +3,10 @@
 
 Rules:
 - What is called instead gives what the fold's own step would have given. It is pickled, and runs in Spark's workers.
-- Counts are those since the query was started here, and for people: a task that Spark runs twice has counted twice.
-  What became of every row since the state was made stands in the state itself (`tidelog state`).
+- Counts here are those since the query was started; their sums over all micro-batches ride in the sink's mark
+  (`pipelines/observed.py`). A task that Spark runs twice within a micro-batch has counted twice. What became of every
+  row since the state was made stands in the state itself (`tidelog state`).
+- A user's step that fails is tried once more, key by key, so that its error can name the row.
 """
 
 from __future__ import annotations
