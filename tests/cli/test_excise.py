@@ -25,6 +25,7 @@ def secret_files(data: Path) -> list[str]:
 
 
 @proves("E6")
+@pytest.mark.slow
 def test_records_are_taken_out_and_what_is_left_to_do_is_said(tidelog_broker: TestBroker, nowhere: Command) -> None:
     tidelog = Command(tidelog_broker.bootstrap)
     tidelog_broker.create_topic("mails", partitions=2)
@@ -58,6 +59,7 @@ def test_what_is_written_wrongly_is_said(tidelog_broker: TestBroker, words: tupl
 
 
 @proves("E6", "es.21")
+@pytest.mark.slow
 def test_an_older_backup_does_not_bring_back_what_was_excised(
     tidelog_broker: TestBroker, nowhere: Command, tmp_path: Path
 ) -> None:
@@ -85,6 +87,7 @@ def test_an_older_backup_does_not_bring_back_what_was_excised(
 
 
 @proves("E6")
+@pytest.mark.slow
 def test_a_restore_that_was_killed_while_it_took_records_out_is_not_opened(
     tidelog_broker: TestBroker, nowhere: Command, tmp_path: Path
 ) -> None:
@@ -98,6 +101,7 @@ def test_a_restore_that_was_killed_while_it_took_records_out_is_not_opened(
 
 
 @proves("E6")
+@pytest.mark.slow
 def test_a_list_that_is_none_is_refused_before_anything_is_copied(nowhere: Command, tmp_path: Path) -> None:
     with TestBroker(tmp_path / "data") as broker:
         broker.produce("mails", ["a"])

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from cli.command import Command
+from contract import Broker
 from log.test_excising import files_with
 from proving import proves
 from sourcing.people import Course, Enrol, Enrolled, Rename, people
 from tidelog.client.admin import excisions
+from tidelog.client.cluster import Cluster
 from tidelog.errors import UsageError
 from tidelog.sourcing import ERASED, EventStore, SubjectCipher
 from tidelog.sourcing.erasure.erasing import erase
@@ -54,6 +56,7 @@ def in_clear(*folders: Path) -> list[str]:
 
 
 @proves("E6", "es.19", "es.20")
+@pytest.mark.slow
 def test_after_erasure_the_plaintext_and_the_key_are_in_no_file(
     tidelog_broker: TestBroker, store: EventStore[Course], tmp_path: Path, temporary: Path
 ) -> None:
@@ -125,6 +128,7 @@ def test_a_store_that_starts_later_folds_what_is_erased(tidelog_broker: TestBrok
 
 
 @proves("E6")
+@pytest.mark.slow
 def test_the_command_erases_and_says_what_is_left(tidelog_broker: TestBroker, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/keys.db"
     cipher = SubjectCipher("people", url, cache_s=CACHE_S)
@@ -156,3 +160,23 @@ def test_excision_is_for_what_was_never_encrypted(tidelog_broker: TestBroker, tm
     assert in_clear(tidelog_broker.data) == []
     with pytest.raises(UsageError):
         SubjectCipher("plain", "nothing")
+
+
+@proves("E6", "es.19")
+def test_a_person_is_erased_on_either_broker_and_what_cannot_be_done_is_said(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    cipher = SubjectCipher(topic, f"sqlite:///{tmp_path}/keys.db", cache_s=CACHE_S)
+    with (
+        EventStore(topic, people(), bootstrap=broker.bootstrap, partitions=1, cipher=cipher, snapshot_every=1) as store,
+        Cluster(broker.bootstrap) as cluster,
+    ):
+        store.send("c1", Enrol("s1", NAME, "g1", "Gina"))
+        store.send("c2", Enrol("s2", "Bob", "g2", "Gina"))
+        done = erase(cluster, [topic], "s1", cipher.keys, reason="a request", settle_s=0.5)
+        assert done is not None
+        told = [line for line in done[0].left if "Apache Kafka cannot take single records out" in line]
+        assert bool(told) == (not cluster.is_tidelog())
+        assert store.state("c1", timeout_s=60).state.name == ERASED
+        assert store.state("c2", timeout_s=60).state.name == "Bob"
+        assert store.state("c1").version == 1

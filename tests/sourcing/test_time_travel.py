@@ -110,6 +110,7 @@ store = EventStore("seats", seats())
 
 
 @proves("E5")
+@pytest.mark.slow
 def test_the_command_shows_who_did_what_and_the_state_then(tidelog_broker: TestBroker, tmp_path: Path) -> None:
     with EventStore("seats", seats(), bootstrap=tidelog_broker.bootstrap, partitions=1) as store:
         store.send("A1", Reserve("anna"), id="c1", who="desk", metadata={"ip": "::1"})

@@ -24,7 +24,7 @@ KEYS = "TIDELOG_KEYS"
 OTHERS = """\
 not touched, and for you to see to:
   backups        of the broker: they are unreadable without the key, but for what was excised (tidelog restore --shun)
-  read models    that reveal personal fields: build them anew (tidelog rebuild VIEW), then in SQLite: VACUUM
+  read models    that have personal fields in clear: raise their version, which builds them anew; then in SQLite VACUUM
   PostgreSQL     tables that you filled: delete the rows and VACUUM FULL; then replicas, archives of its log, backups
   Redis          delete the keys, then BGREWRITEAOF or SAVE: its files have them until then
   OpenSearch     delete the documents, then force a merge with only_expunge_deletes; snapshots have them

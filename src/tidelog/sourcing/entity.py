@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidelog.errors import HistoryFault, UnknownEvent
+from tidelog.errors import Disconnected, HistoryFault, UnknownEvent
 from tidelog.record.columns import Row
 from tidelog.sourcing.codec import JsonCodec
 from tidelog.sourcing.decider import Decider
@@ -96,6 +96,8 @@ class Folding:
         except HistoryFault as error:
             entity.fault = error
             return False
+        except Disconnected:
+            raise  # of the store of keys: it is read again when that is back
         except Exception as error:
             entity.fault = HistoryFault(
                 f"version {record.version} of {record.entity!r} cannot be applied: {error!r}; apply must take every"

@@ -21,10 +21,11 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from tidelog.errors import HistoryFault, UsageError
+from tidelog.errors import Disconnected, HistoryFault, StorageError, TidelogError, UsageError
 from tidelog.sourcing.erasure.keys import Destroyed, KeyStore, SubjectKey, open_keys
 from tidelog.sourcing.personal import ERASED, Erased
 
@@ -69,8 +70,9 @@ class SubjectCipher:
         key = self._key(subject, make=False)
         if isinstance(key, SubjectKey) and key.id == key_id:
             return self._open(key, identity, sealed)
-        if (isinstance(key, Destroyed) and key.id == key_id) or self.keys.is_destroyed(key_id):
-            return ERASED
+        with _told():
+            if (isinstance(key, Destroyed) and key.id == key_id) or self.keys.is_destroyed(key_id):
+                return ERASED
         raise HistoryFault(
             f"the key {key_id} of a personal field at {identity} is not in the store of keys, and was not destroyed"
             " there; is it the one that the store was written with?"
@@ -92,7 +94,10 @@ class SubjectCipher:
             if now - self._looked < self._cache_s:
                 return self._generation
             self._looked = now
-        destroyed = self.keys.destroyed()
+        try:
+            destroyed = self.keys.destroyed()
+        except TidelogError:
+            return self._generation  # it is asked again; keys that are remembered go by their time
         with self._lock:
             if destroyed != self._destroyed:
                 self._destroyed = destroyed
@@ -121,13 +126,23 @@ class SubjectCipher:
             if known is not None and now < until:
                 self._known.move_to_end(subject)
                 return known
-        found = self.keys.find_or_make(subject) if make else self.keys.find(subject)
+        with _told():
+            found = self.keys.find_or_make(subject) if make else self.keys.find(subject)
         if found is not None:
             with self._lock:
                 self._known[subject] = (found, now + self._cache_s)
                 while len(self._known) > CACHED_KEYS:
                     self._known.popitem(last=False)
         return found
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What a store of keys has for errors passes, sooner or later."""
+    try:
+        yield
+    except StorageError as error:
+        raise Disconnected(f"the store of keys does not answer: {error}; it is tried again") from error
 
 
 def _parse(text: str, identity: str) -> tuple[str, bytes]:

@@ -6,9 +6,10 @@
 Rules:
 - A key has a random number of its own (`SubjectKey.id`), which stands beside what it has encrypted. It says nothing of
   the subject, so a proof of erasure can name it.
-- `destroy` deletes the key so that its bytes are not in the store any more, and then the subject's name. What is kept:
-  the key's number, when, why, and a tag by which the same subject is known again: HMAC-SHA-256 under a secret of the
-  store. Who has the store can try names against it, so a subject's name should be an id and not a mail address.
+- A subject's name is not in the store: a tag stands for it, HMAC-SHA-256 under a secret of the store. Who has the store
+  can try names against it, so a subject's name should be an id and not a mail address.
+- `destroy` deletes the key so that its bytes are not in the store any more. What is kept: the key's number, when, why,
+  and the tag, by which the same subject is known again.
 - A subject whose key was destroyed gets no other one: what is said of it later is not kept either. A process that still
   has its state in memory would else write the old text down again, under a new key.
 - A store without a key is not an erased one: who reads with the wrong store is told so, and does not read ERASED.

@@ -18,7 +18,7 @@ LOCK = 0x7469_6465_6B65_7973  # two that make the tables at once take turns
 
 LAYOUT = (
     "CREATE TABLE IF NOT EXISTS tidelog_keys_format (version integer NOT NULL, salt bytea NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS tidelog_keys (subject text PRIMARY KEY, key_id text NOT NULL, secret bytea NOT NULL,"
+    "CREATE TABLE IF NOT EXISTS tidelog_keys (tag bytea PRIMARY KEY, key_id text NOT NULL, secret bytea NOT NULL,"
     " made_ms bigint NOT NULL)",
     "CREATE TABLE IF NOT EXISTS tidelog_keys_destroyed (tag bytea PRIMARY KEY, key_id text NOT NULL UNIQUE,"
     " at_ms bigint NOT NULL, reason text NOT NULL)",
@@ -58,7 +58,7 @@ class PostgresKeys:
             found = self._find(connection, subject)
             if found is None:
                 found = new_key()
-                made = (subject, found.id, found.secret, _now_ms())
+                made = (tag_of(self._salt, subject), found.id, found.secret, _now_ms())
                 connection.execute("INSERT INTO tidelog_keys VALUES (%s, %s, %s, %s)", made)
             return found
 
@@ -83,7 +83,7 @@ class PostgresKeys:
                 found = self._find(connection, subject)
                 if isinstance(found, SubjectKey):
                     left = Destroyed(found.id, _now_ms(), reason)
-                    connection.execute("DELETE FROM tidelog_keys WHERE subject = %s", (subject,))
+                    connection.execute("DELETE FROM tidelog_keys WHERE tag = %s", (tag_of(self._salt, subject),))
                     row = (tag_of(self._salt, subject), *left)
                     connection.execute("INSERT INTO tidelog_keys_destroyed VALUES (%s, %s, %s, %s)", row)
                     found = left
@@ -102,12 +102,12 @@ class PostgresKeys:
         self._session.close()
 
     def _find(self, connection: Any, subject: str) -> SubjectKey | Destroyed | None:
-        query = "SELECT key_id, secret FROM tidelog_keys WHERE subject = %s"
-        found = connection.execute(query, (subject,)).fetchone()
+        query, tag = "SELECT key_id, secret FROM tidelog_keys WHERE tag = %s", (tag_of(self._salt, subject),)
+        found = connection.execute(query, tag).fetchone()
         if found is not None:
             return SubjectKey(found[0], bytes(found[1]))
         query = "SELECT key_id, at_ms, reason FROM tidelog_keys_destroyed WHERE tag = %s"
-        gone = connection.execute(query, (tag_of(self._salt, subject),)).fetchone()
+        gone = connection.execute(query, tag).fetchone()
         return None if gone is None else Destroyed(*gone)
 
 

@@ -2,8 +2,9 @@
 
 Rules:
 - No write-ahead log: a rollback journal, which is gone when a transaction has ended, so that the file is all there is.
-- `secure_delete` overwrites what is deleted; VACUUM then writes the file anew without what moving rows may have left
-  behind. Both are done before `destroy` returns.
+- `secure_delete` overwrites what is deleted. Moving rows may leave a copy between them, so the file is searched for the
+  key's bytes before `destroy` returns, and written anew (VACUUM) while it has them. VACUUM alone would not do: it fills
+  gaps with what the process has in its memory.
 - Each use opens a connection: keys are remembered by the cipher, so that there are few, and a fork inherits none.
 """
 
@@ -21,11 +22,12 @@ from tidelog.errors import StorageError, UsageError
 from tidelog.sourcing.erasure.keys import FORMAT, Destroyed, SubjectKey, checked, new_key, new_salt, tag_of
 
 BUSY_S = 30.0
+CLEARINGS = 10
 OWNER_ONLY = 0o600
 
 LAYOUT = """
 CREATE TABLE IF NOT EXISTS tidelog_keys_format (version INTEGER NOT NULL, salt BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS tidelog_keys (subject TEXT PRIMARY KEY, key_id TEXT NOT NULL, secret BLOB NOT NULL,
+CREATE TABLE IF NOT EXISTS tidelog_keys (tag BLOB PRIMARY KEY, key_id TEXT NOT NULL, secret BLOB NOT NULL,
     made_ms INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS tidelog_keys_destroyed (tag BLOB PRIMARY KEY, key_id TEXT NOT NULL UNIQUE,
     at_ms INTEGER NOT NULL, reason TEXT NOT NULL) WITHOUT ROWID;
@@ -56,7 +58,7 @@ class SqliteKeys:
             found = self._find(connection, checked(subject))
             if found is None:
                 found = new_key()
-                made = (subject, found.id, found.secret, _now_ms())
+                made = (tag_of(self._salt, subject), found.id, found.secret, _now_ms())
                 connection.execute("INSERT INTO tidelog_keys VALUES (?, ?, ?, ?)", made)
             return found
 
@@ -70,19 +72,33 @@ class SqliteKeys:
             return int(connection.execute("SELECT count(*) FROM tidelog_keys_destroyed").fetchone()[0])
 
     def destroy(self, subject: str, reason: str) -> Destroyed | None:
+        secret = None
         with self._transaction() as connection:
             found = self._find(connection, checked(subject))
             if isinstance(found, SubjectKey):
+                secret = found.secret
                 left = Destroyed(found.id, _now_ms(), reason)
-                connection.execute("DELETE FROM tidelog_keys WHERE subject = ?", (subject,))
+                connection.execute("DELETE FROM tidelog_keys WHERE tag = ?", (tag_of(self._salt, subject),))
                 connection.execute(
                     "INSERT INTO tidelog_keys_destroyed VALUES (?, ?, ?, ?)", (tag_of(self._salt, subject), *left)
                 )
                 found = left
-        if found is not None:  # also where it was done before: that time the file may not have been written anew
+        if found is not None:
+            self._clear(secret)
+        return found
+
+    def _clear(self, secret: bytes | None) -> None:
+        """Where it is not known what to look for, it was done before, and that time may have been cut short."""
+        for _ in range(CLEARINGS):
+            if secret is not None and secret not in self.path.read_bytes():
+                return
             with self._connection() as connection:
                 connection.execute("VACUUM")
-        return found
+            if secret is None:
+                return
+        raise StorageError(
+            f"a destroyed key is still in {self.path}; run it again, or copy the file's rows to a new one"
+        )
 
     def left_to_do(self) -> list[str]:
         return [f"backups of {self.path}: they have the key until they are deleted"]
@@ -91,11 +107,12 @@ class SqliteKeys:
         """Nothing is open."""
 
     def _find(self, connection: sqlite3.Connection, subject: str) -> SubjectKey | Destroyed | None:
-        found = connection.execute("SELECT key_id, secret FROM tidelog_keys WHERE subject = ?", (subject,)).fetchone()
+        tag = (tag_of(self._salt, subject),)
+        found = connection.execute("SELECT key_id, secret FROM tidelog_keys WHERE tag = ?", tag).fetchone()
         if found is not None:
             return SubjectKey(found[0], bytes(found[1]))
         query = "SELECT key_id, at_ms, reason FROM tidelog_keys_destroyed WHERE tag = ?"
-        gone = connection.execute(query, (tag_of(self._salt, subject),)).fetchone()
+        gone = connection.execute(query, tag).fetchone()
         return None if gone is None else Destroyed(*gone)
 
     @contextmanager
