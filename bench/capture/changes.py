@@ -25,7 +25,7 @@ def turn(bench: Bench, database: str, side: str) -> None:
         bench.run_sql(database, f"ANALYZE {table}")
     with bench.capturing(database, side, table, prefix) as one:
         found = watched(bench, one, 0, rows)
-        bench.figures.add(database, SNAPSHOT, side, found.records / found.seconds)
+        bench.figures.add(f"{database}, changes", SNAPSHOT, side, found.records / found.seconds)
     begin = bench.end_of(one.topic)
     bench.run_sql(
         database,
@@ -33,9 +33,9 @@ def turn(bench: Bench, database: str, side: str) -> None:
     )
     with bench.capturing(database, side, table, prefix) as one:
         found = watched(bench, one, begin, backlog)
-    bench.figures.add(database, CHANGES, side, found.records / found.seconds)
-    bench.figures.add(database, CPU, side, found.cpu / found.records * 1e6)
-    bench.figures.add(database, MEMORY, side, found.peak_mb)
+    bench.figures.add(f"{database}, changes", CHANGES, side, found.records / found.seconds)
+    bench.figures.add(f"{database}, changes", CPU, side, found.cpu / found.records * 1e6)
+    bench.figures.add(f"{database}, changes", MEMORY, side, found.peak_mb)
 
 
 def filled(database: str, table: str, first: int, last: int) -> str:

@@ -36,8 +36,8 @@ def turn(bench: Bench, database: str, side: str) -> None:
         delays = followed(bench, one.topic, count)
         writer.join()
     delays = sorted(delays[len(delays) // 10 :])
-    bench.figures.add(database, P50, side, statistics.median(delays))
-    bench.figures.add(database, P99, side, delays[int(len(delays) * 0.99)])
+    bench.figures.add(f"{database}, delay", P50, side, statistics.median(delays))
+    bench.figures.add(f"{database}, delay", P99, side, delays[int(len(delays) * 0.99)])
 
 
 def connected(bench: Bench, database: str) -> Any:

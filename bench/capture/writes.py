@@ -37,8 +37,8 @@ def written(bench: Bench, database: str, side: str, table: str) -> None:
     began = time.perf_counter()
     for number in range(1, count + 1):
         cursor.execute(f"INSERT INTO {table} VALUES ({number}, 1, 0, 'a note of some length')")
-    bench.figures.add(database, WRITE, side, (time.perf_counter() - began) / count * 1e6)
+    bench.figures.add(f"{database}, writes", WRITE, side, (time.perf_counter() - began) / count * 1e6)
     began = time.perf_counter()
     cursor.execute(filled(database, table, count + 1, count + rows))
-    bench.figures.add(database, BULK, side, (time.perf_counter() - began) / rows * 1e6)
+    bench.figures.add(f"{database}, writes", BULK, side, (time.perf_counter() - began) / rows * 1e6)
     connection.close()
