@@ -13,6 +13,7 @@ from tidelog.door import door
 if TYPE_CHECKING:
     from tidelog.errors import Refused as Refused
     from tidelog.sourcing.decider import Decider as Decider
+    from tidelog.sourcing.effects import Effects as Effects
     from tidelog.sourcing.erasure.cipher import SubjectCipher as SubjectCipher
     from tidelog.sourcing.erasure.erasing import erase as erase
     from tidelog.sourcing.event_record import EventRecord as EventRecord
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
     from tidelog.sourcing.personal import ERASED as ERASED
     from tidelog.sourcing.personal import Cipher as Cipher
     from tidelog.sourcing.personal import Personal as Personal
+    from tidelog.sourcing.process_manager import ClearTimer as ClearTimer
+    from tidelog.sourcing.process_manager import ProcessManager as ProcessManager
+    from tidelog.sourcing.process_manager import Send as Send
+    from tidelog.sourcing.process_manager import SetTimer as SetTimer
+    from tidelog.sourcing.process_manager import TimedOut as TimedOut
     from tidelog.sourcing.read_model import ReadModel as ReadModel
     from tidelog.sourcing.requests import HISTORY_EXISTS as HISTORY_EXISTS
     from tidelog.sourcing.requests import NO_HISTORY as NO_HISTORY
@@ -45,6 +51,12 @@ HOMES = {
     "PastState": "tidelog.sourcing.time_travel",
     "EventRecord": "tidelog.sourcing.event_record",
     "ReadModel": "tidelog.sourcing.read_model",
+    "ProcessManager": "tidelog.sourcing.process_manager",
+    "Send": "tidelog.sourcing.process_manager",
+    "SetTimer": "tidelog.sourcing.process_manager",
+    "ClearTimer": "tidelog.sourcing.process_manager",
+    "TimedOut": "tidelog.sourcing.process_manager",
+    "Effects": "tidelog.sourcing.effects",
     "HISTORY_EXISTS": "tidelog.sourcing.requests",
     "NO_HISTORY": "tidelog.sourcing.requests",
     "EntityState": "tidelog.sourcing.requests",

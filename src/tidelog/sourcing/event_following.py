@@ -1,0 +1,157 @@
+"""Following the events of a store from a place of one's own: what process managers and effects have in common.
+
+    topic      NAME.process or NAME.effects, one partition, compacted, written under one transactional id
+    records    position/P     {"v":1,"offset":NEXT,"live":N}: events of partition P before `offset` are done; those
+                              before `live` are history, which is folded and not acted on
+               anything else  what the follower keeps beside
+
+Rules:
+- What was done, and how far, are one transaction. Who takes the id over reads both after the elder is fenced.
+- `start="now"` acts on events that come after its very first start. So a new follower of an old store sends nothing for
+  what is long over; `start="earliest"` acts on all events.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import sha256
+from threading import Event, Thread
+from typing import Any, Protocol
+
+from tidelog.client.admin import topics
+from tidelog.client.backoff import waits
+from tidelog.client.cluster import Cluster
+from tidelog.client.consumer import Consumer
+from tidelog.client.metadata import TopicPartition
+from tidelog.client.offsets import LATEST, READ_COMMITTED, list_offsets
+from tidelog.client.producer import Record
+from tidelog.control.owner import Owner
+from tidelog.errors import ProducerFenced, TidelogError, UsageError
+from tidelog.record.columns import Row
+from tidelog.sourcing.store import EventStore
+from tidelog.sourcing.store_topics import WRITERS, checked_name
+
+NOW, EARLIEST = "now", "earliest"
+POSITION = "position/"
+LOOK_MS = 100
+FORMAT = 1
+
+log = logging.getLogger(__name__)
+
+
+class Place:
+    """In one partition of the events."""
+
+    __slots__ = ("live", "offset")
+
+    def __init__(self, offset: int, live: int) -> None:
+        self.offset, self.live = offset, live
+
+    def record(self, partition: int, now_ms: int) -> Record:
+        return text_record(f"{POSITION}{partition}", {"offset": self.offset, "live": self.live}, now_ms)
+
+
+class EventLog:
+    """The events of a store, and the follower's own topic. Belongs to one thread."""
+
+    def __init__(self, cluster: Cluster, store: EventStore[Any], kind: str, name: str, start: str) -> None:
+        if start not in (NOW, EARLIEST):
+            raise UsageError(f"start={start!r}; it is {NOW!r} or {EARLIEST!r}")
+        self.cluster, self.store = cluster, store
+        self.id = f"tidelog.{kind}.{checked_name(name)}"
+        self.own = TopicPartition(f"{name}.{kind}", 0)
+        settings = {"cleanup.policy": "compact", WRITERS: self.id}
+        topics.ensure(cluster, self.own.topic, partitions=1, configs=settings)
+        self.owner = Owner(cluster, self.id)
+        self.places: dict[int, Place] = {}
+        self._start = start
+        self._consumer = Consumer(cluster, max_wait_ms=LOOK_MS, read_committed=True)
+
+    def begin(self, keep: Callable[[str, Row], None]) -> None:
+        """Takes the id, and reads what was written under it: `keep` gets all but places, key and row."""
+        self.owner.begin()
+        self.places = {}
+        for row in self.owner.rows(self.own):
+            key = (row.key or b"").decode()
+            if key.startswith(POSITION) and row.value is not None:
+                fields = json.loads(row.value)
+                self.places[int(key.removeprefix(POSITION))] = Place(fields["offset"], fields["live"])
+            else:
+                keep(key, row)
+        self._begin_partitions()
+
+    def _begin_partitions(self) -> None:
+        every = self.cluster.partitions(self.store.topics.events)
+        new = [at for at in every if at.partition not in self.places]
+        ends = list_offsets(self.cluster, dict.fromkeys(new, LATEST), isolation=READ_COMMITTED) if new else {}
+        for at in new:
+            self.places[at.partition] = Place(0, ends[at].offset if self._start == NOW else 0)
+        if new:
+            # Written at once: where "now" was is not to move by a crash before the first event.
+            with self.owner.transaction() as outgoing:
+                outgoing.send(self.own, [self.places[at.partition].record(at.partition, 0) for at in new])
+
+    def fetch(self, wait_ms: int = LOOK_MS) -> list[tuple[int, list[Row], int]]:
+        """Partition, rows and the next offset, from the places on."""
+        topic = self.store.topics.events
+        self._consumer.max_wait_ms = max(1, min(wait_ms, LOOK_MS))
+        self._consumer.assign({TopicPartition(topic, number): one.offset for number, one in self.places.items()})
+        return [(one.at.partition, list(one.rows()), one.next_offset) for one in self._consumer.fetch()]
+
+    def offsets(self) -> Mapping[TopicPartition, int]:
+        return {TopicPartition(self.store.topics.events, number): one.offset for number, one in self.places.items()}
+
+
+class Follows(Protocol):
+    name: str
+    kind: str
+
+    def run(self, stopping: Event) -> None: ...
+
+
+class Beside:
+    """A follower in a thread of this process, tried again with back-off when the broker is away."""
+
+    def __init__(self, follower: Follows) -> None:
+        self._follower = follower
+        self._stopping = Event()
+        self._failed: BaseException | None = None
+        self._thread = Thread(target=self._run, name=f"{follower.kind}-{follower.name}", daemon=True)
+
+    def __enter__(self) -> Beside:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def check(self) -> None:
+        """Raises what it ended with."""
+        if self._failed is not None:
+            raise self._failed
+
+    def _run(self) -> None:
+        pauses = waits()
+        while not self._stopping.is_set():
+            try:
+                self._follower.run(self._stopping)
+            except (UsageError, ProducerFenced) as error:
+                log.error("%s %s ended: %s", self._follower.kind, self._follower.name, error)
+                self._failed = error
+                return
+            except TidelogError as error:
+                log.warning("%s %s begins again: %s", self._follower.kind, self._follower.name, error)
+                self._stopping.wait(next(pauses))
+
+
+def stable_id(name: str, *parts: object) -> str:
+    """The same for the same parts, and short: an event's id has its command's in it, which may be one of these."""
+    return f"{name}/{sha256(json.dumps(parts).encode()).hexdigest()[:32]}"
+
+
+def text_record(key: str, fields: Mapping[str, Any] | None, now_ms: int, headers: Iterable[Any] = ()) -> Record:
+    value = None if fields is None else json.dumps({"v": FORMAT, **fields}, separators=(",", ":")).encode()
+    return key.encode(), value, list(headers), now_ms
