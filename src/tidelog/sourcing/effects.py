@@ -36,7 +36,7 @@ from tidelog.control.metrics import Metrics
 from tidelog.errors import UsageError
 from tidelog.record.columns import Row
 from tidelog.sourcing.entity import Folding
-from tidelog.sourcing.event_following import NOW, Beside, EventLog, stable_id, text_record
+from tidelog.sourcing.event_following import NOW, EventLog, FollowerThread, stable_id, text_record
 from tidelog.sourcing.event_record import EventRecord, decode
 from tidelog.sourcing.store import EventStore
 
@@ -74,9 +74,9 @@ class Effects:
         counts = Metrics(rows_out=self.done).fields
         return {**counts, "inputs": [self.store.topics.events], "skipped": self.skipped, "failed": self.failed}
 
-    def beside(self) -> Beside:
+    def beside(self) -> FollowerThread:
         """In a thread of this process: `with effects.beside(): ...`"""
-        return Beside(self)
+        return FollowerThread(self)
 
     def run(self, stopping: Event) -> None:
         """As a part (`parts.run_part`), until `stopping` is set."""

@@ -41,7 +41,7 @@ FORMAT = 1
 log = logging.getLogger(__name__)
 
 
-class Place:
+class EventPlace:
     """In one partition of the events."""
 
     __slots__ = ("live", "offset")
@@ -65,7 +65,7 @@ class EventLog:
         settings = {"cleanup.policy": "compact", WRITERS: self.id}
         topics.ensure(cluster, self.own.topic, partitions=1, configs=settings)
         self.owner = Owner(cluster, self.id)
-        self.places: dict[int, Place] = {}
+        self.places: dict[int, EventPlace] = {}
         self._start = start
         self._consumer = Consumer(cluster, max_wait_ms=LOOK_MS, read_committed=True)
 
@@ -77,7 +77,7 @@ class EventLog:
             key = (row.key or b"").decode()
             if key.startswith(POSITION) and row.value is not None:
                 fields = json.loads(row.value)
-                self.places[int(key.removeprefix(POSITION))] = Place(fields["offset"], fields["live"])
+                self.places[int(key.removeprefix(POSITION))] = EventPlace(fields["offset"], fields["live"])
             else:
                 keep(key, row)
         self._begin_partitions()
@@ -87,7 +87,7 @@ class EventLog:
         new = [at for at in every if at.partition not in self.places]
         ends = list_offsets(self.cluster, dict.fromkeys(new, LATEST), isolation=READ_COMMITTED) if new else {}
         for at in new:
-            self.places[at.partition] = Place(0, ends[at].offset if self._start == NOW else 0)
+            self.places[at.partition] = EventPlace(0, ends[at].offset if self._start == NOW else 0)
         if new:
             # Written at once: where "now" was is not to move by a crash before the first event.
             with self.owner.transaction() as outgoing:
@@ -111,7 +111,7 @@ class Follows(Protocol):
     def run(self, stopping: Event) -> None: ...
 
 
-class Beside:
+class FollowerThread:
     """A follower in a thread of this process, tried again with back-off when the broker is away."""
 
     def __init__(self, follower: Follows) -> None:
@@ -120,7 +120,7 @@ class Beside:
         self._failed: BaseException | None = None
         self._thread = Thread(target=self._run, name=f"{follower.kind}-{follower.name}", daemon=True)
 
-    def __enter__(self) -> Beside:
+    def __enter__(self) -> FollowerThread:
         self._thread.start()
         return self
 

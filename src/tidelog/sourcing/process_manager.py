@@ -38,7 +38,7 @@ from tidelog.record.columns import Row
 from tidelog.sourcing.codec import JsonCodec
 from tidelog.sourcing.command_record import encode_command
 from tidelog.sourcing.entity import Folding
-from tidelog.sourcing.event_following import NOW, Beside, EventLog, stable_id, text_record
+from tidelog.sourcing.event_following import NOW, EventLog, FollowerThread, stable_id, text_record
 from tidelog.sourcing.event_record import CommandContext, EventRecord, decode
 from tidelog.sourcing.requests import DECIDE, Joint, Request, check_names
 from tidelog.sourcing.store import EventStore
@@ -111,9 +111,9 @@ class ProcessManager:
         counts = Metrics(rows_in=self._events, rows_out=self._commands).fields
         return {**counts, "inputs": [self.store.topics.events], "timeouts": self._timeouts}
 
-    def beside(self) -> Beside:
+    def beside(self) -> FollowerThread:
         """In a thread of this process: `with manager.beside(): ...`"""
-        return Beside(self)
+        return FollowerThread(self)
 
     def run(self, stopping: Event) -> None:
         """As a part (`parts.run_part`), until `stopping` is set."""
