@@ -23,7 +23,7 @@ from tiers import TIERS, tier_of
 SHARDS = {
     "broker": (
         *("against", "benchmarks", "broker", "cli", "client", "control", "crash", "log", "record", "schema", "wire"),
-        *("capture", "gateway", "demo", "parts", "sourcing"),
+        *("capture", "gateway", "demo", "parts", "sourcing", "work"),
     ),
     "views": (".", "sql", "views", "views/stores"),
     "spark": ("spark",),

@@ -17,9 +17,27 @@ if TYPE_CHECKING:
     from tidelog.pipelines.app import App as App
     from tidelog.spark.session import spark_session as spark_session
     from tidelog.sql.session import sql as sql
+    from tidelog.work.job import Job as Job
+    from tidelog.work.job import Reject as Reject
+    from tidelog.work.running import worker as worker
+    from tidelog.work.sending import JobSender as JobSender
+    from tidelog.work.sending import send as send
 
 __version__ = "0.1.0"
-__all__ = ["App", "Broker", "TidelogError", "__version__", "capture", "spark_session", "sql"]
+__all__ = [
+    "App",
+    "Broker",
+    "Job",
+    "JobSender",
+    "Reject",
+    "TidelogError",
+    "__version__",
+    "capture",
+    "send",
+    "spark_session",
+    "sql",
+    "worker",
+]
 
 HOMES = {
     "App": "tidelog.pipelines.app",
@@ -28,6 +46,11 @@ HOMES = {
     "capture": "tidelog.capture.running",
     "spark_session": "tidelog.spark.session",
     "sql": "tidelog.sql.session",
+    "Job": "tidelog.work.job",
+    "JobSender": "tidelog.work.sending",
+    "Reject": "tidelog.work.job",
+    "send": "tidelog.work.sending",
+    "worker": "tidelog.work.running",
 }
 
 __getattr__ = door(__name__, HOMES)

@@ -15,7 +15,6 @@ from proving import proves
 from tidelog.client.cluster import Cluster
 from tidelog.control.status import read_status, send_command
 from tidelog.errors import TidelogError, UsageError
-from tidelog.parts import blocking
 from tidelog.parts.blocking import ENDED, ThreadPart
 from tidelog.parts.running import run_part
 from tidelog.testing.broker import TestBroker
@@ -115,10 +114,9 @@ class Deaf(Counting):
 
 
 @proves("P3")
-def test_a_loop_that_does_not_end_is_not_started_a_second_time_beside_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocking, "END_S", 0.01)
+def test_a_loop_that_does_not_end_is_not_started_a_second_time_beside_itself() -> None:
     deaf = Deaf("shop")
-    part = ThreadPart(deaf)
+    part = ThreadPart(deaf, end_s=0.01)
     part.start()
     until(deaf.works.is_set)
     with pytest.raises(TidelogError, match=r"told to end, and has not for 0\.01 s"):

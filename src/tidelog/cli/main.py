@@ -16,6 +16,7 @@ COMMANDS = {
     "up": "start a broker",
     "topics": "list, create, delete, alter, describe and truncate topics",
     "queues": "list and describe share groups: left, in flight, redelivered, delayed, dead",
+    "work": "call a function for each job of a queue, with retries and dead letters",
     "groups": "list, describe and delete consumer groups, with their lag",
     "reset": "move a group's offsets to an offset, a time, the start or the end",
     "transactions": "list, describe and abort transactions, also such as hang",

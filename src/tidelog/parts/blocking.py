@@ -10,7 +10,7 @@ from tidelog.errors import TidelogError
 from tidelog.parts.part import Fault
 from tidelog.parts.supervision import fault_of
 
-END_S = 10.0  # within which one that was told to end does so
+END_S = 10.0  # within which one that was told to end does so, unless it is given longer
 ENDED = Fault("it has ended, and nobody had told it to", final=False)
 
 
@@ -30,8 +30,9 @@ class Blocking(Protocol):
 class ThreadPart:
     reports_as = None
 
-    def __init__(self, loop: Blocking) -> None:
+    def __init__(self, loop: Blocking, *, end_s: float = END_S) -> None:
         self.kind, self.name = loop.kind, loop.name
+        self._end_s = end_s
         self._loop = loop
         self._stopping = Event()
         self._error: Exception | None = None
@@ -59,9 +60,9 @@ class ThreadPart:
     def stop(self) -> None:
         self._stopping.set()
         if self._thread is not None:
-            self._thread.join(END_S)
+            self._thread.join(self._end_s)
             if self._thread.is_alive():
-                raise TidelogError(f"it was told to end, and has not for {END_S:g} s")
+                raise TidelogError(f"it was told to end, and has not for {self._end_s:g} s")
 
     def figures(self) -> dict[str, Any]:
         return dict(self._loop.figures())

@@ -1,0 +1,144 @@
+"""Workers that run: as many as are wanted, each a part of this process, started again after a fault.
+
+    worker(...).run()      until SIGTERM, SIGINT or stop()
+    worker(...).drain()    until nothing is left in the queue
+    with worker(...):      beside the caller
+
+Each is a part of kind `worker` (`tidelog status`, `pause`, `resume`, `stop`). Told to stop, workers end the jobs under
+way, for `stop_within_s` at most; what has not ended by then is given to others when this process ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from threading import Event, Thread
+
+from tidelog.client.cluster import Cluster
+from tidelog.client.security import Security
+from tidelog.errors import TidelogError, UsageError
+from tidelog.parts.blocking import ThreadPart
+from tidelog.parts.part import Say
+from tidelog.parts.running import Supervisor
+from tidelog.work.queue import group_settings, is_empty, prepare
+from tidelog.work.sending import reached
+from tidelog.work.worker import JobFunction, QueueWorker, WorkSettings
+
+WORKERS_MAX = 1_000
+DRAIN_LOOK_S = 0.1
+
+log = logging.getLogger(__name__)
+
+
+def worker(
+    function: JobFunction,
+    *,
+    topic: str,
+    group: str,
+    workers: int = 1,
+    time_limit_s: float | None = None,
+    backoff_s: float | None = None,
+    attempts: int | None = None,
+    dead_letters: str | None = None,
+    name: str | None = None,
+    stop_within_s: float = 30.0,
+    bootstrap: str | None = None,
+    security: Security | None = None,
+    say: Say | None = None,
+) -> WorkerPool:
+    """Workers that call `function(job)` for each job of the topic. `backoff_s`, `attempts` and `dead_letters` are
+    settings of the group: not given, they stay as they are.
+    """
+    settings = WorkSettings(
+        topic, group, reached(bootstrap), security, time_limit_s=time_limit_s, stop_within_s=stop_within_s
+    )
+    given = group_settings(backoff_s=backoff_s, attempts=attempts, dead_letters=dead_letters)
+    return WorkerPool(function, settings, given, count=workers, name=name, say=say)
+
+
+class WorkerPool:
+    def __init__(
+        self,
+        function: JobFunction,
+        settings: WorkSettings,
+        group_settings: dict[str, str],
+        *,
+        count: int,
+        name: str | None = None,
+        say: Say | None = None,
+    ) -> None:
+        if not 1 <= count <= WORKERS_MAX:
+            raise UsageError(f"{count} workers cannot be run; from 1 to {WORKERS_MAX} can")
+        if settings.time_limit_s is not None and settings.time_limit_s <= 0:
+            raise UsageError(f"a time limit of {settings.time_limit_s} s ends every job; give more than 0")
+        # Other processes have workers of this group too, and on other machines with the same process id.
+        self.name = name or f"{settings.group}-{socket.gethostname()}-{os.getpid()}"
+        self._settings, self._group_settings = settings, group_settings
+        self._say = say or say_in_logging
+        self.stopping = Event()
+        names = [f"{self.name}-{number}" for number in range(1, count + 1)]
+        self._loops = [QueueWorker(one, function, settings, self._say, self.stopping) for one in names]
+        self._thread: Thread | None = None
+        self._failed: BaseException | None = None
+
+    def __enter__(self) -> WorkerPool:
+        self.prepare()
+        self._thread = Thread(target=self._run_beside, name=f"workers-{self.name}", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self.stop()
+        assert self._thread is not None
+        self._thread.join()
+        if self._failed is not None and kind is None:
+            raise self._failed
+
+    @property
+    def jobs(self) -> dict[str, int]:
+        """How many jobs of all these workers ended how; those that were done are `done`."""
+        counts = [one.figures()["jobs"] for one in self._loops]
+        return {name: sum(one[name] for one in counts) for name in counts[0]}
+
+    def stop(self) -> None:
+        """From any thread. Jobs under way are ended."""
+        self.stopping.set()
+
+    def run(self) -> int:
+        """Until `stop`. 0, or 1 where a worker has failed for good."""
+        self.prepare()
+        return self._supervise()
+
+    def drain(self) -> None:
+        """Until nothing is left to do: what is delayed, or waits for another try, is waited for."""
+        with self, self._connect() as cluster:
+            assert self._thread is not None
+            while self._thread.is_alive() and not self.stopping.is_set():
+                if is_empty(cluster, self._settings.topic, self._settings.group):
+                    break
+                time.sleep(DRAIN_LOOK_S)
+
+    def prepare(self) -> None:
+        with self._connect() as cluster:
+            prepare(cluster, self._settings.topic, self._settings.group, self._group_settings)
+
+    def _connect(self) -> Cluster:
+        return self._settings.connect(f"tidelog-workers-{self.name}")
+
+    def _supervise(self) -> int:
+        with self._connect() as cluster:
+            parts = [ThreadPart(one, end_s=self._settings.stop_within_s) for one in self._loops]
+            return Supervisor([*parts], cluster, self._say, self.stopping).loop()
+
+    def _run_beside(self) -> None:
+        try:
+            if self._supervise():
+                raise TidelogError(f"workers of group {self._settings.group!r} have failed; `tidelog status` says why")
+        except BaseException as error:
+            self._failed = error
+
+
+def say_in_logging(event: str, **fields: object) -> None:
+    log.info("%s %s", event, " ".join(f"{name}={value}" for name, value in fields.items() if value is not None))

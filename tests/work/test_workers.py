@@ -1,0 +1,189 @@
+"""Workers of a queue against a real broker: jobs are done, tried again, given up, renewed, timed out and finished."""
+
+from __future__ import annotations
+
+from collections import Counter
+from threading import Event, Lock
+
+import pytest
+
+import tidelog
+from against.patience import eventually
+from proving import proves
+from tidelog.client import Cluster, Consumer, configs
+from tidelog.control.status import read_status
+from tidelog.work.queue import is_empty
+from work.pools import GROUP, TOPIC, Pool
+
+LETTERS = "dlq.mail"
+
+
+class Doing:
+    """A function that notes its jobs, and fails as it is told to."""
+
+    def __init__(self, *errors: BaseException) -> None:
+        self.jobs: list[tidelog.Job] = []
+        self._errors = list(errors)
+        self._lock = Lock()
+
+    def __call__(self, job: tidelog.Job) -> None:
+        with self._lock:
+            self.jobs.append(job)
+            error = self._errors.pop(0) if self._errors else None
+        if error is not None:
+            raise error
+
+
+def letters(broker: tidelog.Broker) -> list[tuple[bytes | None, dict[str, bytes | None]]]:
+    with Cluster(broker.bootstrap) as cluster:
+        consumer = Consumer(cluster)
+        consumer.assign(dict.fromkeys(cluster.partitions(LETTERS), 0))
+        rows = [row for fetched in consumer.fetch() for row in fetched.rows()]
+        return [(row.value, dict(row.headers or ())) for row in rows]
+
+
+@proves("T4")
+def test_each_job_that_was_sent_before_the_group_began_is_done_once(pool: Pool, sender: tidelog.JobSender) -> None:
+    ids = [sender.send(TOPIC, f"{number}", key="k", headers={"h": b"v"}) for number in range(20)]
+    doing = Doing()
+    running = pool(doing, workers=3)
+    running.drain()
+    assert Counter(job.id for job in doing.jobs) == Counter(ids)
+    job = min(doing.jobs, key=lambda job: job.offset)
+    assert (job.value, job.key, job.headers, job.delivery_count) == (b"0", b"k", (("h", b"v"),), 1)
+    assert job.id == f"{TOPIC}/{job.partition}/{job.offset}" and job.topic == TOPIC
+    assert (running.jobs["done"], running.jobs["retried"], running.jobs["lost"]) == (20, 0, 0)
+
+
+@proves("T4")
+def test_a_job_that_raises_is_tried_again_and_counts_its_deliveries(pool: Pool, sender: tidelog.JobSender) -> None:
+    sender.send(TOPIC, "flaky")
+    doing = Doing(ValueError("no"), SystemExit("not the worker's end"))
+    running = pool(doing)
+    running.drain()
+    assert [job.delivery_count for job in doing.jobs] == [1, 2, 3]
+    assert len({job.id for job in doing.jobs}) == 1
+    assert (running.jobs["retried"], running.jobs["done"]) == (2, 1)
+
+
+@proves("T4")
+def test_a_rejected_job_is_a_dead_letter_at_once_and_a_failing_one_after_its_last_delivery(
+    broker: tidelog.Broker, pool: Pool, sender: tidelog.JobSender
+) -> None:
+    sender.send(TOPIC, "never")
+    sender.send(TOPIC, "fails")
+    seen: list[bytes | None] = []
+
+    def work(job: tidelog.Job) -> None:
+        seen.append(job.value)
+        raise tidelog.Reject("no such person") if job.value == b"never" else ValueError("mail server away")
+
+    running = pool(work, dead_letters=LETTERS, attempts=3)
+    running.drain()
+    assert Counter(seen) == {b"never": 1, b"fails": 3}
+    assert (running.jobs["rejected"], running.jobs["retried"]) == (1, 3)
+    found = eventually(lambda: letters(broker), lambda found: len(found) == 2)
+    assert {value: headers["__dlq.errors.delivery.count"] for value, headers in found} == {
+        b"never": b"1",
+        b"fails": b"3",
+    }
+
+
+@proves("T4")
+def test_the_lock_of_a_long_job_is_renewed_and_nobody_else_gets_it(pool: Pool, sender: tidelog.JobSender) -> None:
+    sender.send(TOPIC, "long")
+    begun: list[int] = []
+    running = None
+
+    def work(job: tidelog.Job) -> None:
+        begun.append(job.delivery_count)
+        assert running is not None
+        eventually(lambda: running.jobs["renewed"], lambda renewed: renewed >= 4)  # more than one lock
+
+    running = pool(work, workers=2)
+    running.drain()
+    assert begun == [1]
+    assert (running.jobs["done"], running.jobs["lost"]) == (1, 0)
+
+
+@proves("T4")
+def test_a_job_over_its_time_is_released_while_its_call_is_left_alone(pool: Pool, sender: tidelog.JobSender) -> None:
+    sender.send(TOPIC, "slow at first")
+    go_on, deliveries = Event(), list[int]()
+
+    def work(job: tidelog.Job) -> None:
+        deliveries.append(job.delivery_count)
+        if job.delivery_count == 1:
+            go_on.wait()
+
+    said: list[str] = []
+    running = pool(work, time_limit_s=0.05, say=lambda event, **_: said.append(event))
+    running.drain()
+    late = running.jobs["late"]
+    go_on.set()
+    assert deliveries == [1, 2]
+    assert (running.jobs["timed_out"], running.jobs["done"], late) == (1, 1, 1)
+    assert "job timed out" in said
+
+
+@proves("T4")
+def test_a_pool_that_is_stopped_ends_the_jobs_under_way_and_leaves_the_rest(
+    broker: tidelog.Broker, pool: Pool, sender: tidelog.JobSender
+) -> None:
+    for number in range(3):
+        sender.send(TOPIC, f"{number}")
+    begun, go_on, ended = Event(), Event(), list[str]()
+
+    def work(job: tidelog.Job) -> None:
+        begun.set()
+        go_on.wait()
+        ended.append(job.id)
+
+    with pool(work) as running:
+        begun.wait()
+        running.stop()
+        go_on.set()
+    assert (len(ended), running.jobs["done"]) == (1, 1)
+    doing = Doing()
+    pool(doing).drain()
+    assert {job.id for job in doing.jobs}.isdisjoint(ended) and len(doing.jobs) == 2
+
+
+@proves("T4")
+def test_a_delayed_job_is_waited_for_and_one_that_the_topic_does_not_delay_is_refused(
+    broker: tidelog.Broker, pool: Pool, sender: tidelog.JobSender
+) -> None:
+    doing = Doing()
+    sender.send(TOPIC, "later", delay_s=0.3)
+    sender.send(TOPIC, "now")
+    pool(doing).drain()
+    assert [job.value for job in doing.jobs] == [b"now", b"later"]
+    for delay_s in (-1.0, float("nan"), 1e9):
+        with pytest.raises(tidelog.TidelogError, match="delay"):
+            sender.send(TOPIC, "no", delay_s=delay_s)
+
+
+@proves("T4")
+def test_workers_are_parts_with_a_status_and_keep_what_was_set_of_their_group(
+    broker: tidelog.Broker, pool: Pool, sender: tidelog.JobSender
+) -> None:
+    sender.send(TOPIC, "one")
+    with Cluster(broker.bootstrap) as cluster:
+        with pool(Doing(), name="m", workers=2) as running:
+            eventually(lambda: is_empty(cluster, TOPIC, GROUP))
+            assert running.jobs["done"] == 1
+        told = {one.name: one for one in read_status(cluster) if one.kind == "worker"}
+        assert sorted(told) == ["m-1", "m-2"]
+        assert {one.figures["state"] for one in told.values()} == {"stopped"}
+        assert sum(one.figures["rows_out"] for one in told.values()) == 1
+        configs.alter(cluster, configs.GROUP, GROUP, set={"share.auto.offset.reset": "latest"})
+        pool(Doing(), backoff_s=None).prepare()
+        own = {one.name: one.value for one in configs.describe(cluster, configs.GROUP, GROUP)}
+        assert (own["share.auto.offset.reset"], own["tidelog.retry.backoff.ms"]) == ("latest", "0")
+
+
+@proves("T4")
+@pytest.mark.parametrize("wrong", [{"workers": 0}, {"time_limit_s": 0.0}, {"backoff_s": -1.0}])
+def test_settings_that_cannot_be_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(tidelog.TidelogError, match="; "):
+        tidelog.worker(print, topic=TOPIC, group=GROUP, **wrong)  # type: ignore[arg-type]
