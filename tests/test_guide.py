@@ -45,7 +45,7 @@ HTTP = "127.0.0.1:8642"
 ON_SPARK = ("tidelog.spark_session(", "tidelog_pipeline")
 # They are on Spark, and what they show has shorter tests.
 LONG = ("apps", "joins", "own_operators", "spark", "start", "testing_pipelines", "typed_values", "windows")
-SLOW = ("durability", "views")  # above a second of CPU
+SLOW = ("durability", "views", "workers")  # above a second of CPU
 STORY = "start"  # one of them at every change
 
 

@@ -53,7 +53,6 @@ def line_of(running: subprocess.Popen[str]) -> str:
 
 
 @proves("T4")
-@pytest.mark.slow
 def test_the_job_of_a_worker_that_is_killed_goes_to_another(work: Work) -> None:
     with work("greeting:stuck") as running:
         assert line_of(running) == "1 workers of greeters take jobs from greetings\n"
@@ -65,7 +64,6 @@ def test_the_job_of_a_worker_that_is_killed_goes_to_another(work: Work) -> None:
 
 
 @proves("T4")
-@pytest.mark.slow
 def test_a_command_that_is_told_to_stop_ends_its_job_first(work: Work) -> None:
     with work("greeting:slow") as running:
         assert [line_of(running), line_of(running)][1] == "begun\n"

@@ -178,8 +178,14 @@ def test_workers_are_parts_with_a_status_and_keep_what_was_set_of_their_group(
         assert sum(one.figures["rows_out"] for one in told.values()) == 1
         configs.alter(cluster, configs.GROUP, GROUP, set={"share.auto.offset.reset": "latest"})
         pool(Doing(), backoff_s=None).prepare()
-        own = {one.name: one.value for one in configs.describe(cluster, configs.GROUP, GROUP)}
-        assert (own["share.auto.offset.reset"], own["tidelog.retry.backoff.ms"]) == ("latest", "0")
+        pool(Doing(), group="new", backoff_s=None).prepare()
+        names = ("share.auto.offset.reset", "tidelog.retry.backoff.ms")
+        found = {
+            group: {one.name: one.value for one in configs.describe(cluster, configs.GROUP, group)}
+            for group in (GROUP, "new")
+        }
+        assert [found[GROUP][name] for name in names] == ["latest", "0"]
+        assert [found["new"][name] for name in names] == ["earliest", "1000"]
 
 
 @proves("T4")

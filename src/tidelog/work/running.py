@@ -141,4 +141,7 @@ class WorkerPool:
 
 
 def say_in_logging(event: str, **fields: object) -> None:
-    log.info("%s %s", event, " ".join(f"{name}={value}" for name, value in fields.items() if value is not None))
+    """A job that was not done, and a fault, are warnings: a program that has not set up logging shows them too."""
+    level = logging.WARNING if event == "failed" or event.startswith("job ") else logging.INFO
+    told = " ".join(f"{name}={value}" for name, value in fields.items() if value is not None)
+    log.log(level, "%s %s", event, told)

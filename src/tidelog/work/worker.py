@@ -132,9 +132,12 @@ class QueueWorker:
             call = JobCall(self._function, job_of(record))
             end = self._attend(reader, call, records[number:])
             at, offset = record.at, record.row.offset
-            if reader.acknowledge({at: {offset: ACKNOWLEDGED_AS[end]}}):
-                end = LOST
-            self._count(call, end)
+            try:
+                is_lost = bool(reader.acknowledge({at: {offset: ACKNOWLEDGED_AS[end]}}))
+            except TidelogError:  # whether it counts nobody knows, and the worker has a fault
+                self._count(call, LOST)
+                raise
+            self._count(call, LOST if is_lost else end)
 
     def _attend(self, reader: ShareReader, call: JobCall, records: list[AcquiredRecord]) -> str:
         """Until the call ends or its time is over: how it ended."""
