@@ -59,9 +59,13 @@ def test_each_job_that_was_sent_before_the_group_began_is_done_once(pool: Pool, 
 def test_a_job_that_raises_is_tried_again_and_counts_its_deliveries(pool: Pool, sender: tidelog.JobSender) -> None:
     sender.send(TOPIC, "flaky")
     doing = Doing(ValueError("no"), SystemExit("not the worker's end"))
-    running = pool(doing)
+    said: list[dict[str, object]] = []
+    running = pool(doing, say=lambda event, **fields: said.append({"event": event, **fields}))
     running.drain()
     assert [job.delivery_count for job in doing.jobs] == [1, 2, 3]
+    first = next(one for one in said if one["event"] == "job released")
+    assert (first["job"], first["delivery"], first["error"]) == (doing.jobs[0].id, 1, "ValueError: no")
+    assert str(first["raised_at"]).startswith(__file__)
     assert len({job.id for job in doing.jobs}) == 1
     assert (running.jobs["retried"], running.jobs["done"]) == (2, 1)
 

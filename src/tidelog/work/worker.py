@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Event, Thread
+from traceback import extract_tb
 from typing import Any
 
 from tidelog.client.cluster import Cluster
@@ -37,6 +38,7 @@ FETCH_WAIT_MS = 500  # for which a worker at rest does not hear that it is to st
 ATTEND_S = 0.5  # between looks at a job under way: heartbeats are due more seldom
 RENEWALS = 3  # of a lock, in its time
 LATE_MAX = 8
+ERROR_CHARS = 500
 
 JobFunction = Callable[[Job], Any]
 
@@ -165,7 +167,7 @@ class QueueWorker:
         self._last_ms = round(call.took_s * 1000)
         if end != DONE:
             error = call.error
-            told = {} if error is None or end == TIMED_OUT else {"error": f"{type(error).__name__}: {error}"[:500]}
+            told = {} if error is None or end == TIMED_OUT else error_fields(error)
             event = {REJECTED: "job rejected", TIMED_OUT: "job timed out", LOST: "job lost"}.get(end, "job released")
             self._say(event, job=call.job.id, delivery=call.job.delivery_count, took_ms=self._last_ms, **told)
 
@@ -174,3 +176,10 @@ def wait_s(took_s: float, renew_at: float, limit_s: float | None) -> float:
     """Until something is due of a job that has taken so long."""
     due = [ATTEND_S, renew_at - took_s, *([] if limit_s is None else [limit_s - took_s])]
     return max(0.0, min(due))
+
+
+def error_fields(error: BaseException) -> dict[str, str]:
+    """What a function raised, and the line that raised it."""
+    told = {"error": f"{type(error).__name__}: {error}"[:ERROR_CHARS]}
+    frames = extract_tb(error.__traceback__)
+    return {**told, "raised_at": f"{frames[-1].filename}:{frames[-1].lineno}"} if frames else told
