@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from crash.damages import BATCHES, CONFIGS, END, RECORDS, TOPICS, partitions, repair, some, values
+from crash.damages import BATCHES, CONFIGS, END, RECORDS, TOPICS, partitions, repair, some, swap, values
 from crash.seeds import run_seeds
 from proving import proves
 from tidelog.broker.embedded import Broker
+from tidelog.broker.topics import TOPICS_TOPIC
 from tidelog.client.admin import groups, topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
@@ -21,6 +22,7 @@ from tidelog.client.producer import Producer
 from tidelog.control.reading import read_all
 from tidelog.errors import TidelogError
 from tidelog.log.folder import ORPHANED_SUFFIX
+from tidelog.log.names import partition_name
 
 PICKS = 20
 ENDS_KNOWN_S = 1.5  # the end of a partition is known elsewhere a second after a write
@@ -71,6 +73,21 @@ def started(data: Path) -> Broker:
         broker.stop()
         assert repair("adopt", "--data", str(data)) == 0
     raise AssertionError(f"it does not start after {TRIES} tries: {told}")
+
+
+@proves("T6")
+def test_the_log_of_topics_that_has_another_folders_name_gets_its_own_back(
+    kept: dict[bool, Path], tmp_path: Path
+) -> None:
+    """Also where the other one is all that its topic has."""
+    data = Path(shutil.copytree(kept[False], tmp_path / "data"))
+    log_of_topics = data / partition_name(TOPICS_TOPIC.topic_id, 0)
+    for other in sorted(one for one in data.glob("*-0") if one != log_of_topics):
+        swap(log_of_topics, other)
+        assert repair("adopt", "--data", str(data)) == 0
+        broker = started(data)
+        assert missing(broker) == []
+        broker.kill()
 
 
 def read(cluster: Cluster, topic: str, partition: int) -> list[bytes | None]:

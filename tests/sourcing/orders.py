@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tidelog.sourcing import Decider, Refused
+from tidelog.sourcing import ClearTimer, Decider, EventStore, ProcessManager, Refused, Send, SetTimer, TimedOut
 
 
 @dataclass(frozen=True)
@@ -71,3 +71,30 @@ def apply(state: str, event: Any) -> str:
 
 def orders() -> Decider[str]:
     return Decider("", decide, apply, commands=[Place, Pay, Ship, GiveUp], events=[Placed, Paid, Shipped, GivenUp])
+
+
+class Shipping:
+    """Ships what is paid, and gives up what nobody pays for in time."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def __call__(self, order: str, event: Any) -> list[Any]:
+        match event:
+            case Placed():
+                return [SetTimer("payment", self.seconds)]
+            case Paid():
+                return [ClearTimer("payment"), Send(order, Ship())]
+            case TimedOut("payment"):
+                return [Send(order, GiveUp())]
+        return []
+
+
+def shipping(store: EventStore[str], seconds: float = 600.0, **more: Any) -> ProcessManager:
+    """One whose key is the order, and whose state learns it from its first event."""
+    given: dict[str, Any] = {
+        "apply": lambda order, event: f"o{event.amount}" if isinstance(event, Placed) else order,
+        "initial": "",
+        **more,
+    }
+    return ProcessManager("shipping", store, Shipping(seconds), **given)

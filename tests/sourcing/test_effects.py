@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import smtplib
 from collections.abc import Callable, Iterator
 from email.message import EmailMessage
@@ -13,6 +12,7 @@ import pytest
 
 from against.patience import eventually
 from proving import proves
+from sourcing.follower_process import DIED, start
 from sourcing.mail_server import MailServer, mail_server
 from sourcing.orders import Paid, Pay, Place, orders
 from tidelog.client.metadata import TopicPartition
@@ -96,19 +96,9 @@ def test_killed_at_a_step_no_second_mail_goes_out_unless_that_was_chosen(
 ) -> None:
     mail = mailing(server.port)
 
-    def dying(event: Any, record: Any, id: str) -> None:
-        if record.entity == "o2" and not after:
-            os._exit(9)
-        mail(event, record, id)
-        if record.entity == "o2" and after:
-            os._exit(9)
-
     paid(store, "o1", "o2", "o3")
-    child = os.fork()
-    if child == 0:
-        other = EventStore("orders", orders(), bootstrap=store.bootstrap, serve=False)
-        effects(other, dying, start="earliest").run(Event())
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    child = start("effects", store.bootstrap, str(server.port), "after" if after else "before")
+    assert child.wait() == DIED
     going_on = effects(store, mail, start="earliest", in_doubt=in_doubt)
     with going_on.beside():
         eventually(lambda: subjects(server), lambda found: "o3 is paid" in found)

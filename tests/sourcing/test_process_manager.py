@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections import Counter
 from collections.abc import Iterator
 from threading import Event
@@ -14,12 +12,13 @@ import pytest
 
 from against.patience import eventually
 from proving import proves
-from sourcing.orders import GiveUp, Paid, Pay, Place, Placed, Ship, orders
+from sourcing.follower_process import start
+from sourcing.orders import Pay, Place, orders, shipping
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.control.reading import read_all
 from tidelog.errors import ProducerFenced, UsageError
-from tidelog.sourcing import ClearTimer, EventStore, ProcessManager, Send, SetTimer, TimedOut
+from tidelog.sourcing import EventStore
 from tidelog.testing.broker import TestBroker
 
 
@@ -27,33 +26,6 @@ from tidelog.testing.broker import TestBroker
 def store(tidelog_broker: TestBroker) -> Iterator[EventStore[str]]:
     with EventStore("orders", orders(), bootstrap=tidelog_broker.bootstrap, partitions=2) as running:
         yield running
-
-
-class Shipping:
-    """Ships what is paid, and gives up what nobody pays for in time."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-
-    def __call__(self, order: str, event: Any) -> list[Any]:
-        match event:
-            case Placed():
-                return [SetTimer("payment", self.seconds)]
-            case Paid():
-                return [ClearTimer("payment"), Send(order, Ship())]
-            case TimedOut("payment"):
-                return [Send(order, GiveUp())]
-        return []
-
-
-def knowing(store: EventStore[str], seconds: float = 600.0, **more: Any) -> ProcessManager:
-    """One whose key is the order, and whose state learns it from its first event."""
-    orders_by_amount: dict[str, Any] = {
-        "apply": lambda order, event: f"o{event.amount}" if isinstance(event, Placed) else order,
-        "initial": "",
-        **more,
-    }
-    return ProcessManager("shipping", store, Shipping(seconds), **orders_by_amount)
 
 
 def commands_of(store: EventStore[str], kind: str) -> Counter[str]:
@@ -73,7 +45,7 @@ def state_becomes(store: EventStore[str], order: str, state: str) -> None:
 
 @proves("E3", "E4")
 def test_an_event_leads_to_a_command_with_its_cause(store: EventStore[str]) -> None:
-    with knowing(store).beside():
+    with shipping(store).beside():
         store.send("o1", Place(1), correlation="request 7")
         paid = store.send("o1", Pay(), correlation="request 7")
         state_becomes(store, "o1", "shipped")
@@ -84,10 +56,10 @@ def test_an_event_leads_to_a_command_with_its_cause(store: EventStore[str]) -> N
 
 @proves("E3")
 def test_a_timer_that_runs_out_leads_to_a_command_and_one_that_is_cleared_does_not(store: EventStore[str]) -> None:
-    with knowing(store, 0.3).beside():
-        store.send("o1", Place(1))
-        store.send("o2", Place(2))
-        store.send("o2", Pay())
+    store.send("o1", Place(1))
+    store.send("o2", Place(2))
+    store.send("o2", Pay())  # it is read together with what set the timer, however long this took
+    with shipping(store, 0.3, start="earliest").beside():
         state_becomes(store, "o1", "given up")
         state_becomes(store, "o2", "shipped")
     assert commands_of(store, "GiveUp") == {"o1": 1}
@@ -99,12 +71,12 @@ def test_history_is_applied_and_not_reacted_to(store: EventStore[str]) -> None:
     store.send("o1", Pay())
     store.send("o2", Place(2))
     end = end_of(store)
-    with knowing(store).beside():
+    with shipping(store).beside():
         eventually(lambda: places(store), lambda offset: offset >= end)
         store.send("o2", Pay())
         state_becomes(store, "o2", "shipped")  # by what it learned of the past
     assert commands_of(store, "Ship") == {"o2": 1}
-    with knowing(store, state_version=2).beside():  # a new kind of state: folded anew, in silence
+    with shipping(store, state_version=2).beside():  # a new kind of state: folded anew, in silence
         store.send("o3", Place(3))
         store.send("o3", Pay())
         state_becomes(store, "o3", "shipped")
@@ -129,17 +101,17 @@ def places(store: EventStore[str]) -> int:
 def test_from_the_earliest_all_events_are_reacted_to(store: EventStore[str]) -> None:
     store.send("o1", Place(1))
     store.send("o1", Pay())
-    with knowing(store, start="earliest").beside():
+    with shipping(store, start="earliest").beside():
         state_becomes(store, "o1", "shipped")
 
 
 @proves("E3", "E4", "es.24")
 def test_the_newer_of_two_takes_over_and_the_elder_is_fenced(store: EventStore[str]) -> None:
-    with knowing(store).beside() as elder:
+    with shipping(store).beside() as elder:
         store.send("o1", Place(1))
         store.send("o1", Pay())
         state_becomes(store, "o1", "shipped")
-        with knowing(store).beside():
+        with shipping(store).beside():
             store.send("o2", Place(2))
             store.send("o2", Pay())
             state_becomes(store, "o2", "shipped")
@@ -160,7 +132,7 @@ def test_a_function_that_fails_is_named_with_its_event_and_nothing_is_written(
     store: EventStore[str], more: dict[str, Any], why: str
 ) -> None:
     store.send("o1", Place(1))
-    failing = knowing(store, start="earliest", **more)
+    failing = shipping(store, start="earliest", **more)
     with pytest.raises(UsageError, match=why):
         failing.run(Event())
     assert places(store) == 0
@@ -171,20 +143,15 @@ def test_a_function_that_fails_is_named_with_its_event_and_nothing_is_written(
 def test_killed_at_any_moment_each_paid_order_is_shipped_by_one_command(store: EventStore[str]) -> None:
     sent = 0
     for _ in range(8):
-        child = os.fork()
-        if child == 0:
-            try:
-                knowing(EventStore("orders", orders(), bootstrap=store.bootstrap, serve=False)).run(Event())
-            finally:
-                os._exit(1)
+        child = start("process", store.bootstrap)
         for _ in range(6):
             sent += 1
             store.send(f"o{sent}", Place(sent))
             store.send(f"o{sent}", Pay())
         state_becomes(store, f"o{sent - 5}", "shipped")  # it is at work, and in the middle of it when it dies
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-    with knowing(store).beside():
+        child.kill()
+        child.wait()
+    with shipping(store, start="earliest").beside():
         for number in range(1, sent + 1):
             state_becomes(store, f"o{number}", "shipped")
     assert commands_of(store, "Ship") == {f"o{number}": 1 for number in range(1, sent + 1)}

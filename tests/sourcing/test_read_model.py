@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -16,6 +13,7 @@ import pytest
 import tidelog
 from against.patience import eventually
 from proving import proves
+from sourcing.follower_process import start
 from sourcing.seats import Cancel, Reserve, Reserved, Seat, seats
 from tidelog.client.cluster import Cluster
 from tidelog.errors import AnotherApplier, UsageError, ViewChanged
@@ -184,21 +182,15 @@ def test_a_name_that_is_another_view_s_is_refused(store: EventStore[Seat], url: 
 def test_killed_at_any_moment_rows_are_the_fold_of_the_log(store: EventStore[Seat], url: str) -> None:
     entities = [f"A{number}" for number in range(10)]
     for turn in range(8):
-        child = os.fork()
-        if child == 0:
-            try:
-                with model(EventStore("seats", seats(), bootstrap=store.bootstrap, serve=False)).following(url):
-                    time.sleep(60)
-            finally:
-                os._exit(1)
+        child = start("model", store.bootstrap, url)
         for number in range(30):
             who, entity = f"p{(turn * 7 + number) % 5}", entities[number % 10]
             holder = store.state(entity).state.holder
             receipt = store.send(entity, Reserve(who) if holder is None else Cancel(holder))
             if number == 10:  # it is at work, and in the middle of it when it dies
                 wait_for(store.bootstrap, url, receipt)
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        child.kill()
+        child.wait()
     with model(store).following(url) as followed:
         expected = by_replay(store, entities)
         eventually(lambda: {row["who"]: row["seats"] for row in followed.rows()}, lambda rows: rows == expected)

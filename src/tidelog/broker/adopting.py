@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.broker import orphans as finding
-from tidelog.broker import producer_ids
+from tidelog.broker import producer_ids, swapped
 from tidelog.broker import topics as fold
 from tidelog.broker.decision import Decision, NewRecord
 from tidelog.broker.internal import Fold, InternalTopic
@@ -68,6 +68,7 @@ class Decided(NamedTuple):
 class Adopted(NamedTuple):
     decided: Decided
     made_anew: bool  # the log of topics
+    swapped: int = 0  # pairs of folders that have their own names again
 
 
 def decide(
@@ -164,6 +165,10 @@ def _add_partitions(found: Decided, topics: Topics, more: Mapping[bytes, int]) -
 
 def adopt(stopped: StoppedBroker, chosen: Sequence[str] = (), new_name: str | None = None) -> Adopted:
     """`chosen` are topics, by name or by id in hex, or names of folders; none: all that there are."""
+    pairs = swapped.put_back(stopped.folder, stopped.files)
+    for pair in pairs:
+        for topic_id, index in pair:
+            stopped.must_recover(topic_id, index)
     stopped.abandon(TOPICS_TOPIC, 0)  # its mark: what it says of files that are gone is not so
     internal = _topics(stopped)
     found = finding.find(stopped.folder, stopped.files, internal.state.by_id)
@@ -182,7 +187,7 @@ def adopt(stopped: StoppedBroker, chosen: Sequence[str] = (), new_name: str | No
         reserved = max(state.producer_ids.reserved, _reserved(stopped))
         records = [*fold.to_records(state), *producer_ids.to_records(producer_ids.ProducerIds(reserved)), *records]
     _write(stopped, internal, records)
-    return Adopted(decided, is_lost)
+    return Adopted(decided, is_lost, len(pairs))
 
 
 def _topics(stopped: StoppedBroker) -> InternalTopic:

@@ -57,6 +57,7 @@ def run(arguments: list[str]) -> int:
 def as_json(done: Adopted) -> dict[str, object]:
     return {
         "topics_made_anew": done.made_anew,
+        "swapped": done.swapped,
         "adopted": [
             {
                 "topic": one.topic.name,
@@ -74,11 +75,13 @@ def as_json(done: Adopted) -> dict[str, object]:
 
 
 def show(done: Adopted) -> None:
+    if done.swapped:
+        print(f"{done.swapped} pairs of folders had each other's names, and have their own again")
     if done.made_anew:
         print("the log of topics was made anew")
     if done.decided.adopted:
         show_table(("topic", "partitions", "folders", "records", "settings"), map(_row, done.decided.adopted))
-    elif not done.decided.refused and not done.made_anew:
+    elif not (done.decided.refused or done.made_anew or done.swapped):
         print("nothing is set aside")
     for refused in done.decided.refused:
         warn(_why(refused))

@@ -74,8 +74,8 @@ def test_a_server_that_is_set_up_has_nothing_to_mend(facts: MysqlFacts) -> None:
         (replace(GOOD, without_key=["d.t"]), "warning", "no primary key", "ADD PRIMARY KEY"),
         (replace(GOOD, engines={"d.t": "MyISAM"}), "warning", "MyISAM", "ENGINE = InnoDB"),
         (replace(GOOD, cascades=CASCADE), "error", "d.child", "DROP FOREIGN KEY fk"),
-        (replace(GOOD, cascades=CASCADE, accept_cascades=True), "warning", "d.child", "accept_cascades"),
-        (replace(MYSQL, cascades=CASCADE), "error", "d.child", "accept_cascades"),
+        (replace(GOOD, cascades=CASCADE, accept_cascades=True), "warning", "d.child", "--accept-cascades"),
+        (replace(MYSQL, cascades=CASCADE), "error", "d.child", "--accept-cascades"),
     ],
 )
 def test_each_finding_has_what_mends_it(facts: MysqlFacts, severity: str, what: str, remedy: str) -> None:
