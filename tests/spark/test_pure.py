@@ -316,13 +316,13 @@ def test_a_secret_among_the_options_is_refused_and_not_repeated(key: str) -> Non
 
 @proves("P1")
 def test_what_spark_finds_by_itself_is_the_source_or_says_why_not() -> None:
-    from pyspark_tidelog import DefaultSource, Refused
+    from pyspark_tidelog import DefaultSource, RefusedSource
     from tidelog.spark.source import TidelogSource
 
     assert DefaultSource is TidelogSource
-    assert DefaultSource.name() == Refused.name() == "tidelog"
+    assert DefaultSource.name() == RefusedSource.name() == "tidelog"
     with pytest.raises(ConfigError):
-        Refused({})
+        RefusedSource({})
 
 
 @proves("P1")
