@@ -12,6 +12,7 @@ import pytest
 
 import tidelog
 from against.patience import eventually
+from postgres_server import postgres, postgres_url
 from proving import proves
 from sourcing.follower_process import start
 from sourcing.seats import Cancel, Reserve, Reserved, Seat, seats
@@ -25,6 +26,8 @@ from tidelog.views.catalog import find_view
 from tidelog.views.changes import NoChange
 from tidelog.views.feed_reading import oldest
 from tidelog.views.stores.opening import open_store
+
+__all__ = ["postgres", "postgres_url"]
 
 COLUMNS = {"who": "string", "seats": "long"}
 
@@ -50,6 +53,11 @@ def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/models.db"
 
 
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def any_url(request: pytest.FixtureRequest, url: str) -> str:
+    return url if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
+
+
 def model(store: EventStore[Seat], project: Any = held, **more: Any) -> ReadModel:
     return ReadModel("held", store, project, **{"key": "who", "columns": COLUMNS, **more})
 
@@ -64,9 +72,9 @@ def by_replay(store: EventStore[Seat], entities: list[str]) -> dict[str, int]:
 
 
 @proves("E3", "D8", "es.14")
-def test_rows_follow_events_and_a_receipt_is_waited_for(store: EventStore[Seat], url: str) -> None:
+def test_rows_follow_events_and_a_receipt_is_waited_for(store: EventStore[Seat], any_url: str) -> None:
     store.send("A1", Reserve("anna"))
-    with model(store).following(url) as followed:
+    with model(store).following(any_url) as followed:
         assert followed.get("anna") == {"who": "anna", "seats": 1}  # what was there when it began
         followed.wait(store.send("A2", Reserve("anna")))
         assert followed.get("anna") == {"who": "anna", "seats": 2}
@@ -104,15 +112,15 @@ def test_another_process_waits_by_the_receipt_as_for_any_view(store: EventStore[
 
 @proves("E3", "es.15")
 def test_a_new_version_is_built_beside_the_old_rows_and_switched_to(
-    tidelog_broker: TestBroker, store: EventStore[Seat], url: str
+    tidelog_broker: TestBroker, store: EventStore[Seat], any_url: str
 ) -> None:
     def names(rows: Any, event: Any, record: Any) -> None:
         rows[event.who] = {"last": record.entity}
 
-    with model(store).following(url) as old:
+    with model(store).following(any_url) as old:
         old.wait(store.send("A1", Reserve("anna")))
         new = model(store, names, columns={"who": "string", "last": "string"}, version=2)
-        with new.following(url, before_answer=True) as followed:
+        with new.following(any_url, before_answer=True) as followed:
             assert followed.get("anna") == {"who": "anna", "last": "A1"}
             store.send("B7", Reserve("anna"))
             assert followed.get("anna") == {"who": "anna", "last": "B7"}
