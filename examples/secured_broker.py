@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 import tidelog
 
@@ -75,9 +75,12 @@ with tidelog.Broker(data, listen="SASL_SSL://127.0.0.1:0", settings=settings) as
         }
     )
     for topic in ("orders", "salaries"):
-        producer.produce(
-            topic,
-            b"1",
-            on_delivery=lambda error, message: print(f"{message.topic()}: {error.name() if error else 'written'}"),
-        )
+        try:
+            producer.produce(
+                topic,
+                b"1",
+                on_delivery=lambda error, message: print(f"{message.topic()}: {error.name() if error else 'written'}"),
+            )
+        except KafkaException as error:  # the client may know it before it sends
+            print(f"{topic}: {error.args[0].name()}")
         producer.flush(30)

@@ -75,12 +75,13 @@ def started(data: Path) -> Broker:
     raise AssertionError(f"it does not start after {TRIES} tries: {told}")
 
 
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
 @proves("T6")
 def test_the_log_of_topics_that_has_another_folders_name_gets_its_own_back(
-    kept: dict[bool, Path], tmp_path: Path
+    kept: dict[bool, Path], tmp_path: Path, clean: bool
 ) -> None:
     """Also where the other one is all that its topic has."""
-    data = Path(shutil.copytree(kept[False], tmp_path / "data"))
+    data = Path(shutil.copytree(kept[clean], tmp_path / "data"))
     log_of_topics = data / partition_name(TOPICS_TOPIC.topic_id, 0)
     for other in sorted(one for one in data.glob("*-0") if one != log_of_topics):
         swap(log_of_topics, other)

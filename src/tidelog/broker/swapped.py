@@ -10,6 +10,7 @@ and those of that one's folder say this, somebody has swapped the two, and nothi
 
 from __future__ import annotations
 
+from tidelog.log import identity as identity_file
 from tidelog.log.files import Files
 from tidelog.log.folder import ORPHANED_SUFFIX, DataFolder
 from tidelog.log.header_block import HEADER_BLOCK, unpack_block
@@ -38,10 +39,14 @@ def _is_pair(place: PartitionPlace, owner: PartitionPlace, owners: dict[Partitio
 
 
 def owner_of(files: Files, path: str) -> PartitionPlace | None:
-    """The partition that all segments were made for; None where they do not say, or not the same."""
+    """The partition that all segments were made for; None where they do not say, or not the same, or where the folder's
+    own file says another topic: then it was files that somebody moved, and not the folder.
+    """
     names = [entry.name for entry in files.list(path) if Name.parse(entry.name) is not None]
     said = {_made_for(files, f"{path}/{name}") for name in names if name.endswith(LOG_SUFFIX)}
-    return said.pop() if len(said) == 1 else None
+    owner = said.pop() if len(said) == 1 else None
+    identity = identity_file.load(files, path)
+    return owner if owner is not None and identity is not None and identity.topic_id == owner[0] else None
 
 
 def _made_for(files: Files, path: str) -> PartitionPlace | None:
