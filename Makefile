@@ -94,6 +94,13 @@ opensearch: .make/opensearch/done
 
 connect: .make/connect/done
 
+# Debezium's connector for MariaDB, for the figures alone; the newest that Maven's central repository has.
+.make/connect-mariadb/done: examples/kafka_connect/pom.xml
+	@mkdir -p .make/connect-mariadb
+	$(FETCH) mvn --batch-mode --quiet --file $< package -Dfolder=$(CURDIR)/.make/connect-mariadb \
+		-Dconnector=debezium-connector-mariadb -Ddebezium=3.5.0.Final
+	@touch $@
+
 # Spark's classes as a JVM has them in memory: all tests start hundreds of JVMs, most of them for seconds. Where it fails,
 # the tests do without, and the next run tries again.
 .make/classes: .make/dev scripts/archive_classes.py src/tidelog/spark/checkpoint/checkpoint.jar
@@ -175,7 +182,7 @@ bench-sourcing: .make/dev
 bench-views: .make/dev
 	$(BIN)/python -m bench.views $(ARGS)
 
-bench-capture: .make/dev .make/connect/done
+bench-capture: .make/dev .make/connect/done .make/connect-mariadb/done
 	$(BIN)/python -m bench.capture $(ARGS)
 
 # The file system of Spark's checkpoints: its jar is in the repository, and is built anew where its sources change.

@@ -17,8 +17,8 @@ from bench.capture.figures import DEBEZIUM, LOG, TRIGGERS, TUNED
 from bench.process_tree import cpu_seconds, processes_of
 from bench.run import Run
 
-from against.apache_kafka import Missing, die_with_parent
-from against.connect_worker import EXAMPLE, PASSWORD, ConnectWorker
+from against.apache_kafka import REPOSITORY, Missing, die_with_parent
+from against.connect_worker import EXAMPLE, PASSWORD, ConnectWorker, connect_folder
 from against.tidelog_process import TidelogProcess
 from capture.sources.mysql.mariadb_server import MariaDbServer
 from crash.port import free_port
@@ -30,6 +30,7 @@ from tidelog.control.reading import span
 HEAP = "2G"
 POSTGRES, MARIADB = "PostgreSQL", "MariaDB"
 WAIT_S = 300.0
+FOR_MARIADB = REPOSITORY / ".make" / "connect-mariadb"
 METHODS = {LOG: "log", TRIGGERS: "triggers"}
 POLLS = {DEBEZIUM: "500", TUNED: "10"}
 ROW = "id bigint PRIMARY KEY, n int NOT NULL, at bigint NOT NULL, note varchar(200)"
@@ -64,7 +65,9 @@ class Bench(Run):
 
     @cached_property
     def worker(self) -> ConnectWorker:
-        made = ConnectWorker(self.folder / "worker", self.broker)
+        folders = [connect_folder(), *([FOR_MARIADB] if FOR_MARIADB.exists() else [])]
+        paths = {"plugin.path": ",".join(str(folder / "plugins") for folder in folders)}
+        made = ConnectWorker(self.folder / "worker", self.broker, paths)
         made.command[1:4] = [f"-Xmx{HEAP}", "-XX:+UseG1GC"]  # as it is deployed, not as tests run it
         return self.started(made)
 
@@ -79,8 +82,8 @@ class Bench(Run):
         return found
 
     def sides(self, database: str, *more: str) -> list[str]:
-        """Debezium's connector for MariaDB is not among those that `make connect` takes."""
-        if database == MARIADB:
+        if database == MARIADB and not FOR_MARIADB.exists():
+            print(f"Debezium's connector for MariaDB is left out: it is not in {FOR_MARIADB}", file=sys.stderr)
             return [*more, LOG, TRIGGERS]
         try:
             assert self.worker
@@ -112,7 +115,8 @@ class Bench(Run):
         schema = "public" if database == POSTGRES else "bench"
         topic = f"{prefix}.{schema}.{table}"
         if side in POLLS:
-            yield from self._debezium(side, table, prefix, topic)
+            config = self._for_mariadb(table, prefix) if database == MARIADB else self._for_postgres(table, prefix)
+            yield from self._debezium(config | {"poll.interval.ms": POLLS[side]}, prefix, topic)
             return
         url = f"mariadb://root@127.0.0.1:{self.mariadb.port}/bench" if database == MARIADB else self.postgres[0].url()
         words = [sys.executable, "-m", "tidelog", "capture", "run", url, "--prefix", prefix]
@@ -125,11 +129,31 @@ class Bench(Run):
             process.terminate()
             process.wait(60)
 
-    def _debezium(self, side: str, table: str, prefix: str, topic: str) -> Iterator[Side]:
-        config = json.loads((EXAMPLE / "orders.json").read_text())["config"]
+    def _for_postgres(self, table: str, prefix: str) -> dict[str, str]:
+        config: dict[str, str] = json.loads((EXAMPLE / "orders.json").read_text())["config"]
         config |= {"database.port": str(self.postgres[1]), "database.dbname": "postgres", "topic.prefix": prefix}
         config |= {"slot.name": prefix, "publication.name": prefix, "table.include.list": f"public.{table}"}
-        config |= {"poll.interval.ms": POLLS[side], "database.password": PASSWORD}
+        return config | {"database.password": PASSWORD}
+
+    def _for_mariadb(self, table: str, prefix: str) -> dict[str, str]:
+        history = "schema.history.internal.kafka"
+        return {
+            "connector.class": "io.debezium.connector.mariadb.MariaDbConnector",
+            "database.hostname": "127.0.0.1",
+            "database.port": str(self.mariadb.port),
+            "database.user": "root",
+            "database.server.id": str(1_000 + next(self._numbers)),
+            "topic.prefix": prefix,
+            "table.include.list": f"bench.{table}",
+            "include.schema.changes": "false",
+            f"{history}.bootstrap.servers": self.broker,
+            f"{history}.topic": f"history.{prefix}",
+            "topic.creation.default.partitions": "1",
+            "topic.creation.default.replication.factor": "1",
+            "exactly.once.support": "required",
+        }
+
+    def _debezium(self, config: dict[str, str], prefix: str, topic: str) -> Iterator[Side]:
         there = self.worker.state_of(prefix)
         if there:
             self.worker.ask("PUT", f"/connectors/{prefix}/resume")

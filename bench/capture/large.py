@@ -1,4 +1,4 @@
-"""Row `large`: one transaction that is ten times another; the memory of capture must be the same."""
+"""Row `large`: one transaction that is fifty times another; the memory of capture must be the same."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bench.capture.bench import Bench, until, watched
 from bench.capture.changes import filled
 from bench.capture.figures import LARGE_PEAK, LOG, SMALL_PEAK, TRIGGERS
 
-SMALL, LARGE = 100_000, 1_000_000
+SMALL, LARGE = 100_000, 5_000_000
 
 
 def run(bench: Bench) -> None:

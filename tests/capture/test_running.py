@@ -24,9 +24,11 @@ from tidelog.capture.sources.sqlite.changelog import Changelog
 from tidelog.capture.telling import alarm_of
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
+from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
-from tidelog.control.captures import read_captures
+from tidelog.control.captures import read_captures, sink_of
 from tidelog.control.health import told_state
+from tidelog.control.marks import read_mark
 from tidelog.control.owner import Owner
 from tidelog.control.status import read_status, send_command
 from tidelog.errors import AnotherCapture, Disconnected, OutcomeUnknown, SourceLost, UsageError
@@ -104,11 +106,19 @@ def test_a_large_transaction_is_split_and_many_small_ones_are_put_together(
 
 @proves("D2")
 @pytest.mark.parametrize(
-    ("open_s", "read", "enough"),
-    [(0.001, 1, False), (0.03, 1, True), (0.03, running.READ_EVENTS, False), (3.0, running.READ_EVENTS, True)],
+    ("open_s", "read", "whole", "enough"),
+    [
+        (0.001, 1, True, True),
+        (0.001, 1, False, False),
+        (0.03, running.READ_EVENTS, True, False),
+        (3.0, running.READ_EVENTS, True, True),
+        (3.0, 1, False, True),
+    ],
 )
-def test_a_stream_that_never_rests_does_not_hold_a_transaction_open(open_s: float, read: int, enough: bool) -> None:
-    assert running.is_long_enough(open_s, read) is enough
+def test_a_change_waits_for_no_later_one_but_a_backlog_is_taken_along(
+    open_s: float, read: int, whole: bool, enough: bool
+) -> None:
+    assert running.is_enough(open_s, read, whole=whole) is enough
 
 
 @proves("D3")
@@ -386,3 +396,56 @@ def test_a_url_with_a_password_in_clear_is_refused() -> None:
 def test_a_disk_that_fills_for_a_capture_is_an_alarm(lag: SourceLag, said: str | None) -> None:
     found = alarm_of(lag, 1000)
     assert found is None if said is None else said in (found or "")
+
+
+@proves("D2", "cdc.33", "hostile")
+def test_somebody_else_who_writes_to_the_topic_costs_one_transaction_and_no_row(
+    tidelog_broker: tidelog.Broker, orders: sqlite3.Connection, path: Path
+) -> None:
+    def ends() -> int:
+        return len(records(tidelog_broker.bootstrap, TOPIC))
+
+    shop(tidelog_broker, path).catch_up()
+    with shop(tidelog_broker, path) as beside, Cluster(tidelog_broker.bootstrap) as cluster:
+        orders.execute("INSERT INTO orders VALUES (1, 'tea', 1.0)")
+        wait_until(lambda: ends() == 1)
+        orders.execute("INSERT INTO orders VALUES (2, 'tea', 1.0)")
+        wait_until(lambda: ends() == 2)
+        assert beside._foretells
+        with Producer(cluster) as producer:
+            producer.send(TOPIC, b'{"op":"?"}', key=b"foreign", partition=0)
+        orders.execute("INSERT INTO orders VALUES (3, 'tea', 1.0)")
+        wait_until(lambda: ends() == 4)
+        assert not beside._foretells, "from now on it waits for each answer"
+        orders.execute("INSERT INTO orders VALUES (4, 'tea', 1.0)")
+        wait_until(lambda: ends() == 5)
+        at, last = TopicPartition(TOPIC, 0), records(tidelog_broker.bootstrap, TOPIC)[-1].offset
+        wait_until(lambda: (mark := read_mark(cluster, sink_of("shop"))) is not None and mark.ends[at] == last + 1)
+    told = [one for one in envelopes(tidelog_broker.bootstrap, TOPIC) if one["op"] != "?"]
+    assert [one["after"]["id"] for one in told] == [1, 2, 3, 4], "each once"
+
+
+@proves("D1", "hostile")
+def test_columns_that_are_left_out_or_masked_are_in_no_record_of_any_topic(
+    tidelog_broker: tidelog.Broker, path: Path, database: sqlite3.Connection
+) -> None:
+    database.execute("CREATE TABLE users (id INTEGER PRIMARY KEY, mail TEXT, password TEXT, pin INTEGER)")
+    database.execute("INSERT INTO users VALUES (1, 'ann@example.org', 'tops3cret', 31415926535)")
+    settings = {"exclude": "main.users.password", "mask": ["main.users.mail", "main.users.pin"], "transactions": True}
+    shop(tidelog_broker, path, schema_changes=True, **settings).catch_up()
+    database.execute("UPDATE users SET mail = 'bob@example.org', password = 'tops3cret2', pin = 31415926536")
+    database.execute("ALTER TABLE users ADD COLUMN level INTEGER")
+    shop(tidelog_broker, path, schema_changes=True, **settings).catch_up()
+    database.execute("UPDATE users SET id = 2, level = 7")
+    database.execute("DELETE FROM users")
+    shop(tidelog_broker, path, schema_changes=True, **settings).catch_up()
+    told = envelopes(tidelog_broker.bootstrap, "shop.main.users")
+    assert told[0]["after"] == {"id": 1, "mail": "****", "pin": None}
+    assert told[-1]["before"]["mail"] == "****" and "password" not in told[-1]["before"]
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        for name in cluster.ask_metadata(None).topics:
+            for row in records(tidelog_broker.bootstrap, name):
+                held = b"".join((row.key or b"", row.value or b""))
+                assert not any(one in held for one in (b"tops3cret", b"example.org", b"31415926535", b"31415926536")), (
+                    name
+                )

@@ -28,12 +28,12 @@ from views.writing import Pipeline, declare_view
 LONG_S, SHORT_S = 60.0, 0.3
 
 
-def own_position(shop: Shop) -> str:
+def own_position(shop: Shop, capture: str = "shop") -> str:
     """Of what was committed last, as a program asks its database for it."""
     asked = {
         "postgres": "SELECT pg_current_wal_insert_lsn()::text",
         "mariadb": "SELECT @@gtid_binlog_pos",
-        "sqlite": "SELECT seq FROM sqlite_sequence WHERE name LIKE '%shop_changes'",
+        "sqlite": f"SELECT seq FROM sqlite_sequence WHERE name LIKE '%{capture}_changes'",
     }
     return str(shop.writer().run(asked[shop.kind])[0][0])
 
@@ -62,12 +62,12 @@ def test_a_reader_waits_for_its_own_write_by_its_databases_position(
         store.close()
 
 
-def pipes(bootstrap: str, generation: Generation, shop: Shop) -> None:
+def pipes(bootstrap: str, generation: Generation, shop: Shop, capture: str = "shop") -> None:
     """What a query does: it reads what the capture wrote, and says so by its mark."""
     with Cluster(bootstrap) as cluster:
         at, end = TopicPartition(shop.topic(), 0), 0
         while not end:
-            mark = read_mark(cluster, sink_of("shop"))
+            mark = read_mark(cluster, sink_of(capture))
             end = 0 if mark is None else mark.ends.get(at, 0)
         Pipeline(cluster, generation).batch({"tea": 2}, sources=Sources({at: end}))
 

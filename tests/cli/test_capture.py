@@ -15,6 +15,7 @@ import pytest
 from capture.captured import envelopes, folded, rows_of
 from cli.command import Command
 from proving import proves
+from tidelog.client.cluster import Cluster
 from tidelog.testing.broker import TestBroker
 
 TOPIC = "shop.main.orders"
@@ -80,6 +81,12 @@ def test_what_is_written_wrongly_is_told_with_the_way_out(
     assert ran.code == 2 and said in ran.err and "secret" not in ran.err
 
 
+def is_there(bootstrap: str) -> bool:
+    with Cluster(bootstrap) as cluster:
+        found = cluster.ask_metadata([TOPIC]).topics.get(TOPIC)
+        return found is not None and bool(found.led)
+
+
 def wait_until(is_so: Callable[[], bool]) -> None:
     deadline = time.monotonic() + WITHIN_S
     while not is_so():
@@ -102,6 +109,7 @@ def test_a_capture_that_is_killed_goes_on_where_the_log_is(
         if turn < 2:
             running.send_signal(signal.SIGKILL)
         else:
+            wait_until(lambda: is_there(tidelog_broker.bootstrap))  # the first two may not have come so far
             wait_until(lambda: folded(envelopes(tidelog_broker.bootstrap, TOPIC), ["id"]) == table(orders))
             running.terminate()
             assert running.wait(WITHIN_S) == 0

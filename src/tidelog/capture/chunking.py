@@ -20,6 +20,7 @@ from uuid import uuid4
 
 from tidelog.capture import incremental, topics
 from tidelog.capture.change import Event, SourceTable
+from tidelog.capture.control_thread import ControlThread
 from tidelog.capture.incremental import CHUNK_ROWS, ChunkWindow, Incremental
 from tidelog.capture.progress import CaptureProgress
 from tidelog.capture.settings import CaptureSettings
@@ -27,18 +28,41 @@ from tidelog.capture.snapshotting import key_of
 from tidelog.capture.source import ChangeSource
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
+from tidelog.control.captures import read_captures
 from tidelog.control.reading import read, span
-from tidelog.control.status import Commands
-from tidelog.errors import SourceLost, TidelogError
+from tidelog.control.status import Commands, send_command
+from tidelog.errors import SourceLost, TidelogError, UsageError
 
 LOOK_EVERY_S = 1.0
 AGAIN_S = 1.0  # after a chunk that could not be read
 KIND, SNAPSHOT = "capture", "snapshot"
+EXECUTE, PAUSE, RESUME, STOP = WAYS = ("execute", "pause", "resume", "stop")  # of a snapshot, as signals name them
+
+
+def ask_for_snapshot(cluster: Cluster, name: str, tables: Sequence[str], what: str = EXECUTE) -> None:
+    """Tells a running capture to read tables again, or what becomes of that. It must have such tables."""
+    found = read_captures(cluster).get(name)
+    if found is None:
+        raise UsageError(f"no capture is called {name[:200]!r}; `tidelog capture status` lists them")
+    if what not in WAYS:
+        raise UsageError(f"{what[:100]!r} is nothing that a snapshot can be told; there are {', '.join(WAYS)}")
+    if what == EXECUTE and not tables:
+        raise UsageError("no tables are named; say them as schema.table")
+    unknown = [table for table in tables if table not in found.tables]
+    if unknown:
+        raise UsageError(f"{unknown[0][:200]} is not captured by {name}; there are {', '.join(found.tables)}")
+    send_command(cluster, KIND, name, SNAPSHOT, tables=list(tables), what=what)
 
 
 class Chunking:
     def __init__(
-        self, cluster: Cluster, settings: CaptureSettings, source: ChangeSource, progress: CaptureProgress, log: Logger
+        self,
+        cluster: Cluster,
+        settings: CaptureSettings,
+        source: ChangeSource,
+        progress: CaptureProgress,
+        log: Logger,
+        beside: ControlThread | None = None,
     ) -> None:
         self._cluster, self._settings, self._source, self._log = cluster, settings, source, log
         self._state: Incremental | None = incremental.from_fields(progress.incremental)
@@ -47,6 +71,7 @@ class Chunking:
         self._commands = Commands(cluster)
         self._commands.first()
         self._looked_at = 0.0
+        self._beside, self._looks = beside, -1
         self._not_before = 0.0
         self._window: ChunkWindow | None = None
         self._over = False
@@ -61,9 +86,9 @@ class Chunking:
         return self._window is not None
 
     def look(self, progress: CaptureProgress) -> CaptureProgress:
-        """Takes what it is told, once a second, and asks for the next chunk."""
+        """Takes what it is told, once a second or when there may be something, and asks for the next chunk."""
         now = time.monotonic()
-        if now - self._looked_at >= LOOK_EVERY_S:
+        if self._is_due(now):
             self._looked_at = now
             for signal in (*self._told_by_commands(), *self._told_by_signals()):
                 self._follow(signal)
@@ -77,6 +102,12 @@ class Chunking:
                 self._window, self._not_before = None, now + AGAIN_S
         return progress
 
+    def _is_due(self, now: float) -> bool:
+        if self._beside is None:
+            return now - self._looked_at >= LOOK_EVERY_S
+        before, self._looks = self._looks, self._beside.looks
+        return self._looks != before
+
     def _told_by_commands(self) -> list[dict[str, Any]]:
         mine = [
             one
@@ -85,7 +116,7 @@ class Chunking:
         ]
         return [
             {
-                "type": "execute-snapshot",
+                "type": f"{one.arguments.get('what', EXECUTE)}-snapshot",
                 "data": {"data-collections": one.arguments.get("tables")},
                 "id": str(one.at_ms),
             }

@@ -3,6 +3,7 @@
     debezium    {"before":B,"after":A,"source":S,"transaction":T,"op":"c","ts_ms":..,"ts_us":..,"ts_ns":..}
                 with schemas: {"schema":{...},"payload":{the same}}, of the key too
     row         {"id":1,"v":"one"}; a delete is a tombstone
+                with a registry: the same in its format (`converting.py`), which is handed in as `encode`
 
 Rules:
 - Values are JSON texts already (`change.py`), so this joins texts. What all rows of a table have alike is made once
@@ -19,12 +20,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from tidelog.capture.change import CREATE, DELETE, TRUNCATE, UPDATE, SourceColumn, SourceTable, Values
-from tidelog.control.captures import DEBEZIUM, ROW
+from tidelog.control.captures import AVRO, DEBEZIUM, JSON, ROW
 from tidelog.errors import UsageError
+from tidelog.schema.connect_avro import avro_name
 
 NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 MASK = "****"
@@ -60,6 +63,15 @@ class EnvelopeOptions(NamedTuple):
     tombstones: bool = True
     excluded: frozenset[str] = frozenset()  # "public.kv.secret"
     masked: frozenset[str] = frozenset()
+    format: str = JSON
+
+    def written(self, column: str) -> str:
+        """The name by which consumers know a column."""
+        return avro_name(column) if self.format == AVRO else column
+
+
+Encode = Callable[[bytes], bytes]
+EncodeBy = Callable[[str, Mapping[str, Any]], Encode]  # of "key" or "value", by its Connect schema
 
 
 class Times(NamedTuple):
@@ -80,18 +92,30 @@ class EnvelopeShape:
     """Of one table as it is now: everything about its records that is no row."""
 
     __slots__ = (
-        *("columns", "flat", "has_key", "key", "key_end", "key_start"),
+        *("columns", "encode_key", "encode_value", "flat", "has_key", "key", "key_end", "key_names", "key_start"),
         *("name", "options", "row", "table", "value_end", "value_start"),
     )
 
-    def __init__(self, table: SourceTable, options: EnvelopeOptions, source_schema: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        table: SourceTable,
+        options: EnvelopeOptions,
+        source_schema: Mapping[str, Any],
+        encode: EncodeBy | None = None,
+    ) -> None:
         self.table, self.options = table, options
         self.name = f"{options.prefix}.{table.schema}.{table.name}"
         self.columns = shown_columns(table, options)
         self.row = _row_format(table, options)
         self.flat = options.envelope == ROW
         self.has_key = bool(table.key)
-        self.key = _key_format(table)  # gives its text without a schema, as headers have it
+        self.key_names = tuple(map(options.written, table.key))
+        self.key = _key_format(table, self.key_names)  # gives its text without a schema, as headers have it
+        self.encode_key: Encode | None = None
+        self.encode_value: Encode | None = None
+        if encode is not None:
+            self.encode_value = encode("value", self._value_schema(source_schema))
+            self.encode_key = encode("key", self._key_schema()) if table.key else None
         self.key_start, self.key_end, self.value_start, self.value_end = b"", b"", "", ""
         if options.schemas:
             self.key_start = f'{{"schema":{compact(self._key_schema())},"payload":'.encode()
@@ -99,11 +123,13 @@ class EnvelopeShape:
             self.key_end, self.value_end = b"}", "}"
 
     def written_key(self, bare: str) -> bytes:
+        if self.encode_key is not None:
+            return self.encode_key(bare.encode())
         return self.key_start + bare.encode() + self.key_end if self.key_start else bare.encode()
 
     def _key_schema(self) -> dict[str, Any]:
         by_name = {column.name: column for column in self.columns}
-        fields = [_field(by_name[name]) for name in self.table.key]
+        fields = [_field(by_name[name]) for name in self.key_names]
         return {"type": "struct", "fields": fields, "optional": False, "name": f"{_legal(self.name)}.Key"}
 
     def _row_schema(self) -> dict[str, Any]:
@@ -177,12 +203,14 @@ def _value(
 ) -> bytes:
     new = "null" if after is None else shape.row(after)
     if shape.flat:
-        return f"{shape.value_start}{new}{shape.value_end}".encode()
-    old = "null" if before is None else shape.row(before)
-    return (
-        f'{shape.value_start}{{"before":{old},"after":{new},"source":{source},'
-        f'"transaction":{transaction},"op":"{op}",{times}{shape.value_end}'
-    ).encode()
+        made = f"{shape.value_start}{new}{shape.value_end}".encode()
+    else:
+        old = "null" if before is None else shape.row(before)
+        made = (
+            f'{shape.value_start}{{"before":{old},"after":{new},"source":{source},'
+            f'"transaction":{transaction},"op":"{op}",{times}{shape.value_end}'
+        ).encode()
+    return made if shape.encode_value is None else shape.encode_value(made)
 
 
 # Shapes ---------------------------------------------------------------------------------------------------------------
@@ -199,7 +227,7 @@ def shown_columns(table: SourceTable, options: EnvelopeOptions) -> tuple[SourceC
             continue
         if name in options.masked and column.connect.get("type") != "string":
             column = SourceColumn(column.name, {**column.connect, "optional": True}, column.declared)
-        shown.append(column)
+        shown.append(replace(column, name=options.written(column.name)))
     return tuple(shown)
 
 
@@ -209,7 +237,7 @@ def _row_format(table: SourceTable, options: EnvelopeOptions) -> Callable[[Value
         name = f"{table.full_name}.{column.name}"
         if name in options.excluded:
             continue
-        field = compact(column.name).replace("%", "%%")
+        field = compact(options.written(column.name)).replace("%", "%%")
         if name in options.masked:
             parts.append(f"{field}:" + (f'"{MASK}"' if column.connect.get("type") == "string" else "null"))
         else:
@@ -222,13 +250,13 @@ def _row_format(table: SourceTable, options: EnvelopeOptions) -> Callable[[Value
     return lambda values: text % pick(values)
 
 
-def _key_format(table: SourceTable) -> Callable[[Values], str]:
+def _key_format(table: SourceTable, written: Sequence[str]) -> Callable[[Values], str]:
     names = [column.name for column in table.columns]
     places = [names.index(name) for name in table.key]
     if len(places) == 1:
-        head, (only,) = "{" + compact(table.key[0]) + ":", places
+        head, (only,) = "{" + compact(written[0]) + ":", places
         return lambda values: f"{head}{values[only]}}}"
-    text = "{" + ",".join(compact(name).replace("%", "%%") + ":%s" for name in table.key) + "}"
+    text = "{" + ",".join(compact(name).replace("%", "%%") + ":%s" for name in written) + "}"
     pick = _picker(places)
     return lambda values: text % pick(values)
 

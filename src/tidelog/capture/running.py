@@ -4,7 +4,8 @@
                Then the progress is read to its end, and the source is streamed from there
     snapshot   if one is due: batches of rows, each in a transaction of the log with what is left (`snapshotting.py`)
     stream     what there is when the last commit was answered, up to ROWS and BYTES: rows and progress in one
-               transaction of the log; then, and only then, the source is told that it may forget them
+               transaction of the log; then, and only then, the source is told that it may forget them. What comes
+               meanwhile is the next one's: so many changes share a commit as come while it takes
 
     ends       stop(); another capture of the same name; a fault that waiting does not mend
     again      where the database or the broker is away: a new session, after a wait that doubles
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from threading import Event as Flag
 from threading import Thread
@@ -33,11 +34,13 @@ from typing import Any
 from tidelog.capture import snapshotting, telling
 from tidelog.capture.change import TRUNCATE, Event, Idle, RowChange
 from tidelog.capture.chunking import Chunking
+from tidelog.capture.control_thread import ControlThread
+from tidelog.capture.foretelling import EndsAhead, ForetoldWrong, check, written_to
 from tidelog.capture.progress import CaptureProgress, Passing, apply, from_fields, to_fields
 from tidelog.capture.settings import CaptureSettings
 from tidelog.capture.source import ChangeSource, ChangeStream
 from tidelog.capture.sources.opening import open_source
-from tidelog.capture.topics import CapturedTopics
+from tidelog.capture.topics import CapturedTopics, of_signals
 from tidelog.capture.writing import CaptureWriter
 from tidelog.client.backoff import waits
 from tidelog.client.cluster import Cluster
@@ -71,7 +74,7 @@ READ_EVENTS = 5_000
 WAIT_S = 0.5
 ONCE_WAIT_S = 0.1  # in which nothing comes: all that was there is stored
 ROWS, BYTES = 50_000, 16 << 20  # of one transaction of the log
-RESTLESS_S, LONGEST_S = 0.02, 2.0  # for which it is open
+REST_S, LONGEST_S = 0.02, 2.0  # for the rest of a transaction of the source; for which one of the log is open
 IDLE_STORED_S = 1.0
 HEARTBEAT_S = 10.0  # of the source, while nothing comes
 
@@ -106,6 +109,7 @@ class Capture:
         self._thread: Thread | None = None
         self._failed: BaseException | None = None
         self._fresh = True  # nothing was read since the process began
+        self._foretells = True  # where records will lie
 
     # As a part of a program -------------------------------------------------------------------------------------------
 
@@ -144,8 +148,12 @@ class Capture:
         client_id = f"tidelog-capture-{self.settings.known_as}"
         return Cluster(self._bootstrap, client_id=client_id, timeout_s=self._timeout_s, security=self._security)
 
+    def _beside(self) -> ControlThread:
+        return ControlThread(self._connect, telling.KIND, self.settings.known_as, of_signals(self.settings.prefix))
+
     def _run(self, *, once: bool) -> None:
-        with self._connect() as cluster, telling.CaptureReport(cluster, self.settings) as told:
+        beside = None if once else self._beside()
+        with self._connect() as cluster, telling.CaptureReport(cluster, self.settings, beside) as told:
             pauses = waits()
             while not self._stop.is_set():
                 try:
@@ -157,16 +165,17 @@ class Capture:
                         " one of a name, so give each a --name of its own"
                     ) from error
                 except (Disconnected, OutcomeUnknown, TransactionTimedOut) as error:
+                    self._foretells = self._foretells and not isinstance(error, ForetoldWrong)
                     told.waits_after(error)
                     log.warning("capture %s: %s; it tries again", self.settings.known_as, error)
                     self._stop.wait(next(pauses))
 
 
-def is_long_enough(open_s: float, read: int) -> bool:
-    """Whether a transaction of the log is to end though more may have come: a stream that never rests does not hold it
-    open. What waits in a backlog is taken along.
+def is_enough(open_s: float, read: int, *, whole: bool) -> bool:
+    """Whether a transaction of the log is to end though more may have come. What waits in a backlog is taken along, and
+    so is the rest of a transaction (`whole` is false); a change that has just come is not waited for by those before.
     """
-    return open_s >= LONGEST_S or (open_s >= RESTLESS_S and read < READ_EVENTS // 2)
+    return open_s >= LONGEST_S or (whole and read < READ_EVENTS // 2)
 
 
 class _Session:
@@ -195,12 +204,18 @@ class _Session:
             kept = decode(self._owner.rows(CAPTURES)).get(self.settings.known_as) or Captured("", None, {})
             self._progress = CaptureProgress() if kept.progress is None else from_fields(kept.progress)
             self._last_mark = marks.read_mark(self._cluster, sink_of(self._name), self._marks_end())
+            self._ahead = EndsAhead()
             self._ends: dict[TopicPartition, int] = {} if self._last_mark is None else dict(self._last_mark.ends)
             made = CapturedTopics(
                 self._cluster, partitions=self.settings.partitions, settings=self.settings.topic_settings()
             )
             self._writer = CaptureWriter(
-                self._source, self.settings.options(), self.settings.choices(), made, dict(kept.tables)
+                self._source,
+                self.settings.options(),
+                self.settings.choices(),
+                made,
+                dict(kept.tables),
+                self.settings.converter(),
             )
             self._snapshot()
             if self.settings.snapshot != snapshotting.INITIAL_ONLY and not self._stop.is_set():
@@ -289,7 +304,7 @@ class _Session:
     def _follow(self, stream: ChangeStream) -> None:
         try:
             self._pass_over(stream)
-            chunking = Chunking(self._cluster, self.settings, self._source, self._progress, log)
+            chunking = Chunking(self._cluster, self.settings, self._source, self._progress, log, self._told.beside)
             self._told.runs(self._source, self._progress)
             while not self._stop.is_set():
                 self._progress = chunking.look(self._progress)
@@ -346,9 +361,11 @@ class _Session:
                 told = chunking.pass_through(events)
                 writer.write(outgoing, told, now_ns)
                 progress = apply(progress, events)
-                if writer.rows >= ROWS or writer.size >= BYTES or is_long_enough(time.monotonic() - begun, len(events)):
+                whole = progress.open is None and not chunking.waits_for_its_window
+                open_s = time.monotonic() - begun
+                if writer.rows >= ROWS or writer.size >= BYTES or is_enough(open_s, len(events), whole=whole):
                     break
-                events = stream.read(READ_EVENTS, 0)
+                events = stream.read(READ_EVENTS, 0 if progress.open is None else REST_S)
                 if self._is_idle(events):  # nothing more is there: what was read goes out now
                     break
             self._store(outgoing, chunking.stored(progress))
@@ -361,15 +378,30 @@ class _Session:
         """Last in its transaction; what is known changes with it, since a transaction that fails ends the session."""
         now_ms = int(time.time() * 1000)
         content = {**to_fields(progress), "at_ms": now_ms}
-        self._mark(outgoing, progress, now_ms, complete_ms)
+        topics = self._writer.topics
+        foretold = self._ahead.foretold(outgoing, topics) if self._capture._foretells else None
+        if foretold is None:
+            outgoing.flush()
+        ends = written_to(outgoing, topics) if foretold is None else foretold
+        self._mark(outgoing, progress, ends, now_ms, complete_ms)
         outgoing.send(CAPTURES, [(*encode_progress(self.settings.known_as, content), (), now_ms)])
+        if foretold is not None:
+            outgoing.flush()
+            ends = written_to(outgoing, topics)
+            check(foretold, ends)
+        self._ahead.note(ends)
         self._progress = progress
 
-    def _mark(self, outgoing: Outgoing, progress: CaptureProgress, now_ms: int, complete_ms: int | None = None) -> None:
+    def _mark(
+        self,
+        outgoing: Outgoing,
+        progress: CaptureProgress,
+        ends: Mapping[TopicPartition, int],
+        now_ms: int,
+        complete_ms: int | None = None,
+    ) -> None:
         """`complete_ms`: nothing that the source committed before is still to come."""
-        outgoing.flush()
-        topics = self._writer.topics
-        self._ends |= {at: end for at, end in outgoing.ends.items() if at.topic in topics}
+        self._ends |= ends
         if progress.position is None or progress.open is not None or progress.snapshot is not None:
             return
         position = text_of(progress.position)

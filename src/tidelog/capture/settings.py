@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tidelog.capture import topics
+from tidelog.capture.converting import Converter
 from tidelog.capture.envelope import EnvelopeOptions
 from tidelog.capture.outbox import Outbox
 from tidelog.capture.snapshotting import INITIAL, MODES
 from tidelog.capture.sources.opening import KEEPER, module_of, scheme_of
 from tidelog.capture.writing import Choices
-from tidelog.control.captures import DEBEZIUM, ENVELOPES, check_name
+from tidelog.control.captures import AVRO, DEBEZIUM, ENVELOPES, FORMATS, JSON, check_name
+from tidelog.control.registry import registry_at
 from tidelog.control.urls import without_secret
 from tidelog.errors import UsageError
 
@@ -25,6 +27,9 @@ class CaptureSettings:
     snapshot: str = INITIAL
     envelope: str = DEBEZIUM
     schemas: bool = False
+    format: str = ""  # json, or with a registry avro; or json-schema
+    registry: str | None = None  # the address of a schema registry
+    registry_login: str | None = None  # the environment variable that has its USER:PASSWORD
     tombstones: bool = True
     exclude: tuple[str, ...] = ()  # "public.kv.secret"
     mask: tuple[str, ...] = ()
@@ -47,11 +52,34 @@ class CaptureSettings:
             raise UsageError(f"{self.snapshot!r} is not a way to take a snapshot; there are {', '.join(MODES)}")
         if self.envelope not in ENVELOPES:
             raise UsageError(f"{self.envelope!r} is not an envelope; there are {', '.join(ENVELOPES)}")
+        self._check_format()
         if not self.tables:
             raise UsageError("no tables are named; say them as schema.table, with * for any")
         for column in (*self.exclude, *self.mask):
             if column.count(".") < 2:
                 raise UsageError(f"{column!r} is not a column; write schema.table.column")
+
+    def _check_format(self) -> None:
+        if self.written_as not in FORMATS:
+            raise UsageError(f"{self.format!r} is not a format; there are {', '.join(FORMATS)}")
+        if self.registry is None and self.written_as != JSON:
+            raise UsageError(f"the format {self.format} needs a schema registry; name its address by registry=")
+        if self.registry is None:
+            return
+        registry_at(self.registry, self.registry_login, named_by="registry_login")
+        if self.written_as == JSON:
+            raise UsageError("a registry is named, and plain JSON has no use for it; use avro or json-schema")
+        if self.schemas:
+            raise UsageError("with a registry, schemas stand there and not in every record; leave schemas out")
+
+    @property
+    def written_as(self) -> str:
+        return self.format or (JSON if self.registry is None else AVRO)
+
+    def converter(self) -> Converter | None:
+        if self.registry is None:
+            return None
+        return Converter(registry_at(self.registry, self.registry_login), self.written_as)
 
     @property
     def source_url(self) -> str:
@@ -66,7 +94,13 @@ class CaptureSettings:
 
     def options(self) -> EnvelopeOptions:
         return EnvelopeOptions(
-            self.prefix, self.envelope, self.schemas, self.tombstones, frozenset(self.exclude), frozenset(self.mask)
+            self.prefix,
+            self.envelope,
+            self.schemas,
+            self.tombstones,
+            frozenset(self.exclude),
+            frozenset(self.mask),
+            self.written_as,
         )
 
     def choices(self) -> Choices:

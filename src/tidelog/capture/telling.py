@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from tidelog.capture.change import SourceLag
+from tidelog.capture.control_thread import ControlThread
 from tidelog.capture.progress import CaptureProgress
 from tidelog.capture.settings import CaptureSettings
 from tidelog.capture.source import ChangeSource
@@ -41,14 +42,17 @@ def alarm_of(lag: SourceLag, alarm_bytes: int) -> str | None:
 
 
 class CaptureReport:
-    def __init__(self, cluster: Cluster, settings: CaptureSettings) -> None:
-        self._cluster, self._settings = cluster, settings
+    def __init__(self, cluster: Cluster, settings: CaptureSettings, beside: ControlThread | None = None) -> None:
+        """With `beside`, reports are written there, and commands looked for when it says so."""
+        self._cluster, self._settings, self.beside = cluster, settings, beside
+        self._looks = -1
         self._reporter = Reporter(cluster, KIND, settings.known_as)
         self._about = {
             "url": redacted(settings.url),
             "prefix": settings.prefix,
             "tables": list(settings.tables),
             "envelope": settings.envelope,
+            "format": settings.written_as,
         }
         self._figures: dict[str, Any] = {"state": STARTING}
         self._rows = 0
@@ -61,6 +65,8 @@ class CaptureReport:
         return self
 
     def __exit__(self, kind: object, error: object, _: object) -> None:
+        if self.beside is not None:
+            self.beside.close()
         if isinstance(error, AnotherCapture):
             return  # the name is that one's by now, and so is what is told by it
         end = {"state": STOPPED} if error is None else {"state": FAILED, "error": str(error)}
@@ -109,12 +115,16 @@ class CaptureReport:
 
     def _tell(self) -> None:
         self._at = time.monotonic()
-        self._reporter.tell({**self._about, **self._figures})
+        tell = self._reporter.tell if self.beside is None else self.beside.tell
+        tell({**self._about, **self._figures})
 
     def is_told_to_stop(self) -> bool:
-        """Looked at as often as it tells."""
-        if time.monotonic() - self._at < EVERY_S:
+        """Looked at as often as it tells, or when there may be one."""
+        if self.beside is None and time.monotonic() - self._at < EVERY_S:
             return False
+        if self.beside is not None and self._looks == (looks := self.beside.looks):
+            return False
+        self._looks = -1 if self.beside is None else looks
         if not self._asked:
             self._commands.first()
             self._asked = True

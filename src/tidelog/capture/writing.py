@@ -13,7 +13,8 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from tidelog.capture import envelope, notices, topics
@@ -31,6 +32,7 @@ from tidelog.capture.change import (
     SourceTable,
     Values,
 )
+from tidelog.capture.converting import Converter
 from tidelog.capture.envelope import EnvelopeShape, Headers, Record, Times
 from tidelog.capture.outbox import Outbox
 from tidelog.capture.source import ChangeSource
@@ -77,9 +79,13 @@ class CaptureWriter:
         choices: Choices,
         made: CapturedTopics,
         known: dict[str, CapturedTable],
+        converter: Converter | None = None,
     ) -> None:
         self._source, self._options, self._choices, self._topics = source, options, choices, made
         self._known = dict(known)
+        _check_format(known, options)
+        self._converter = converter
+        self._schemas = options.schemas or converter is not None  # in what `_notice` takes
         self._targets: dict[SourceTable, TableTarget] = {}
         self._outbox = choices.outbox
         self._begin = NO_TRANSACTION
@@ -135,13 +141,11 @@ class CaptureWriter:
             if self._choices.transactions and event.id != resumed:
                 self._notice(
                     topics.of_transactions(self._options.prefix),
-                    notices.begin(event.id, self._ms(event.commit_us), schemas=self._options.schemas),
+                    notices.begin(event.id, self._ms(event.commit_us), schemas=self._schemas),
                 )
         elif isinstance(event, Commit):
             if self._choices.transactions:
-                ended = notices.end(
-                    self._begin.id, self._counts, self._ms(event.commit_us), schemas=self._options.schemas
-                )
+                ended = notices.end(self._begin.id, self._counts, self._ms(event.commit_us), schemas=self._schemas)
                 self._notice(topics.of_transactions(self._options.prefix), ended)
             self._begin = NO_TRANSACTION
         elif isinstance(event, Message):
@@ -194,9 +198,10 @@ class CaptureWriter:
         known = self._targets.get(table)
         if known is not None:
             return known
-        shape = EnvelopeShape(table, self._options, self._source.source_schema)
         topic = topics.of_table(self._options.prefix, table.full_name)
         self._topics.claim(topic, table.full_name)
+        encode = None if self._converter is None else partial(self._converter.encode, topic)
+        shape = EnvelopeShape(table, self._options, self._source.source_schema, encode)
         target = TableTarget(shape, topic, self._topics.places(topic), self._topics.largest(topic))
         columns = tuple(
             {"name": one.name, "connect": dict(one.connect), "declared": one.declared} for one in shape.columns
@@ -207,9 +212,11 @@ class CaptureWriter:
             topic,
             self._source.connector,
             columns,
-            table.key,
+            shape.key_names,
             self._options.envelope,
             self._options.schemas,
+            self._options.format,
+            "" if self._converter is None else self._converter.registry.url,
         )
         if self._known.get(table.full_name) != told:
             self._put(CAPTURES, [(*encode_table(told), ())])
@@ -238,7 +245,7 @@ class CaptureWriter:
             source,
             "null",
             self._now_ms,
-            schemas=self._options.schemas,
+            schemas=self._schemas,
         )
         self._notice(topics.of_messages(self._options.prefix), made)
 
@@ -251,16 +258,18 @@ class CaptureWriter:
             source = self._source.source_block(row, self._begin, "false", self._options.prefix) if known else "null"
             database = event.database or self._source.database
             made = notices.schema_change(database, event.schema, event.ddl, event.table, source, self._now_ms)
-            self._notice(topics.of_schema_changes(self._options.prefix), made)
+            self._notice(topics.of_schema_changes(self._options.prefix), made, told_with_schemas=False)
 
     def heartbeat(self, outgoing: Outgoing, now_ms: int) -> None:
         self._now_ms = now_ms
-        made = notices.heartbeat(self._options.prefix, now_ms, schemas=self._options.schemas)
+        made = notices.heartbeat(self._options.prefix, now_ms, schemas=self._schemas)
         self._notice(topics.of_heartbeats(self._options.prefix), made)
         self._flush(outgoing)
 
-    def _notice(self, topic: str, made: notices.Pair) -> None:
+    def _notice(self, topic: str, made: notices.Pair, *, told_with_schemas: bool = True) -> None:
         (at, *_) = self._topics.places(topic, single=True)
+        if self._converter is not None and told_with_schemas:
+            made = self._converter.pair(topic, *made)
         self._put(at, [(*made, ())])
 
     def _routed(self, row: RowChange, outbox: Outbox) -> None:
@@ -326,6 +335,16 @@ class CaptureWriter:
 
     def _ms(self, us: int) -> int:
         return us // 1000 if us else self._now_ms
+
+
+def _check_format(known: Mapping[str, CapturedTable], options: envelope.EnvelopeOptions) -> None:
+    """A topic has one format: nobody could read two."""
+    for one in known.values():
+        if one.format != options.format and one.topic == topics.of_table(options.prefix, one.table):
+            raise UsageError(
+                f"{one.topic} has records as {one.format}, and this capture is told to write {options.format}: nobody"
+                " could read both; go on with that format, or capture with another --prefix"
+            )
 
 
 def _null() -> str:

@@ -24,7 +24,9 @@ EXAMPLES = """\
   tidelog capture check sqlite:///shop.db                            what is missing, and what mends it
   tidelog capture status                                             how far each capture is
   tidelog capture snapshot shop --tables main.orders                 read a table again while changes flow
+  tidelog capture snapshot shop --pause                              and --resume, --stop
   tidelog capture run 'postgresql://app:${PASSWORD}@db/shop' --prefix shop --method triggers    no right to replicate
+  tidelog capture run sqlite:///shop.db --prefix shop --registry http://127.0.0.1:8642    values in Avro
   tidelog capture remove sqlite:///shop.db --prefix shop             take triggers, slot or publication away
 
 ${NAME} in a URL is taken from the environment, and is never shown or kept.
@@ -49,7 +51,11 @@ def parser() -> command.Parser:
     command.add_json(check)
     snapshot = action("snapshot", "read tables again while changes flow")
     snapshot.add_argument("name", metavar="NAME", help="which capture")
-    snapshot.add_argument("--tables", metavar="TABLE", nargs="+", required=True, help="schema.table")
+    snapshot.add_argument("--tables", metavar="TABLE", nargs="+", default=[], help="schema.table")
+    ways = snapshot.add_mutually_exclusive_group()
+    ways.add_argument("--pause", action="store_true", help="the one that is under way rests")
+    ways.add_argument("--resume", action="store_true", help="and goes on")
+    ways.add_argument("--stop", action="store_true", help="and ends, for these tables or for all")
     status = action("status", "how far each capture is (the default)")
     status.add_argument("name", metavar="NAME", nargs="?", help="only this one")
     command.add_json(status)
@@ -80,6 +86,9 @@ def _add_run(added: ArgumentParser) -> None:
     added.add_argument("--snapshot", choices=MODES, default="initial", help="when rows are read first (initial)")
     added.add_argument("--envelope", choices=("debezium", "row"), default="debezium", help="what a value is (debezium)")
     added.add_argument("--schemas", action="store_true", help="keys and values with their Connect schemas")
+    added.add_argument("--registry", metavar="URL", help="a schema registry: values are Avro, their schemas go there")
+    added.add_argument("--format", choices=("json", "avro", "json-schema"), help="of keys and values (json; avro)")
+    added.add_argument("--registry-login", metavar="VARIABLE", help="which environment variable has its USER:PASSWORD")
     added.add_argument("--no-tombstones", action="store_true", help="no null value behind a delete")
     added.add_argument("--exclude", metavar="COLUMN", nargs="+", default=[], help="schema.table.column to leave out")
     added.add_argument("--mask", metavar="COLUMN", nargs="+", default=[], help="schema.table.column to hide")
@@ -117,6 +126,9 @@ def settings_of(options: Namespace) -> CaptureSettings:
             "snapshot": options.snapshot,
             "envelope": options.envelope,
             "schemas": options.schemas,
+            "registry": options.registry,
+            "format": options.format or "",
+            "registry_login": options.registry_login,
             "tombstones": not options.no_tombstones,
             "exclude": tuple(options.exclude),
             "mask": tuple(options.mask),
@@ -184,19 +196,13 @@ def check(options: Namespace) -> int:
 
 
 def snapshot(options: Namespace) -> int:
-    from tidelog.capture.chunking import KIND, SNAPSHOT
-    from tidelog.control.captures import read_captures
-    from tidelog.control.status import send_command
+    from tidelog.capture.chunking import EXECUTE, ask_for_snapshot
 
+    what = next((one for one in ("pause", "resume", "stop") if getattr(options, one)), EXECUTE)
     with command.connect(options) as cluster:
-        found = read_captures(cluster).get(options.name)
-        if found is None:
-            raise UsageError(f"no capture is called {options.name!r}; `tidelog capture status` lists them")
-        unknown = [name for name in options.tables if name not in found.tables]
-        if unknown:
-            raise UsageError(f"{unknown[0]} is not captured by {options.name}; there are {', '.join(found.tables)}")
-        send_command(cluster, KIND, options.name, SNAPSHOT, tables=options.tables)
-    print(f"{options.name} is told to read {', '.join(options.tables)} again")
+        ask_for_snapshot(cluster, options.name, options.tables, what)
+    done = f"read {', '.join(options.tables)} again" if what == EXECUTE else f"{what} its snapshot"
+    print(f"{options.name} is told to {done}")
     return OK
 
 

@@ -4,7 +4,7 @@
                           value  how far it is: {"position":{...},"open":{"id":"751","rows":12},"snapshot":...,...}
                           key    {"v":1,"capture":"shop","table":"public.kv"}
                           value  what its topic has: {"topic":"shop.public.kv","connector":"postgresql","columns":[...],
-                                 "key":["id"],"envelope":"debezium","schemas":false}
+                                 "key":["id"],"envelope":"debezium","schemas":false,"format":"json"}
                           key    {"v":1,"app":"shop","table":"customers"}
                           value  the columns by which an app reads one: {"topic":...,"columns":[[NAME,{...}],...],
                                  "key":["id"],"envelope":"debezium"}
@@ -39,6 +39,7 @@ OWNER_PREFIX = "tidelog.capture."
 NAME_LENGTH_MAX = 200
 LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 DEBEZIUM, ROW = ENVELOPES = ("debezium", "row")
+JSON, AVRO, JSON_SCHEMA = FORMATS = ("json", "avro", "json-schema")  # the last two with a registry's frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,8 @@ class CapturedTable:
     key: tuple[str, ...]
     envelope: str
     schemas: bool
+    format: str = JSON
+    registry: str = ""  # the address to which schemas went, for people to read
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,8 @@ def encode_table(one: CapturedTable) -> tuple[bytes, bytes]:
         "envelope": one.envelope,
         "schemas": one.schemas,
     }
+    if one.format != JSON:
+        content |= {"format": one.format, "registry": one.registry}
     return table_key(one.capture, one.table), _json(content)
 
 
@@ -157,6 +162,8 @@ def _table(capture: str, table: str, content: Mapping[str, Any]) -> CapturedTabl
             tuple(content["key"]),
             str(content["envelope"]),
             bool(content["schemas"]),
+            str(content.get("format", JSON)),
+            str(content.get("registry", "")),
         )
     except (KeyError, TypeError):
         return None

@@ -9,6 +9,7 @@ Rules:
   the same here and there.
 - What was before is known where the source tells whole rows: not of PostgreSQL, whose `before` may be the key alone.
 - A truncate ends all rows of its partition, and has no key.
+- Values in a registry's format are read by the schemas of the same cluster (`framed.py`).
 - The topic is kept for ever unless somebody said otherwise, so a cursor is good for as long as its records are there.
 """
 
@@ -24,14 +25,15 @@ from typing import Any, NamedTuple
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
-from tidelog.control.captures import ROW, CapturedTable, read_captures, sink_of
-from tidelog.errors import UsageError
+from tidelog.control.captures import JSON, ROW, CapturedTable, read_captures, sink_of
+from tidelog.errors import UndecodableValue, UsageError
 from tidelog.record.columns import Row as Record
 from tidelog.schema.column_types import KINDS, LONG
 from tidelog.schema.connect import FORMS, SCALE, ColumnType, from_connect
 from tidelog.views.catalog import Generation, View
 from tidelog.views.changes import DELETE, TRUNCATE, UPDATE, Change, NoChange
 from tidelog.views.declaration import Declaration, Row, column_from_json, declare, from_json
+from tidelog.views.framed import FramedValues
 
 PREFIX = "table:"  # of the name by which a feed knows one; no view's name has a colon
 FOR_EVER_MS = 100 * 365 * 24 * 3600 * 1000
@@ -46,6 +48,7 @@ class CapturedForm(NamedTuple):
     forms: Mapping[str, ColumnType]
     envelope: str
     tells_before: bool
+    content: Callable[[bytes], Any] = json.loads  # of a key or a value
 
 
 def captured_view(cluster: Cluster, topic: str) -> View:
@@ -61,12 +64,13 @@ def captured_view(cluster: Cluster, topic: str) -> View:
     forms = {str(one["name"]): from_connect(one["connect"]) for one in table.columns}
     declared = declare({name: kind_of(form) for name, form in forms.items()}, table.key, FOR_EVER_MS)
     count, sink = len(described.partitions), sink_of(table.capture)
-    made = Generation(1, topic, sink, "", count, declared, {}, captured=_form(table, forms))
+    made = Generation(1, topic, sink, "", count, declared, {}, captured=_form(cluster, table, forms))
     return View(topic, "", (), (), (made,), 1, newest=1)
 
 
-def _form(table: CapturedTable, forms: Mapping[str, ColumnType]) -> CapturedForm:
-    return CapturedForm(forms, table.envelope, table.connector not in KEYS_ALONE)
+def _form(cluster: Cluster, table: CapturedTable, forms: Mapping[str, ColumnType]) -> CapturedForm:
+    content = json.loads if table.format == JSON else FramedValues(cluster)
+    return CapturedForm(forms, table.envelope, table.connector not in KEYS_ALONE, content)
 
 
 def kind_of(form: ColumnType) -> str:
@@ -150,7 +154,7 @@ def changes_of_table(
 
 def _change(declared: Declaration, form: CapturedForm, at: TopicPartition, record: Record) -> Change | None:
     try:
-        key, value = _payload(record.key), _payload(record.value)
+        key, value = _payload(form, record.key), _payload(form, record.value)
         if value is None and form.envelope != ROW:
             return None
         framed = form.envelope != ROW
@@ -169,15 +173,15 @@ def _change(declared: Declaration, form: CapturedForm, at: TopicPartition, recor
             record.timestamp,
             op,
         )
-    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, UsageError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, UsageError, UndecodableValue) as error:
         raise NoChange(
             f"{at}, offset {record.offset}: not a change of this table: {error!r:.200}; who else writes to its topic?"
         ) from error
 
 
-def _payload(text: bytes | None) -> Any:
+def _payload(form: CapturedForm, text: bytes | None) -> Any:
     """What is inside of Connect's schemas, where they are written."""
-    found = None if text is None else json.loads(text)
+    found = None if text is None else form.content(text)
     return found["payload"] if isinstance(found, dict) and found.keys() == {"schema", "payload"} else found
 
 
