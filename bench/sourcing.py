@@ -6,12 +6,17 @@
 A command makes one event of a new entity, and is on disk when it is answered, on all sides: Tidelog syncs before every
 ack, SQLite runs in WAL mode with synchronous=FULL (its default), PostgreSQL with synchronous_commit=on (its default).
 Replay reads one long history through decoding and the user's `apply`. The sides take turns, and the median counts.
+A take-over is of one partition with many entities, by a process that knows nothing of it: from fencing its owner to the
+first command that it may decide, and the memory that the process has then. The library has no such thing.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import resource
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
@@ -24,12 +29,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
+from tidelog.client import Cluster, TopicPartition
+from tidelog.control.owner import Owner
 from tidelog.sourcing import Decider, EventStore
+from tidelog.sourcing.event_record import headers_of
+from tidelog.sourcing.store_topics import StoreTopics
 from tidelog.testing import TestBroker
 
 PEER = Path(__file__).parent.parent / ".make" / "eventsourcing"
 CLIENTS = (1, 16, 200)
 REPS = 3
+ENTITIES = 1_000_000
+AT_ONCE = 20_000  # events in a transaction while entities are made
 
 
 @dataclass(frozen=True)
@@ -159,10 +170,60 @@ def commands_a_second(side: Side, clients: int, total: int) -> tuple[float, floa
     return clients * each / (time.perf_counter() - begun), statistics.median(latencies) * 1000
 
 
+def fill(bootstrap: str, count: int) -> None:
+    """Entities of one event each, written as their owner would write them."""
+    named, types = StoreTopics("many"), decider().types
+    with EventStore(named.name, decider(), bootstrap=bootstrap, partitions=1):
+        pass
+    with Cluster(bootstrap) as cluster:
+        owner = Owner(cluster, named.transactional_id(0))
+        owner.begin()
+        for start in range(0, count, AT_ONCE):
+            with owner.transaction() as outgoing:
+                for number in range(start, min(start + AT_ONCE, count)):
+                    name = f"entity-{number}"
+                    one, value = types.encode(Added(number), name, 1)
+                    headers = headers_of(one.name, one.version, 1, f"command-{number}", 0, "00000000", [])
+                    outgoing.send(TopicPartition(named.events, 0), [(name.encode(), value, headers, 0)])
+
+
+def take_over(bootstrap: str, count: int) -> None:
+    """In a process of its own: prints seconds, MB, events that were read, and seconds for the snapshots at its end."""
+    begun = time.perf_counter()
+    with EventStore("many", decider(), bootstrap=bootstrap, snapshot_every=1 << 60, timeout_s=600) as store:
+        seconds = time.perf_counter() - begun
+        megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        (owner,) = store._owners.values()
+        assert store.state(f"entity-{count - 1}").state == Counter(count - 1)
+        events, ending = owner.figures.loaded_events, time.perf_counter()
+    print(json.dumps([seconds, megabytes, events, time.perf_counter() - ending]), flush=True)
+
+
+def take_overs(folder: Path, count: int) -> None:
+    with TestBroker(folder / "many") as broker:
+        fill(broker.bootstrap, count)
+        for what in ("from events alone", "from snapshots"):  # which the first one writes when it ends
+            program = f"from bench.sourcing import take_over; take_over({broker.bootstrap!r}, {count})"
+            said = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+            seconds, megabytes, events, ending = json.loads(said)
+            told = f"{seconds:.1f} s, {megabytes:,.0f} MB, {events:,} events read; {ending:.1f} s to end"
+            print(f"take-over of {count:,} entities, {what}: {told}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="only show that it runs")
-    quick = parser.parse_args().quick
+    parser.add_argument("--only", choices=["take-over"], help="one of its parts")
+    parser.add_argument("--entities", type=int, default=ENTITIES, help=f"for the take-over (default: {ENTITIES:,})")
+    options = parser.parse_args()
+    quick, entities = options.quick, options.entities
+    if options.only is None:
+        compare(quick=quick)
+    with tempfile.TemporaryDirectory() as folder:
+        take_overs(Path(folder), entities // 50 if quick else entities)
+
+
+def compare(*, quick: bool) -> None:
     reps, share = (1, 0.05) if quick else (REPS, 1.0)
     amounts = {1: int(400 * share), 16: int(4_000 * share), 200: int(8_000 * share)}
     with tempfile.TemporaryDirectory() as folder, sides(Path(folder)) as found:

@@ -7,9 +7,11 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from against.patience import eventually
 from cli.command import Command
 from proving import proves
 from sourcing.seats import Reserve, seats
@@ -70,6 +72,59 @@ def look_at(tidelog: Command, broker: TestBroker, app: str, first_line: str) -> 
     assert (checked.code, checked.out) == (0, "1 records, nothing wrong\n")
     as_json = json.loads(tidelog("events", "check", "seats", "--app", app, "--json").out)
     assert as_json == {"records": 1, "findings": [], "incompatible": []}
+
+
+FOLLOWERS = """
+from tidelog.sourcing import Effects, ProcessManager, ReadModel
+def project(rows, event, record):
+    rows[record.entity] = {"who": event.who}
+def mail(event, record, id):
+    with open(__file__ + ".mails", "a") as mails:
+        print(record.entity, id, file=mails)
+welcome = ProcessManager("welcome", seats, lambda state, event: [], start="earliest")
+mails = Effects("mails", seats, mail, start="earliest")
+holders = ReadModel("holders", seats, project, key="seat", columns={"seat": "string", "who": "string"})
+"""
+
+
+@proves("E3")
+@pytest.mark.slow
+def test_what_follows_a_store_is_run_told_of_and_stopped(
+    tidelog: Command, tidelog_broker: TestBroker, tmp_path: Path, app: str
+) -> None:
+    Path(app).write_text(APP + FOLLOWERS)
+    assert "say --to URL" in tidelog("store", "follow", app).err
+    assert (
+        "has no ProcessManager, Effects or ReadModel called 'other'; it has welcome, mails, holders"
+        in tidelog("store", "follow", f"{app}:other").err
+    )
+    with EventStore("seats", seats(), bootstrap=tidelog_broker.bootstrap, partitions=2) as store:
+        words = tidelog.line("store", "follow", app, "--to", f"sqlite:///{tmp_path}/shop.db")
+        running = subprocess.Popen(words, env=tidelog.environment, stdout=subprocess.PIPE, text=True)
+        try:
+            assert running.stdout is not None
+            assert running.stdout.readline() == "process welcome, effects mails, read model holders run\n"
+            store.send("A1", Reserve("anna"))
+            eventually(lambda: shown(tidelog), lambda found: found == {"welcome": 1, "mails": 1, "holders": 1})
+            assert json.loads(tidelog.ok("sql", "SELECT who FROM holders").out) == {"who": "anna"}
+            assert len(Path(f"{app}.mails").read_text().splitlines()) == 1
+            running.send_signal(signal.SIGTERM)
+            assert running.wait(WITHIN_S) == 0
+        finally:
+            running.kill()
+    states = {one["name"]: one["state"] for one in parts(tidelog)}
+    assert {states[name] for name in ("welcome", "mails", "holders")} == {"stopped"}
+
+
+def parts(tidelog: Command) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(tidelog.ok("status", "--json").out)
+    return found
+
+
+def shown(tidelog: Command) -> dict[str, Any]:
+    """What each of them has done by its status."""
+    counted = {"welcome": "rows_in", "mails": "rows_out", "holders": "rows"}
+    return {one["name"]: one.get(counted[one["name"]]) for one in parts(tidelog) if one["name"] in counted}
 
 
 @proves("E2")

@@ -15,7 +15,7 @@ from proving import proves
 from tidelog.errors import HistoryFault, UnknownEvent, UsageError
 from tidelog.record.columns import Row
 from tidelog.sourcing import ERASED, EventType, OldEvent, Personal
-from tidelog.sourcing.event_record import CommandContext, decode, headers_of, parse
+from tidelog.sourcing.event_record import REQUIRED, CommandContext, _parse_any, decode, headers_of, parse
 from tidelog.sourcing.event_types import EventTypes, differences
 from tidelog.sourcing.personal import Erased
 
@@ -289,3 +289,27 @@ def test_a_personal_field_is_a_text_and_names_a_field() -> None:
         EventType(Number)
     with pytest.raises(UsageError, match="no such field"):
         EventType(Missing)
+
+
+HEADER_VALUES = st.sampled_from([None, b"", b"1", b" 2", b"-3", b"x", b"\xff", b"1_0", "é".encode(), b"tidelog.closed"])
+HEADERS = st.lists(st.tuples(st.sampled_from([*REQUIRED, "who", "closed"]), HEADER_VALUES), max_size=8)
+
+
+@proves("E2")
+@given(
+    HEADERS | st.tuples(*(HEADER_VALUES for _ in REQUIRED)).map(lambda data: list(zip(REQUIRED, data, strict=True))),
+    st.sampled_from([None, b"A1", b"\xff"]),
+    st.sampled_from([None, b"{}"]),
+)
+def test_the_short_way_to_read_headers_gives_what_the_long_one_gives(
+    headers: list[tuple[str, bytes | None]], key: bytes | None, value: bytes | None
+) -> None:
+    row = Row(7, 1000, key, value, headers)
+
+    def tried(read: Any) -> Any:
+        try:
+            return read(row)
+        except HistoryFault as error:
+            return str(error)
+
+    assert tried(parse) == tried(_parse_any)

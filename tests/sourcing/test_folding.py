@@ -14,7 +14,6 @@ from sourcing.seats import Cancel, Cancelled, Look, Reserve, Reserved, Seat, Swa
 from tidelog.errors import HistoryFault, Refused, UnknownEvent
 from tidelog.record.columns import Row
 from tidelog.sourcing import EventType
-from tidelog.sourcing.decider import digest_of
 from tidelog.sourcing.deciding import Deciding
 from tidelog.sourcing.entities import Entities
 from tidelog.sourcing.entity import SKIP, Folding
@@ -27,7 +26,7 @@ COMMANDS = st.builds(Reserve, PEOPLE) | st.builds(Cancel, PEOPLE) | st.builds(Sw
 
 def request(entity: str, command: Any, id: str) -> Request:
     name, value = seats().encode_command(command)
-    return Request(DECIDE, entity, id, command=command, type=name, value=value, digest=digest_of(name, value))
+    return Request(DECIDE, entity, id, command=command, type=name, value=value)
 
 
 class Partition:
@@ -36,7 +35,7 @@ class Partition:
     def __init__(self, folding: Folding, bound: int, folder: str) -> None:
         self.entities = Entities(folding, bound=bound, folder=folder)
         self.rows: list[Row] = []
-        self._deciding = Deciding(folding, 0, largest=1_000_000, remembered=1_000)
+        self._deciding = Deciding(folding, "seats", 0, largest=1_000_000, remembered=1_000)
 
     def send(self, *requests: Request) -> bool:
         try:

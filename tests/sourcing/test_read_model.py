@@ -170,6 +170,7 @@ def test_of_two_that_apply_one_read_model_one_ends(store: EventStore[Seat], url:
                     failed.append(one)
             if failed:
                 break
+        assert len(failed) == 1, "they have met, and one of them goes on"
         left = second if failed == [first] else first
         left.wait(store.send("B1", Reserve("bob")))
         assert left.get("anna") == {"who": "anna", "seats": number + 1}

@@ -24,7 +24,7 @@ KEYS = "TIDELOG_KEYS"
 OTHERS = """\
 not touched, and for you to see to:
   backups        of the broker: they are unreadable without the key, but for what was excised (tidelog restore --shun)
-  read models    that have personal fields in clear: raise their version, which builds them anew; then in SQLite VACUUM
+  processes      what a process manager derived and kept in clear (NAME.process): raise its state_version
   PostgreSQL     tables that you filled: delete the rows and VACUUM FULL; then replicas, archives of its log, backups
   Redis          delete the keys, then BGREWRITEAOF or SAVE: its files have them until then
   OpenSearch     delete the documents, then force a merge with only_expunge_deletes; snapshots have them
@@ -47,7 +47,14 @@ def parser() -> command.Parser:
         type=command.seconds,
         help="how long to wait until owners have forgotten the key (default: 15; as long as their cache_s, at least)",
     )
+    made.add_argument(
+        "--rebuilt",
+        metavar="SECONDS",
+        type=command.seconds,
+        help="how long to wait until read models are built anew by the programs that have them (default: 60)",
+    )
     made.add_argument("--yes", action="store_true", help="do not ask")
+    command.add_allowed(made)
     command.add_json(made)
     return made
 
@@ -55,6 +62,7 @@ def parser() -> command.Parser:
 def run(arguments: list[str]) -> int:
     from tidelog.sourcing.erasure.erasing import SETTLE_S, erase
     from tidelog.sourcing.erasure.keys import open_keys
+    from tidelog.sourcing.erasure.purging import REBUILT_S
 
     options = command.parse(parser(), arguments)
     if not options.store:
@@ -67,8 +75,16 @@ def run(arguments: list[str]) -> int:
             cluster.partitions(f"{name}.events")  # one that is misspelt is told before anything is destroyed
         if not options.yes and not confirm("destroy the key? nobody can bring it back"):
             raise UsageError("nothing was destroyed; say --yes to do it without being asked")
-        settle_s = SETTLE_S if options.settle is None else options.settle
-        done = erase(cluster, options.store, options.subject, keys, reason=options.reason, settle_s=settle_s)
+        done = erase(
+            cluster,
+            options.store,
+            options.subject,
+            keys,
+            reason=options.reason,
+            settle_s=SETTLE_S if options.settle is None else options.settle,
+            rebuilt_s=REBUILT_S if options.rebuilt is None else options.rebuilt,
+            allowed=command.allowed(options),
+        )
     if done is None:
         print("the subject never had a key here; nothing of it was encrypted. `tidelog excise` takes records out")
         return FAILED
@@ -85,6 +101,8 @@ def show(done: list[ErasureOutcome]) -> None:
         print(f"{one.store}: key {one.key} is destroyed; personal fields of {events} read as erased")
         for topic, count in one.purged.items():
             print(f"{one.store}: {count_text(count, 'record')} of {topic} taken out")
+        for name in one.rebuilt:
+            print(f"{one.store}: read model {name} is built anew, and its old rows are overwritten")
         for line in one.left:
             print(f"to do: {line}")
     print(OTHERS)

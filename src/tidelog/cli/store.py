@@ -1,8 +1,9 @@
-"""`tidelog store run|access`: the owners of an event store's partitions, and who may write to it."""
+"""`tidelog store run|follow|access`: owners of an event store's partitions, what follows it, who may write to it."""
 
 from __future__ import annotations
 
 from argparse import Namespace
+from typing import TYPE_CHECKING, Any
 
 from tidelog.cli import options as command
 from tidelog.cli.acls import COLUMNS, row
@@ -10,9 +11,17 @@ from tidelog.cli.main import OK
 from tidelog.cli.terminal import show_json, show_table
 from tidelog.errors import UsageError
 
+if TYPE_CHECKING:
+    from tidelog.parts.part import Part
+    from tidelog.sourcing.effects import Effects
+    from tidelog.sourcing.process_manager import ProcessManager
+    from tidelog.sourcing.store import EventStore
+
 EXAMPLES = """\
   tidelog store run shop:seats                         the EventStore `seats` of module shop, until Ctrl-C
   tidelog store run shop.py                            the one EventStore of a file; as many processes as you like
+  tidelog store follow shop:payment                    a ProcessManager or Effects, until Ctrl-C
+  tidelog store follow shop.py --to sqlite:///shop.db  all of a file; read models go to that store
   tidelog store access seats --owner shop --sender web           the rules that keep others out
   tidelog store access seats --owner shop --sender web --apply   and makes them
 """
@@ -26,6 +35,11 @@ def parser() -> command.Parser:
     running = actions.add_parser("run", parents=[reach], help=what, description=f"{what[0].upper()}{what[1:]}.")
     running.add_argument("store", metavar="MODULE:STORE", help="an EventStore; or FILE.py, FILE.py:STORE")
     running.add_argument("--with-parent", action="store_true", help="end when standard input ends")
+    what = "run process managers, effects and read models of a module"
+    following = actions.add_parser("follow", parents=[reach], help=what, description=f"{what[0].upper()}{what[1:]}.")
+    following.add_argument("module", metavar="MODULE[:NAME]", help="all that it has, or one; or FILE.py, FILE.py:NAME")
+    following.add_argument("--to", metavar="URL", help="the store of its read models: sqlite:///FILE, postgresql://...")
+    following.add_argument("--with-parent", action="store_true", help="end when standard input ends")
     what = "the access rules of a store, where people log in"
     access = actions.add_parser("access", parents=[reach], help=what, description=f"{what[0].upper()}{what[1:]}.")
     access.add_argument("store", metavar="STORE", help="its name")
@@ -38,31 +52,62 @@ def parser() -> command.Parser:
 
 def run(arguments: list[str]) -> int:
     options = command.parse(parser(), arguments)
-    return {"run": _run, "access": access}[options.action](options)
+    return {"run": _run, "follow": _follow, "access": access}[options.action](options)
 
 
 def _run(options: Namespace) -> int:
-    import logging
+    from tidelog.parts.blocking import ThreadPart
+    from tidelog.sourcing.finding_store import find_store
+
+    store = find_store(options.store)
+    _reach(options, store)
+    return _supervise(options, [ThreadPart(store)], store, f"store {store.name} runs")
+
+
+def _follow(options: Namespace) -> int:
+    from tidelog.sourcing.event_following import FollowerPart
+    from tidelog.sourcing.finding_store import find_followers
+    from tidelog.sourcing.read_model import ReadModel
+
+    found = find_followers(options.module)
+    models = [one.name for one in found if isinstance(one, ReadModel)]
+    if models and options.to is None:
+        raise UsageError(
+            f"store follow: where do the rows of {', '.join(models)} go? say --to URL, as sqlite:///shop.db"
+        )
+    for one in found:
+        _reach(options, one.store if isinstance(one, ReadModel) else one)
+    loops = [one.part(options.to) if isinstance(one, ReadModel) else one for one in found]
+    said = ", ".join(f"{one.kind} {one.name}" for one in loops)
+    said = f"{said} {'runs' if len(loops) == 1 else 'run'}"
+    return _supervise(options, [FollowerPart(one) for one in loops], found[0].store, said)
+
+
+def _reach(options: Namespace, what: EventStore[Any] | ProcessManager | Effects) -> None:
     import os
+
+    bootstrap = options.bootstrap or os.environ.get("TIDELOG_BOOTSTRAP")
+    if bootstrap:
+        what.reach(bootstrap, command.security(options))
+
+
+def _supervise(options: Namespace, parts: list[Part], store: EventStore[Any], said: str) -> int:
+    """Until it is told to stop. Status is told, and commands are taken (`parts/running.py`)."""
+    import logging
 
     from tidelog.cli.run import say_in
     from tidelog.logger import Logger
-    from tidelog.parts.running import run_part
+    from tidelog.parts.running import Supervisor
     from tidelog.process import stop_on_signals, when_parent_ends
-    from tidelog.sourcing.finding_store import find_store
 
     logging.basicConfig(format="tidelog: %(message)s", level=logging.WARNING)
-    store = find_store(options.store)
-    bootstrap = options.bootstrap or os.environ.get("TIDELOG_BOOTSTRAP")
-    if bootstrap:
-        store.reach(bootstrap, command.security(options))
     stopping = stop_on_signals()
     if options.with_parent:
         when_parent_ends(stopping.set)
     with store.connect() as cluster:
         cluster.is_tidelog()  # an address that is wrong is told at once; later a broker that is away is waited for
-        print(f"store {store.name} runs", flush=True)
-        return run_part(store, cluster, say=say_in(Logger(json=False)), stopping=stopping)
+        print(said, flush=True)
+        return Supervisor(parts, cluster, say_in(Logger(json=False)), stopping).loop()
 
 
 def access(options: Namespace) -> int:

@@ -1,24 +1,29 @@
-"""GET /stores/NAME/entities/ID: an entity's history in an event store: who did what, when, and why.
+"""GET /stores/NAME/entities/ID: an entity's history in an event store: who did what, when, and why. And its states.
 
 Rules:
-- Events are shown as they are stored: the gateway has no code of an app, so it folds no state, and no key, so personal
-  fields are not shown. `tidelog events show --app` and `EventStore.state_at` have states.
-- It is for whoever may read the topic of events: the broker is asked, as the request's user.
+- Events are shown as they are stored: the gateway has no code of an app, and no key, so personal fields are not shown.
+  It is for whoever may read the topic of events: the broker is asked, as the request's user.
+- States, of now and of then, are asked of the entity's owner, who has the code (`sourcing/past_reading.py`). So they
+  are for whoever may send commands and read replies, and there while the store runs. Personal fields are not shown.
 - A page has `limit` events at most; one that is full has `next`, the version to go on after.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
+from uuid import uuid4
 
 from tidelog.client.cluster import UNKNOWN_TOPIC
 from tidelog.errors import BrokerError, UsageError
+from tidelog.gateway.commands import TIMEOUT, ask, error_answer
 from tidelog.gateway.route import Answer, Call, Parameter, Refusal, Route, as_json
 from tidelog.sourcing.histories import rows_of
+from tidelog.sourcing.requests import PAST, Request
 from tidelog.sourcing.store_topics import StoreTopics, checked_name
-from tidelog.sourcing.time_travel import as_entry, moment, reached
+from tidelog.sourcing.time_travel import Moment, as_entry, moment, reached
 
 LIMIT, LIMIT_MAX = 100, 10_000
 
@@ -43,6 +48,27 @@ def entity(call: Call) -> Answer:
     closed = any(record.closes for record, _ in found[:version])
     events = [as_entry(record, row) for record, row in shown]
     return as_json({"entity": name, "version": version, "closed": closed, "events": events, **more})
+
+
+def state(call: Call) -> Answer:
+    version, at, since = _number(call.query, "version"), _time(call.query), _number(call.query, "since")
+    wanted = moment(version, at)
+    asked = {"version": wanted.version, "at_ms": wanted.at_ms, "since": since}
+    if since is None and wanted == Moment():
+        asked = {}
+    request = Request(PAST, call.path["id"], uuid4().hex, value=json.dumps(asked).encode())
+    answered = ask(call, request)
+    if "error" in answered:
+        return error_answer(answered["error"])
+    past = answered["past"]
+    if not past["version"] and version != 0 and at is None:
+        raise Refusal(404, f"{request.entity!r} has no history in store {call.path['name']!r}")
+    told = {"entity": request.entity, "version": past["version"], "closed": past["closed"], "state": past["state"]}
+    if past["at_ms"] is not None:
+        told["at"] = datetime.fromtimestamp(past["at_ms"] / 1000, UTC).isoformat(timespec="milliseconds")
+    if past["changes"] is not None:
+        told["changes"] = [dict(zip(("field", "before", "after"), one, strict=True)) for one in past["changes"]]
+    return as_json(told)
 
 
 def _number(query: Mapping[str, str], name: str) -> int | None:
@@ -88,5 +114,36 @@ ROUTES = (
         refusals={400: "A parameter is not as it should be", 404: "The store, or the history, is not there"},
         tag="stores",
         strict=True,
+    ),
+    Route(
+        "GET",
+        "/stores/{name}/entities/{id}/state",
+        state,
+        "The state of an entity, now, at a version or at a time, as the store's own code folds it",
+        query=(
+            Parameter("version", "After this version", {"type": "integer"}),
+            Parameter("at", "At this time: 2026-05-03T10:00Z"),
+            Parameter("since", "Also what changed since this version", {"type": "integer"}),
+            TIMEOUT,
+        ),
+        answer={
+            "type": "object",
+            "properties": {
+                "entity": {"type": "string"},
+                "version": {"type": "integer"},
+                "closed": {"type": "boolean"},
+                "state": {},
+                "at": {"type": "string"},
+                "changes": {"type": "array", "items": ENTRY},
+            },
+        },
+        refusals={
+            400: "A parameter is not as it should be",
+            404: "The store, or the history, is not there",
+            504: "No owner has answered in time",
+        },
+        tag="stores",
+        strict=True,
+        waits=True,
     ),
 )

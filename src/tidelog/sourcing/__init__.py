@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tidelog.sourcing.personal import Cipher as Cipher
     from tidelog.sourcing.personal import Personal as Personal
     from tidelog.sourcing.process_manager import ClearTimer as ClearTimer
+    from tidelog.sourcing.process_manager import CommandRefused as CommandRefused
     from tidelog.sourcing.process_manager import ProcessManager as ProcessManager
     from tidelog.sourcing.process_manager import Send as Send
     from tidelog.sourcing.process_manager import SetTimer as SetTimer
@@ -52,6 +53,7 @@ HOMES = {
     "EventRecord": "tidelog.sourcing.event_record",
     "ReadModel": "tidelog.sourcing.read_model",
     "ProcessManager": "tidelog.sourcing.process_manager",
+    "CommandRefused": "tidelog.sourcing.process_manager",
     "Send": "tidelog.sourcing.process_manager",
     "SetTimer": "tidelog.sourcing.process_manager",
     "ClearTimer": "tidelog.sourcing.process_manager",

@@ -38,6 +38,7 @@ class JsonCodec:
         self.personal = personal_fields(cls) if self.is_model or self.is_struct or is_plain else ()
         self._encode = self._msgspec.json.Encoder(enc_hook=_as_text).encode
         self._decode = None if self.is_model else self._decoder()
+        self.plain = None if self.personal else self._decode  # from bytes, of a class without personal fields
 
     def _decoder(self) -> Any:
         try:
@@ -58,7 +59,7 @@ class JsonCodec:
             if self.personal:
                 return self.from_fields(self._msgspec.json.decode(data), entity, place, cipher)
             return self.cls.model_validate_json(data) if self._decode is None else self._decode(data)
-        except (ValueError, TypeError) as error:  # msgspec's and pydantic's are kinds of ValueError
+        except (ValueError, TypeError, RecursionError) as error:  # msgspec's and pydantic's are kinds of ValueError
             raise HistoryFault(f"{_shown(data)} is not a {self._name}: {error}") from error
 
     # Fields
@@ -75,7 +76,7 @@ class JsonCodec:
             erased = {name: value for name, value in clear.items() if isinstance(value, Erased)}
             made = self._convert({**clear, **dict.fromkeys(erased, "")})
             return self._replace(made, erased) if erased else made
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise HistoryFault(f"{_shown(repr(fields).encode())} is not a {self._name}: {error}") from error
 
     def schema(self) -> dict[str, Any]:

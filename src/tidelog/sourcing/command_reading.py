@@ -22,6 +22,7 @@ from tidelog.errors import TidelogError, UsageError
 from tidelog.record.columns import Row
 from tidelog.sourcing.command_record import decode_command
 from tidelog.sourcing.owning import PartitionOwner
+from tidelog.sourcing.past_reading import PastReader
 from tidelog.sourcing.requests import Joint
 from tidelog.sourcing.store_topics import StoreTopics
 
@@ -34,6 +35,7 @@ class CommandReader:
     def __init__(self, named: StoreTopics, owner: PartitionOwner, connect: Callable[[], Cluster]) -> None:
         self._named, self._owner, self._connect = named, owner, connect
         self._at = TopicPartition(named.commands, owner.partition)
+        self._past = PastReader(named, owner.folding, connect, owner.offer)
         self._position: int | None = None
         self._stopping = Event()
         self._thread = Thread(target=self._run, name=f"store-{named.name}-{owner.partition}-commands", daemon=True)
@@ -44,6 +46,7 @@ class CommandReader:
     def stop(self) -> None:
         self._stopping.set()
         self._thread.join()
+        self._past.stop()
 
     def _run(self) -> None:
         pauses = waits()
@@ -66,7 +69,7 @@ class CommandReader:
         while not self._stopping.is_set() and self._owner.alive:
             for fetched in consumer.fetch():
                 for row in fetched.rows():
-                    if not self._owner.offer(self._joint(row)):
+                    if not self._owner.offer(self._past.passed_on(self._joint(row))):
                         return
                     self._position = row.offset + 1
 

@@ -30,17 +30,19 @@ from tidelog.sourcing.requests import (
     FIND,
     HISTORY_EXISTS,
     NO_HISTORY,
+    PAST,
     STATE,
     EntityState,
     Expected,
     Joint,
+    PastAnswer,
     Receipt,
     Request,
     check_names,
 )
 
 TOGETHER = "tidelog.together"
-OWN_KINDS = (FIND, STATE, CLOSE)
+OWN_KINDS = (FIND, STATE, CLOSE, PAST)
 ERRORS: dict[str, type[Exception]] = {
     one.__name__: one for one in (HistoryClosed, CommandConflict, HistoryFault, UnknownEvent, UsageError)
 }
@@ -87,7 +89,7 @@ def decode_command(row: Row) -> Joint:
             entity = (row.key or b"").decode()
             requests = [_request(found["type"], entity, found["command"], found.get("expected"), row.value, context)]
         return Joint(tuple(requests), row.offset + 1, found["to"].encode() if "to" in found else None)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"the record at offset {row.offset} is not a command: {error!r}") from error
 
 
@@ -120,13 +122,16 @@ def _error_fields(decider: Decider[Any], error: BaseException) -> dict[str, Any]
         more = {"expected": error.expected, "actual": error.actual}
         return {"error": {"type": "WrongVersion", "message": str(error), **more}}
     name = type(error).__name__
-    message = str(error) if name in ERRORS else f"the decider raised {error!r}"
-    return {"error": {"type": name if name in ERRORS else "UsageError", "message": message}}
+    if name in ERRORS:
+        return {"error": {"type": name, "message": str(error)}}
+    return {"error": {"type": "UsageError", "message": f"the decider raised {error!r}", "raised": True}}
 
 
 def _value_fields(decider: Decider[Any], value: Any) -> dict[str, Any]:
     if isinstance(value, EntityState):
         return {"state": decider.states.fields(value.state), "version": value.version, "closed": value.closed}
+    if isinstance(value, PastAnswer):
+        return {"past": value._asdict()}
     return {"receipt": None if value is None else value._asdict()}
 
 
@@ -136,7 +141,7 @@ def settle_by_reply(decider: Decider[Any], joint: Joint, data: bytes) -> None:
         error = _error_of(decider, fields)
         several = fields.get("together", [fields])
         values = [None if error is not None else _value_of(decider, one) for one in several]
-    except (AttributeError, KeyError, TypeError, ValueError, HistoryFault) as fault:
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError, HistoryFault) as fault:
         values, error = [], HistoryFault(f"the reply {data[:200]!r} cannot be read: {fault!r}")
     for at, request in enumerate(joint.requests):
         request.answer.settle(None if error is not None else values[at], error)

@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import reduce
 from typing import Any, Generic, TypeVar
-from zlib import crc32
 
 from tidelog.errors import HistoryFault, Refused, UsageError
 from tidelog.sourcing.codec import JsonCodec
@@ -108,11 +107,6 @@ class Decider(Generic[State]):
         codec = self.refusals.get(str(fields.get("type")))
         reason = fields.get("reason")
         return Refused(reason if codec is None else codec.from_fields(reason), fields.get("message"))
-
-
-def digest_of(name: str, value: bytes) -> str:
-    """By which a command that comes again is known to be the same."""
-    return f"{crc32(value, crc32(name.encode() + bytes(1))):08x}"
 
 
 def _by_name(classes: Iterable[type], what: str) -> dict[str, JsonCodec]:

@@ -21,16 +21,18 @@ from typing import Any, NamedTuple
 
 from tidelog.client.producer import Record
 from tidelog.errors import CommandConflict, HistoryClosed, UsageError, WrongVersion
-from tidelog.sourcing.decider import digest_of
+from tidelog.sourcing.digests import CommandDigests
 from tidelog.sourcing.entity import Folding, LoadedEntity, Remembered
 from tidelog.sourcing.event_record import headers_of
 from tidelog.sourcing.event_types import CLOSED
+from tidelog.sourcing.past_reading import answer_from
 from tidelog.sourcing.requests import (
     CLOSE,
     DECIDE,
     FIND,
     HISTORY_EXISTS,
     NO_HISTORY,
+    PAST,
     STATE,
     EntityState,
     Receipt,
@@ -49,9 +51,10 @@ class CommandOutcome(NamedTuple):
 
 
 class Deciding:
-    def __init__(self, folding: Folding, partition: int, *, largest: int, remembered: int) -> None:
+    def __init__(self, folding: Folding, store: str, partition: int, *, largest: int, remembered: int) -> None:
         self._folding, self._decider, self._cipher = folding, folding.decider, folding.cipher
         self._partition, self._largest, self._remembered = partition, largest, remembered
+        self._digests = CommandDigests(folding.cipher, store)
 
     def decide(
         self, find: Find, requests: Sequence[Request], now_ms: int
@@ -80,14 +83,16 @@ class Deciding:
         if request.kind == STATE:
             _check_readable(entity)
             return CommandOutcome(EntityState(entity.state, entity.version, entity.closed))
+        if request.kind == PAST:
+            _check_readable(entity)
+            return CommandOutcome(answer_from(self._decider, entity, request.found))
         known = entity.commands.get(request.id)
         if request.kind == FIND:
             return CommandOutcome(None) if known is None else self._repeated(request, known)
-        if request.kind == DECIDE and not request.digest:
-            request.command = self._decider.decode_command(request.type, request.value or b"{}")
-            request.digest = digest_of(request.type, request.value or b"{}")
+        if request.kind == DECIDE:
+            self._read(request)
         if known is not None:
-            if known[0] != request.digest:
+            if not self._digests.may_be(known[0], request):
                 raise CommandConflict(
                     f"{request.entity!r} has done another command under the id {request.id!r}; give each command an id"
                     " of its own"
@@ -98,6 +103,15 @@ class Deciding:
         return (
             self._close(entity, request, now_ms) if request.kind == CLOSE else self._write(entity, request, now, now_ms)
         )
+
+    def _read(self, request: Request) -> None:
+        """A command that came by topic. Its value is written anew, so that the same command has the same digest however
+        it was sent, whatever order or spaces its JSON had.
+        """
+        if request.command is None:
+            request.command = self._decider.decode_command(request.type, request.value or b"{}")
+            request.value = self._decider.encode_command(request.command)[1]
+        request.digest = self._digests.of(request)
 
     def _write(self, entity: LoadedEntity, request: Request, now: datetime, now_ms: int) -> CommandOutcome:
         _check_open(entity, request)

@@ -78,11 +78,17 @@ class Effects:
         """In a thread of this process: `with effects.beside(): ...`"""
         return FollowerThread(self)
 
-    def run(self, stopping: Event) -> None:
-        """As a part (`parts.run_part`), until `stopping` is set."""
+    def reach(self, bootstrap: str, security: Any = None) -> None:
+        """Another broker than its store was declared with; before it runs."""
+        self.store.reach(bootstrap, security)
+
+    def run(self, stopping: Event, begun: Event | None = None) -> None:
+        """As a part (`parts.run_part`), until `stopping` is set. `begun` is set when its place is known."""
         with self.store.connect() as cluster:
             run = EffectsRun(self, EventLog(cluster, self.store, self.kind, self.name, self._start), stopping)
             run.begin()
+            if begun is not None:
+                begun.set()
             while not stopping.is_set():
                 run.step()
 
@@ -107,14 +113,14 @@ class EffectsRun:
         self._doubted, self._finished = found[DOING], found[OVER]
 
     def step(self) -> None:
-        for number, rows, following in self._log.fetch():
-            place = self._log.places[number]
+        for at, rows, following in self._log.fetch():
+            place = self._log.places[at.partition]
             for row in rows:
-                if row.offset >= place.live and not self._event(number, row):
+                if row.offset >= place.live and not self._event(at.partition, row):
                     return  # told to stop
             if place.offset < following:
                 place.offset = following
-                self._note(number)
+                self._note(at.partition)
 
     def _event(self, partition: int, row: Row) -> bool:
         if Folding.parse(row) is None:

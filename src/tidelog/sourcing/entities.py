@@ -50,6 +50,17 @@ class ColdEntities:
         found = self._file.execute("SELECT value FROM cold WHERE name = ?", (name,)).fetchone()
         return None if found is None else bytes(found[0])
 
+    def items(self) -> Iterator[tuple[str, bytes]]:
+        if self._file is None:
+            yield from self._values.items()
+            return
+        last = ""
+        while found := self._file.execute(
+            "SELECT name, value FROM cold WHERE name > ? ORDER BY name LIMIT 1000", (last,)
+        ).fetchall():
+            yield from ((name, bytes(value)) for name, value in found)
+            last = found[-1][0]
+
     def put(self, values: Iterable[tuple[str, bytes]]) -> None:
         if self._file is None:
             self._values.update(values)

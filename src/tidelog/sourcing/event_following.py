@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import sha256
 from threading import Event, Thread
 from typing import Any, Protocol
@@ -28,7 +29,9 @@ from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import LATEST, READ_COMMITTED, list_offsets
 from tidelog.client.producer import Record
 from tidelog.control.owner import Owner
-from tidelog.errors import ProducerFenced, TidelogError, UsageError
+from tidelog.errors import AnotherApplier, HistoryFault, ProducerFenced, TidelogError, UsageError
+from tidelog.parts.blocking import ThreadPart
+from tidelog.parts.part import Fault
 from tidelog.record.columns import Row
 from tidelog.sourcing.store import EventStore
 from tidelog.sourcing.store_topics import WRITERS, checked_name
@@ -74,10 +77,12 @@ class EventLog:
         self.owner.begin()
         self.places = {}
         for row in self.owner.rows(self.own):
-            key = (row.key or b"").decode()
+            key = (row.key or b"").decode(errors="replace")
             if key.startswith(POSITION) and row.value is not None:
-                fields = json.loads(row.value)
-                self.places[int(key.removeprefix(POSITION))] = EventPlace(fields["offset"], fields["live"])
+                with not_ours(self.own, row):
+                    fields = json.loads(row.value)
+                    place = EventPlace(int(fields["offset"]), int(fields["live"]))
+                    self.places[int(key.removeprefix(POSITION))] = place
             else:
                 keep(key, row)
         self._begin_partitions()
@@ -93,12 +98,13 @@ class EventLog:
             with self.owner.transaction() as outgoing:
                 outgoing.send(self.own, [self.places[at.partition].record(at.partition, 0) for at in new])
 
-    def fetch(self, wait_ms: int = LOOK_MS) -> list[tuple[int, list[Row], int]]:
-        """Partition, rows and the next offset, from the places on."""
-        topic = self.store.topics.events
+    def fetch(
+        self, wait_ms: int = LOOK_MS, others: Mapping[TopicPartition, int] | None = None
+    ) -> list[tuple[TopicPartition, list[Row], int]]:
+        """Rows and the next offset, from the places on; and of `others` from their offsets on."""
         self._consumer.max_wait_ms = max(1, min(wait_ms, LOOK_MS))
-        self._consumer.assign({TopicPartition(topic, number): one.offset for number, one in self.places.items()})
-        return [(one.at.partition, list(one.rows()), one.next_offset) for one in self._consumer.fetch()]
+        self._consumer.assign({**self.offsets(), **(others or {})})
+        return [(one.at, list(one.rows()), one.next_offset) for one in self._consumer.fetch()]
 
     def offsets(self) -> Mapping[TopicPartition, int]:
         return {TopicPartition(self.store.topics.events, number): one.offset for number, one in self.places.items()}
@@ -108,20 +114,23 @@ class Follows(Protocol):
     name: str
     kind: str
 
-    def run(self, stopping: Event) -> None: ...
+    def run(self, stopping: Event, begun: Event | None = None) -> None: ...
 
 
 class FollowerThread:
-    """A follower in a thread of this process, tried again with back-off when the broker is away."""
+    """A follower in a thread of this process, tried again with back-off when the broker is away. It is entered when the
+    follower has begun, or could not at its first try: one that starts now must not miss what is sent next.
+    """
 
     def __init__(self, follower: Follows) -> None:
         self._follower = follower
-        self._stopping = Event()
+        self._stopping, self._begun = Event(), Event()
         self._failed: BaseException | None = None
         self._thread = Thread(target=self._run, name=f"{follower.kind}-{follower.name}", daemon=True)
 
     def __enter__(self) -> FollowerThread:
         self._thread.start()
+        self._begun.wait()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -133,11 +142,17 @@ class FollowerThread:
         if self._failed is not None:
             raise self._failed
 
+    def _once(self) -> None:
+        try:
+            self._follower.run(self._stopping, self._begun)
+        finally:
+            self._begun.set()
+
     def _run(self) -> None:
         pauses = waits()
         while not self._stopping.is_set():
             try:
-                self._follower.run(self._stopping)
+                self._once()
             except (UsageError, ProducerFenced) as error:
                 log.error("%s %s ended: %s", self._follower.kind, self._follower.name, error)
                 self._failed = error
@@ -145,6 +160,32 @@ class FollowerThread:
             except TidelogError as error:
                 log.warning("%s %s begins again: %s", self._follower.kind, self._follower.name, error)
                 self._stopping.wait(next(pauses))
+            except BaseException as error:  # a fault of ours: told by `check`, and not lost with the thread
+                log.exception("%s %s ended", self._follower.kind, self._follower.name)
+                self._failed = error
+                return
+
+
+@contextmanager
+def not_ours(own: TopicPartition, row: Row) -> Iterator[None]:
+    """What cannot be read of a follower's own topic ends it."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError, HistoryFault) as error:
+        place = f"{own.topic}:{own.partition}:{row.offset}"
+        raise UsageError(
+            f"the record {place}, of key {(row.key or b'')[:100]!r}, was not written by this Tidelog: {error!r:.200};"
+            f" take it out (`tidelog excise {place}`; on Apache Kafka write the key's last good value again), and start"
+            " again"
+        ) from error
+
+
+class FollowerPart(ThreadPart):
+    """A follower as a part of a deployment. Another one that has begun since is not fenced in its turn."""
+
+    def fault_of(self, error: Exception) -> Fault:
+        found = super().fault_of(error)
+        return found._replace(final=True) if isinstance(error, ProducerFenced | AnotherApplier) else found
 
 
 def stable_id(name: str, *parts: object) -> str:

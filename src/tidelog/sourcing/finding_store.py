@@ -1,4 +1,4 @@
-"""The store that a command names: `module:name`, or `file.py`, `file.py:name`."""
+"""What a command names: `module:name`, or `file.py`, `file.py:name`. An event store, or what follows one."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from types import ModuleType
 from typing import Any
 
 from tidelog.errors import TidelogError, UsageError
+from tidelog.sourcing.effects import Effects
+from tidelog.sourcing.process_manager import ProcessManager
+from tidelog.sourcing.read_model import ReadModel
 from tidelog.sourcing.store import EventStore
+
+Follower = ProcessManager | Effects | ReadModel
 
 
 def find_store(text: str) -> EventStore[Any]:
-    """What the module raises is told with its name."""
     place, _, wanted = text.partition(":")
-    try:
-        module = _from_file(Path(place)) if place.endswith(".py") else _by_name(place)
-    except TidelogError:
-        raise
-    except Exception as error:
-        raise UsageError(f"{place} cannot be imported: {type(error).__name__}: {error}") from error
+    module = _module(place)
     stores = {name: one for name, one in vars(module).items() if isinstance(one, EventStore)}
     if wanted and wanted not in stores:
         raise UsageError(f"{place} has no EventStore called {wanted!r}; it has {', '.join(stores) or 'none'}")
@@ -29,6 +28,27 @@ def find_store(text: str) -> EventStore[Any]:
         advice = f"name one, as {place}:{next(iter(stores))}" if stores else "write store = EventStore(...) in it"
         raise UsageError(f"{place} has {len(stores)} EventStores; {advice}")
     return stores[wanted] if wanted else next(iter(stores.values()))
+
+
+def find_followers(text: str) -> list[Follower]:
+    """All that the module has, or the one that is named: by its variable, or by its own name."""
+    place, _, wanted = text.partition(":")
+    there = {name: one for name, one in vars(_module(place)).items() if isinstance(one, Follower)}
+    found = [one for name, one in there.items() if wanted in ("", name, one.name)]
+    if not found:
+        which = f"called {wanted!r}; it has {', '.join(there) or 'none'}" if wanted else "in it"
+        raise UsageError(f"{place} has no ProcessManager, Effects or ReadModel {which}")
+    return list({id(one): one for one in found}.values())
+
+
+def _module(place: str) -> ModuleType:
+    """What it raises is told with its name."""
+    try:
+        return _from_file(Path(place)) if place.endswith(".py") else _by_name(place)
+    except TidelogError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{place} cannot be imported: {type(error).__name__}: {error}") from error
 
 
 def _by_name(name: str) -> ModuleType:

@@ -13,9 +13,9 @@ from typing import Any
 
 from tidelog.client.cluster import Cluster
 from tidelog.control.reading import read_all
+from tidelog.errors import HistoryFault
 from tidelog.record.columns import Row
-from tidelog.sourcing.entity import Folding
-from tidelog.sourcing.event_record import EventRecord, events_of
+from tidelog.sourcing.event_record import EventRecord, events_of, parse
 from tidelog.sourcing.event_types import EventTypes
 from tidelog.sourcing.personal import Cipher
 from tidelog.sourcing.store_topics import StoreTopics, place_of
@@ -29,8 +29,11 @@ def rows_of(cluster: Cluster, named: StoreTopics, entity: str) -> Iterator[tuple
     for row in read_all(cluster, at):
         if row.key != key:
             continue
-        record = Folding.parse(row)
-        if record is not None and record.version == version + 1:
+        try:
+            record = parse(row)
+        except HistoryFault:
+            continue  # no store wrote it
+        if record.version == version + 1:
             version = record.version
             yield record, row
 

@@ -77,13 +77,16 @@ class PartitionOwner:
         give_back: Callable[[Sequence[Joint]], None],
     ) -> None:
         self.partition = partition
-        self._named, self._folding, self._settings = named, folding, settings
+        self._named, self._settings = named, settings
+        self.folding = self._folding = folding
         self._connect, self._give_back = connect, give_back
         self._events = TopicPartition(named.events, partition)
         self._snapshots = TopicPartition(named.snapshots, partition)
         self._replies = TopicPartition(named.replies, partition)
         self._commands = TopicPartition(named.commands, partition)
-        self._deciding = Deciding(folding, partition, largest=settings.largest, remembered=settings.remembered)
+        self._deciding = Deciding(
+            folding, named.name, partition, largest=settings.largest, remembered=settings.remembered
+        )
         self._queue: SimpleQueue[Joint | None] = SimpleQueue()
         self._lock, self._closed = Lock(), False
         self._stopping = Event()
@@ -144,7 +147,7 @@ class PartitionOwner:
                 waiting.append(joint)
         self._entities.close()
         self.ready.set()
-        self._give_back([joint for joint in waiting if joint.position < 0])
+        self._give_back([joint for joint in waiting if joint.position < 0 and joint.to is None])
 
     def _serve(self, cluster: Cluster, waiting: list[Joint]) -> None:
         batch_bytes = min(BATCH_BYTES, self._settings.largest)
@@ -253,16 +256,18 @@ class PartitionOwner:
         now_ms: int,
     ) -> None:
         position = max(joint.position for joint, _, _ in decided)
-        if not records and position < 0:
+        replies = any(joint.to is not None for joint, _, _ in decided)
+        if not records and position < 0 and not replies:
             return
         with owner.transaction() as outgoing:
             if records:
                 outgoing.send_at_once(self._events, records, sum(map(_size, records)))
-            if position >= 0:
+            if replies:
                 if records:
                     outgoing.flush()  # a reply tells of offsets
                     self._place(outgoing.ends[self._events], len(records), places)
                 outgoing.send(self._replies, self._reply_records(decided, now_ms))
+            if position >= 0:
                 outgoing.send_offsets(self._named.group, {self._commands: position})
         if records:
             self._end = outgoing.ends[self._events]
@@ -280,7 +285,7 @@ class PartitionOwner:
     ) -> list[Record]:
         found: list[Record] = []
         for joint, outcomes, error in decided:
-            if joint.position < 0 or joint.to is None:
+            if joint.to is None or not joint.requests:
                 continue
             first = joint.requests[0]
             values = [_answered(outcome) for outcome in outcomes]

@@ -5,18 +5,23 @@
     apply(state, event) -> state                what is known of one process; `key` says of which, None: of none
     react(state, event) -> [Send(...), ...]     after it was applied. Also `SetTimer(name, seconds)`, `ClearTimer(name)`
     TimedOut(name, at)                          is given to both when a timer has run out
+    CommandRefused(...)                         is given to both when a command of its was refused by a store of
+                                                `refusals=`; the event of one that was done it sees anyway
 
-    payment.process     state/KEY    {"v":1,"state":...,"timers":{"NAME":DUE_MS}}, header `schema` as snapshots have it
-                        position/P   how far (`event_following.py`)
+    payment.process     state/KEY           {"v":1,"state":...,"timers":{"NAME":DUE_MS}}, header `schema` as snapshots
+                                            have it; null for a process that is over (`processes.py`)
+                        position/P          how far (`event_following.py`)
+                        replies/STORE/P     {"v":1,"offset":NEXT}: how far answers of that store are read
 
 Rules:
-- Commands, states, timers and the position are one transaction: after a crash at any step each command is in the
+- Commands, states, timers and positions are one transaction: after a crash at any step each command is in the
   command topic once. It also has a stable id, by which the store does it once.
 - Events before `live` are applied and not reacted to. A state of another type or `state_version` is folded anew from
   all events, in silence: nothing is sent again.
 - Timers are due by the event's own time, and run out by this machine's clock; one that was due while nobody ran runs
-  out at the next start.
-- Nobody answers to it: a command that is refused leaves no event. Set a timer where that matters.
+  out at the next start. A clock that is set back lets them run out later, never twice.
+- Answers are kept for a day, as commands are: who is away for longer does not learn what was refused meanwhile. Set a
+  timer where that matters.
 - One process runs it. The newer takes over, and the elder ends with `ProducerFenced`.
 - `apply` and `react` are pure. What they raise ends the process manager, with the event; nothing of it was written.
 """
@@ -24,28 +29,20 @@ Rules:
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from threading import Event
 from typing import Any, NamedTuple
 
-from tidelog.client.metadata import TopicPartition
-from tidelog.client.producer import Record
 from tidelog.control.metrics import Metrics
 from tidelog.errors import UsageError
 from tidelog.record.columns import Row
 from tidelog.sourcing.codec import JsonCodec
-from tidelog.sourcing.command_record import encode_command
-from tidelog.sourcing.entity import Folding
-from tidelog.sourcing.event_following import NOW, EventLog, FollowerThread, stable_id, text_record
-from tidelog.sourcing.event_record import CommandContext, EventRecord, decode
-from tidelog.sourcing.requests import DECIDE, Joint, Request, check_names
+from tidelog.sourcing.entities import BOUND
+from tidelog.sourcing.event_following import FORMAT, NOW, EventLog, FollowerThread
+from tidelog.sourcing.event_record import EventRecord
+from tidelog.sourcing.processes import Process
 from tidelog.sourcing.store import EventStore
-from tidelog.sourcing.store_topics import place_of
-
-STATE = "state/"
-IDLE_MS = 100
 
 
 class Send(NamedTuple):
@@ -72,16 +69,17 @@ class TimedOut(NamedTuple):
     at: datetime
 
 
+class CommandRefused(NamedTuple):
+    """`reason` is what the decider refused it with, of its own type; or the name of another error (`HistoryClosed`)."""
+
+    type: str  # of the command
+    entity: str
+    reason: Any
+    message: str
+    id: str
+
+
 Action = Send | SetTimer | ClearTimer
-
-
-class Process:
-    """One of them: what is known, and what runs out when."""
-
-    __slots__ = ("state", "timers")
-
-    def __init__(self, state: Any, timers: dict[str, int]) -> None:
-        self.state, self.timers = state, timers
 
 
 class ProcessManager:
@@ -99,29 +97,53 @@ class ProcessManager:
         state: Any = None,
         state_version: int = 1,
         start: str = NOW,
+        refusals: Sequence[EventStore[Any]] = (),
+        cache_processes: int = BOUND,
+        folder: str | None = None,
     ) -> None:
+        """`refusals`: stores whose refusals of its commands it is told. `folder` is where processes beyond
+        `cache_processes` lie, the system's temporary folder by default.
+        """
         self.name, self.store = name, store
         self._react, self._apply, self._initial, self._key = react, apply, initial, key
         self._codec = JsonCodec(state if state is not None else Any if initial is None else type(initial))
         self._schema = f"{state_version}-{self._codec.fingerprint()}".encode()
         self._start = start
-        self._events = self._commands = self._timeouts = 0
+        self.refusals = {one.name: one for one in refusals}
+        self.cache_processes, self.folder = cache_processes, folder
+        self._figures: dict[str, int] = dict.fromkeys(("events", "commands", "timeouts", "refused"), 0)
+        self._sizes = (0, 0)
 
     def figures(self) -> Mapping[str, Any]:
-        counts = Metrics(rows_in=self._events, rows_out=self._commands).fields
-        return {**counts, "inputs": [self.store.topics.events], "timeouts": self._timeouts}
+        found = self._figures
+        counts = Metrics(rows_in=found["events"], rows_out=found["commands"], state_rows=self._sizes[0]).fields
+        told = {"timeouts": found["timeouts"], "refused": found["refused"], "timers": self._sizes[1]}
+        outputs = sorted({self.store.topics.commands, *(one.topics.commands for one in self.refusals.values())})
+        return {**counts, "inputs": [self.store.topics.events], "outputs": outputs, **told}
 
     def beside(self) -> FollowerThread:
         """In a thread of this process: `with manager.beside(): ...`"""
         return FollowerThread(self)
 
-    def run(self, stopping: Event) -> None:
-        """As a part (`parts.run_part`), until `stopping` is set."""
+    def reach(self, bootstrap: str, security: Any = None) -> None:
+        """Another broker than the stores were declared with; before it runs."""
+        for store in (self.store, *self.refusals.values()):
+            store.reach(bootstrap, security)
+
+    def run(self, stopping: Event, begun: Event | None = None) -> None:
+        """As a part (`parts.run_part`), until `stopping` is set. `begun` is set when its place is known."""
+        from tidelog.sourcing.process_run import ProcessRun
+
         with self.store.connect() as cluster:
             run = ProcessRun(self, EventLog(cluster, self.store, self.kind, self.name, self._start))
-            run.begin()
-            while not stopping.is_set():
-                run.step(int(time.time() * 1000))
+            try:
+                run.begin()
+                if begun is not None:
+                    begun.set()
+                while not stopping.is_set():
+                    run.step()
+            finally:
+                run.close()
 
     # Decisions
 
@@ -155,9 +177,13 @@ class ProcessManager:
     def fresh(self) -> Process:
         return Process(self._initial, {})
 
-    def counted(self, events: int, commands: int, timeouts: int) -> None:
-        self._events, self._commands = self._events + events, self._commands + commands
-        self._timeouts += timeouts
+    def is_over(self, process: Process) -> bool:
+        return not process.timers and bool(process.state == self._initial)
+
+    def counted(self, sizes: tuple[int, int], **more: int) -> None:
+        self._sizes = sizes
+        for name, count in more.items():
+            self._figures[name] += count
 
     def _failed(self, what: str, event: Any, error: Exception) -> UsageError:
         return UsageError(
@@ -166,140 +192,27 @@ class ProcessManager:
 
     # Records
 
-    def state_record(self, key: str, process: Process, now_ms: int) -> Record:
-        state = json.loads(self._codec.encode(process.state, key, f"{self.name}/{key}", self.store.cipher))
-        fields = {"state": state, "timers": process.timers}
-        return text_record(f"{STATE}{key}", fields, now_ms, [("schema", self._schema)])
+    @property
+    def headers(self) -> list[tuple[str, bytes]]:
+        return [("schema", self._schema)]
 
-    def process_from(self, key: str, row: Row) -> Process:
-        """Where its state is of another kind, its timers alone count: the state is folded anew."""
-        fields = json.loads(row.value or b"{}")
-        timers = {str(name): int(due) for name, due in fields["timers"].items()}
-        if not self.is_current(row):
-            return Process(self._initial, timers)
+    def encode(self, key: str, process: Process) -> bytes:
+        state = json.loads(self._codec.encode(process.state, key, f"{self.name}/{key}", self.store.cipher))
+        fields = {"v": FORMAT, "state": state, "timers": process.timers}
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+    def decode(self, key: str, value: bytes) -> Process:
+        fields = json.loads(value)
         state = self._codec.from_fields(fields["state"], key, f"{self.name}/{key}", self.store.cipher)
-        return Process(state, timers)
+        return Process(state, timers_of(fields))
+
+    def without_state(self, value: bytes) -> Process:
+        """Where its state is of another kind, its timers alone count: the state is folded anew."""
+        return Process(self._initial, timers_of(json.loads(value)))
 
     def is_current(self, row: Row) -> bool:
         return dict(row.headers).get("schema") == self._schema
 
 
-class ProcessRun:
-    """From taking the id to losing it. Belongs to one thread."""
-
-    def __init__(self, manager: ProcessManager, log: EventLog) -> None:
-        self._manager, self._log = manager, log
-        self._processes: dict[str, Process] = {}
-        self._changed: set[str] = set()
-        self._outgoing: list[tuple[TopicPartition, Record]] = []
-        self._partitions: dict[str, int] = {}
-
-    def begin(self) -> None:
-        rows: dict[str, Row] = {}
-        self._log.begin(lambda key, row: rows.update({key: row}))
-        kept = {key.removeprefix(STATE): row for key, row in rows.items() if row.value is not None}
-        self._processes = {key: self._manager.process_from(key, row) for key, row in kept.items()}
-        if not all(self._manager.is_current(row) for row in kept.values()):
-            self._fold_anew()
-
-    def _fold_anew(self) -> None:
-        """States of another kind: from all events that are done, in silence. Timers stay."""
-        done = {number: place.offset for number, place in self._log.places.items()}
-        for process in self._processes.values():
-            process.state = self._manager.fresh().state
-        for place in self._log.places.values():
-            place.offset = 0
-        while any(place.offset < done[number] for number, place in self._log.places.items()):
-            for number, rows, following in self._log.fetch():
-                place = self._log.places[number]
-                for row in rows:
-                    if row.offset < done[number]:
-                        self._note(row, silent=True)
-                place.offset = min(following, done[number])
-        self._changed.update(self._processes)
-
-    def step(self, now_ms: int) -> None:
-        """One fetch, timers that have run out, and one transaction with all that came of them."""
-        fetched = self._log.fetch(self._wait_ms(now_ms))
-        events = commands = 0
-        for number, rows, following in fetched:
-            place = self._log.places[number]
-            for row in rows:
-                events += 1
-                commands += self._note(row, silent=row.offset < place.live)
-            place.offset = following
-        timeouts = self._run_out(int(time.time() * 1000))
-        if fetched or timeouts or self._changed:
-            self._write(now_ms)
-            self._manager.counted(events, len(self._outgoing), timeouts)
-            self._outgoing.clear()
-            self._changed.clear()
-
-    def _wait_ms(self, now_ms: int) -> int:
-        due = [at for process in self._processes.values() for at in process.timers.values()]
-        return max(1, min([at - now_ms for at in due], default=IDLE_MS))
-
-    def _note(self, row: Row, *, silent: bool) -> int:
-        if Folding.parse(row) is None:
-            return 0
-        record, events = decode(row, self._log.store.decider.types, self._log.store.cipher)
-        sent = 0
-        for number, event in enumerate(events):
-            key = self._manager.key_of(event, record)
-            if key is None:
-                continue
-            process = self._processes.setdefault(key, self._manager.fresh())
-            self._manager.fold(process, event)
-            self._changed.add(key)
-            if not silent:
-                cause = (record.entity, record.id, number)
-                context = CommandContext(record.correlation, record.id, f"process {self._manager.name}")
-                sends = self._manager.react(process, event, record.timestamp_ms)
-                sent += self._send(sends, cause, context)
-        return sent
-
-    def _run_out(self, now_ms: int) -> int:
-        due = sorted(
-            (at, key, name)
-            for key, process in self._processes.items()
-            for name, at in process.timers.items()
-            if at <= now_ms
-        )
-        for at, key, name in due:
-            process = self._processes[key]
-            if process.timers.get(name) != at:
-                continue  # one that ran out before it has set or cleared it
-            del process.timers[name]
-            event = TimedOut(name, datetime.fromtimestamp(at / 1000, UTC))
-            self._manager.fold(process, event)
-            self._changed.add(key)
-            sends = self._manager.react(process, event, at)
-            self._send(sends, (key, name, at), CommandContext(who=f"process {self._manager.name}"))
-        return len(due)
-
-    def _send(self, sends: list[Send], cause: tuple[object, ...], context: CommandContext) -> int:
-        for number, send in enumerate(sends):
-            store = send.to or self._log.store
-            name, value = store.decider.encode_command(send.command)
-            id = f"{stable_id(self._manager.name, *cause)}/{number}"
-            request = Request(DECIDE, send.entity, id, type=name, value=value, context=context)
-            check_names(request)
-            key, value_, headers = encode_command(Joint((request,)), b"")
-            unanswered = [one for one in headers if one[0] != "to"]
-            at = place_of(store.topics.commands, request.key, self._partitions_of(store.topics.commands))
-            self._outgoing.append((at, (key, value_, unanswered, int(time.time() * 1000))))
-        return len(sends)
-
-    def _partitions_of(self, topic: str) -> int:
-        if topic not in self._partitions:
-            self._partitions[topic] = len(self._log.cluster.partitions(topic))
-        return self._partitions[topic]
-
-    def _write(self, now_ms: int) -> None:
-        states = [self._manager.state_record(key, self._processes[key], now_ms) for key in sorted(self._changed)]
-        places = [place.record(number, now_ms) for number, place in self._log.places.items()]
-        with self._log.owner.transaction() as outgoing:
-            for at, record in self._outgoing:
-                outgoing.send(at, [record])
-            outgoing.send(self._log.own, [*states, *places])
-            outgoing.send_offsets(self._log.id, self._log.offsets())
+def timers_of(fields: Mapping[str, Any]) -> dict[str, int]:
+    return {str(name): int(due) for name, due in fields["timers"].items()}

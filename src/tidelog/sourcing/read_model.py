@@ -36,6 +36,7 @@ from contextlib import contextmanager
 from threading import Condition, Event, Lock, Thread
 from typing import Any
 
+from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.control.marks import Ends
 from tidelog.errors import NotYetApplied, UnknownEvent, UsageError, ViewChanged
@@ -160,19 +161,14 @@ class ReadModelPart:
 
     def run(self, stopping: Event) -> None:
         with self.model.store.connect() as cluster:
-            editor = Editor(cluster, self.name)
-            partitions = len(cluster.partitions(self.model.store.topics.events))
-            before = editor.view()
-            after = declared_view(self.model, before, self.url, partitions)
-            if after != before:
-                editor.write(after)
+            self._declare(cluster)
             store = open_store(self.url, self.name)
             applier = Applier(
                 cluster,
                 self.name,
                 store,
                 store_name=name_of(self.url),
-                report=lambda figures: self._look(figures, applier, editor, stopping),
+                report=lambda figures: self._look(figures, applier, cluster, stopping),
                 say=log.warning,
                 max_wait_ms=FOLLOW_MS,
                 folding=self.model,
@@ -182,15 +178,24 @@ class ReadModelPart:
             finally:
                 store.close()
 
+    def _declare(self, cluster: Cluster) -> None:
+        editor = Editor(cluster, self.name)
+        partitions = len(cluster.partitions(self.model.store.topics.events))
+        before = editor.view()
+        after = declared_view(self.model, before, self.url, partitions)
+        if after != before:
+            editor.write(after)
+
     def wait(self, after: Ends, timeout_s: float) -> bool:
         """Whether readers see all up to there within this time. For any thread."""
         with self._moved:
             return self._moved.wait_for(lambda: self._shown is not None and reached(after, self._shown), timeout_s)
 
-    def _look(self, figures: Mapping[str, Any], applier: Applier, editor: Editor, stopping: Event) -> None:
+    def _look(self, figures: Mapping[str, Any], applier: Applier, cluster: Cluster, stopping: Event) -> None:
         """After each step of the applier, in its thread."""
         self._figures = figures
         for number, ends in applier.caught_up().items():
+            editor = Editor(cluster, self.name)  # each time: others change the record, too (`erasure/purging.py`)
             view = editor.view()
             if view is not None and view.building is not None and view.building.number == number:
                 editor.write(catalog.switch(view, number, ends))

@@ -17,6 +17,7 @@ from tidelog.errors import OutcomeUnknown, UsageError
 from tidelog.sourcing.event_record import NO_CONTEXT, CommandContext
 
 DECIDE, FIND, STATE, CLOSE = "decide", "tidelog.find", "tidelog.state", "tidelog.close"
+PAST = "tidelog.past"
 NO_HISTORY, HISTORY_EXISTS = "none", "exists"
 ID_MAX = 200  # bytes of a command's id, and of an entity's
 
@@ -41,6 +42,18 @@ class EntityState(NamedTuple):
     state: Any
     version: int
     closed: bool
+
+
+class PastAnswer(NamedTuple):
+    """A state as JSON has it, of now or of then, for who has no code of the app. Personal fields are not shown.
+    `changes` are (field, before, after) since another version, where that was asked for.
+    """
+
+    state: Any
+    version: int
+    closed: bool
+    at_ms: int | None = None
+    changes: list[tuple[str, Any, Any]] | None = None
 
 
 class PendingAnswer:
@@ -87,6 +100,7 @@ class Request:
         "digest",
         "entity",
         "expected",
+        "found",
         "id",
         "key",
         "kind",
@@ -111,12 +125,14 @@ class Request:
         self.key = entity.encode()
         self.command, self.type, self.value, self.digest = command, type, value, digest
         self.expected, self.context = expected, context
+        self.found: PastAnswer | Exception | None = None  # of a question that was answered beside (`past_reading.py`)
         self.answer = PendingAnswer(self)
 
 
 class Joint(NamedTuple):
     """Requests that count together or not at all, mostly one. `position` is the next offset of the command topic where
-    they came from there, and `to` whom to reply to; -1 where they came from this process.
+    they came from there, and `to` whom to reply to; -1 where they came from this process, or where commands behind them
+    may have been answered since.
     """
 
     requests: tuple[Request, ...]

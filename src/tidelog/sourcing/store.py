@@ -38,7 +38,7 @@ from tidelog.errors import OutcomeUnknown, TidelogError, UsageError
 from tidelog.sourcing import declaring, store_topics, time_travel
 from tidelog.sourcing.command_reading import CommandReader
 from tidelog.sourcing.courier import Courier
-from tidelog.sourcing.decider import Decider, State, digest_of
+from tidelog.sourcing.decider import Decider, State
 from tidelog.sourcing.entities import BOUND
 from tidelog.sourcing.entity import REFUSE, REMEMBERED, SKIP, Folding
 from tidelog.sourcing.event_record import NOTHING, CommandContext, EventRecord
@@ -382,7 +382,6 @@ class EventStore(Generic[State]):
             command=command,
             type=name,
             value=value,
-            digest=digest_of(name, value),
             expected=expected,
             context=context,
         )

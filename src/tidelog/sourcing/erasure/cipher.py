@@ -10,7 +10,7 @@ Rules:
 - Keys are remembered for `cache_s`, and at most `CACHED_KEYS` of them. `erased()` looks at the store of keys no more
   often than that, and forgets all of them when one was destroyed; an owner asks it between commands, and loads its
   entities anew. So a key that was destroyed is in no process after `cache_s`, as long as it runs.
-- A store of keys that cannot be reached makes commands with personal fields fail: nothing is stored in clear instead.
+- A store of keys that cannot be reached makes commands fail: nothing is stored in clear instead, nor a digest of it.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tidelog.errors import Disconnected, HistoryFault, StorageError, TidelogError, UsageError
+from tidelog.sourcing.erasure.digest_keys import newest, subject_of
 from tidelog.sourcing.erasure.keys import Destroyed, KeyStore, SubjectKey, open_keys
 from tidelog.sourcing.personal import ERASED, Erased
 
@@ -56,6 +57,7 @@ class SubjectCipher:
         self._destroyed = self.keys.destroyed()
         self._looked = clock()
         self._generation = 0
+        self._digest_numbers: dict[str, int] = {}
 
     def encrypt(self, subject: str, identity: str, plaintext: str) -> str:
         key = self._key(subject, make=True)
@@ -86,6 +88,16 @@ class SubjectCipher:
         except (InvalidTag, ValueError) as error:
             raise HistoryFault(f"the personal field at {identity} was changed or moved; it does not decrypt") from error
         return bytes(plain).decode()
+
+    def digest_key(self, store: str) -> SubjectKey:
+        """For digests of commands (`digests.py`) of an event store: several may share a cipher."""
+        while True:
+            number = self._digest_numbers.get(store, 0)
+            found = self._key(subject_of(store, number), make=True)
+            if isinstance(found, SubjectKey):
+                return found
+            with _told():
+                self._digest_numbers[store] = newest(self.keys, store, number)
 
     def erased(self) -> int:
         """A number that is another one when a key was destroyed since: what was read in clear is to be forgotten."""

@@ -2,7 +2,8 @@
 
 Steps; each can be done again, and a run that was cut short is done again from its beginning:
 
-    destroy    the key, in the store of keys: from here on nothing can be decrypted any more
+    destroy    the key, in the store of keys: from here on nothing can be decrypted any more. And that of the stores'
+               digests, so that nobody finds a value by trying (`digests.py`)
     wait       until every process has forgotten the key
     find       the events that have a text under this key: their entities are concerned
     forget     snapshots of these entities, in the name of their partitions' owners (`control/owner.py`): whoever owned
@@ -10,7 +11,8 @@ Steps; each can be done again, and a run that was cut short is done again from i
                transaction: so the states are folded from the events again, by everybody
     purge      the records of these entities that may be in clear are taken out of the broker's files: old snapshots,
                and the commands and replies that went by topic (`client/admin/excisions.py`). Apache Kafka cannot, so
-               there the outcome says what is left. Then whatever is given as `purges`: read models
+               there the outcome says what is left. Read models are built anew (`purging.py`). Then whatever is given
+               as `purges`
     prove      a record in `NAME.erasures`: which key, when, why, how much; and nobody's name
 
 Rules:
@@ -23,6 +25,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from tidelog.client.admin import excisions, groups, topics
@@ -32,10 +35,14 @@ from tidelog.client.producer import Producer, Record
 from tidelog.control.owner import Owner
 from tidelog.control.reading import read, span
 from tidelog.record.columns import Row
+from tidelog.sourcing.command_record import TOGETHER
 from tidelog.sourcing.erasure.cipher import CACHE_S
+from tidelog.sourcing.erasure.digest_keys import destroy_newest
 from tidelog.sourcing.erasure.keys import Destroyed, KeyStore
+from tidelog.sourcing.erasure.purging import REBUILT_S, PurgedModels, purge_read_models
 from tidelog.sourcing.loading import PREFIX, checkpoint_record, snapshot_name
 from tidelog.sourcing.store_topics import StoreTopics
+from tidelog.views.stores.allowing import Allowed, allowed_stores
 
 SETTLE_S = CACHE_S + 5.0
 ERASURES = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
@@ -53,6 +60,7 @@ class ErasureOutcome(NamedTuple):
     entities: int
     purged: Mapping[str, int]  # records, by topic
     left: Sequence[str]  # what the operator must still do
+    rebuilt: Sequence[str] = ()  # read models
 
 
 def erase(
@@ -64,18 +72,33 @@ def erase(
     reason: str,
     settle_s: float = SETTLE_S,
     purges: Sequence[Purge] = (),
+    rebuilt_s: float = REBUILT_S,
+    allowed: Allowed = allowed_stores,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[ErasureOutcome] | None:
-    """None where the subject never had a key: then nothing of it was encrypted here."""
+    """None where the subject never had a key: then nothing of it was encrypted here. `rebuilt_s`: how long to wait for
+    the programs that build read models anew.
+    """
     destroyed = keys.destroy(subject, reason)
     if destroyed is None:
         return None
+    for name in stores:
+        destroy_newest(keys, name, reason)
     sleep(settle_s)
-    return [_erase_from(cluster, StoreTopics(name), destroyed, keys.left_to_do(), purges) for name in stores]
+    outcomes = []
+    for name in stores:
+        models = partial(purge_read_models, cluster, StoreTopics(name).events, within_s=rebuilt_s, allowed=allowed)
+        outcomes.append(_erase_from(cluster, StoreTopics(name), destroyed, keys.left_to_do(), models, purges))
+    return outcomes
 
 
 def _erase_from(
-    cluster: Cluster, named: StoreTopics, destroyed: Destroyed, left: list[str], purges: Sequence[Purge]
+    cluster: Cluster,
+    named: StoreTopics,
+    destroyed: Destroyed,
+    left: list[str],
+    models: Callable[[], PurgedModels],
+    purges: Sequence[Purge],
 ) -> ErasureOutcome:
     mark = f'"{_prefix(destroyed.id)}'.encode()
     concerned: dict[str, set[int]] = {}
@@ -83,10 +106,11 @@ def _erase_from(
     for at, row in _rows(cluster, named.events):
         if row.value is not None and mark in row.value:
             count += 1
-            concerned.setdefault((row.key or b"").decode(), set()).add(at.partition)
+            concerned.setdefault((row.key or b"").decode(errors="replace"), set()).add(at.partition)
     purged, more = _purge(cluster, named, concerned, destroyed)
-    left = [*left, *more, *(purge(concerned) for purge in purges)]
-    outcome = ErasureOutcome(named.name, destroyed.id, count, len(concerned), purged, left)
+    rebuilt = models() if concerned else PurgedModels([], [])
+    left = [*left, *more, *rebuilt.left, *(purge(concerned) for purge in purges)]
+    outcome = ErasureOutcome(named.name, destroyed.id, count, len(concerned), purged, left, rebuilt.done)
     _prove(cluster, named, outcome, destroyed)
     return outcome
 
@@ -158,12 +182,15 @@ def _places(cluster: Cluster, topic: str, is_wanted: Callable[[TopicPartition, R
 
 def _is_of(row: Row, entities: Mapping[str, object]) -> bool:
     """Also of several commands that count together: their record has the key of the first alone."""
-    if (row.key or b"").decode() in entities:
+    if (row.key or b"").decode(errors="replace") in entities:
         return True
     kinds = {data for name, data in row.headers if name == "type"}
-    if b"tidelog.together" not in kinds or row.value is None:
+    if TOGETHER.encode() not in kinds or row.value is None:
         return False
-    return any(one.get("entity") in entities for one in json.loads(row.value))
+    try:
+        return any(one["entity"] in entities for one in json.loads(row.value))
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return False  # anybody may write there, and no owner took it for commands
 
 
 def _runs(offsets: Sequence[int]) -> list[tuple[int, int]]:
@@ -198,6 +225,7 @@ def _prove(cluster: Cluster, named: StoreTopics, outcome: ErasureOutcome, destro
         "events": outcome.events,
         "entities": outcome.entities,
         "purged": dict(outcome.purged),
+        "rebuilt": list(outcome.rebuilt),
     }
     with Producer(cluster) as producer:
         producer.send(topic, json.dumps(told, separators=(",", ":")).encode(), key=destroyed.id.encode())
