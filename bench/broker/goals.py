@@ -11,7 +11,7 @@ from typing import NamedTuple
 from bench.broker.figures import KAFKA, KAFKA_DISK, TIDELOG_DISK
 from bench.figures import Figures, times_better
 
-LARGE_IS_GOOD = ("MB/s", "reader MB/s", "transactions/s", "records/s", "records read/s", "attacks/s")
+LARGE_IS_GOOD = ("MB/s", "reader MB/s", "transactions/s", "records/s", "records read/s", "attacks/s", "workers busy")
 
 
 class Goal(NamedTuple):
@@ -55,6 +55,9 @@ GOALS = (
     Goal("launch to first ack", "", "ms", KAFKA, 15),
     Goal("memory", "", "idle MB", KAFKA, 10),
     Goal("memory", "", "after load MB", KAFKA, 10),
+    Goal("one worker takes", "", "records/s", KAFKA, 1),
+    Goal("8 workers of one partition", "", "times the ideal", None, 1.5),
+    Goal("8 of our workers", "", "times the ideal", None, 1.5),
     Goal("1,000 idle consumers", "", "CPU ms/s each", None, 0.1),
     Goal("1,000 idle consumers", "", "record seen p50 ms", None, 2.0),
 )

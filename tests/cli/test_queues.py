@@ -12,7 +12,7 @@ from proving import proves
 from tidelog.cli.main import main
 from tidelog.client import Cluster, Producer
 from tidelog.client.admin import configs, topics
-from tidelog.client.share import RELEASE, ShareReader
+from tidelog.client.share import REJECT, RELEASE, ShareReader
 
 
 @proves("T4")
@@ -44,4 +44,27 @@ def test_records_are_left_in_flight_and_redelivered(capsys: pytest.CaptureFixtur
         shown = queues("describe", "mailers")
         assert "redelivered 1" in shown
         assert "jobs" in shown
+        reader.close()
+
+
+@proves("T4")
+def test_records_are_delayed_and_dead(capsys: pytest.CaptureFixture[str]) -> None:
+    with tidelog.Broker(in_process=True) as broker, Cluster(broker.bootstrap) as cluster:
+        topics.create(cluster, "jobs", configs={"tidelog.delay.max.ms": "3600000"})
+        topics.create(cluster, "dlq.jobs", configs={"errors.deadletterqueue.group.enable": "true"})
+        wanted = {"share.auto.offset.reset": "earliest", "errors.deadletterqueue.topic.name": "dlq.jobs"}
+        configs.alter(cluster, configs.GROUP, "mailers", set=wanted)
+        with Producer(cluster) as producer:
+            for delay_ms in (b"0", b"3600000", b"3600000"):
+                producer.send("jobs", b"job", headers=[("tidelog-delay-ms", delay_ms)])
+        reader = ShareReader(cluster, "mailers", ["jobs"])
+        (first,) = eventually(reader.fetch)
+        reader.acknowledge({first.at: {first.row.offset: REJECT}})
+
+        def seen() -> tuple[object, ...]:
+            assert main(["queues", "--json", "--bootstrap", broker.bootstrap]) == 0
+            (one,) = json.loads(capsys.readouterr().out)
+            return tuple(one[name] for name in ("left", "in flight", "redelivered", "delayed", "dead"))
+
+        eventually(seen, lambda found: found == (2, 0, 0, 2, 1))
         reader.close()

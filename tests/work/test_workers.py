@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from threading import Event, Lock
+from threading import Barrier, Event, Lock
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,11 @@ import tidelog
 from against.patience import eventually
 from proving import proves
 from tidelog.client import Cluster, Consumer, configs
+from tidelog.client.metadata import TopicPartition
+from tidelog.client.share import ACCEPT, AcquiredRecord, Kinds, ShareReader
 from tidelog.control.status import read_status
+from tidelog.record.columns import Row
+from tidelog.work.crew import Crew, JobCall
 from tidelog.work.queue import is_empty
 from work.pools import GROUP, TOPIC, Pool
 
@@ -175,9 +180,9 @@ def test_workers_are_parts_with_a_status_and_keep_what_was_set_of_their_group(
     with Cluster(broker.bootstrap) as cluster:
         with pool(Doing(), name="m", workers=2) as running:
             eventually(lambda: is_empty(cluster, TOPIC, GROUP))
-            assert running.jobs["done"] == 1
+            eventually(lambda: running.jobs["done"] == 1)
         told = {one.name: one for one in read_status(cluster) if one.kind == "worker"}
-        assert sorted(told) == ["m-1", "m-2"]
+        assert sorted(told) == ["m"] and told["m"].figures["workers"] == 2
         assert {one.figures["state"] for one in told.values()} == {"stopped"}
         assert sum(one.figures["rows_out"] for one in told.values()) == 1
         configs.alter(cluster, configs.GROUP, GROUP, set={"share.auto.offset.reset": "latest"})
@@ -197,3 +202,85 @@ def test_workers_are_parts_with_a_status_and_keep_what_was_set_of_their_group(
 def test_settings_that_cannot_be_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(tidelog.TidelogError, match="; "):
         tidelog.worker(print, topic=TOPIC, group=GROUP, **wrong)  # type: ignore[arg-type]
+
+
+@proves("T4")
+def test_a_job_that_waits_behind_a_long_one_is_given_back_once_and_done_by_another(
+    pool: Pool, sender: tidelog.JobSender
+) -> None:
+    """Short jobs teach the first pool to acquire ahead; then both of its threads are held up."""
+    for _ in range(60):
+        sender.send(TOPIC, "short")
+    held, go_on = list[str](), Event()
+
+    def first_function(job: tidelog.Job) -> None:
+        if job.value == b"long":
+            held.append(job.id)
+            go_on.wait()
+
+    other = Doing()
+    with pool(first_function, workers=2, name="first") as first:
+        eventually(lambda: first.jobs["done"] == 60)
+        for _ in range(6):
+            sender.send(TOPIC, "long")
+        eventually(lambda: len(held) == 2)
+        with pool(other, name="other") as second:
+            eventually(lambda: second.jobs["done"] == 4)
+            go_on.set()
+    assert (first.jobs["done"], first.jobs["lost"], first.jobs["retried"]) == (62, 0, 0)
+    assert {job.delivery_count for job in other.jobs} <= {1, 2}
+
+
+@proves("T4")
+def test_all_threads_of_a_pool_are_busy_and_one_request_tells_of_many_jobs(
+    broker: tidelog.Broker, pool: Pool, sender: tidelog.JobSender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(100):
+        sender.send(TOPIC, "short")
+    told, together = list[int](), Barrier(8)
+    say = ShareReader.exchange
+
+    def exchange(self: ShareReader, kinds: Kinds, *options: int | None) -> Any:
+        told.append(sum(len(one) for one in kinds.values()))
+        return say(self, kinds, *options)
+
+    monkeypatch.setattr(ShareReader, "exchange", exchange)
+    running = pool(lambda job: together.wait(60) if job.offset < 96 else None, workers=8)
+    running.drain()
+    assert (running.jobs["done"], running.jobs["lost"]) == (100, 0)
+    assert max(told) > 1 and sum(one > 0 for one in told) < 100
+
+
+@proves("T4")
+def test_a_call_that_ends_while_it_is_looked_at_is_counted_once() -> None:
+    """A crew of one: whoever looks between the end of a call and its thread's next step sees it as held or as ended."""
+    crew = Crew("c", lambda job: None, 1)
+    at = TopicPartition(TOPIC, 0)
+    for offset in range(300):
+        crew.take([AcquiredRecord(at, Row(offset, 0, None, b"", ()), 1)], 1)
+        assert not crew.is_idle()
+        seen: list[JobCall] = []
+        while not crew.is_idle():
+            seen += crew.ended(0.0)
+        assert [call.job.offset for call in seen] == [offset] and not crew.leave(seen[0])
+    crew.go_home()
+
+
+@proves("T4")
+def test_one_lock_that_is_lost_does_not_take_the_ends_of_others_with_it(
+    broker: tidelog.Broker, sender: tidelog.JobSender
+) -> None:
+    for number in range(4):
+        sender.send(TOPIC, str(number))
+    with Cluster(broker.bootstrap) as cluster:
+        configs.alter(cluster, configs.GROUP, GROUP, set={"share.auto.offset.reset": "earliest"})
+        reader = ShareReader(cluster, GROUP, [TOPIC])
+        got = eventually(reader.fetch, lambda got: len(got) == 4)
+        at = got[0].at
+        assert reader.acknowledge({at: {1: ACCEPT}}) == []
+        records, lost = reader.exchange({at: {0: ACCEPT, 1: ACCEPT, 2: ACCEPT}}, 0, 1)
+        assert (records, lost) == ([], [(at, 1)])
+        assert reader.renew([(at, 0), (at, 3)]) == [(at, 0)]
+        assert reader.acknowledge({at: {2: ACCEPT, 3: ACCEPT}}) == [(at, 2)]
+        eventually(lambda: is_empty(cluster, TOPIC, GROUP))
+        reader.close()

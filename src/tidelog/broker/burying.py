@@ -6,7 +6,8 @@ are their records archived.
     ARCHIVED                 here, when the letters are visible
 
 A crash in between writes a letter twice: both have the same `tidelog-dead-letter-id`. While the dead-letter topic is
-missing, or is not one any more, or is the topic itself, the records wait, and the broker's log says so.
+missing (and is not to be made: MAKES_TOPICS), or is not one any more, or is the topic itself, the records wait, and the
+broker's log says so.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from tidelog.broker.queues.letters import Grave, letters
 from tidelog.broker.queues.records import set_record
 from tidelog.broker.queues.state import Place
 from tidelog.broker.queues.window import ARCHIVED, ARCHIVING, QueueSpan
+from tidelog.broker.topic_changes import Creation, decide_create
+from tidelog.broker.topics import TOPICS_TOPIC, Topic, random_id
 from tidelog.errors import MalformedBatch, StorageError
 from tidelog.log.log import Log
 from tidelog.record.codec import check
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
 AGAIN_S = 1.0
 TAKES_LETTERS = "errors.deadletterqueue.group.enable"
+MAKES_TOPICS = "errors.deadletterqueue.auto.create.topics.enable"
 
 
 class Burying:
@@ -73,7 +77,7 @@ class Burying:
 
     def _target(self, name: str, place: Place, source: str) -> Partition | str:
         """The partition for letters, or why there is none."""
-        topic = self._broker.topics.by_name.get(name)
+        topic = self._broker.topics.by_name.get(name) or self._made(name)
         if topic is None:
             return f"topic {name} does not exist; create it"
         if name == source:
@@ -82,6 +86,19 @@ class Burying:
             return f"topic {name} does not take dead letters; set {TAKES_LETTERS}=true on it"
         found = find_cold(self._broker, name, place[1] % topic.partitions)
         return found if isinstance(found, Partition) else f"topic {name} cannot be written to"
+
+    def _made(self, name: str) -> Topic | None:
+        """The topic made now, where the broker's settings say that it is."""
+        broker = self._broker
+        if not broker.config.flag(MAKES_TOPICS):
+            return None
+        wanted = Creation(name, configs=((TAKES_LETTERS, "true"),))
+        decided = decide_create(broker.topics, [wanted], broker.config, random_id, broker.now())
+        try:
+            broker.commit(TOPICS_TOPIC.name, Decision(decided.records, []))
+        except StorageError as error:
+            broker.logger.seldom("topic for dead letters not made", topic=name, error=error)
+        return broker.topics.by_name.get(name)
 
     def _was_read(self, place: Place, target: Partition, grave: Grave, found: Any, error: BaseException | None) -> None:
         self._under_way.discard((grave.group, place))

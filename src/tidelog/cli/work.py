@@ -10,7 +10,7 @@ from tidelog.cli import options as command
 from tidelog.errors import UsageError
 
 if TYPE_CHECKING:
-    from tidelog.work.worker import JobFunction
+    from tidelog.work.crew import JobFunction
 
 EXAMPLES = """\
   tidelog work mail:deliver --topic mail --group mailers --workers 8
@@ -30,6 +30,7 @@ def parser() -> command.Parser:
     made.add_argument("--backoff", metavar="SECONDS", type=command.seconds, help="before a job is tried again (1)")
     made.add_argument("--attempts", metavar="N", type=command.positive, help="deliveries until a job is given up (5)")
     made.add_argument("--dead-letters", metavar="TOPIC", help="for jobs that are given up, such as dlq.mail")
+    made.add_argument("--output", metavar="TOPIC", help="write what the function returns there, once for each job")
     made.add_argument("--name", metavar="NAME", help="of these workers in `tidelog status` (group, host, process)")
     made.add_argument("--drain", action="store_true", help="end when nothing is left to do")
     return made
@@ -55,6 +56,7 @@ def run(arguments: list[str]) -> int:
         backoff_s=options.backoff,
         attempts=options.attempts,
         dead_letters=options.dead_letters,
+        output=options.output,
         name=options.name,
         bootstrap=options.bootstrap,
         security=command.security(options),

@@ -43,6 +43,7 @@ JOINING, LEAVING = 0, -1
 OPENING, ENDING = 0, -1
 LAST_EPOCH = 2**31 - 1
 RENEWS_SINCE = 2
+NO_MORE_THAN_ASKED = 1  # records; Kafka's default gives whole batches
 FORGOTTEN = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND)
 NO_SESSION = (
     ErrorCode.SHARE_SESSION_NOT_FOUND,
@@ -52,6 +53,7 @@ NO_SESSION = (
 NOT_OURS = (ErrorCode.INVALID_RECORD_STATE, ErrorCode.INVALID_REQUEST)
 
 Place = tuple[bytes, int]  # a topic's id, and a partition of it
+Kinds = Mapping[TopicPartition, Mapping[int, int]]  # ACCEPT, RELEASE or REJECT by offset
 
 
 class AcquiredRecord(NamedTuple):
@@ -124,6 +126,7 @@ class ShareReader:
         self.group = group
         self.member_id = str(uuid4())
         self.lock_ms = 0  # how long a record stays ours; the broker tells with the first fetch
+        self.sessions_ended = 0  # by the broker, or with a connection: what was acquired before is not ours any more
         self._cluster = cluster
         self._topics = sorted(topics)
         self._max_records = max_records
@@ -154,32 +157,45 @@ class ShareReader:
 
     def fetch(self, max_wait_ms: int | None = None, max_records: int | None = None) -> list[AcquiredRecord]:
         """What was acquired; nothing if nothing came in time. It may come from one leader of several."""
+        return self.exchange({}, max_wait_ms, max_records)[0]
+
+    def exchange(
+        self, kinds: Kinds, max_wait_ms: int | None = None, max_records: int | None = None
+    ) -> tuple[list[AcquiredRecord], list[tuple[TopicPartition, int]]]:
+        """`acknowledge` and `fetch` in one request to each leader: what was acquired, what was not ours any more."""
         self.beat()
         wait_ms = self._max_wait_ms if max_wait_ms is None else max_wait_ms
         led = self._cluster.by_leader(self.partitions)
+        asked = {at for places in led.values() for at in places}
+        lost = self.acknowledge({at: told for at, told in kinds.items() if at not in asked})
         if not led:
             time.sleep(min(wait_ms, max(1, self._state.interval_ms)) / 1000)
-            return []
+            return [], lost
         # With several leaders nobody is waited for: who has nothing would keep the records of the others from us.
         patience = wait_ms if len(led) == 1 else 0
-        found = [one for node_id, places in led.items() for one in self._fetch(node_id, places, patience, max_records)]
+        found: list[AcquiredRecord] = []
+        for node_id, places in led.items():
+            told = {at: kinds[at] for at in places if kinds.get(at)}
+            given, refused = self._fetch(node_id, places, patience, max_records, told)
+            found += given
+            lost += refused
         if not found and len(led) > 1:
             select.select([], [], [], wait_ms / 1000)
-        return found
+        return found, lost
 
-    def acknowledge(self, kinds: Mapping[TopicPartition, Mapping[int, int]]) -> list[tuple[TopicPartition, int]]:
+    def acknowledge(self, kinds: Kinds) -> list[tuple[TopicPartition, int]]:
         """ACCEPT, RELEASE or REJECT by offset. Returns those that were not ours any more, for which it does not count.
 
         When it returns, what was accepted is on the broker's disk.
         """
-        return self._acknowledge(kinds, renewing=False)
+        return self._each(kinds, self._acknowledge(kinds, renewing=False), renewing=False)
 
     def renew(self, records: Iterable[tuple[TopicPartition, int]]) -> list[tuple[TopicPartition, int]]:
         """A whole lock from now on. Returns those that were not ours any more."""
         kinds: dict[TopicPartition, dict[int, int]] = {}
         for at, offset in records:
             kinds.setdefault(at, {})[offset] = RENEW
-        return self._acknowledge(kinds, renewing=True)
+        return self._each(kinds, self._acknowledge(kinds, renewing=True), renewing=True)
 
     def close(self) -> None:
         """What was acquired and not acknowledged is for others at once."""
@@ -214,10 +230,9 @@ class ShareReader:
         return after(self._state, coordinator.call(request, ShareGroupHeartbeatResponse), self.group)
 
     def _fetch(
-        self, node_id: int, led: Iterable[TopicPartition], wait_ms: int, max_records: int | None
-    ) -> list[AcquiredRecord]:
+        self, node_id: int, led: Iterable[TopicPartition], wait_ms: int, max_records: int | None, kinds: Kinds
+    ) -> tuple[list[AcquiredRecord], list[tuple[TopicPartition, int]]]:
         leader, most = self._cluster.node(node_id), max_records or self._max_records
-        places = frozenset(self._places(led))
         request = ShareFetchRequest(
             group_id=self.group,
             member_id=self.member_id,
@@ -225,20 +240,28 @@ class ShareReader:
             min_bytes=1,
             max_records=most,
             batch_size=most,
+            share_acquire_mode=NO_MORE_THAN_ASKED,
         )
-        self._name_places(request, node_id, places)
+        self._name_places(request, node_id, frozenset(self._places(led)))
+        told = kinds if node_id in self._sessions else {}
+        _add_acknowledgements(request, told, self._ids())
         answer = self._ask(node_id, leader, request, ShareFetchResponse, wait_ms / 1000)
         if answer is None:
-            return []
+            return [], [(at, offset) for at in kinds for offset in kinds[at]]
         self.lock_ms = answer.acquisition_lock_timeout_ms or self.lock_ms
         found: list[AcquiredRecord] = []
+        refused = set(kinds)
         for topic in answer.responses:
             name = self._names.get(bytes(topic.topic_id))
             for data in topic.partitions:
                 self._check(data.error_code, f"a share fetch of {name}[{data.partition_index}]", data.error_message)
                 if name is not None:
-                    found += acquired(TopicPartition(name, data.partition_index), data)
-        return found
+                    at = TopicPartition(name, data.partition_index)
+                    found += acquired(at, data)
+                    if at in told and self._counts(at, data.acknowledge_error_code, data.acknowledge_error_message):
+                        refused.discard(at)
+        lost = [(at, offset) for at in refused for offset in kinds[at]]
+        return found, self._each(kinds, lost, renewing=False)
 
     def _name_places(self, request: ShareFetchRequest, node_id: int, places: frozenset[Place]) -> None:
         """A session knows what it was told: only what has come and gone since is named."""
@@ -250,42 +273,39 @@ class ShareReader:
             request.forgotten_topics_data.append(share_fetch.ForgottenTopic(topic_id=topic_id, partitions=parts))
         self._asked[node_id] = places
 
-    def _acknowledge(
-        self, kinds: Mapping[TopicPartition, Mapping[int, int]], *, renewing: bool
-    ) -> list[tuple[TopicPartition, int]]:
+    def _acknowledge(self, kinds: Kinds, *, renewing: bool) -> list[tuple[TopicPartition, int]]:
         lost: list[tuple[TopicPartition, int]] = []
         for node_id, led in self._cluster.by_leader([at for at in kinds if kinds[at]]).items():
             leader = self._cluster.node(node_id)
             if renewing and leader.version_of(ShareAcknowledgeRequest) < RENEWS_SINCE:
                 raise UsageError(f"{leader.address} cannot renew locks of a share group; Apache Kafka can since 4.2")
-            request = self._acknowledgement({at: kinds[at] for at in led}, renewing=renewing)
+            request = ShareAcknowledgeRequest(group_id=self.group, member_id=self.member_id, is_renew_ack=renewing)
+            _add_acknowledgements(request, {at: kinds[at] for at in led}, self._ids())
             answer = None
             if node_id in self._sessions:
                 answer = self._ask(node_id, leader, request, ShareAcknowledgeResponse, 0.0)
             told = {} if answer is None else self._told(answer)
             for at in led:
-                code, message = told.get(at, (ErrorCode.INVALID_RECORD_STATE, None))
-                if code in NOT_OURS:
+                if not self._counts(at, *told.get(at, (ErrorCode.INVALID_RECORD_STATE, None))):
                     lost += [(at, offset) for offset in kinds[at]]
-                else:
-                    check(code, f"an acknowledgement of {at} by group {self.group!r}", message)
         return lost
 
-    def _acknowledgement(
-        self, kinds: Mapping[TopicPartition, Mapping[int, int]], *, renewing: bool
-    ) -> ShareAcknowledgeRequest:
-        request = ShareAcknowledgeRequest(group_id=self.group, member_id=self.member_id, is_renew_ack=renewing)
-        ids = {name: topic_id for topic_id, name in self._names.items()}
-        for at, by_offset in kinds.items():
-            batches = [
-                share_acknowledge.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[kind])
-                for kind in sorted(set(by_offset.values()))
-                for first, last in ranges(offset for offset, one in by_offset.items() if one == kind)
-            ]
-            batches.sort(key=lambda one: one.first_offset)
-            part = share_acknowledge.AcknowledgePartition(partition_index=at.partition, acknowledgement_batches=batches)
-            request.topics.append(share_acknowledge.AcknowledgeTopic(topic_id=ids[at.topic], partitions=[part]))
-        return request
+    def _counts(self, at: TopicPartition, code: int, message: str | None) -> bool:
+        """Whether what was said of a partition's records counts. False: one of them, at least, is not ours any more."""
+        if code in NOT_OURS:
+            return False
+        check(code, f"an acknowledgement of {at} by group {self.group!r}", message)
+        return True
+
+    def _each(
+        self, kinds: Kinds, lost: list[tuple[TopicPartition, int]], *, renewing: bool
+    ) -> list[tuple[TopicPartition, int]]:
+        """Brokers refuse all of a partition's for the sake of one: those of several are said again, one by one."""
+        alone = [(at, offset) for at, offset in lost if len(kinds[at]) == 1]
+        for at, offset in lost:
+            if len(kinds[at]) > 1:
+                alone += self._acknowledge({at: {offset: kinds[at][offset]}}, renewing=renewing)
+        return alone
 
     def _told(self, answer: ShareAcknowledgeResponse) -> dict[TopicPartition, tuple[int, str | None]]:
         return {
@@ -302,11 +322,11 @@ class ShareReader:
         try:
             answer: Any = leader.receive(leader.send(request, kind, patience_s=patience_s))
         except Disconnected:
-            self._sessions.pop(node_id, None)
+            self._end_session(node_id)
             self._cluster.forget()
             return None
         if answer.error_code:
-            self._sessions.pop(node_id, None)
+            self._end_session(node_id)
             if answer.error_code in FORGOTTEN:
                 self._state = ShareState()
             elif answer.error_code not in NO_SESSION:
@@ -314,6 +334,10 @@ class ShareReader:
             return None
         self._sessions[node_id] = next_epoch(epoch)
         return answer
+
+    def _end_session(self, node_id: int) -> None:
+        if self._sessions.pop(node_id, None) is not None:
+            self.sessions_ended += 1
 
     def _check(self, code: int, what: str, message: str | None) -> None:
         """What may pass is asked for again, of who leads by then."""
@@ -323,8 +347,35 @@ class ShareReader:
             check(code, what, message)
 
     def _places(self, led: Iterable[TopicPartition]) -> list[Place]:
-        ids = {name: topic_id for topic_id, name in self._names.items()}
+        ids = self._ids()
         return [(ids[at.topic], at.partition) for at in led]
+
+    def _ids(self) -> dict[str, bytes]:
+        return {name: topic_id for topic_id, name in self._names.items()}
+
+
+def _add_acknowledgements(
+    request: ShareFetchRequest | ShareAcknowledgeRequest, kinds: Kinds, ids: Mapping[str, bytes]
+) -> None:
+    """A topic or partition that the request names already is not named twice."""
+    fetches = isinstance(request, ShareFetchRequest)
+    module: Any = share_fetch if fetches else share_acknowledge
+    of_topic: Any = share_fetch.FetchTopic if fetches else share_acknowledge.AcknowledgeTopic
+    of_partition: Any = share_fetch.FetchPartition if fetches else share_acknowledge.AcknowledgePartition
+    topics: Any = request.topics
+    for at, by_offset in kinds.items():
+        topic = next((one for one in topics if one.topic_id == ids[at.topic]), None)
+        if topic is None:
+            topics.append(topic := of_topic(topic_id=ids[at.topic]))
+        part = next((one for one in topic.partitions if one.partition_index == at.partition), None)
+        if part is None:
+            topic.partitions.append(part := of_partition(partition_index=at.partition))
+        batches = [
+            module.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[kind])
+            for kind in sorted(set(by_offset.values()))
+            for first, last in ranges(offset for offset, one in by_offset.items() if one == kind)
+        ]
+        part.acknowledgement_batches = sorted(batches, key=lambda one: one.first_offset)
 
 
 def _by_topic(places: Iterable[Place]) -> dict[bytes, list[int]]:

@@ -18,8 +18,17 @@ from dataclasses import dataclass
 from tidelog.client.share import ACCEPT, REJECT, RELEASE, AcquiredRecord
 
 DONE, RETRIED, REJECTED, TIMED_OUT, LOST = "done", "retried", "rejected", "timed_out", "lost"
-ENDS = (DONE, RETRIED, REJECTED, TIMED_OUT, LOST)  # LOST: its lock was gone before its end was told, so it comes again
-ACKNOWLEDGED_AS = {DONE: ACCEPT, RETRIED: RELEASE, REJECTED: REJECT, TIMED_OUT: RELEASE}
+KNOWN = "known"  # its results were committed by an earlier delivery, whose acceptance was lost
+ENDS = (DONE, KNOWN, RETRIED, REJECTED, TIMED_OUT, LOST)  # LOST: its lock was gone before its end was told
+GIVEN_BACK = "given_back"  # not begun: it waited for a thread, and others may have one
+ACKNOWLEDGED_AS = {
+    DONE: ACCEPT,
+    KNOWN: ACCEPT,
+    RETRIED: RELEASE,
+    REJECTED: REJECT,
+    TIMED_OUT: RELEASE,
+    GIVEN_BACK: RELEASE,
+}
 
 
 class Reject(Exception):

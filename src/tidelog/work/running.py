@@ -1,10 +1,10 @@
-"""Workers that run: as many as are wanted, each a part of this process, started again after a fault.
+"""Workers that run: as many as are wanted, together a part of this process, started again after a fault.
 
     worker(...).run()      until SIGTERM, SIGINT or stop()
     worker(...).drain()    until nothing is left in the queue
     with worker(...):      beside the caller
 
-Each is a part of kind `worker` (`tidelog status`, `pause`, `resume`, `stop`). Told to stop, workers end the jobs under
+They are one part of kind `worker` (`tidelog status`, `pause`, `resume`, `stop`). Told to stop, they end the jobs under
 way, for `stop_within_s` at most; what has not ended by then is given to others when this process ends.
 """
 
@@ -16,15 +16,17 @@ import socket
 import time
 from threading import Event, Thread
 
+from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.security import Security
 from tidelog.errors import TidelogError, UsageError
 from tidelog.parts.blocking import ThreadPart
 from tidelog.parts.part import Say
 from tidelog.parts.running import Supervisor
+from tidelog.work.crew import JobFunction
 from tidelog.work.queue import group_settings, is_empty, prepare
 from tidelog.work.sending import reached
-from tidelog.work.worker import JobFunction, QueueWorker, WorkSettings
+from tidelog.work.worker import QueueWorkers, WorkSettings
 
 WORKERS_MAX = 1_000
 DRAIN_LOOK_S = 0.1
@@ -42,6 +44,7 @@ def worker(
     backoff_s: float | None = None,
     attempts: int | None = None,
     dead_letters: str | None = None,
+    output: str | None = None,
     name: str | None = None,
     stop_within_s: float = 30.0,
     bootstrap: str | None = None,
@@ -49,10 +52,16 @@ def worker(
     say: Say | None = None,
 ) -> WorkerPool:
     """Workers that call `function(job)` for each job of the topic. `backoff_s`, `attempts` and `dead_letters` are
-    settings of the group: not given, they stay as they are.
+    settings of the group: not given, they stay as they are. What the function returns is written to `output`, once.
     """
     settings = WorkSettings(
-        topic, group, reached(bootstrap), security, time_limit_s=time_limit_s, stop_within_s=stop_within_s
+        topic,
+        group,
+        reached(bootstrap),
+        security,
+        time_limit_s=time_limit_s,
+        stop_within_s=stop_within_s,
+        output=output,
     )
     given = group_settings(backoff_s=backoff_s, attempts=attempts, dead_letters=dead_letters)
     return WorkerPool(function, settings, given, count=workers, name=name, say=say)
@@ -78,8 +87,7 @@ class WorkerPool:
         self._settings, self._group_settings = settings, group_settings
         self._say = say or say_in_logging
         self.stopping = Event()
-        names = [f"{self.name}-{number}" for number in range(1, count + 1)]
-        self._loops = [QueueWorker(one, function, settings, self._say, self.stopping) for one in names]
+        self._loop = QueueWorkers(self.name, function, settings, self._say, self.stopping, count=count)
         self._thread: Thread | None = None
         self._failed: BaseException | None = None
 
@@ -99,8 +107,7 @@ class WorkerPool:
     @property
     def jobs(self) -> dict[str, int]:
         """How many jobs of all these workers ended how; those that were done are `done`."""
-        counts = [one.figures()["jobs"] for one in self._loops]
-        return {name: sum(one[name] for one in counts) for name in counts[0]}
+        return dict(self._loop.figures()["jobs"])
 
     def stop(self) -> None:
         """From any thread. Jobs under way are ended."""
@@ -123,14 +130,17 @@ class WorkerPool:
     def prepare(self) -> None:
         with self._connect() as cluster:
             prepare(cluster, self._settings.topic, self._settings.group, self._group_settings)
+            if self._settings.output is not None:
+                check_output(self._settings.topic, self._settings.output)
+                topics.ensure(cluster, self._settings.output)
 
     def _connect(self) -> Cluster:
         return self._settings.connect(f"tidelog-workers-{self.name}")
 
     def _supervise(self) -> int:
         with self._connect() as cluster:
-            parts = [ThreadPart(one, end_s=self._settings.stop_within_s) for one in self._loops]
-            return Supervisor([*parts], cluster, self._say, self.stopping).loop()
+            part = ThreadPart(self._loop, end_s=self._settings.stop_within_s)
+            return Supervisor([part], cluster, self._say, self.stopping).loop()
 
     def _run_beside(self) -> None:
         try:
@@ -138,6 +148,11 @@ class WorkerPool:
                 raise TidelogError(f"workers of group {self._settings.group!r} have failed; `tidelog status` says why")
         except BaseException as error:
             self._failed = error
+
+
+def check_output(topic: str, output: str) -> None:
+    if output == topic:
+        raise UsageError(f"results cannot go to {topic}, where the jobs come from: each would be a job; name another")
 
 
 def say_in_logging(event: str, **fields: object) -> None:

@@ -1,46 +1,65 @@
-"""One worker of a queue: a blocking loop that acquires a job, calls the function, and tells the broker how it ended.
+"""Workers of a queue: a loop that acquires jobs, has a crew of threads call the function, and tells the broker how each
+call ended.
 
-The function runs in a thread of its own, while the loop renews the job's lock and sends heartbeats: the reader belongs
-to the loop. Workers are threads rather than processes: most jobs wait for others (mail, HTTP, databases), a program and
-its tests can have workers inside, and what the function imports is loaded once. Jobs that compute are spread by running
-the command several times.
+The loop has the one reader of the pool, so that one request carries the ends of many jobs and brings as many new ones.
+Workers are threads rather than processes: most jobs wait for others (mail, HTTP, databases), a program and its tests
+can have workers inside, and what the function imports is loaded once. Jobs that compute are spread by running the
+command several times.
 
 Rules:
-- A job is acquired when the one before it is done: nothing waits in a worker while others are idle.
+- A job is acquired when a thread is free for it, or will be within milliseconds (`crew.py`): what waits here is not
+  kept from others who are idle.
 - A lock is renewed when a third of it is over. One that is lost all the same (the broker was restarted, say) is told:
   the job goes on, its end counts for nothing, and it comes again to somebody.
-- A thread cannot be ended from outside. A call that takes longer than its limit is left alone, its job is released, and
-  the worker goes on, unless LATE_MAX such calls are still running: then it takes no job until one of them ends.
-- Told to stop, a worker ends the job that it has, and leaves; what it has not begun is for others at once.
-- A broker that is away is the worker's fault, which its supervisor retries; the job under way is ended before that.
+- A call that takes longer than its limit is left alone, its job is released, and the worker goes on, unless LATE_MAX
+  such calls a thread are still running: then no job is taken until one of them ends.
+- Told to stop, workers end the jobs that they have begun, and leave; what they have not begun is for others at once.
+- A broker that is away is the workers' fault, which their supervisor retries; calls under way go on meanwhile.
+- Where the function's results go to a topic, a job is accepted when they and its done-record are committed
+  (`outputs.py`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from threading import Event, Thread
+from threading import Event
 from traceback import extract_tb
 from typing import Any
 
 from tidelog.client.cluster import Cluster
+from tidelog.client.metadata import TopicPartition
 from tidelog.client.security import Security
-from tidelog.client.share import AcquiredRecord, ShareReader
+from tidelog.client.share import AcquiredRecord, Kinds, ShareReader
 from tidelog.control.metrics import Metrics
-from tidelog.errors import TidelogError, UsageError
+from tidelog.errors import TidelogError
 from tidelog.parts.part import Say
-from tidelog.work.job import ACKNOWLEDGED_AS, DONE, ENDS, LOST, REJECTED, TIMED_OUT, Job, end_of, job_of
+from tidelog.work.crew import Crew, JobCall, JobFunction
+from tidelog.work.job import (
+    ACKNOWLEDGED_AS,
+    DONE,
+    ENDS,
+    GIVEN_BACK,
+    KNOWN,
+    LOST,
+    REJECTED,
+    RETRIED,
+    TIMED_OUT,
+    Job,
+    end_of,
+    job_of,
+)
+from tidelog.work.outputs import DoneJob, Outputs, results_of
 
 KIND = "worker"
-FETCH_WAIT_MS = 500  # for which a worker at rest does not hear that it is to stop
-ATTEND_S = 0.5  # between looks at a job under way: heartbeats are due more seldom
+FETCH_WAIT_MS = 500  # for which workers at rest do not hear that they are to stop
+BUSY_WAIT_MS = (5, 100)  # for which a call that ends meanwhile waits to be told: at first, and when nothing comes
+ATTEND_S = 0.5  # between looks at jobs under way: heartbeats are due more seldom
 RENEWALS = 3  # of a lock, in its time
 LATE_MAX = 8
 ERROR_CHARS = 500
-
-JobFunction = Callable[[Job], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,130 +71,194 @@ class WorkSettings:
     timeout_s: float = 30.0
     time_limit_s: float | None = None  # None: a job may take as long as it likes
     stop_within_s: float = 30.0
+    output: str | None = None  # the topic for what the function returns
 
     def connect(self, client_id: str) -> Cluster:
         return Cluster(self.bootstrap, client_id=client_id, timeout_s=self.timeout_s, security=self.security)
 
 
-class JobCall:
-    """A call of the function, in a thread of its own."""
-
-    def __init__(self, function: JobFunction, job: Job) -> None:
-        self.job = job
-        self.error: BaseException | None = None
-        self.ended = Event()
-        self.began = time.monotonic()
-        Thread(target=self._run, args=(function,), name=f"job-{job.id}", daemon=True).start()
-
-    def _run(self, function: JobFunction) -> None:
-        try:
-            function(self.job)
-        except BaseException as error:  # also SystemExit: it is the job that has ended, not the worker
-            self.error = error
-        self.ended.set()
-
-    @property
-    def took_s(self) -> float:
-        return time.monotonic() - self.began
-
-
-class QueueWorker:
+class QueueWorkers:
     """A part (`parts/blocking.py`)."""
 
     kind = KIND
 
     def __init__(
-        self, name: str, function: JobFunction, settings: WorkSettings, say: Say, ending: Event | None = None
+        self, name: str, function: JobFunction, settings: WorkSettings, say: Say, ending: Event, *, count: int = 1
     ) -> None:
-        """`ending` is of all workers of a process: no job is begun once it is set."""
+        """No job is begun once `ending` is set."""
         self.name = name
-        self._ending = ending or Event()
-        self._function, self._settings, self._say = function, settings, say
+        self._ending = ending
+        self._settings, self._say = settings, say
+        self._crew = Crew(name, function, count)
         self._ends = dict.fromkeys(ENDS, 0)
         self._begun = self._renewed = 0
         self._last_ms: int | None = None
-        self._late: list[JobCall] = []
+        self._session = 0
+        self._to_tell: list[tuple[JobCall, str]] = []
+        self._wait_ms = FETCH_WAIT_MS
+        self._renew_at = 0.0
 
     def run(self, stopping: Event) -> None:
         settings = self._settings
         with settings.connect(f"tidelog-{KIND}-{self.name}") as cluster:
-            reader = ShareReader(cluster, settings.group, [settings.topic], max_records=1, max_wait_ms=FETCH_WAIT_MS)
+            reader = ShareReader(cluster, settings.group, [settings.topic], max_wait_ms=FETCH_WAIT_MS)
+            outputs = None
+            if settings.output is not None:
+                outputs = Outputs(cluster, settings.group, settings.topic, settings.output)
+            self._session += 1
+            self._to_tell = []
             try:
-                while not self._is_over(stopping):
-                    if self._may_take_more():
-                        self._work_on(reader, reader.fetch(), stopping)
-                    else:
-                        reader.beat()
-                        stopping.wait(ATTEND_S)
+                while not self._is_over(stopping) or self._is_busy():
+                    self._go_on(reader, outputs, self._is_over(stopping))
             finally:
+                self._crew.go_home()
                 with suppress(TidelogError):
                     reader.close()
         stopping.wait()  # its supervisor would take an end before it for a fault
 
+    def figures(self) -> Mapping[str, Any]:
+        counted = Metrics(rows_in=self._begun, rows_out=self._ends[DONE], batch_ms=self._last_ms).fields
+        about = {"topic": self._settings.topic, "group": self._settings.group, "workers": self._crew.size}
+        return {**counted, **about, "jobs": {**self._ends, "renewed": self._renewed, "late": self._crew.late()}}
+
     def _is_over(self, stopping: Event) -> bool:
         return stopping.is_set() or self._ending.is_set()
 
-    def figures(self) -> Mapping[str, Any]:
-        late = sum(not call.ended.is_set() for call in self._late)
-        counted = Metrics(rows_in=self._begun, rows_out=self._ends[DONE], batch_ms=self._last_ms).fields
-        about = {"topic": self._settings.topic, "group": self._settings.group}
-        return {**counted, **about, "jobs": {**self._ends, "renewed": self._renewed, "late": late}}
+    def _is_busy(self) -> bool:
+        return bool(self._to_tell) or not self._crew.is_idle()
 
-    def _may_take_more(self) -> bool:
-        self._late = [call for call in self._late if not call.ended.is_set()]
-        return len(self._late) < LATE_MAX
+    def _go_on(self, reader: ShareReader, outputs: Outputs | None, over: bool) -> None:
+        """One turn: what has ended or is due, and then one request at most for all of it."""
+        crew = self._crew
+        if over:
+            crew.drop_waiting()
+        room = 0 if over or crew.late() >= LATE_MAX * crew.size else crew.room()
+        ended = crew.ended(0.0 if room or self._to_tell else self._rest_s())
+        self._to_tell += ends_of(ended) if outputs is None else committed(outputs, ended)
+        for call in crew.held():
+            if self._is_too_late(call) and crew.leave(call):
+                self._to_tell.append((call, TIMED_OUT))
+        self._to_tell += [(call, GIVEN_BACK) for call in crew.take_out(time.monotonic())]
+        self._renew(reader)
+        self._tell(reader, room, outputs)
 
-    def _work_on(self, reader: ShareReader, records: list[AcquiredRecord], stopping: Event) -> None:
-        """One by one: Apache Kafka may give more than were asked for."""
-        for number, record in enumerate(records):
-            if self._is_over(stopping):
-                return
-            self._begun += 1
-            call = JobCall(self._function, job_of(record))
-            end = self._attend(reader, call, records[number:])
-            at, offset = record.at, record.row.offset
-            try:
-                is_lost = bool(reader.acknowledge({at: {offset: ACKNOWLEDGED_AS[end]}}))
-            except TidelogError:  # whether it counts nobody knows, and the worker has a fault
-                self._count(call, LOST)
-                raise
-            self._count(call, LOST if is_lost else end)
+    def _rest_s(self) -> float:
+        """Until something is due of the jobs that are held."""
+        now, limit_s = time.monotonic(), self._settings.time_limit_s
+        due = [ATTEND_S, self._renew_at - now]
+        if limit_s is not None:
+            due += [call.began + limit_s - now for call in self._crew.held() if call.began is not None]
+        return max(0.001, min(due))
 
-    def _attend(self, reader: ShareReader, call: JobCall, records: list[AcquiredRecord]) -> str:
-        """Until the call ends or its time is over: how it ended."""
+    def _is_too_late(self, call: JobCall) -> bool:
         limit_s = self._settings.time_limit_s
-        renew_s = reader.lock_ms / 1000 / RENEWALS
-        renew_at = renew_s
-        while not call.ended.wait(wait_s(call.took_s, renew_at, limit_s)):
-            if limit_s is not None and call.took_s >= limit_s:
-                self._late.append(call)
-                return TIMED_OUT
-            try:
-                if call.took_s >= renew_at:
-                    renew_at = call.took_s + renew_s
-                    lost = reader.renew((one.at, one.row.offset) for one in records)
-                    self._renewed += len(records) - len(lost)
+        return limit_s is not None and call.began is not None and time.monotonic() - call.began >= limit_s
+
+    def _renew(self, reader: ShareReader) -> None:
+        """Every third of a lock, of what has been held for a third of it."""
+        now, third_s = time.monotonic(), reader.lock_ms / 1000 / RENEWALS
+        if not third_s or now < self._renew_at:
+            return
+        self._renew_at = now + third_s / 2
+        due = [one for one in self._crew.held() if one.session == self._session and now - one.locked >= third_s]
+        if due:
+            lost = reader.renew((one.record.at, one.record.row.offset) for one in due)
+            self._renewed += len(due) - len(lost)
+            for one in due:
+                one.locked = now
+
+    def _tell(self, reader: ShareReader, room: int, outputs: Outputs | None) -> None:
+        told, self._to_tell = self._to_tell, []
+        kinds: dict[TopicPartition, dict[int, int]] = {}
+        for call, end in told:
+            if call.session == self._session:
+                kinds.setdefault(call.record.at, {})[call.record.row.offset] = ACKNOWLEDGED_AS[end]
+        records: list[AcquiredRecord] = []
+        lost: list[tuple[TopicPartition, int]] = []
+        ended_before = reader.sessions_ended
+        try:
+            if room:
+                records, lost = self._exchange(reader, room, kinds)
+            elif kinds:
+                lost = reader.acknowledge(kinds)
+            else:
                 reader.beat()
-            except UsageError:
-                raise
-            except TidelogError as error:  # the job goes on; whether it is still ours its end will tell
-                self._say("broker", job=call.job.id, error=str(error))
-        return end_of(call.error)
+        except TidelogError:  # whether it counts nobody knows, and the workers have a fault
+            self._count(told, None)
+            raise
+        self._count(told, set(lost))
+        if reader.sessions_ended != ended_before:
+            self._session += 1
+            self._crew.drop_waiting()
+        self._take(records, outputs)
 
-    def _count(self, call: JobCall, end: str) -> None:
-        self._ends[end] += 1
-        self._last_ms = round(call.took_s * 1000)
-        if end != DONE:
-            error = call.error
-            told = {} if error is None or end == TIMED_OUT else error_fields(error)
-            event = {REJECTED: "job rejected", TIMED_OUT: "job timed out", LOST: "job lost"}.get(end, "job released")
-            self._say(event, job=call.job.id, delivery=call.job.delivery_count, took_ms=self._last_ms, **told)
+    def _exchange(
+        self, reader: ShareReader, room: int, kinds: Kinds
+    ) -> tuple[list[AcquiredRecord], list[tuple[TopicPartition, int]]]:
+        """Who has calls under way waits for a short time: one that ends is to be told soon."""
+        first, longest = BUSY_WAIT_MS
+        wait_ms = first if kinds else self._wait_ms
+        records, lost = reader.exchange(kinds, wait_ms, room)
+        busy = bool(self._crew.held())
+        self._wait_ms = first if records else min(2 * wait_ms, longest) if busy else FETCH_WAIT_MS
+        return records, lost
+
+    def _take(self, records: list[AcquiredRecord], outputs: Outputs | None) -> None:
+        """What was delivered before may be done: that is looked up before it is begun."""
+        again = [one for one in records if one.delivery > 1] if outputs is not None else []
+        done: set[Job] = outputs.are_done(job_of(one) for one in again) if outputs is not None and again else set()
+        known = [one for one in again if job_of(one) in done]
+        self._to_tell += [(JobCall(one, self._session), KNOWN) for one in known]
+        self._begun += len(records) - len(known)
+        self._crew.take([one for one in records if one not in known], self._session)
+
+    def _count(self, told: Iterable[tuple[JobCall, str]], lost: Container[tuple[TopicPartition, int]] | None) -> None:
+        """`lost` is None where nobody knows what counts."""
+        for call, end in told:
+            at, offset = call.record.at, call.record.row.offset
+            if end == GIVEN_BACK:
+                self._begun -= 1
+                self._say("job given back", job=call.job.id)
+                continue
+            if lost is None or call.session != self._session or (at, offset) in lost:
+                end = LOST
+            self._ends[end] += 1
+            self._last_ms = round((time.monotonic() - (call.began or 0.0) if end == TIMED_OUT else call.took_s) * 1000)
+            if end not in (DONE, KNOWN):
+                self._say_end(call, end)
+
+    def _say_end(self, call: JobCall, end: str) -> None:
+        error = call.error
+        told = {} if error is None or end == TIMED_OUT else error_fields(error)
+        event = {REJECTED: "job rejected", TIMED_OUT: "job timed out", LOST: "job lost"}.get(end, "job released")
+        self._say(event, job=call.job.id, delivery=call.job.delivery_count, took_ms=self._last_ms, **told)
 
 
-def wait_s(took_s: float, renew_at: float, limit_s: float | None) -> float:
-    """Until something is due of a job that has taken so long."""
-    due = [ATTEND_S, renew_at - took_s, *([] if limit_s is None else [limit_s - took_s])]
-    return max(0.0, min(due))
+def ends_of(ended: Iterable[JobCall]) -> list[tuple[JobCall, str]]:
+    return [(call, end_of(call.error)) for call in ended]
+
+
+def committed(outputs: Outputs, ended: Iterable[JobCall]) -> list[tuple[JobCall, str]]:
+    """With their results, where they have returned: what cannot be written is as an error of the function."""
+    found: list[tuple[JobCall, str]] = []
+    results: dict[JobCall, DoneJob] = {}
+    now_ms = int(time.time() * 1000)
+    for call in ended:
+        if call.error is not None:
+            found.append((call, end_of(call.error)))
+            continue
+        try:
+            results[call] = DoneJob(call.job, results_of(call.job, call.result, now_ms))
+        except TidelogError as error:
+            call.error = error
+            found.append((call, RETRIED))
+    outcome = outputs.commit(list(results.values())) if results else {}
+    for call in results:
+        told = outcome[call.job]
+        if isinstance(told, TidelogError):
+            call.error = told
+        found.append((call, RETRIED if isinstance(told, TidelogError) else DONE if told else KNOWN))
+    return found
 
 
 def error_fields(error: BaseException) -> dict[str, str]:

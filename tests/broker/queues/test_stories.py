@@ -12,6 +12,7 @@ import tidelog
 from broker.queues.worker import ACCEPT, REJECT, RELEASE, TOPIC_RESOURCE, Worker, configure, create, send
 from broker.raw import RawConnection, fetch
 from proving import proves
+from tidelog.client import Cluster, topics
 from tidelog.record.columns import Row, decode
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.fetch import FetchResponse
@@ -195,6 +196,25 @@ def test_dead_letters_wait_for_their_topic_over_a_restart(broker: tidelog.Broker
 
 
 @proves("T4")
+def test_a_topic_for_dead_letters_is_made_where_the_broker_is_told_to(tmp_path: Path) -> None:
+    made = {**SETTINGS, "errors.deadletterqueue.auto.create.topics.enable": "true"}
+    with tidelog.Broker(tmp_path / "data", settings=made, in_process=True) as running:
+        topic = create(running.bootstrap)
+        assert configure(running.bootstrap, share_auto_offset_reset="earliest") is None
+        for wrong in ("other", "__dlq.jobs", "dlq.no such name"):
+            assert configure(running.bootstrap, errors_deadletterqueue_topic_name=wrong) is not None
+        assert configure(running.bootstrap, errors_deadletterqueue_topic_name="dlq.jobs") is None
+        send(running.bootstrap, "rejected")
+        worker = Worker(running.bootstrap, topic)
+        worker.until(1)
+        assert not is_there(running.bootstrap, "dlq.jobs")
+        assert worker.say(REJECT, 0) == 0
+        here = running.bootstrap
+        found = eventually(lambda: log_of(here, "dlq.jobs") if is_there(here, "dlq.jobs") else [], 1)
+        assert [row.value for row in found] == [b"rejected"]
+
+
+@proves("T4")
 def test_a_delayed_record_is_in_the_log_at_once_and_in_the_queue_when_it_is_due(broker: tidelog.Broker) -> None:
     topic = create(broker.bootstrap, tidelog_delay_max_ms="60000")
     began = time.time()
@@ -226,6 +246,28 @@ def test_a_hundred_thousand_delayed_records_do_not_hold_up_those_that_are_ready(
         (ready,) = worker.until(1)
         assert (ready.offset, ready.value) == (100_000, b"now")
         restart(broker)
+
+
+@proves("T4")
+def test_retention_waits_for_what_is_not_due_and_for_nothing_else(tmp_path: Path) -> None:
+    """Two topics whose records are too old as soon as they are there; one of them delays."""
+    quick = {**SETTINGS, "log.retention.check.interval.ms": "50"}
+    small = {"retention_ms": "1", "segment_bytes": str(1 << 20)}
+    with tidelog.Broker(tmp_path / "data", settings=quick, in_process=True) as running:
+        assert configure(running.bootstrap, share_auto_offset_reset="earliest") is None
+        topic = create(running.bootstrap, tidelog_delay_max_ms="3600000", **small)
+        create(running.bootstrap, "plain", **small)
+        for name in ("jobs", "plain"):
+            send(running.bootstrap, "x" * 700_000, headers=(("tidelog-delay-ms", b"1500"),), topic=name)
+            for _ in range(3):
+                send(running.bootstrap, "y" * 700_000, topic=name)
+        deadline = time.monotonic() + 60
+        while start_of(running.bootstrap, "plain", 3) == 0:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert start_of(running.bootstrap, "jobs", 3) == 0
+        worker = Worker(running.bootstrap, topic)
+        assert sorted(one.offset for one in worker.until(4, most=4)) == [0, 1, 2, 3]
 
 
 @proves("T4")
@@ -277,10 +319,16 @@ def test_who_is_not_in_step_with_its_session_is_refused(broker: tidelog.Broker) 
     assert stranger.fetch().error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def start_of(bootstrap: str) -> int:
+def start_of(bootstrap: str, topic: str = "jobs", known: int = 9) -> int:
+    """`known` is an offset that the topic has."""
     with RawConnection(bootstrap) as connection:
-        response = connection.call(fetch("jobs", 9), 12, FetchResponse)
+        response = connection.call(fetch(topic, known), 12, FetchResponse)
     return response.responses[0].partitions[0].log_start_offset
+
+
+def is_there(bootstrap: str, topic: str) -> bool:
+    with Cluster(bootstrap) as cluster:
+        return topic in topics.names(cluster)
 
 
 def eventually(look: object, count: int) -> list[Row]:
