@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -52,6 +54,8 @@ any_mark = st.builds(
     counts=st.fixed_dictionaries(
         {"records": st.dictionaries(names, st.dictionaries(names, st.integers(1, 9), min_size=1), min_size=1)}
     ),
+    watermark_ms=st.none() | st.integers(-1, 2**53),
+    watermarks=st.dictionaries(names, st.integers(0, 2**53)),
 )
 
 
@@ -110,6 +114,8 @@ def test_equal_marks_are_equal_bytes_in_whatever_order_they_were_made(mark: Mark
         mark.generation,
         dict(reversed(mark.ids.items())),
         {kind: dict(reversed(names.items())) for kind, names in mark.counts.items()},
+        watermark_ms=mark.watermark_ms,
+        watermarks=dict(reversed(mark.watermarks.items())),
     )
     assert marks.encode(turned) == marks.encode(mark)
 
@@ -167,6 +173,16 @@ def test_a_batch_without_rows_has_a_mark_if_it_moves_a_source() -> None:
     assert marks.is_worth_a_mark(before, Sources({ORDERS: 6}), rows=0)
     assert marks.is_worth_a_mark(before, Sources({ORDERS: 5}, {"shop": "1"}), rows=0)
     assert marks.is_worth_a_mark(None, before.sources, rows=0)
+
+
+@proves("eo.9", "D8")
+def test_a_batch_without_rows_has_a_mark_if_it_moves_the_watermark() -> None:
+    before = replace(mark_of("s", 5), watermark_ms=1_000)
+    worth = partial(marks.is_worth_a_mark, before, before.sources, rows=0)
+    assert not worth(watermark_ms=1_000)
+    assert worth(watermark_ms=1_001)
+    assert not worth(watermark_ms=None), "nobody knows it"
+    assert not worth(watermark_ms=marks.NOTHING_HELD), "nobody waits for it"
 
 
 @proves("eo.3")

@@ -13,7 +13,18 @@ import tidelog
 from proving import proves
 from tidelog.errors import ConfigError
 from tidelog.spark.providers import PROVIDER, PROVIDERS, state_store
-from tidelog.spark.session import DAEMON, SINK_MODES, available_cores, local_settings, wanted_settings
+from tidelog.spark.session import (
+    COMPILE_QUICKLY,
+    DAEMON,
+    JAVA_OPTIONS,
+    QUIETLY,
+    SERIAL,
+    SINK_MODES,
+    available_cores,
+    java_options,
+    local_settings,
+    wanted_settings,
+)
 from tidelog.spark.worker_launch import is_local
 
 
@@ -37,6 +48,20 @@ def test_on_this_machine_all_cores_are_used_and_the_callers_settings_win() -> No
 def test_no_jump_of_the_clock_makes_spark_take_its_own_jvm_for_lost() -> None:
     """Its heartbeats are counted by the time of day: `pipelines/app/test_clock_jumps.py` lets it jump."""
     assert wanted()["spark.storage.blockManagerHeartbeatTimeoutMs"] == "36500d"
+
+
+@proves("P1")
+def test_the_jvm_of_a_command_on_few_cores_compiles_quickly_and_the_callers_options_win() -> None:
+    few, many = java_options(2, "", {}), java_options(3, "", {})
+    assert (COMPILE_QUICKLY in few, SERIAL in few) == (True, True)
+    assert (COMPILE_QUICKLY in many, SERIAL in many) == (False, False)
+    assert java_options(1, "-XX:TieredStopAtLevel=4", {}).endswith(" -XX:TieredStopAtLevel=4")
+    for said in ({"SPARK_SUBMIT_OPTS": "-XX:+UseG1GC"}, {"JDK_JAVA_OPTIONS": "-Xmx1g -XX:+UseParallelGC"}):
+        assert SERIAL not in java_options(2, "", said), "Java refuses to start with two"
+    assert SERIAL not in java_options(2, "-XX:+UseZGC", {})
+    assert "log4j2" not in java_options(2, "", {"SPARK_CONF_DIR": "/etc/spark"}), "there the user's own is"
+    assert JAVA_OPTIONS not in wanted(cores=2), "a program of the user's says itself what its JVM is to do"
+    assert COMPILE_QUICKLY in wanted(cores=2, settings={QUIETLY: "true"})[JAVA_OPTIONS]
 
 
 @proves("P1")

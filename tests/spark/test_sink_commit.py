@@ -52,7 +52,7 @@ from tidelog.errors import (
     TidelogError,
     UsageError,
 )
-from tidelog.spark import commit as committing
+from tidelog.spark import commit_topics
 from tidelog.spark.commit import Kept, commit, commit_once, commit_unmarked
 from tidelog.spark.query_log import default_name, location_of
 from tidelog.spark.staging import INLINE_BYTES, Stage
@@ -447,7 +447,7 @@ def test_a_stage_that_is_gone_fails_the_micro_batch_and_the_next_try_writes_it(
 
 @proves("eo.5", "T6")
 def test_an_exactly_once_sink_into_memory_warns(tidelog_broker: TestBroker, caplog: pytest.LogCaptureFixture) -> None:
-    committing._looked_at.clear()
+    commit_topics._looked_at.clear()
     with Cluster(tidelog_broker.bootstrap) as cluster, caplog.at_level(logging.WARNING):
         topics.create(cluster, "kept", partitions=1)
         run(cluster, "kept", "s-kept", 0)

@@ -15,8 +15,9 @@ from proving import proves
 from spark.filling import Query, fill, reader, rows_of, source
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
+from tidelog.control.registry import Registry
 from tidelog.errors import UndecodableValue
-from tidelog.spark.schema_registry import Registry, Text
+from tidelog.spark.schema_registry import Text
 from tidelog.spark.ticks import Tick, tick_of
 from tidelog.spark.typed_values import Task, task_from, task_of
 

@@ -152,7 +152,7 @@ def test_the_names_are_functions_however_often_they_are_used() -> None:
 
 @proves("P1", "typed")
 def test_a_registry_that_is_away_is_no_fault_of_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelog.spark.schema_registry.PAUSES_S", (0.01,))
+    monkeypatch.setattr("tidelog.control.registry.PAUSES_S", (0.01,))
     with pytest.raises(Disconnected, match=r"registry at http://127\.0\.0\.1:1 cannot be asked"):
         tidelog.spark.typed(registry="http://127.0.0.1:1", subject="s")
 

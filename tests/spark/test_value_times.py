@@ -240,7 +240,7 @@ def test_with_a_schema_of_its_own_each_value_is_resolved_to_that(served: tidelog
 
 @proves("P7")
 def test_a_registry_that_cannot_be_reached_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelog.spark.schema_registry.PAUSES_S", ())
+    monkeypatch.setattr("tidelog.control.registry.PAUSES_S", ())
     with pytest.raises(Disconnected, match="cannot be asked for /schemas/ids/1"):
         time_in(framed(1, b""), "at", registry="http://127.0.0.1:1")
 

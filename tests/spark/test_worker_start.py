@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from proving import proves
 from tidelog.spark.worker_entry import ACCEPTED, PATH, PORT, SECRET, SIZE_BYTES
-from tidelog.spark.worker_launch import NAME, connect_first, script_of
+from tidelog.spark.worker_launch import NAME, connect_first, script_for_launch, script_of
 
 WAIT_S = 300
 SECRET_TEXT = b"not for everyone"
@@ -191,3 +191,34 @@ def test_a_worker_has_imported_before_it_was_forked(spark: SparkSession) -> None
 
     rows = spark.range(1, numPartitions=1).mapInArrow(told, "parent binary").collect()
     assert b"tidelog.spark.worker_daemon pyspark.worker" in rows[0].parent
+
+
+@proves("P1", "F1")
+def test_a_daemon_of_sparks_own_becomes_ours_in_the_drivers_python_alone(tmp_path: Path) -> None:
+    """Spark names its own, whatever its settings say, where it only looks at a format."""
+    for place in ("tidelog/spark", "pyspark"):
+        (tmp_path / place).mkdir(parents=True)
+        for folder in (tmp_path / place, (tmp_path / place).parent):
+            if folder != tmp_path:
+                (folder / "__init__.py").touch()
+    (tmp_path / "tidelog" / "spark" / "worker_daemon.py").write_text("import sys; print('ours', *sys.argv[1:])")
+    (tmp_path / "pyspark" / "daemon.py").write_text("import sys; print('theirs', *sys.argv[1:])")
+    told = os.environ | {"PYTHONPATH": str(tmp_path)}
+
+    def said(python: str, *words: str) -> str:
+        ran = subprocess.run([launcher(tmp_path, python), *words], env=told, capture_output=True, text=True, check=True)
+        return ran.stdout.strip()
+
+    other = str(program(tmp_path / "python3", f'#!/bin/sh\nexec {sys.executable} "$@"\n'))
+    assert said(sys.executable, "-m", "pyspark.daemon", "pyspark.worker", "a b") == "ours pyspark.worker a b"
+    assert said(other, "-m", "pyspark.daemon", "pyspark.worker") == "theirs pyspark.worker"
+    assert said(sys.executable, "-c", "print('as it is')") == "as it is"
+
+
+@proves("P1")
+def test_a_launch_has_a_script_as_long_as_its_process_is_there(tmp_path: Path) -> None:
+    script = script_for_launch()
+    assert script is not None and os.access(script, os.X_OK) and Path(script).name == NAME
+    show = "from tidelog.spark.worker_launch import script_for_launch; print(script_for_launch())"
+    of_another = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True).stdout.strip()
+    assert of_another and not Path(of_another).exists()

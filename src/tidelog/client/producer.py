@@ -155,14 +155,24 @@ class Producer:
 
     def send_batch(self, at: TopicPartition, batch: bytes | bytearray | memoryview) -> Delivery:
         """One batch, encoded elsewhere; a `bytearray` is used, and stamped, as it is. Waits when five are under way."""
+        self._launch([at])
+        made = self._batch(at, batch)
+        self._outbound.launch([made])
+        return Delivery(made, 0)
+
+    def send_together(self, batches: Iterable[tuple[TopicPartition, bytes | bytearray | memoryview]]) -> list[Delivery]:
+        """Batches of several partitions, encoded elsewhere: one request for each leader, where they fit into one."""
+        made = [self._batch(at, batch) for at, batch in batches]
+        self._launch([batch.at for batch in made])
+        self._outbound.launch(made)
+        return [Delivery(batch, 0) for batch in made]
+
+    def _batch(self, at: TopicPartition, batch: bytes | bytearray | memoryview) -> Batch:
         data = batch if isinstance(batch, bytearray) else bytearray(batch)
         header = check(data)
         if header.size != len(data):
             raise UsageError(f"{len(data)} bytes are not one batch of {header.size}; send batches one by one")
-        self._launch([at])
-        made = Batch(at, data, header.count, self._deadline())
-        self._outbound.launch([made])
-        return Delivery(made, 0)
+        return Batch(at, data, header.count, self._deadline())
 
     def flush(self, *, strict: bool = True) -> None:
         """Returns when everything is acked or failed. `strict` raises the first failure since the last flush."""

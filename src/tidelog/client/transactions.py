@@ -20,7 +20,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import Enum
 from typing import NamedTuple, TypeVar
@@ -141,6 +141,13 @@ class Transactions:
         self._require(State.OPEN)
         return self.producer.send_batch(at, batch)
 
+    def produce_together(
+        self, batches: Iterable[tuple[TopicPartition, bytes | bytearray | memoryview]]
+    ) -> list[Delivery]:
+        """As `produce`, and in one request for each leader."""
+        self._require(State.OPEN)
+        return self.producer.send_together(batches)
+
     def send_offsets(
         self,
         group: str,
@@ -189,11 +196,12 @@ class Transactions:
 
     @contextmanager
     def transaction(self) -> Iterator[Producer]:
-        """Commits at the end; an exception aborts."""
+        """Commits at the end, unless it was aborted inside; an exception aborts."""
         self.begin()
         try:
             yield self.producer
-            self.commit()
+            if self.state is not State.READY:
+                self.commit()
         except BaseException as error:
             if self.state is State.OPEN:
                 try:

@@ -4,7 +4,8 @@
      "operators": {OPERATOR: {"in": 100, "late": 2, "without_time": 1}}}
 
 Rules:
-- Sums only grow. They are written in the transaction of the rows that they are about, so a kill cannot change them.
+- Sums only grow, but for HELD, which is how many rows an operator holds now. They are written in the transaction of
+  the rows that they are about, so a kill cannot change them.
 - A name has at most NAMES_MAX kinds of things that are counted; more are OTHER, so that a mark stays small.
 """
 
@@ -19,6 +20,7 @@ Counts = Mapping[str, Mapping[str, Sums]]
 
 RECORDS, OPERATORS = KINDS = ("records", "operators")
 PASSED, OTHER = "passed", "other"
+HELD = "held"
 LATE, WITHOUT_TIME, WITHOUT_KEY = LOST = ("late", "without_time", "without_key")
 NAMES_MAX = 50
 NOTHING: Counts = {}
@@ -74,6 +76,12 @@ def losses(*, late: int = 0, without_time: int = 0, without_key: int = 0) -> dic
     """What an operator says of rows that it drops; nothing where it drops none."""
     numbers = zip(LOST, (late, without_time, without_key), strict=True)
     return {name: int(number) for name, number in numbers if number}
+
+
+def held_in(counts: Counts) -> dict[str, int]:
+    """How many rows wait for the watermark, by operator."""
+    operators = counts.get(OPERATORS, {})
+    return {name: sums[HELD] for name, sums in operators.items() if sums.get(HELD, 0) > 0}
 
 
 def lost_in(sums: Sums) -> dict[str, int]:

@@ -4,7 +4,7 @@
     key      the sink's name
     value    {"v":1,"sink":S,"generation":G,"query":Q,"batch":N,
               "sources":{"offsets":{TOPIC:{"0":N}},"positions":{SOURCE:TEXT}},"ends":{TOPIC:{"0":N}},"time_ms":MS,
-              "ids":{TOPIC:ID},"counts":{KIND:{NAME:{WHAT:N}}},"complete_ms":MS}
+              "ids":{TOPIC:ID},"counts":{KIND:{NAME:{WHAT:N}}},"complete_ms":MS,"watermark_ms":MS,"watermarks":{TOPIC:MS}}
 
 Rules (docs/formats/mark.md has every field):
 - A sink has a topic of its own, so that nobody else's open transaction holds back the last stable offset.
@@ -41,6 +41,7 @@ OWNER_PREFIX = "tidelog.sink."
 FEED_HORIZON_MS = 7 * 24 * 3600 * 1000
 SINK_LENGTH_MAX = 249 - len(STAGING_PREFIX)  # a topic's name has at most 249
 LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+NOTHING_HELD = -1  # instead of a watermark: the query has no event time, or keeps no state
 FIRST_LOOK = 16  # offsets before the end: a commit takes two, and an abort before it as many
 
 Ends = Mapping[TopicPartition, int]
@@ -66,6 +67,8 @@ class Mark:
     ids: Mapping[str, str] = field(default_factory=dict)  # of topics read and written, in hexadecimal, if known
     counts: Counts = field(default_factory=lambda: NOTHING)  # sums since the sink's first micro-batch
     complete_ms: int | None = None  # of a capture: nothing that was committed before is still to come
+    watermark_ms: int | None = None  # with which the micro-batch ran, or NOTHING_HELD; None: not known
+    watermarks: Mapping[str, int] = field(default_factory=dict)  # of inputs whose silence holds it, each alone
 
 
 # Names ----------------------------------------------------------------------------------------------------------------
@@ -116,6 +119,8 @@ def encode(mark: Mark) -> tuple[bytes, bytes]:
     content |= {"ids": dict(sorted(mark.ids.items()))} if mark.ids else {}
     content |= {"counts": counts.to_fields(mark.counts)} if mark.counts else {}
     content |= {"complete_ms": mark.complete_ms} if mark.complete_ms is not None else {}
+    content |= {"watermark_ms": mark.watermark_ms} if mark.watermark_ms is not None else {}
+    content |= {"watermarks": dict(sorted(mark.watermarks.items()))} if mark.watermarks else {}
     return mark.sink.encode(), json.dumps(content, separators=(",", ":")).encode()
 
 
@@ -151,6 +156,8 @@ def _mark(content: Mapping[str, Any]) -> Mark:
         ids={str(topic): str(one) for topic, one in content.get("ids", {}).items()},
         counts=counts.from_fields(content.get("counts")),
         complete_ms=None if content.get("complete_ms") is None else int(content["complete_ms"]),
+        watermark_ms=None if content.get("watermark_ms") is None else int(content["watermark_ms"]),
+        watermarks={str(topic): int(at) for topic, at in content.get("watermarks", {}).items()},
     )
 
 
@@ -174,9 +181,15 @@ def is_due(mark: Mark | None, sink: str, query_id: str, batch_id: int) -> bool:
     return batch_id > mark.batch_id
 
 
-def is_worth_a_mark(before: Mark | None, sources: Sources, *, rows: int, counts: Counts = NOTHING) -> bool:
-    """A micro-batch without rows that moves no source, and has counted nothing, says nothing."""
-    return rows > 0 or bool(counts) or before is None or before.sources != sources
+def is_worth_a_mark(
+    before: Mark | None, sources: Sources, *, rows: int, counts: Counts = NOTHING, watermark_ms: int | None = None
+) -> bool:
+    """A micro-batch without rows that moves neither a source nor the watermark, and has counted nothing, says nothing.
+    A query that holds nothing back, or whose watermark is not known, moves none.
+    """
+    if rows > 0 or counts or before is None or before.sources != sources:
+        return True
+    return watermark_ms not in (None, NOTHING_HELD, before.watermark_ms)
 
 
 def ends_after(before: Mark | None, written: Ends, targets: Iterable[TopicPartition], now: Ends) -> Ends:

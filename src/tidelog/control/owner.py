@@ -53,14 +53,18 @@ class Outgoing:
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
         self._last: dict[TopicPartition, Delivery] = {}
+        self.counts: dict[TopicPartition, int] = {}  # of records, by what was sent
 
     def send(self, at: TopicPartition, records: Iterable[Record]) -> None:
         """Records are (key, value, headers, timestamp in milliseconds); those of one partition keep their order."""
         topic, partition = at
         send, check_lost = self._transactions.producer.send, self._transactions.check_lost
+        count = self.counts.get(at, 0)
         for key, value, headers, timestamp in records:
             check_lost()
             self._last[at] = send(topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp)
+            count += 1
+        self.counts[at] = count
 
     def send_at_once(self, at: TopicPartition, records: Sequence[Record], size: int) -> None:
         """The same for many that are known to be of `size` bytes in all, a third of the cost: one batch if they fit."""
@@ -68,6 +72,7 @@ class Outgoing:
             self.send(at, records)
             return
         self._transactions.check_lost()
+        self.counts[at] = self.counts.get(at, 0) + len(records)
         batch = encode(records, compression=self._transactions.producer.compression)
         self._last[at] = self._transactions.produce(at, batch).at_index(len(records) - 1)
 

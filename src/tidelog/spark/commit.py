@@ -5,20 +5,25 @@ record. Without PySpark.
     take the id               every other driver of this sink is fenced, and what it left open is ended
     read the mark again       stop likewise: now nobody else can write one
     produce                   the staged batches, stamped anew; every answer is waited for
-    source offsets            as a group, so that tools see the query's lag
-    the mark, and the end
+    the mark                  in turn, by the answers; or together with few batches, where it foretells them, and then
+                              the answers must be as foretold, or all of it is aborted and written in turn
+    source offsets            as a group, so that tools see the query's lag; where commits are many, once a second
+    the end
 
 Whoever dies between any two of these leaves nothing that counts, or all of it; and who comes after finds out which.
 
 A driver that has committed keeps the id with its mark, in the process that committed: as long as nobody else takes it,
 that mark is the last, and the first three steps are not needed. If somebody has, it is fenced when it writes, and then
-does all of them.
+does all of them. It also knows where its targets end (`foretelling.py`), and which topics there were a moment ago.
 
 Rules:
-- A micro-batch without rows that moves no source, and has counted nothing, writes nothing.
+- What is written together goes by topics as they were METADATA_S ago at most; one that was made anew since is not
+  written to: its id is compared before the end.
+- A micro-batch without rows that moves neither a source nor the watermark, and has counted nothing, writes nothing.
 - A driver that is fenced after it had taken the id for this commit stops: somebody else runs this query.
 - A commit that the broker aborted because it took too long (`control/timeouts.py`) is not tried again: it would take
   as long.
+- A driver's first commit goes on where the last mark has read to: behind it, what was written between is gone.
 - No mark, and not the first micro-batch: the checkpoint is of another sink, and goes on here; or it is older than this
   one, whose topics were lost, and that is refused where it is known that there was no other (`marked`).
 - There marks also have the ids of topics that are read and written: one that is read and was deleted and made anew
@@ -31,41 +36,42 @@ Rules:
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from types import MappingProxyType
 from typing import NamedTuple
 
-from tidelog.client.admin import configs
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
-from tidelog.client.metadata import Topic, TopicPartition
+from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.client.producer import Delivery
 from tidelog.client.transactions import TIMEOUT_MS, Transactions
 from tidelog.control import marks
 from tidelog.control.counts import NOTHING, Counts, added
-from tidelog.control.marks import Mark, Sources
+from tidelog.control.marks import Ends, Mark, Sources
 from tidelog.control.timeouts import in_time
 from tidelog.errors import (
     BrokerError,
-    DataLoss,
     LostCheckpoint,
     OutcomeUnknown,
     ProducerFenced,
-    TidelogError,
     UsageError,
 )
-from tidelog.spark.discovery import INTERNAL
+from tidelog.record.columns import encode
+from tidelog.spark.commit_topics import are_still, ends_of, ids_of, named_in, reported_of, warn_of_memory
+from tidelog.spark.foretelling import Outlook, committed, foretold, is_as_foretold, missed, together, unknown
+from tidelog.spark.late_reports import LATE_REPORTS
 from tidelog.spark.offsets import to_json
-from tidelog.spark.options import GO_ON
-from tidelog.spark.routing import lost_target, partitions_there
-from tidelog.spark.staging import DURABILITY, OpenCluster, Stage, cut, staged, targets_of
+from tidelog.spark.routing import Routed
+from tidelog.spark.staging import OpenCluster, Stage, cut, staged, targets_of
 
 FENCED_TRIES = 8  # of a batch write, beside others of the same sink
 WAIT_S = 0.2
-MEMORY = "memory"
+METADATA_S = 1.0
 
 
 class Writing(NamedTuple):
@@ -82,13 +88,28 @@ class Writing(NamedTuple):
     generation: int = 0  # of a view
     marked: bool = False  # from its first micro-batch on the query has had this sink and no other
     counts: Counts = NOTHING  # of this micro-batch alone
+    watermark_ms: int | None = None  # with which it ran (`control/marks.py`)
+    watermarks: Mapping[str, int] = {}  # that inputs lead to, each alone
+    report_every_s: float = 0.0  # the group's offsets; 0: with each commit
+    begun: Sources | None = None  # what was read before it, as the checkpoint says; asked of a driver's first commit
+
+
+class KnownTopics(NamedTuple):
+    """What the broker has said of topics, and when, by a clock that only goes forward."""
+
+    at: float = -math.inf
+    names: tuple[str, ...] = ()
+    ids: Mapping[str, str] = MappingProxyType({})
 
 
 class Owned(NamedTuple):
-    """A transactional id that this process has, and the sink's last mark."""
+    """A transactional id that this process has, the sink's last mark, and what is known since that was written."""
 
     transactions: Transactions
     mark: Mark | None
+    outlook: Outlook = Outlook()
+    known: KnownTopics = KnownTopics()
+    reported_at: float = -math.inf
 
 
 Kept = dict[str, Owned]  # by sink
@@ -117,16 +138,22 @@ def _commit(cluster: Cluster, writing: Writing, stages: Sequence[Stage], open_cl
         owned = None
     mark = _look(cluster, writing) if owned is None else owned.mark
     rows = sum(stage.rows for stage in stages)
-    due = is_due(mark, writing) and marks.is_worth_a_mark(mark, writing.sources, rows=rows, counts=writing.counts)
+    due = is_due(mark, writing) and _is_worth_a_mark(mark, writing, rows)
     if due and owned is None:
         owned = _take(cluster, writing)
         due = is_due(owned.mark, writing)
+        _check_gap(owned.mark, writing)
     if due and owned is not None:
-        owned = owned._replace(mark=_write(owned, writing, stages, open_cluster))
+        owned = _write(owned, writing, stages, open_cluster)
     if owned is not None:
         kept[writing.sink] = owned
     cut(cluster, stages)
     return due
+
+
+def _is_worth_a_mark(mark: Mark | None, writing: Writing, rows: int) -> bool:
+    sources, counts, watermark_ms = writing.sources, writing.counts, writing.watermark_ms
+    return marks.is_worth_a_mark(mark, sources, rows=rows, counts=counts, watermark_ms=watermark_ms)
 
 
 def _look(cluster: Cluster, writing: Writing) -> Mark | None:
@@ -202,6 +229,25 @@ def _is_news(mark: Mark, writing: Writing) -> bool:
     return any(offset > read.get(at, 0) for at, offset in writing.sources.offsets.items())
 
 
+def _check_gap(mark: Mark | None, writing: Writing) -> None:
+    """Each micro-batch that reads something has a mark. If more was read before this one than the last mark says, marks
+    are gone, and the rows with them: the log is older than the checkpoint.
+    """
+    if mark is None or writing.begun is None or not writing.marked:
+        return
+    if mark.query_id != writing.query_id or writing.batch_id <= mark.batch_id:
+        return
+    read = mark.sources.offsets
+    if any(offset > read.get(at, 0) for at, offset in writing.begun.offsets.items()):
+        raise LostCheckpoint(
+            f"the last mark of sink {writing.sink!r} is of micro-batch {mark.batch_id}, and this is micro-batch"
+            f" {writing.batch_id}, which goes on behind what that had read: the checkpoint is newer than the log, as"
+            f" where the log alone comes from a backup, and to go on with it would leave rows out; {_way_on(mark)}",
+            "is newer than the log, as where the log alone comes from a backup, and to go on with it would leave rows"
+            " out",
+        )
+
+
 def _way_on(mark: Mark) -> str:
     import json
 
@@ -248,30 +294,86 @@ def _in_time(owner: Transactions, writing: Writing) -> AbstractContextManager[No
 
 def _write(
     owned: Owned, writing: Writing, stages: Sequence[Stage], open_cluster: OpenCluster, key: bytes | None = None
-) -> Mark:
-    owner, before = owned
-    cluster = owner.cluster
-    reported = _reported(cluster, writing)
-    ids = _ids(cluster, writing, before)
-    _warn_of_memory(cluster, targets_of(stages))
-    with _in_time(owner, writing), owner.transaction() as producer:
+) -> Owned:
+    reports = writing.group is not None and time.monotonic() - owned.reported_at >= writing.report_every_s
+    reported = reported_of(owned.transactions.cluster, writing)
+    if writing.group is not None:
+        LATE_REPORTS.cancel(writing.group)
+    warn_of_memory(owned.transactions.cluster, targets_of(stages))
+    after = None
+    with _in_time(owned.transactions, writing):
+        batches = together(stages) if key is None and owned.mark is not None and not owned.outlook.rest else None
+        if batches is not None:
+            after = _write_together(owned, writing, batches, reported if reports else {})
+            owned = owned if after is not None else owned._replace(outlook=missed(owned.outlook), known=KnownTopics())
+        if after is None:
+            after = _write_in_turn(owned, writing, stages, open_cluster, reported if reports else {}, key)
+    if reports:
+        return after._replace(reported_at=time.monotonic())
+    if writing.group is not None:
+        LATE_REPORTS.note(writing.group, reported, open_cluster)
+    return after
+
+
+def _write_in_turn(
+    owned: Owned,
+    writing: Writing,
+    stages: Sequence[Stage],
+    open_cluster: OpenCluster,
+    reported: Ends,
+    key: bytes | None,
+) -> Owned:
+    """Rows, and when all are answered the mark."""
+    owner, cluster = owned.transactions, owned.transactions.cluster
+    known = KnownTopics(time.monotonic(), named_in(writing), ids_of(cluster, writing, owned.mark))
+    with owner.transaction() as producer:
         written = produce(owner, stages, open_cluster)
         if writing.group is not None:
             owner.send_offsets(writing.group, reported)
-        mark = Mark(
-            sink=writing.sink,
-            query_id=writing.query_id,
-            batch_id=writing.batch_id,
-            sources=writing.sources,
-            ends=_ends(cluster, writing, before, written),
-            time_ms=int(time.time() * 1000),
-            generation=writing.generation,
-            ids=ids,
-            counts=added(NOTHING if before is None else before.counts, writing.counts),
-        )
+        mark = _mark(owned, writing, known.ids, ends_of(cluster, writing, owned.mark, written))
         name, value = marks.encode(mark)
         producer.send(marks.topic_of(writing.sink), value, key=key or name, partition=0)
-    return mark
+    return owned._replace(mark=mark, outlook=committed(owned.outlook, written), known=known)
+
+
+def _write_together(owned: Owned, writing: Writing, batches: Sequence[Routed], reported: Ends) -> Owned | None:
+    """Rows and mark in one request. None where they have come to lie elsewhere than the mark says: it is aborted."""
+    owner, cluster, known = owned.transactions, owned.transactions.cluster, owned.known
+    is_fresh = known.names == named_in(writing) and time.monotonic() - known.at < METADATA_S
+    if not is_fresh:
+        known = KnownTopics(time.monotonic(), named_in(writing), ids_of(cluster, writing, owned.mark))
+    asked = list_offsets(cluster, dict.fromkeys(unknown(owned.outlook, batches), LATEST))
+    written = foretold(owned.outlook, batches, {at: found.offset for at, found in asked.items()})
+    mark = _mark(owned, writing, known.ids, ends_of(cluster, writing, owned.mark, written, ask=not is_fresh))
+    name, value = marks.encode(mark)
+    record = encode([(name, value, (), mark.time_ms)])
+    with owner.transaction() as producer:
+        rows = [(batch.at, batch.data) for batch in batches]
+        answers = owner.produce_together([*rows, (marks.partition_of_marks(writing.sink), record)])
+        producer.flush()
+        if not is_as_foretold(written, batches, answers[:-1]) or not are_still(cluster, writing, known.ids):
+            owner.abort()
+            return None
+        if writing.group is not None:
+            owner.send_offsets(writing.group, reported)
+    return owned._replace(mark=mark, outlook=committed(owned.outlook, written), known=known)
+
+
+def _mark(owned: Owned, writing: Writing, ids: Mapping[str, str], ends: Ends) -> Mark:
+    before = owned.mark
+    return Mark(
+        sink=writing.sink,
+        query_id=writing.query_id,
+        batch_id=writing.batch_id,
+        sources=writing.sources,
+        ends=ends,
+        time_ms=int(time.time() * 1000),
+        generation=writing.generation,
+        ids=ids,
+        counts=added(NOTHING if before is None else before.counts, writing.counts),
+        watermark_ms=writing.watermark_ms,
+        watermarks=writing.watermarks,
+    )
 
 
 def produce(owner: Transactions, stages: Sequence[Stage], open_cluster: OpenCluster) -> dict[TopicPartition, int]:
@@ -296,94 +398,3 @@ def produce(owner: Transactions, stages: Sequence[Stage], open_cluster: OpenClus
 def _note_end(ends: dict[TopicPartition, int], count: int, delivery: Delivery) -> None:
     """-1 where the broker did not say: a batch that it had already."""
     ends[delivery.at] = delivery.offset + count if delivery.offset >= 0 else -1
-
-
-def _ends(
-    cluster: Cluster, writing: Writing, before: Mark | None, written: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, int]:
-    """For every partition of every target."""
-    old = {at.topic for at in before.ends} if before is not None else set()
-    made = () if writing.marked else writing.topics
-    topics = sorted({*writing.topics, *(at.topic for at in written), *old})
-    cluster.retry(lambda: cluster.ask_metadata(topics))  # one may have more partitions than before
-    targets = set(written)
-    for topic in topics:
-        try:
-            targets.update(cluster.partitions(topic, auto_create=topic in made))
-        except BrokerError as error:
-            if error.code not in UNKNOWN_TOPIC or topic not in old:
-                raise
-    told = before.ends if before is not None else {}
-    untold = [at for at in targets if at not in written and at not in told]
-    now = {at: found.offset for at, found in list_offsets(cluster, dict.fromkeys(untold, LATEST)).items()}
-    return dict(marks.ends_after(before, written, sorted(targets), now))
-
-
-def _reported(cluster: Cluster, writing: Writing) -> dict[TopicPartition, int]:
-    """The offsets of sources that are on this cluster: others cannot be a group's here."""
-    if writing.group is None:
-        return {}
-    known: dict[str, set[int]] = {}
-    for topic in {at.topic for at in writing.sources.offsets}:
-        try:
-            known[topic] = set(cluster.topic(topic).partitions)
-        except BrokerError:
-            continue
-    return {at: n for at, n in writing.sources.offsets.items() if at.partition in known.get(at.topic, ())}
-
-
-def _ids(cluster: Cluster, writing: Writing, before: Mark | None) -> dict[str, str]:
-    """Of the topics that were read, as far as they are on this cluster, and of those that are written. One that is not
-    what the last mark says was deleted, and made anew: from where the query was it would read on in another topic, or
-    write on. One that had nothing yet has lost nothing: who starts the app makes it anew (`pipelines/placing.py`).
-    """
-    if not writing.marked:
-        return {}
-    read = {at.topic for at in writing.sources.offsets if not at.topic.startswith(INTERNAL)}
-    named = sorted(read.union(writing.topics))
-    known = _known(cluster, named, writing.topics)
-    found = {topic: known[topic].topic_id.hex() for topic in named if topic in known and known[topic].has_id}
-    told = {} if before is None else before.ids
-    for topic in (topic for topic, one in found.items() if told.get(topic, one) != one):
-        assert before is not None
-        if topic in writing.topics and any(end for at, end in before.ends.items() if at.topic == topic):
-            raise lost_target(topic, f"was deleted and made anew after micro-batch {before.batch_id}")
-        if topic in read:
-            raise DataLoss(
-                f"topic {topic} was deleted and made anew after micro-batch {before.batch_id} had read the other one of"
-                f" this name; data may be lost: {GO_ON}"
-            )
-    return found
-
-
-def _known(cluster: Cluster, topics: Sequence[str], targets: Sequence[str]) -> Mapping[str, Topic]:
-    """Not as it was known before: it may be another. The broker that is asked may not know of all targets yet."""
-    known = cluster.retry(lambda: cluster.ask_metadata(topics)).topics
-    missing = [topic for topic in targets if topic not in known or not known[topic].led]
-    for topic in missing:
-        cluster.forget()
-        partitions_there(cluster, topic)
-    return cluster.retry(lambda: cluster.ask_metadata(topics)).topics if missing else known
-
-
-# Warnings -------------------------------------------------------------------------------------------------------------
-
-_looked_at: set[str] = set()
-
-
-def _warn_of_memory(cluster: Cluster, topics: Iterable[str]) -> None:
-    """Once a topic and process."""
-    for topic in set(topics) - _looked_at:
-        _looked_at.add(topic)
-        try:
-            found = configs.describe(cluster, configs.TOPIC, topic, keys=[DURABILITY])
-        except TidelogError:
-            continue
-        if any(one.name == DURABILITY and one.value == MEMORY for one in found):
-            import logging
-
-            logging.getLogger(__name__).warning(
-                "topic %s is written exactly once and has %s=%s: a power cut may lose what a mark says is there; use a"
-                " durable topic, or deliveryGuarantee at-least-once",
-                *(topic, DURABILITY, MEMORY),
-            )

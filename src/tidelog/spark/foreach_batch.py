@@ -25,7 +25,8 @@ from tidelog.control.counts import NOTHING, Counts
 from tidelog.control.marks import Sources
 from tidelog.errors import UsageError
 from tidelog.spark.native_operators import keep_plan_to
-from tidelog.spark.query_log import default_name, query_id_of, sources_of
+from tidelog.spark.query_log import default_name, planned_of, query_id_of, watermark_of
+from tidelog.spark.reporting import REPORT_EVERY_S
 from tidelog.spark.routing import COLUMNS, Router, check_columns
 from tidelog.spark.sink_options import SinkOptions, read_sink_options
 from tidelog.spark.stage_files import Driver
@@ -48,13 +49,19 @@ class TaskNotes(NamedTuple):
     notes: Sequence[Note] = ()
     letters: str = ""  # the topic for those that are letters
     counts: Counts = NOTHING
+    watermarks: Mapping[str, int] = {}  # that inputs lead to, each alone, by what was read since the query began
 
 
 Metrics = Callable[[], Mapping[str, Mapping[str, int]]]
 
 
 class Observer:
-    """Who knows what was noted. This one knows nothing."""
+    """Who knows what was noted, and whether the query holds rows back for its watermark. This one knows nothing."""
+
+    holds: bool | None = None
+
+    def declared_as(self, *, holds: bool) -> None:
+        """What the plan says, before the query is started."""
 
     def noted(self, metrics: Metrics = dict) -> TaskNotes:
         """Asked when all rows are staged; `metrics` gives what the plan of the micro-batch has observed."""
@@ -196,9 +203,14 @@ def _write(
     if options.exactly_once:
         query_id = query_id_of(options.checkpoint)
         check_query(query_id, stages, options.checkpoint)
-        writing = writing_of(options, sink, query_id, batch_id, sources_of(options.checkpoint, batch_id))
+        planned = planned_of(options.checkpoint, batch_id)
+        writing = writing_of(options, sink, query_id, batch_id, planned.sources)
+        watermark_ms = watermark_of(planned, holds=by.holds)
+        alone = {topic: max(at, planned.watermark_ms) for topic, at in noted.watermarks.items()}
+        writing = writing._replace(counts=noted.counts, watermark_ms=watermark_ms, watermarks=alone)
+        writing = writing._replace(report_every_s=REPORT_EVERY_S)
         beside = _letters(options, sink, noted, batch_id, len(stages))
-        commit_micro_batch(options, writing._replace(counts=noted.counts), [*stages, *beside])
+        commit_micro_batch(options, writing, [*stages, *beside])
         if (counts := counts_of(options, sink)) is not None:
             by.committed(counts)
     else:

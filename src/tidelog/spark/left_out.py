@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tidelog.client.metadata import TopicPartition
 from tidelog.control.counts import PASSED
 from tidelog.errors import PipelineFailed
+from tidelog.spark.row_marks import kept_in_order
 from tidelog.spark.typed_values import FAIL, Task, bytes_in, decoder_of, reader_for, typed_schema, undecodable
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def leaving_out(
     """`left_out` is told; None where nobody wants to know."""
     schema = frame.schema if task is None else typed_schema(frame.schema, task, reader_for(task))
     notes = None if left_out is None else left_out.notes_in(frame.sparkSession.sparkContext)
-    return frame.mapInArrow(LeavingOut(task, passed, notes, letter=letter), schema)
+    return kept_in_order(frame.mapInArrow(LeavingOut(task, passed, notes, letter=letter), schema))
 
 
 class Listing:

@@ -215,7 +215,7 @@ def check_names(given: Mapping[str, str]) -> None:
 def _check_registry(options: Mapping[str, str]) -> None:
     """A login in its address is refused, whether or not anything is aligned: it stands in the plan either way."""
     if (url := options.get("alignregistry")) is not None:
-        from tidelog.spark.schema_registry import registry_at
+        from tidelog.control.registry import registry_at
 
         registry_at(url, options.get("alignloginvariable"), named_by="the option alignLoginVariable")
 

@@ -1,4 +1,4 @@
-"""What a checkpoint says of its query: its id, and how far its sources are read by a micro-batch.
+"""What a checkpoint says of its query: its id, how far its sources are read by a micro-batch, and with which watermark.
 
 Spark tells a Python sink neither, but writes both before a micro-batch runs:
 
@@ -19,9 +19,9 @@ import os
 import posixpath
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
-from tidelog.control.marks import SINK_LENGTH_MAX, Sources
+from tidelog.control.marks import NOTHING_HELD, SINK_LENGTH_MAX, Sources
 from tidelog.errors import UsageError
 from tidelog.spark.offsets import Offsets, from_json
 
@@ -70,9 +70,36 @@ def query_id_of(checkpoint: str) -> str:
         raise UsageError(f"{checkpoint}/{METADATA} names no query: {error!r}; is it a checkpoint of Spark?") from error
 
 
+class Planned(NamedTuple):
+    """Of a micro-batch, before it runs: where the next one will begin to read, and its watermark, 0 if it has none."""
+
+    sources: Sources
+    watermark_ms: int
+
+
+def planned_of(checkpoint: str, batch_id: int) -> Planned:
+    text = _read(checkpoint, f"{OFFSETS}/{batch_id}")
+    return Planned(parse_offsets_file(text), watermark_in(text))
+
+
+def watermark_of(planned: Planned, *, holds: bool | None) -> int | None:
+    """As a mark has it. `holds`: whether the query holds rows back for its watermark; None: nobody knows."""
+    if holds is None:
+        return planned.watermark_ms or None
+    return planned.watermark_ms if holds else NOTHING_HELD
+
+
 def sources_of(checkpoint: str, batch_id: int) -> Sources:
     """Where the next micro-batch will begin to read."""
-    return parse_offsets_file(_read(checkpoint, f"{OFFSETS}/{batch_id}"))
+    return planned_of(checkpoint, batch_id).sources
+
+
+def watermark_in(text: str) -> int:
+    """Of a file of offsets. One that does not say it is Spark's own matter: there is none."""
+    try:
+        return int(json.loads(text.split("\n")[1])["batchWatermarkMs"])
+    except (IndexError, ValueError, KeyError, TypeError):
+        return 0
 
 
 def parse_offsets_file(text: str) -> Sources:

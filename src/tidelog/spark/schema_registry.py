@@ -1,45 +1,22 @@
 """Schemas from a registry, over HTTP, for drivers and executors: any that has Confluent's API, ours included.
 
-An id is asked for once in a process: what it means never changes. A login stands in an environment variable, as
-USER:PASSWORD, of which only the name travels in a plan. A registry that cannot be reached fails the task, which Spark
-tries again: that is no fault of a record's.
+An id is asked for once in a process: what it means never changes. A registry that cannot be reached
+(`control/registry.py`) fails the task, which Spark tries again: that is no fault of a record's.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
-from urllib.error import HTTPError, URLError
-from urllib.parse import quote, urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.parse import quote
 
-from tidelog.errors import Disconnected, InvalidSchema, UsageError
+from tidelog.control.registry import Registry, ask
+from tidelog.errors import InvalidSchema, UsageError
 from tidelog.schema import formats
 from tidelog.schema.bounds import REFERENCES_MAX
 from tidelog.schema.schema import Schema
 
 NO_SCHEMA = "has no schema"  # in the reason of a value whose schema may yet be registered
-TIMEOUT_S = 10.0
-PAUSES_S = (0.1, 0.5, 2.0)  # between tries
-ANSWER_MAX = 8 << 20
-NOT_FOUND = 404
-DENIED = (401, 403)
-MAY_PASS = 500  # and above: the registry's own trouble
-
-
-class NoRedirect(HTTPRedirectHandler):
-    """A login is for the address that was named, and for no other that it may point to."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
-class Registry(NamedTuple):
-    url: str
-    login_variable: str | None = None
 
 
 class Text(NamedTuple):
@@ -48,28 +25,6 @@ class Text(NamedTuple):
     format: str
     text: str
     references: tuple[tuple[str, str], ...] = ()
-
-
-def registry_at(url: str, login_variable: str | None, *, named_by: str = "login_variable") -> Registry:
-    """Refuses an address with a login in it, and says nothing of that. A password may have any signs, so all before the
-    last @ may be of it, wherever that stands, and a port that is no number may be one too.
-    """
-    address = url.rpartition("@")[2]
-    if address != url:
-        raise UsageError(
-            f"the address of the registry at {address} has a password in it, which would stand in Spark's plan; put"
-            f" USER:PASSWORD into an environment variable and name it by {named_by}"
-        )
-    try:
-        parts = urlsplit(url)
-        parts.port  # noqa: B018  a ValueError where it is no number
-    except ValueError:
-        raise UsageError(
-            "the address of the registry has no number as its port; write it as http://HOST:PORT"
-        ) from None
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError(f"{url!r} is not an address of a registry; write it as http://HOST:PORT")
-    return Registry(url.rstrip("/"), login_variable)
 
 
 _known: dict[tuple[Registry, int], Schema] = {}
@@ -125,37 +80,3 @@ def _gather(registry: Registry, answer: Mapping[str, Any], found: dict[str, str]
             raise InvalidSchema(f"the registry has no version {version} of {subject!r}, which a schema refers to")
         _gather(registry, inner, found, (*above, name))
         found.setdefault(name, inner["schema"])
-
-
-def ask(registry: Registry, path: str) -> dict[str, Any] | None:
-    """None where there is no such thing."""
-    request = Request(f"{registry.url}{path}", headers={"Accept": "application/json", **_login(registry)})
-    opener = build_opener(NoRedirect)
-    for pause in (*PAUSES_S, None):
-        try:
-            with opener.open(request, timeout=TIMEOUT_S) as answer:
-                made: dict[str, Any] = json.loads(answer.read(ANSWER_MAX))
-                return made
-        except HTTPError as error:
-            if error.code == NOT_FOUND:
-                return None
-            if error.code in DENIED:
-                raise UsageError(f"the registry at {registry.url} refuses us ({error.code}); check the login") from None
-            if error.code < MAY_PASS or pause is None:
-                raise Disconnected(f"the registry at {registry.url} answered {error.code} to {path}") from None
-        except (URLError, OSError, ValueError) as error:
-            if pause is None:
-                raise Disconnected(f"the registry at {registry.url} cannot be asked for {path}: {error}") from error
-        time.sleep(pause)
-    raise AssertionError("the last try either answers or fails")
-
-
-def _login(registry: Registry) -> dict[str, str]:
-    if registry.login_variable is None:
-        return {}
-    from base64 import b64encode
-
-    login = os.environ.get(registry.login_variable)
-    if not login:
-        raise UsageError(f"the environment variable {registry.login_variable} is not set here; it has the login")
-    return {"Authorization": f"Basic {b64encode(login.encode()).decode()}"}

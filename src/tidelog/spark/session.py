@@ -13,6 +13,7 @@ only when a JVM is launched, and PySpark would leave them out without a word.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,13 +21,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidelog.errors import ConfigError
-from tidelog.spark import worker_daemon
+from tidelog.spark import class_archive, worker_daemon
 from tidelog.spark.callbacks import answer_calls
 from tidelog.spark.cluster_python import launch_environment
 from tidelog.spark.java import find_java, java_home
 from tidelog.spark.providers import PROVIDER, StateStore, provider_of
 from tidelog.spark.registration import refusal, register
-from tidelog.spark.worker_launch import is_local
+from tidelog.spark.worker_launch import is_local, script_for_launch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,6 +42,14 @@ LOOPBACK = "127.0.0.1"
 ASKED = "spark.tidelog.asked"  # a digest of what a session was asked for, to know the same call again
 UI_ADDRESS = "SPARK_LOCAL_IP"  # Spark's UI asks for no password, and would listen on all addresses
 CONTEXT_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")  # of PySpark's errors
+QUIETLY = "spark.tidelog.quiet"  # "true": for a command, which says itself what happens
+LOGGING = Path(__file__).parent / "log4j2.properties"
+JAVA_OPTIONS, CONF_DIR = "spark.driver.extraJavaOptions", "SPARK_CONF_DIR"
+# On few cores the threads that compile well, and those that collect garbage beside, take what queries need.
+FEW_CORES, COMPILE_QUICKLY, SERIAL = 2, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"
+A_COLLECTOR = re.compile(r"-XX:\+Use\w*GC\b")
+JAVA_VARIABLES = ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
+DRIVER_PYTHON = "PYSPARK_DRIVER_PYTHON"
 SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit has launched the JVM and tells its address
 
 
@@ -137,7 +146,20 @@ def wanted_settings(
         del ours[DAEMON]  # which may have no Tidelog to import
     if theirs := settings.get(EXTENSIONS):
         settings = {**settings, EXTENSIONS: f"{theirs},{ours[EXTENSIONS]}"}
+    if settings.get(QUIETLY) == "true":
+        settings = {**settings, JAVA_OPTIONS: java_options(cores, settings.get(JAVA_OPTIONS, ""), os.environ)}
     return wanted | {"spark.master": master or f"local[{cores}]"} | ours | dict(settings)
+
+
+def java_options(cores: int, theirs: str, environment: Mapping[str, str]) -> str:
+    """Of a command's JVM. What the caller says comes last, and wins; a garbage collector, of which Java wants to hear
+    of one alone, is not named twice.
+    """
+    said = " ".join([theirs, *(environment.get(name, "") for name in JAVA_VARIABLES)])
+    ours = [f'"-Dlog4j2.configurationFile={LOGGING.as_uri()}"'] if CONF_DIR not in environment else []
+    if cores <= FEW_CORES:
+        ours += [COMPILE_QUICKLY, *([] if A_COLLECTOR.search(said) else [SERIAL])]
+    return " ".join([*ours, *([theirs] if theirs else [])])
 
 
 def available_cores() -> int:
@@ -214,15 +236,27 @@ def _launched(wanted: Mapping[str, str], java: str | Path | None) -> SparkSessio
         builder = builder.config(name, value)
     if SUBMITTED in os.environ:
         return builder.getOrCreate()
-    with java_home(find_java(java)) as home:
+    found, quiet = find_java(java), wanted.get(QUIETLY) == "true"
+    with java_home(found, quiet=quiet) as home:
         launching = {"JAVA_HOME": str(home)}
         if is_local(wanted.get("spark.master")):
-            os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+            launching |= class_archive.launch_options(found, _jars(wanted), listing=quiet)
+            if quiet and (script := script_for_launch()) is not None:
+                launching[DRIVER_PYTHON] = script
+            os.environ["PYSPARK_PYTHON"] = os.environ[DRIVER_PYTHON] = sys.executable
             launching[UI_ADDRESS] = os.environ.get(UI_ADDRESS, LOOPBACK)
         else:
             launching |= launch_environment(wanted)
         with _environment(launching):
             return builder.getOrCreate()
+
+
+def _jars(wanted: Mapping[str, str]) -> list[Path]:
+    """What a JVM loads classes from."""
+    from pyspark.find_spark_home import _find_spark_home
+
+    own = wanted.get("spark.driver.extraClassPath", "").split(os.pathsep)
+    return [*Path(_find_spark_home()).glob("jars/*.jar"), *map(Path, own)]
 
 
 @contextmanager

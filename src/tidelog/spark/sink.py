@@ -28,7 +28,7 @@ from tidelog.control.counts import Counts
 from tidelog.control.marks import Sources, topic_of
 from tidelog.errors import PeerError, TidelogError, UsageError
 from tidelog.spark.commit import Kept, Writing, commit, commit_once, commit_unmarked
-from tidelog.spark.query_log import default_name, query_id_of, sources_of
+from tidelog.spark.query_log import default_name, planned_of, query_id_of, sources_of, watermark_of
 from tidelog.spark.reach import Reach, borrow, connect, give_back
 from tidelog.spark.reporting import PREFIX
 from tidelog.spark.routing import Routed, Router, check_columns
@@ -71,7 +71,9 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         assert self.options.checkpoint is not None
         query_id = query_id_of(self.options.checkpoint)
         check_query(query_id, stages, self.options.checkpoint)
-        writing = writing_of(self.options, self.sink, query_id, batchId, sources_of(self.options.checkpoint, batchId))
+        planned = planned_of(self.options.checkpoint, batchId)
+        writing = writing_of(self.options, self.sink, query_id, batchId, planned.sources)
+        writing = writing._replace(watermark_ms=watermark_of(planned, holds=None))
         keep_buffers()  # here, since this process is Spark's; that of `foreachBatch` is the user's
         commit_micro_batch(self.options, writing, stages)
 
@@ -197,8 +199,20 @@ _kept: dict[Reach, Kept] = {}
 
 def commit_micro_batch(options: SinkOptions, writing: Writing, stages: Sequence[Stage]) -> bool:
     kept = _kept.setdefault(options.reach, {})
+    if writing.sink not in kept:
+        writing = writing._replace(begun=begun_of(options.checkpoint, writing.batch_id))
     with lent(options.reach) as cluster:
         return commit(cluster, writing, stages, partial(connect, options.reach, patient=True), kept)
+
+
+def begun_of(checkpoint: str | None, batch_id: int) -> Sources | None:
+    """Where the micro-batch begins to read; None where the checkpoint does not say so."""
+    if checkpoint is None or not batch_id:
+        return None
+    try:
+        return sources_of(checkpoint, batch_id - 1)
+    except UsageError:
+        return None
 
 
 def commit_batch_write(options: SinkOptions, writing: Writing, stages: Sequence[Stage]) -> None:

@@ -19,18 +19,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.config import nearest
+from tidelog.control.registry import Registry, registry_at
 from tidelog.errors import UndecodableValue, UnknownSchema, UsageError
 from tidelog.schema.decoding.decoder import Decoder, Failed, Reader, json_reader, reader_of
 from tidelog.spark.ddl import is_ddl, struct_of
-from tidelog.spark.schema_registry import (
-    NO_SCHEMA,
-    Registry,
-    Text,
-    registry_at,
-    schema_of_id,
-    text_of_id,
-    text_of_subject,
-)
+from tidelog.spark.row_marks import kept_in_order
+from tidelog.spark.schema_registry import NO_SCHEMA, Text, schema_of_id, text_of_id, text_of_subject
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -118,7 +112,7 @@ def typed_by(task: Task) -> Callable[[DataFrame], DataFrame]:
     reader = reader_for(task)
 
     def transform(rows: DataFrame) -> DataFrame:
-        return rows.mapInArrow(task, typed_schema(rows.schema, task, reader))  # type: ignore[arg-type]
+        return kept_in_order(rows.mapInArrow(task, typed_schema(rows.schema, task, reader)))  # type: ignore[arg-type]
 
     return transform
 

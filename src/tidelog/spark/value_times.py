@@ -27,10 +27,10 @@ from tidelog.record.columns import Row
 from tidelog.spark.options import AlignBy
 
 if TYPE_CHECKING:
+    from tidelog.control.registry import Registry
     from tidelog.schema.decoding.column import Column
     from tidelog.schema.decoding.decoder import Decoder, Reader
     from tidelog.schema.schema import Schema
-    from tidelog.spark.schema_registry import Registry
 
 VALUE = "value"
 TIMES = ("timestamp", "timestamp_ntz", "date", "int", "long", "float", "double", "decimal", "string", "json")
@@ -150,7 +150,7 @@ def _decoder_of_schema(by: AlignBy) -> Decoder:
 
 
 def _registry(by: AlignBy) -> Registry | None:
-    from tidelog.spark.schema_registry import registry_at
+    from tidelog.control.registry import registry_at
 
     return None if by.registry is None else registry_at(by.registry, by.login_variable)
 

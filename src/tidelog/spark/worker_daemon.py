@@ -8,14 +8,17 @@ Rules:
   else. WORKER is the module whose `main` a fork runs; those that Spark starts only to look at a format import less.
 - It opens nothing and starts no thread: a fork would have it broken. What cannot be imported is left to the worker,
   which says why.
+- A worker whose connection Spark has closed, as when a query is stopped, ends without a word.
 - Only where workers are of the Python that runs the driver, so that there is a Tidelog to import (`session.py`).
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
+from typing import Any
 
 OF_ALL = ("pyspark.sql.types", "tidelog.spark.source")
 OF_TASKS = (
@@ -37,9 +40,23 @@ def preload(worker: str) -> None:
             import_module(name)
 
 
+def ending_quietly(worker: Callable[..., int | None]) -> Callable[..., int | None]:
+    """PySpark's own would print where it stood when nobody was there any more to be answered."""
+
+    def run(*given: Any) -> int | None:
+        try:
+            return worker(*given)
+        except (EOFError, ConnectionError):
+            return 1
+
+    return run
+
+
 def main() -> None:
     from pyspark import daemon  # which looks at the arguments for the worker's module
 
+    known: Any = daemon
+    known.worker = ending_quietly(known.worker)
     preload(sys.argv[1] if len(sys.argv) > 1 else TASKS)
     daemon.manager()
 

@@ -9,7 +9,8 @@ takes. But to import PySpark and Arrow is seconds of work, and more than 10 s wh
     run         in that Python: Spark's own module runs, and when it connects it is handed the connection that is there
 
 Rules: it is run by its path, in a Python that may have no Tidelog. So it imports nothing of ours, and the rest only
-when its own folder is off the path. A worker that cannot connect here runs as without it, and Spark says why.
+when its own folder is off the path. A worker that cannot connect here runs as without it, and Spark says why. One whose
+connection Spark has closed, as at a stop, ends without a word: PySpark would have it print where it stood.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ PATH, PORT, SECRET = "PYTHON_WORKER_FACTORY_SOCK_PATH", "PYTHON_WORKER_FACTORY_P
 IPV6 = "SPARK_PREFER_IPV6"
 ACCEPTED = b"ok"
 SIZE_BYTES = 4  # before each text, as an unsigned number, highest byte first
+TALKATIVE = "pyspark.sql.streaming.transform_with_state_driver_worker"  # it prints each of its steps
 NUMBER_MIN = 64  # of the connection, above those that shell scripts use
 
 
@@ -77,7 +79,13 @@ def run(descriptor: str, module: str, *arguments: str) -> None:
 
     hand_over(int(descriptor))
     sys.argv = [module, *arguments]
-    run_module(module, run_name="__main__", alter_sys=True)
+    if module == TALKATIVE:
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 (until this process ends)
+    try:
+        run_module(module, run_name="__main__", alter_sys=True)
+    except (EOFError, ConnectionError):  # Spark has closed the connection: nobody is there to be told why it ended
+        sys.stderr.flush()
+        os._exit(1)
 
 
 def hand_over(descriptor: int) -> None:

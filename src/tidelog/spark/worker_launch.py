@@ -4,6 +4,8 @@ Spark starts what `SparkContext.pythonExec` names, for daemons and for the few w
 have 10 s to connect (`worker_entry.py`), so a busy machine was a broken one. Here the script takes the place of that
 Python, and becomes it.
 
+Daemons of Spark's own become ours (`worker_daemon.py`), where that can be imported: in the driver's Python.
+
 Rules: only where tasks run in the driver's own JVM. On a cluster the executors start what has the same name there, and
 the script is on this machine alone. Where it cannot be run, where a Python loses the connection (as a script may that
 starts another process and closes what that would inherit), or with a PySpark that we do not know, all stays as it is.
@@ -18,12 +20,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidelog.spark import worker_entry
+from tidelog.spark import worker_daemon, worker_entry
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NAME = "tidelog-python"
+PLAIN_DAEMON = "pyspark.daemon"
 ANSWER_S = 60  # how long a Python that is not this one may take to say whether it keeps a connection
 
 
@@ -42,6 +45,21 @@ def connect_first(spark: SparkSession) -> None:
     python: str = context.pythonExec
     if Path(python).name != NAME and keeps_connections(python):
         context.pythonExec = _written(Path(context._temp_dir), python)
+
+
+def script_for_launch() -> str | None:
+    """For the JVM's own environment: by what it names there Spark starts those that look at a format which it has found
+    itself, whatever its session says. None where it cannot be. It is there as long as this process is.
+    """
+    import atexit
+    from shutil import rmtree
+    from tempfile import mkdtemp
+
+    if not _can_be():
+        return None
+    folder = mkdtemp(prefix="tidelog-python-")
+    atexit.register(rmtree, folder, ignore_errors=True)
+    return _written(Path(folder), sys.executable)
 
 
 def keeps_connections(python: str) -> bool:
@@ -82,7 +100,11 @@ def _written(folder: Path, python: str) -> str:
 
 def script_of(python: str) -> str:
     entry = [sys.executable, "-I", "-S", worker_entry.__file__, worker_entry.CONNECT, python]
+    own = shlex.join([python, "-m", worker_daemon.__name__])
+    ours = f'[ "$1 $2" = "-m {PLAIN_DAEMON}" ] && shift 2 && exec {own} "$@"' if python == sys.executable else ""
     return f"""#!/bin/sh
+# Spark has this daemon where it only looks at a format, whatever its settings say: ours ends without a word.
+{ours}
 # Spark waits 10 s for a worker that no daemon forks: such a one connects first, and imports afterwards.
 [ -n "${worker_entry.PATH}${worker_entry.PORT}" ] || exec {shlex.quote(python)} "$@"
 exec {shlex.join(entry)} "$@"
