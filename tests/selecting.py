@@ -27,7 +27,7 @@ SHARDS = {
     ),
     "views": (".", "sql", "views", "views/stores"),
     "spark": ("spark",),
-    "pipelines": ("pipelines/app", "pipelines/driver", "pipelines/operators"),
+    "pipelines": ("pipelines/app", "pipelines/backup", "pipelines/driver", "pipelines/operators"),
 }
 STEP = 7  # files from one turn to the next: a slice is about as many
 

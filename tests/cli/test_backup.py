@@ -100,3 +100,33 @@ def test_only_who_may_write_the_data_folder_may_ask_for_a_cut(tidelog_broker: Te
     finally:
         tidelog_broker.data.chmod(0o755)
     assert refused.returncode == 1 and "permission denied" in refused.stderr
+
+
+APP = """from tidelog import App
+
+app = App("shop")
+app.stream("orders", value="id long")
+
+
+@app.view("all", key="id")
+def all_orders(orders):
+    return orders
+"""
+
+
+@proves("command_line", "P3")
+def test_an_app_that_has_not_run_is_backed_up_and_options_of_apps_need_one(
+    tidelog_broker: TestBroker, nowhere: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "shop.py").write_text(APP)
+    data, saved, app = str(tidelog_broker.data), str(tmp_path / "saved"), str(tmp_path / "shop.py")
+    tidelog_broker.produce("orders", ["a"])
+    refused = nowhere("backup", saved, "--data", data, "--checkpoints", str(tmp_path))
+    assert refused.code == 2 and "add --app FILE" in refused.err
+    ran = nowhere.ok("backup", saved, "--data", data, "--app", app, "--checkpoints", str(tmp_path / "none"))
+    assert "app shop: no checkpoint yet\n" in ran.out
+    alone = nowhere.ok("restore", saved, "--data", str(tmp_path / "alone"))
+    assert "of app shop only the log is restored; --app-folder DIR restores checkpoints and stores too" in alone.out
+    new = tmp_path / "new"
+    whole = nowhere.ok("restore", saved, "--data", str(new / "data"), "--app-folder", str(new))
+    assert f"app shop: tidelog run FILE --checkpoints {new}/tidelog-checkpoints\n" in whole.out

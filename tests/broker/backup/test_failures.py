@@ -279,7 +279,7 @@ def test_what_is_no_backup_of_ours_is_refused_by_name(stopped: TestBroker, tmp_p
     for content, what in (
         (good.replace(b"orders", b"ordets"), "manifest is damaged"),
         (good[: len(good) // 2], "manifest is damaged"),
-        (sealed_json({**told, "v": 2}), "format 2, newer than 1"),
+        (sealed_json({**told, "v": 3}), "format 3, newer than 2"),
         (sealed_json({"kind": "shopping list"}), "not of a Tidelog backup"),
     ):
         path.write_bytes(content)

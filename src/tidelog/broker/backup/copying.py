@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.broker.backup.manifest import Kept, Partition
@@ -18,7 +19,7 @@ from tidelog.log import facts as facts_file
 from tidelog.log.checking import check_batches, find_next
 from tidelog.log.clean_mark import CleanMark
 from tidelog.log.facts import FACTS_NAME, NO_FACTS, Facts, Hole
-from tidelog.log.files import Files, RealFiles, write_fully
+from tidelog.log.files import OWNER_ONLY_FOLDER, Files, RealFiles, write_fully
 from tidelog.log.header_block import HEADER_BLOCK, SLOT_AT, Slot, owner_by, pack_block, pack_slot, unpack_block
 from tidelog.log.index import Boundary
 from tidelog.log.segment import LOG_SUFFIX, Name
@@ -158,6 +159,14 @@ class Copier:
             os.close(source)
             self._files.close(target)
         return Kept(name, stop, crc)
+
+    def take(self, path: str, folder: str, name: str) -> Kept:
+        """A file that is never written again, by a name that may lead through folders of its own."""
+        Path(self._at(folder, name)).parent.mkdir(parents=True, exist_ok=True, mode=OWNER_ONLY_FOLDER)
+        pin = Pin(path)
+        if _link(path, self._at(folder, name)):
+            return Kept(name, _size(pin), self._checksum(pin))
+        return self.copy_file(pin, folder, name)
 
     def _write(self, folder: str, name: str, data: bytes) -> Kept:
         target = self._files.open(self._at(folder, name), create=True)

@@ -8,13 +8,16 @@
      "partitions":[{"folder":"ID-INDEX","topic":T,"partition":P,"start":N,"end":N,"epoch":N,"size":BYTES,"position":N,
                     "files":[[NAME,BYTES,CRC],...],"holes":[[FIRST,END,SEGMENT,POSITION,END POSITION,PASSED,WHY],...]},
                    ...],
-     "folds":[[NAME,BYTES,CRC],...]}
+     "folds":[[NAME,BYTES,CRC],...],
+     "apps":{"about":{...},"files":[[PATH,BYTES,CRC],...]}}         in tree-N/apps; with it "v" is 2
 
 Rules:
 - The manifest is written last, durably, when all that it lists is. So a folder with a manifest has a whole backup, and
   a backup that fails or is killed leaves the one before as it was.
 - `at_ms` is the instant of the cut. A partition has every record from `start` up to and without `end`, but for those in
   its holes, which were damaged where they came from.
+- What `apps` has belongs to the log of this backup (`companion.py`); `about` is for whoever restores it. A Tidelog that
+  knows only version 1 would leave it out without a word, and so refuses it.
 - CRC is the CRC-32C of a file's bytes.
 - A backup may come from somebody else. So the names in it are those that Tidelog gives, or it is refused: no name leads
   out of the folder that is restored to.
@@ -31,10 +34,11 @@ from tidelog.log.facts import Hole
 from tidelog.log.files import Files, replace_file
 from tidelog.log.seal import sealed_json, unsealed_json
 
-VERSION = 1
+VERSION, WITH_APPS = 1, 2
 KIND = "tidelog backup"
 MANIFEST = "manifest"
 TREE, TEMPORARY = "tree-", ".tmp"
+APPS = "apps"  # the folder in a tree
 
 
 class Kept(NamedTuple):
@@ -58,6 +62,13 @@ class Partition(NamedTuple):
         return sum(kept.size for kept in self.files)
 
 
+class Apps(NamedTuple):
+    """What was backed up with the log; names of files are paths in `tree-N/apps`."""
+
+    about: dict[str, Any]
+    files: tuple[Kept, ...]
+
+
 class Manifest(NamedTuple):
     tidelog: str
     cluster_id: str
@@ -65,10 +76,12 @@ class Manifest(NamedTuple):
     tree: str
     partitions: tuple[Partition, ...]
     folds: tuple[Kept, ...]
+    apps: Apps | None = None
 
     @property
     def bytes(self) -> int:
-        return sum(one.bytes for one in self.partitions) + sum(kept.size for kept in self.folds)
+        beside = (*self.folds, *(self.apps.files if self.apps is not None else ()))
+        return sum(one.bytes for one in self.partitions) + sum(kept.size for kept in beside)
 
     @property
     def holes(self) -> list[tuple[Partition, Hole]]:
@@ -77,11 +90,13 @@ class Manifest(NamedTuple):
 
 def write(files: Files, folder: str, manifest: Manifest) -> None:
     content = {
-        "v": VERSION,
+        "v": VERSION if manifest.apps is None else WITH_APPS,
         "kind": KIND,
         **manifest._asdict(),
         "partitions": [_partition_json(one) for one in manifest.partitions],
     }
+    del content["apps"]
+    content |= {} if manifest.apps is None else {"apps": manifest.apps._asdict()}
     replace_file(files, f"{folder}/{MANIFEST}", sealed_json(content))
 
 
@@ -96,18 +111,27 @@ def read(folder: str) -> Manifest:
         raise BackupError(f"{folder}/{MANIFEST} is damaged; take the backup anew, or use another one")
     if found.get("kind") != KIND:
         raise BackupError(f"{folder}/{MANIFEST} is not of a Tidelog backup; name the folder of one")
-    if found["v"] > VERSION:
-        raise BackupError(f"{folder} is a backup of format {found['v']}, newer than {VERSION}; use the newer Tidelog")
+    if found["v"] > WITH_APPS:
+        raise BackupError(f"{folder} is a backup of format {found['v']}, newer than {WITH_APPS}; use the newer Tidelog")
     partitions = tuple(_parse_partition(one) for one in found["partitions"])
     folds = tuple(Kept(*kept) for kept in found["folds"])
-    _check_names(folder, found["tree"], partitions, folds)
-    return Manifest(found["tidelog"], found["cluster_id"], found["at_ms"], found["tree"], partitions, folds)
+    apps = _parse_apps(found.get("apps"))
+    _check_names(folder, found["tree"], partitions, folds, apps)
+    return Manifest(found["tidelog"], found["cluster_id"], found["at_ms"], found["tree"], partitions, folds, apps)
 
 
-def _check_names(folder: str, tree: object, partitions: tuple[Partition, ...], folds: tuple[Kept, ...]) -> None:
+def _parse_apps(found: Any) -> Apps | None:
+    return None if found is None else Apps(found["about"], tuple(Kept(*kept) for kept in found["files"]))
+
+
+def _check_names(
+    folder: str, tree: object, partitions: tuple[Partition, ...], folds: tuple[Kept, ...], apps: Apps | None
+) -> None:
     """Of the tree, of its folders, and of the files in them."""
     names: list[object] = [file.name for one in partitions for file in one.files]
     names += [one.folder for one in partitions] + [one.name for one in folds]
+    for one in apps.files if apps is not None else ():
+        names += str(one.name).split("/")
     right_tree = isinstance(tree, str) and tree.startswith(TREE) and tree.removeprefix(TREE).isdecimal()
     strange = next((name for name in names if not _is_name(name)), None if right_tree else tree)
     if strange is not None or not right_tree:

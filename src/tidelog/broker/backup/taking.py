@@ -1,7 +1,8 @@
 """Taking a backup of a data folder: beside the broker that serves it, or of a stopped one.
 
     1. the folder of the backup is locked; what a killed one has left in it is removed
-    2. a cut is asked for, and every file that belongs to it is pinned; again, if something had gone by then
+    2. a cut is asked for, and every file that belongs to it is pinned; again, if something had gone by then. What goes
+       with the log (`companion.py`) is asked before and behind, and says what of it belongs to that cut
     3. everything is copied or linked into a new tree, and checked
     4. it is synced, the tree gets its name, and the manifest is replaced: only now it is the backup
     5. the tree of the backup before is removed
@@ -22,9 +23,10 @@ from typing import NamedTuple
 
 from tidelog import __version__
 from tidelog.broker.backup import manifest as manifest_file
+from tidelog.broker.backup.companion import Belonging, Companion, CutLog
 from tidelog.broker.backup.copying import NOTHING_BEFORE, Before, Copier
 from tidelog.broker.backup.cut import HOLD_WITHIN_S, Cut, StoppedFolder, asked, check_folder, server_of
-from tidelog.broker.backup.manifest import MANIFEST, TEMPORARY, TREE, Kept, Manifest
+from tidelog.broker.backup.manifest import APPS, MANIFEST, TEMPORARY, TREE, Apps, Kept, Manifest
 from tidelog.broker.backup.pins import Again, Pin, Pinned, Pins
 from tidelog.errors import BackupError
 from tidelog.log.files import Files
@@ -32,6 +34,7 @@ from tidelog.log.folder import ORPHANED_SUFFIX, DataFolder
 from tidelog.log.names import partition_name
 
 ROUNDS = 10
+SCRATCH = f"{TREE}apps{TEMPORARY}"
 
 Progress = Callable[[int, int], None]
 
@@ -43,7 +46,16 @@ class Taken(NamedTuple):
     left_out: tuple[str, ...] = ()  # folders that have no topic: what they belong to is not known
 
 
-def take(data: str, target: str, files: Files, progress: Progress) -> Taken:
+class HeldCut(NamedTuple):
+    """All that belongs to one cut, and stays as it is until it is copied."""
+
+    cut: Cut
+    pinned: list[Pinned]
+    folds: dict[str, Pin]
+    apps: Belonging | None
+
+
+def take(data: str, target: str, files: Files, progress: Progress, companion: Companion | None = None) -> Taken:
     """`progress` is called with the bytes that are done, and how many there are."""
     begun = time.monotonic()
     data, target = data.rstrip("/") or "/", target.rstrip("/") or "/"
@@ -51,33 +63,69 @@ def take(data: str, target: str, files: Files, progress: Progress) -> Taken:
     if Path(target).resolve().is_relative_to(Path(data).resolve()):
         raise BackupError(f"{target} is in the data folder {data}; a backup needs a folder of its own")
     with _Target(target, files) as folder:
-        if server_of(data) is not None:
-            with Pins(data, files) as pins:
-                cut, pinned, folds = _pin_running(data, files, pins)
-                made = _Taking(folder, files, progress).run(DataFolder(data, files), cut, pinned, folds)
-        else:
-            with StoppedFolder(data, files) as cut, Pins(data, files) as pins:
-                pinned, folds = pins.pin_all(cut.marks)
-                made = _Taking(folder, files, progress).run(DataFolder(data, files), cut, pinned, folds)
+        try:
+            made = _take(data, folder, files, progress, companion)
+        finally:
+            if companion is not None:
+                companion.release()
+                _remove(folder.scratch)
     aside = DataFolder(data, files).contents().orphaned
     left_out = tuple(sorted(partition_name(*place) + ORPHANED_SUFFIX for place in aside))
     return made._replace(seconds=time.monotonic() - begun, left_out=left_out)
 
 
-def _pin_running(data: str, files: Files, pins: Pins) -> tuple[Cut, list[Pinned], dict[str, Pin]]:
+def _take(data: str, folder: _Target, files: Files, progress: Progress, companion: Companion | None) -> Taken:
+    if server_of(data) is not None:
+        with Pins(data, files) as pins:
+            held = _pin_running(data, folder.scratch, files, pins, companion)
+            return _Taking(folder, files, progress).run(DataFolder(data, files), held)
+    with StoppedFolder(data, files) as cut, Pins(data, files) as pins:
+        held = _pin_stopped(cut, folder.scratch, pins, companion)
+        return _Taking(folder, files, progress).run(DataFolder(data, files), held)
+
+
+def _pin_running(data: str, scratch: str, files: Files, pins: Pins, companion: Companion | None) -> HeldCut:
     why = ""
     for _ in range(ROUNDS):
         try:
+            if companion is not None:
+                companion.before_cut(scratch)
             with asked(data, files) as cut:
                 since = time.monotonic()
+                if companion is not None:
+                    companion.after_cut()
                 pinned, folds = pins.pin_all(cut.marks)
                 if time.monotonic() - since > HOLD_WITHIN_S:
                     raise Again(f"it took more than {HOLD_WITHIN_S:g} s to get hold of all files")
-            return cut, pinned, folds
+            return HeldCut(cut, pinned, folds, _belonging(companion, cut, pinned))
         except Again as again:
             why = str(again)
             pins.clear()
-    raise BackupError(f"the data folder changes too fast: {why}; try again when fewer topics are deleted")
+    raise BackupError(f"too much changes while the backup is taken: {why}; try again when less is going on")
+
+
+def _pin_stopped(cut: Cut, scratch: str, pins: Pins, companion: Companion | None) -> HeldCut:
+    """The log stays as it is, but the companion may learn of more in it, and is asked again."""
+    pinned, folds = pins.pin_all(cut.marks)
+    why = ""
+    for _ in range(ROUNDS):
+        if companion is not None:
+            companion.before_cut(scratch)
+            companion.after_cut()
+        try:
+            return HeldCut(cut, pinned, folds, _belonging(companion, cut, pinned))
+        except Again as again:
+            why = str(again)
+    raise BackupError(f"what goes with the log of the stopped broker is not there: {why}; start it, and try again")
+
+
+def _belonging(companion: Companion | None, cut: Cut, pinned: list[Pinned]) -> Belonging | None:
+    if companion is None:
+        return None
+    found = companion.belonging(CutLog(cut, pinned))
+    if found.missing:
+        raise Again(found.missing)
+    return found
 
 
 class _Target:
@@ -117,6 +165,11 @@ class _Target:
             _remove(f"{self.path}/{name}")
 
     @property
+    def scratch(self) -> str:
+        """For a companion's own copies; what a killed backup leaves of it is removed as a tree is."""
+        return f"{self.path}/{SCRATCH}"
+
+    @property
     def next_tree(self) -> str:
         number = int(self.before.tree.removeprefix(TREE)) + 1 if self.before is not None else 1
         return f"{TREE}{number}"
@@ -131,7 +184,7 @@ class _Taking:
         self._progress = progress
         self._total = self._done = 0
 
-    def run(self, data: DataFolder, cut: Cut, pinned: list[Pinned], folds: dict[str, Pin]) -> Taken:
+    def run(self, data: DataFolder, held: HeldCut) -> Taken:
         data.read_format()
         before = self._target.before
         if before is not None and before.cluster_id != data.cluster_id:
@@ -139,12 +192,12 @@ class _Taking:
                 f"{self._target.path} is a backup of cluster {before.cluster_id} and {data.path} is {data.cluster_id};"
                 " give another folder"
             )
-        self._total = sum(pinned_bytes(one) for one in pinned)
+        self._total = sum(pinned_bytes(one) for one in held.pinned)
         tree = f"{self._target.path}/{self._target.next_tree}{TEMPORARY}"
         try:
             self._files.make_folder(tree)
-            copier = Copier(self._files, tree, self._before(), cut.at_ms, self._tell)
-            made = self._copy(copier, data.cluster_id, cut, pinned, folds)
+            copier = Copier(self._files, tree, self._before(), held.cut.at_ms, self._tell)
+            made = self._copy(copier, data.cluster_id, held)
             self._publish(tree, made)
         except FileNotFoundError as error:
             _remove(tree)
@@ -162,14 +215,19 @@ class _Taking:
         holes = {one.folder: one.holes for one in before.partitions}
         return Before(f"{self._target.path}/{before.tree}", kept, holes)
 
-    def _copy(self, copier: Copier, cluster_id: str, cut: Cut, pinned: list[Pinned], folds: dict[str, Pin]) -> Manifest:
+    def _copy(self, copier: Copier, cluster_id: str, held: HeldCut) -> Manifest:
         partitions = []
-        for one in pinned:
-            topic = cut.topics[one.folder.partition("-")[0]]
+        for one in held.pinned:
+            topic = held.cut.topics[one.folder.partition("-")[0]]
             partitions.append(copier.copy(one).named(one.folder, topic))
         partitions.sort(key=lambda one: (one.topic, one.partition))
-        kept: list[Kept] = [copier.copy_file(pin, ".", name) for name, pin in sorted(folds.items())]
-        return Manifest(__version__, cluster_id, cut.at_ms, self._target.next_tree, tuple(partitions), tuple(kept))
+        kept: list[Kept] = [copier.copy_file(pin, ".", name) for name, pin in sorted(held.folds.items())]
+        apps = None
+        if held.apps is not None:
+            those = [copier.take(path, APPS, name) for name, path in sorted(held.apps.files.items())]
+            apps = Apps(dict(held.apps.about), tuple(those))
+        found = (tuple(partitions), tuple(kept), apps)
+        return Manifest(__version__, cluster_id, held.cut.at_ms, self._target.next_tree, *found)
 
     def _publish(self, tree: str, made: Manifest) -> None:
         folder = self._target.path

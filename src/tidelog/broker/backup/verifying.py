@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tidelog.broker.backup import manifest as manifest_file
 from tidelog.broker.backup.copying import find_holes
-from tidelog.broker.backup.manifest import Kept, Manifest, Partition
+from tidelog.broker.backup.manifest import APPS, Kept, Manifest, Partition
 from tidelog.errors import DataFolderError
 from tidelog.log import facts as facts_file
 from tidelog.log.facts import FACTS_NAME, NO_FACTS, Facts
@@ -59,7 +59,13 @@ class _Verifying:
             yield from faults or self._check_batches(one)
         for kept in self._manifest.folds:
             yield from self._check_file(".", kept)
+        for kept in self._apps:
+            yield from self._check_file(APPS, kept)
         yield from self._check_strangers()
+
+    @property
+    def _apps(self) -> tuple[Kept, ...]:
+        return () if self._manifest.apps is None else self._manifest.apps.files
 
     def _check_file(self, folder: str, kept: Kept) -> Iterator[Fault]:
         name = f"{folder}/{kept.name}".removeprefix("./")
@@ -109,7 +115,7 @@ class _Verifying:
 
     def _check_strangers(self) -> Iterator[Fault]:
         known = {f"{one.folder}/{kept.name}" for one in self._manifest.partitions for kept in one.files}
-        known |= {kept.name for kept in self._manifest.folds}
+        known |= {kept.name for kept in self._manifest.folds} | {f"{APPS}/{kept.name}" for kept in self._apps}
         for path in sorted(Path(self._tree).rglob("*")):
             name = path.relative_to(self._tree).as_posix()
             if path.is_file() and name not in known:
