@@ -14,6 +14,7 @@ REACHING = (
     "acls",
     "ask",
     "configs",
+    "dead",
     "erase",
     "excise",
     "groups",
@@ -27,6 +28,7 @@ REACHING = (
     "transactions",
     "users",
     "views",
+    "wait",
 )
 PATIENCE = ("--timeout", "120")  # a broker on a machine that stands still for a while is no broker that does not answer
 

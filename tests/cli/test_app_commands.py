@@ -36,7 +36,8 @@ from tidelog.pipelines.graph import graph_of
 from tidelog.pipelines.loading import load_app
 from tidelog.pipelines.placing import Target
 from tidelog.testing.broker import TestBroker
-from tidelog.views.catalog import Derived, Editor, ensure_catalog
+from tidelog.views.catalog import Editor, ensure_catalog
+from tidelog.views.derived import Derived
 
 SHOP = str(Path(__file__).parent.parent.parent / "examples" / "shop_app.py")
 
@@ -292,15 +293,16 @@ def test_status_shows_a_crash_loop_the_watermark_and_what_is_lost(
         "next_try_ms": 1_800_000_000_000,
         "watermark_ms": 1_700_000_000_000,
         "late_rows": 3,
+        "held": {"enrich": 2, "spark stateStoreSave": 3},
         "left_out": {"orders": {"it is not JSON": 2, "passed": 1}},
     }
     Reporter(cluster, "query", topic).tell(told, at_once=True)
     ran = tidelog("status", topic)
     header, row = ran.out.splitlines()[:2]
     assert ran.code == 1
-    assert header.split()[9:] == ["S", "WATERMARK", "LATE", "LEFT", "OUT", "RESTARTS", "NEXT", "TRY", "ERROR"]
-    lost = ["2023-11-14T22:13:20Z", "3", "3", "7", "2027-01-15T08:00:00Z", "Disconnected:", "away"]
-    assert row.split()[-7:] == lost
+    assert header.split()[9:] == ["S", "WATERMARK", "HELD", "LATE", "LEFT", "OUT", "RESTARTS", "NEXT", "TRY", "ERROR"]
+    lost = ["2023-11-14T22:13:20Z", "5", "3", "3", "7", "2027-01-15T08:00:00Z", "Disconnected:", "away"]
+    assert row.split()[-8:] == lost
     (said,) = json.loads(tidelog("status", topic, "--json").out)
     assert (said["state"], said["restarts"], said["next_try_ms"]) == ("retrying", 7, 1_800_000_000_000)
 

@@ -16,6 +16,21 @@ NOW_MS = 1_767_225_600_000
 
 
 @proves("T7")
+def test_a_time_of_the_clock_is_the_last_one_that_was() -> None:
+    now = datetime(2026, 1, 31, 22, 34, 10)
+    now_ms = int(now.timestamp() * 1000)
+    for written, then in (
+        ("22:33", now.replace(minute=33, second=0)),
+        ("22:34", now.replace(second=0)),
+        ("7:05:09", now.replace(hour=7, minute=5, second=9)),
+        ("22:35", now.replace(day=30, minute=35, second=0)),
+    ):
+        assert parse_place(written, now_ms=now_ms) == OffsetSpec("time", int(then.timestamp() * 1000))
+    with pytest.raises(UsageError, match="'24:00' is not a time of the clock; write 00:00 to 23:59"):
+        parse_place("24:00")
+
+
+@proves("T7")
 @pytest.mark.parametrize(
     ("written", "place"),
     [

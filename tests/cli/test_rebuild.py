@@ -28,7 +28,8 @@ app.view("revenue", key="product")(lambda orders: orders)
     ("words", "message"),
     [
         (["revenues"], "app shop has no output 'revenues'; did you mean 'revenue'?"),
-        (["big-orders"], "shop.py:6: 'big-orders' is a topic; what is rebuilt is a view"),
+        (["big-orders", "--in-place"], "topic big-orders is kept: --in-place writes the difference to it, or, where"),
+        (["revenue", "--in-place", "--yes"], "revenue is a view, whose name moves to the new generation by itself"),
         (["revenue", "--parallelism", "0"], "'0' is not a whole number above 0"),
         (["revenue", "--only", "revenue"], "unrecognized arguments: --only"),
     ],

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from against.patience import eventually
 from cli.command import Command, on_a_terminal
+from crash.powered_broker import PoweredBroker
 from proving import proves
+from tidelog.cli.produce import LINES_BETWEEN_FLUSHES
 from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
 from tidelog.client.transactions import Transactions
 
 MUCH_SECONDS = 30.0  # of the processor, for what takes one
+LINES = LINES_BETWEEN_FLUSHES + 10_000
 
 
 def values(tidelog: Command, topic: str, *words: str) -> list[str]:
@@ -273,3 +278,24 @@ def test_a_terminal_that_is_not_utf8_shows_every_record(tidelog: Command, topic:
     tidelog.ok("produce", topic, stdin="t\u00e4xt \U0001f680\n")
     ran = tidelog("tail", topic, "--from", "earliest", PYTHONIOENCODING="ascii")
     assert ran.code == 0 and ran.out.endswith("t\\xe4xt \\U0001f680\n")
+
+
+@proves("command_line", "T6")
+def test_produce_stops_when_the_broker_has_no_room_and_says_where(tmp_path: Path) -> None:
+    broker = PoweredBroker(tmp_path, {"tidelog.log.level": "ERROR", "log.retention.check.interval.ms": 600_000})
+    assert broker.start()
+    try:
+        tidelog = Command(broker.bootstrap)
+        tidelog.ok("produce", "t", stdin="before\n")
+        broker.disk.capacity = sum(one.stat().st_size for one in tmp_path.rglob("*") if one.is_file()) + 20_000
+        given = "\n".join(f"{number}" for number in range(LINES))
+        ran = tidelog("produce", "t", "--timeout", "2", stdin=given)
+        assert ran.code == 1 and "room" in ran.err
+        found = re.search(r"stopped after line (\d+), because the broker cannot write", ran.err)
+        assert found is not None and int(found[1]) < LINES
+        acked, failed = map(int, re.findall(r"(\d+) records? acked, (\d+) failed", ran.out)[0])
+        assert acked + failed == int(found[1])
+        broker.disk.mend()
+        assert tidelog.ok("produce", "t", stdin="after\n").out == "1 record acked\n"
+    finally:
+        broker.stop()

@@ -22,15 +22,16 @@ from contract import Broker
 from proving import proves
 from tidelog.cli import options as command
 from tidelog.cli import sql
-from tidelog.cli.main import FAILED, failed
+from tidelog.cli.main import FAILED, USAGE, failed
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
-from tidelog.errors import NotShown
+from tidelog.errors import NotShown, UsageError
 from tidelog.views.catalog import Editor, begin, new_view
 from tidelog.views.changes import Change, Stretch
 from tidelog.views.declaration import Declaration, declare
+from tidelog.views.not_yet import tell_starting
 from tidelog.views.stores.opening import open_store
 
 
@@ -215,7 +216,25 @@ def test_a_view_that_is_not_shown_yet_is_waited_for_and_then_no_wrong_usage(
     sql.ask(options.query, options)
     said = capsys.readouterr()
     assert json.loads(said.out) == {"product": "tea"}
-    assert said.err.count("; waiting for up to 30 s") == 1
+    assert said.err.count("; waiting for up to 60 s") == 1
+
+
+@proves("sql", "P3")
+def test_a_view_that_an_app_is_about_to_make_is_no_wrong_usage(cluster: Cluster, broker: Broker) -> None:
+    """Spark takes seconds to start, and only then the catalog has the view."""
+    words = ["select product from promised", "--bootstrap", broker.bootstrap]
+    options = command.parse(sql.parser(), words)
+    with tell_starting(cluster, "shop", ["promised"]):
+        with pytest.raises(
+            NotShown, match="promised is not there yet: app shop is starting; try again in 5 s"
+        ) as early:
+            sql.ask(options.query, options, patience_s=0.0)
+        assert failed(early.value) == FAILED
+    with pytest.raises(RuntimeError), tell_starting(cluster, "shop", ["promised"]):
+        raise RuntimeError("it does not start")
+    with pytest.raises(UsageError, match="no topic or view promised") as wrong:
+        sql.ask(options.query, options, patience_s=0.0)
+    assert failed(wrong.value) == USAGE
 
 
 def show(url: str, declared: Declaration) -> None:

@@ -89,3 +89,28 @@ def test_every_line_of_the_log_is_json_where_that_is_asked_for(nowhere: Command,
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert all({"time", "level", "event"} <= set(line) for line in lines)
     assert "stopping" in [line["event"] for line in lines]
+
+
+@proves("command_line")
+def test_a_broker_names_its_folder_says_when_that_is_new_and_names_its_http_address(
+    nowhere: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "work").mkdir()
+    words = ("up", "--data", str(tmp_path / "work" / ".." / "data"), "--listen", "127.0.0.1:0")
+
+    def lines(*more: str) -> list[str]:
+        """What one that is started says first; it is stopped when it has said all of it."""
+        process = nowhere.start(*words, *more, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        assert process.stdout is not None
+        first = process.stdout.readline().decode()
+        process.terminate()
+        rest = process.stdout.read().decode()
+        assert process.wait(180) == 0
+        process.stdout.close()
+        return (first + rest).splitlines()
+
+    ready, data, http = lines("--set", "tidelog.http.listener=127.0.0.1:0")
+    assert ready.startswith("ready on 127.0.0.1:") and data == f"data in {tmp_path}/data, which is new"
+    assert http.startswith("HTTP on http://127.0.0.1:") and not http.endswith(":0")
+    _, again = lines("--set", "tidelog.http.listener=-")
+    assert again == f"data in {tmp_path}/data"

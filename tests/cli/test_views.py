@@ -81,9 +81,14 @@ def test_rows_are_read_by_key_and_by_condition_page_by_page(tidelog: Command, fi
     assert tidelog.ok("views", "rows", "revenue").lines[1].split() == ["bread", "30"]
     over = tidelog.ok("views", "rows", "revenue", "--where", "revenue > 10", "--json").json
     assert [row["product"] for row in over] == ["bread", "milk"]
-    page = tidelog.ok("views", "rows", "revenue", "--limit", "1", "--after", "bread")
+    page = tidelog.ok("views", "rows", "revenue", "--limit", "1", "--after-key", "bread")
     assert page.lines[1].split() == ["milk", "20"] and "there are more" in page.lines[2]
     assert tidelog.ok("views", "rows", "revenue", "--store", filled, "--json").json[0]["product"] == "bread"
+    waited = tidelog.ok("views", "rows", "revenue", "--after", "orders:0:0", "--limit", "1", "--json")
+    assert [row["product"] for row in waited.json] == ["bread"], "as over HTTP, it waits for a record"
+    refused = tidelog("views", "rows", "revenue", "--after", "bread")
+    assert refused.code == 2 and "'bread' is not a position to wait for" in refused.err
+    assert "rows behind a key are --after-key KEY" in refused.err
 
 
 @proves("D7", "command_line")
@@ -111,7 +116,8 @@ def test_a_view_is_shown_as_it_was(tidelog_broker: TestBroker, tidelog: Command)
         pipeline.batch({"tea": 20, "milk": 1})
     then = tidelog.ok("views", "as-of", "revenue", "--at", f"@{hour_ago + 1000}", "--json")
     assert then.json == [{"product": "tea", "revenue": 10}]
-    assert tidelog.ok("views", "as-of", "revenue", "--at", "2h", "--json").json == []
+    before = tidelog.ok("views", "as-of", "revenue", "--at", "2h", "--json")
+    assert before.json == [] and "view revenue did not have a row at " in before.err and "it begins at " in before.err
     now = tidelog.ok("views", "as-of", "revenue", "--at", "0s", "--where", "revenue > 5", "--json")
     assert now.json == [{"product": "tea", "revenue": 20}]
     assert "is not a time" in tidelog("views", "as-of", "revenue", "--at", "latest").err

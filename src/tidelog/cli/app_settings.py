@@ -85,6 +85,7 @@ def settings_of(
         answer_s=options.timeout,
         spark=dict(getattr(options, "set", [])),
         grown=tuple(getattr(options, "grown", [])),
+        go_on=tuple(getattr(options, "go_on", [])),
     )
 
 

@@ -6,7 +6,8 @@ from tidelog.cli import options as command
 from tidelog.cli.main import OK
 from tidelog.errors import UsageError
 from tidelog.views.asking import pipeline_of
-from tidelog.views.catalog import TOPIC, VIEW, Catalog, Derived, View, read_catalog
+from tidelog.views.catalog import TOPIC, VIEW, Catalog, View, read_catalog
+from tidelog.views.derived import Derived
 from tidelog.views.passed import pass_record, passed_by, place_of
 
 EXAMPLES = """\
@@ -51,9 +52,9 @@ def run(arguments: list[str]) -> int:
 
 
 def _topics(known: Catalog, inputs: tuple[str, ...]) -> list[str]:
-    """Of a view, the topic of each of its generations."""
+    """Of a view or a derived topic, those of all its generations."""
     found = list[str]()
     for name in inputs:
-        entry = known.get((VIEW, name))
-        found += [one.topic for one in entry.generations] if isinstance(entry, View) else [name]
-    return found
+        entry = known.get((VIEW, name)) or known.get((TOPIC, name))
+        found += [name] if entry is None else [one.topic for one in entry.generations] or [name]
+    return list(dict.fromkeys(found))

@@ -5,6 +5,7 @@
     1234                the offset 1234
     @1767225600000      the first record at or after this time (milliseconds since 1970)
     2026-01-01T09:30    the same in ISO 8601; without a zone it is this machine's local time
+    22:33               the last time that the clock here showed this
     90s 15m 2h 7d       that long ago
     -10                 the last 10 offsets of each partition; where records are shown, its last 10 records
 
@@ -13,6 +14,7 @@ A plain number is always an offset: a guess by its size would one day be wrong. 
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,8 +27,9 @@ if TYPE_CHECKING:
 
 NUMBER_MAX = (1 << 63) - 1  # offsets and milliseconds are 64 bits wide
 SECONDS_IN = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+CLOCK = re.compile(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?")
 LIKE_A_TIME = 10**11  # in milliseconds, March of 1973; in offsets, more than one disk holds
-PLACE_HELP = "earliest, latest, OFFSET, a time (ISO 8601 or @MILLISECONDS), so long ago (90s 15m 2h 7d)"
+PLACE_HELP = "earliest, latest, OFFSET, a time (ISO 8601, 22:33 or @MILLISECONDS), so long ago (90s 15m 2h 7d)"
 
 
 class OffsetSpec(NamedTuple):
@@ -59,7 +62,21 @@ def _place(text: str, now_ms: int | None) -> OffsetSpec:
     if text[-1:] in SECONDS_IN and text[:-1].isascii() and text[:-1].isdigit():
         now = int(time.time() * 1000) if now_ms is None else now_ms
         return OffsetSpec("time", max(0, now - int(text[:-1]) * SECONDS_IN[text[-1]] * 1000))
+    if CLOCK.fullmatch(text):
+        return OffsetSpec("time", _clock_ms(text, now_ms))
     return OffsetSpec("time", _iso_ms(text))
+
+
+def _clock_ms(text: str, now_ms: int | None) -> int:
+    from datetime import datetime, timedelta
+
+    now = datetime.fromtimestamp((time.time() * 1000 if now_ms is None else now_ms) / 1000)
+    hour, minute, *second = (int(part) for part in text.split(":"))
+    try:
+        at = now.replace(hour=hour, minute=minute, second=second[0] if second else 0, microsecond=0)
+    except ValueError:
+        raise UsageError(f"{text!r} is not a time of the clock; write 00:00 to 23:59") from None
+    return int((at if at <= now else at - timedelta(days=1)).timestamp() * 1000)
 
 
 def _iso_ms(text: str) -> int:

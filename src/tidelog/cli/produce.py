@@ -2,7 +2,8 @@
 
 Lines are bytes and stay as they are, without their line feed. They go out in batches when much comes at once, and at
 once when little comes: whenever nothing more waits on standard input, what there is is flushed. A line that fails
-does not stop the others; it is reported with its number, and the exit code is 1.
+does not stop the others; it is reported with its number, and the exit code is 1. But where the broker cannot write, its
+disk being full, every further line would wait for the same answer: the rest of the input is not read.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tidelog.cli import options as command
 from tidelog.cli.record_json import NewRow, parse_row
 from tidelog.cli.suggestions import near_topic
 from tidelog.cli.terminal import show_json, warn
-from tidelog.errors import BrokerError, PeerError, UsageError
+from tidelog.errors import BrokerError, PeerError, TidelogError, UsageError
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster
@@ -45,12 +46,16 @@ class Failure(NamedTuple):
 
 
 class Tally:
-    """Lines sent and not yet known, and what became of the others."""
+    """Lines sent and not yet known, and what became of the others. `is_refused`: the broker cannot write any;
+    `has_stopped`: so the input was left before its end.
+    """
 
-    __slots__ = ("acked", "failures", "open")
+    __slots__ = ("acked", "failures", "has_stopped", "is_refused", "open", "read")
 
     def __init__(self) -> None:
         self.acked = 0
+        self.read = 0  # lines that were sent, or could not be
+        self.is_refused = self.has_stopped = False
         self.failures: list[Failure] = []
         self.open: list[tuple[int, Delivery]] = []
 
@@ -61,7 +66,20 @@ class Tally:
                 self.acked += 1
             else:
                 self.failures.append(Failure(line, str(delivery.error)))
+                self.is_refused = self.is_refused or cannot_write(delivery.error)
         self.open = []
+
+    @property
+    def is_to_be_counted(self) -> bool:
+        """Before all are sent: the oldest has failed, and perhaps no other will do better."""
+        return bool(self.open) and cannot_write(self.open[0][1].error)
+
+
+def cannot_write(error: TidelogError | None) -> bool:
+    """Whether the broker said so of itself, and not of the record."""
+    from tidelog.wire.error_code import ErrorCode
+
+    return isinstance(error, BrokerError) and error.code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def parser() -> command.Parser:
@@ -122,6 +140,7 @@ def produce(cluster: Cluster, producer: Producer, options: Namespace, tally: Tal
     producer.batch_bytes = SizeLimits(cluster).batch_bytes(options.topic, producer.batch_bytes)
     headers = [(name, value.encode()) for name, value in options.header]
     for number, line in lines(producer, tally):
+        tally.read = number
         try:
             row = row_of(line, options)
             delivery = producer.send(
@@ -171,8 +190,12 @@ def lines(producer: Producer, tally: Tally) -> Iterator[tuple[int, bytes]]:
             for line in whole:
                 number += 1
                 yield number, line
-        if len(tally.open) >= LINES_BETWEEN_FLUSHES or not select.select([source], [], [], 0)[0]:
+        full = len(tally.open) >= LINES_BETWEEN_FLUSHES or tally.is_to_be_counted
+        if full or not select.select([source], [], [], 0)[0]:
             settle(producer, tally)
+        if tally.is_refused:
+            tally.has_stopped = True
+            return
     if rest := b"".join(begun):
         yield number + 1, rest
 
@@ -199,11 +222,14 @@ def report(tally: Tally, options: Namespace) -> None:
     if options.json:
         failed = [failure._asdict() for failure in tally.failures]
         if failed or not options.quiet:
-            show_json({"topic": options.topic, "acked": tally.acked, "unknown": len(tally.open), "failed": failed})
+            said = {"topic": options.topic, "acked": tally.acked, "unknown": len(tally.open), "failed": failed}
+            show_json(said | ({"stopped_after": tally.read} if tally.has_stopped else {}))
         return
     for first, last, reason in runs(tally.failures)[:FAILURES_SHOWN]:
         where = f"line {first}" if first == last else f"lines {first} to {last}"
         print(f"tidelog: {where}: {reason}", file=sys.stderr)
+    if tally.has_stopped:
+        warn(f"stopped after line {tally.read}, because the broker cannot write; what follows it was not sent")
     if tally.failures or tally.open or not options.quiet:
         verb = "sent, acks=0 promises nothing" if options.acks == "0" else "acked"
         lost = f", {len(tally.failures)} failed" if tally.failures else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from argparse import Namespace
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -13,23 +13,28 @@ from tidelog.cli import options as command
 from tidelog.cli.app_settings import add_app, add_running, settings_of
 from tidelog.cli.main import OK
 from tidelog.cli.terminal import STARTING_SPARK, count_text, show_json, show_table, warn
-from tidelog.errors import TidelogError, UsageError
+from tidelog.errors import DataFolderError, TidelogError, UsageError
 from tidelog.logger import Logger
 from tidelog.process import stop_on_signals, when_parent_ends
+from tidelog.spark.class_archive import ABOUT_MB, SWITCH
 
 if TYPE_CHECKING:
+    from threading import Event
+
     from tidelog.client.cluster import Cluster
     from tidelog.parts.part import Say
     from tidelog.pipelines.graph import Graph
     from tidelog.pipelines.inputs import Span
     from tidelog.pipelines.placing import Target
     from tidelog.pipelines.running import Settings
+    from tidelog.spark.class_archive import Making
 
 ROWS = 20
 HTTP_LISTENER = "tidelog.http.listener"
 EXAMPLES = """\
   tidelog run shop.py
   tidelog run shop.py --only revenue --trigger "1 second"
+  tidelog run shop.py --standby                        beside a run: takes its place when that has ended
   tidelog run shop.py --master spark://host:7077 --checkpoints hdfs://host/checkpoints
   tidelog run shop.py --batch --from 2026-01-01 --to 2026-02-01 --only revenue --show
 """
@@ -51,6 +56,14 @@ def parser() -> command.Parser:
         default=[],
         help="this view's new columns are all that has changed in it, so it goes on (repeatable)",
     )
+    made.add_argument(
+        "--go-on",
+        metavar="TOPIC",
+        action="append",
+        default=[],
+        help="this derived topic's new code goes on from where the old one was: what is there stays (repeatable)",
+    )
+    made.add_argument("--standby", action="store_true", help="wait for as long as another run has one of the outputs")
     made.add_argument("--batch", action="store_true", help="once, over history, with the same functions")
     made.add_argument("--from", dest="begin", metavar="TIME", help="of history: records from this time on (ISO 8601)")
     made.add_argument("--to", dest="end", metavar="TIME", help="of history: records before this time")
@@ -66,6 +79,8 @@ def run(arguments: list[str]) -> int:
     options = command.parse(parser(), arguments)
     if not options.batch and (options.begin or options.end or options.show):
         raise UsageError("run: --from, --to and --show are about history; add --batch")
+    if options.batch and options.standby:
+        raise UsageError("run: --standby is for a run that goes on, and --batch ends by itself; leave one of them out")
     from tidelog.pipelines.graph import graph_of
     from tidelog.pipelines.loading import load_app
 
@@ -78,34 +93,46 @@ def run(arguments: list[str]) -> int:
 def _run(graph: Graph, settings: Settings, options: Namespace) -> int:
     from functools import partial
 
-    from tidelog.pipelines.appliers import appliers_of
+    from tidelog.pipelines.appliers import appliers_of, opened
     from tidelog.pipelines.changed_views import prepare_run
     from tidelog.pipelines.handover import Handover
-    from tidelog.pipelines.placing import check_inputs, check_stores
-    from tidelog.pipelines.running import Run, parts_of, reader_of, session_of
+    from tidelog.pipelines.machine import check_machine
+    from tidelog.pipelines.placing import check_stores
+    from tidelog.pipelines.readiness import Readiness
+    from tidelog.pipelines.running import Run, parts_of, reader_of, session_of, stop_session
+    from tidelog.views.not_yet import tell_starting
 
     check_stores(graph, settings.store)
+    check_machine(graph, settings.checkpoints, settings.spark)
     log = Logger(json=options.log_format == "json")
     stopping = stop_on_signals()
     if options.with_parent:
         when_parent_ends(stopping.set)
-    with settings.connect() as cluster:
-        cluster.any_node()  # before Spark, which takes seconds
-        check_inputs(cluster, graph, graph.nodes)
+    with ExitStack() as ending:
+        look_ahead(graph, settings, log)  # before Spark, which takes seconds
+        hold_outputs(graph, settings, log, stopping, ending, standby=options.standby)
         if stopping.is_set():
             return OK
+        cluster = ending.enter_context(settings.connect())
         warn_of_another(log, cluster, graph)
         log.info(STARTING_SPARK)
-        spark = session_of(graph, settings)
+        with tell_starting(cluster, graph.app.name, new_views(cluster, graph)):
+            spark = session_of(graph, settings)
         stop_on_signals(stopping)  # PySpark has put its own in their place
+        made: Run | None = None
         try:
             reader = reader_of(spark, graph, settings, cluster)
-            targets = prepare_run(cluster, reader, settings)
+            with tell_starting(cluster, graph.app.name, new_views(cluster, graph)):
+                targets = prepare_run(cluster, reader, settings)
             handover = Handover(cluster, graph, settings.checkpoints)
             parts, appliers = parts_of(targets, reader, settings), partial(appliers_of, settings=settings)
-            made = Run(graph.app.name, parts, cluster, say_in(log), stopping, handover, appliers)
-            log.info("ready", app=graph.app.name, queries=len(targets), bootstrap=settings.bootstrap)
-            tell_views(log, graph, targets, settings, http_of(cluster))
+            readiness = Readiness(targets, partial(opened, settings=settings), stopping)
+
+            def tell_ready() -> None:
+                log.info("ready", app=graph.app.name, queries=len(targets), bootstrap=settings.bootstrap)
+                tell_views(log, graph, targets, settings, http_of(cluster))
+
+            made = Run(graph.app.name, parts, cluster, say_in(log), stopping, handover, appliers, readiness, tell_ready)
             return made.loop()
         except Exception:
             if not stopping.is_set():
@@ -113,7 +140,66 @@ def _run(graph: Graph, settings: Settings, options: Namespace) -> int:
             return OK  # the same signal has ended Spark before it was of use
         finally:
             with suppress(Exception):  # it may be gone
-                spark.stop()
+                tell_archive(log, stop_session(spark, was_ready=made is not None and made.was_ready))
+
+
+def tell_archive(log: Logger, making: Making | None) -> None:
+    """What is left behind, in whose folder, how large, and how to have none."""
+    if making is not None:
+        event = "an archive of Spark's classes is made in the background, by which the next start is shorter"
+        log.info(event, path=making.archive, about_mb=ABOUT_MB, not_by=f"{SWITCH}=off")
+
+
+def new_views(cluster: Cluster, graph: Graph) -> list[str]:
+    """Those that the catalog does not have yet, so that readers would be told that there are none."""
+    from tidelog.pipelines.app import VIEW
+    from tidelog.views.catalog import read_catalog
+
+    catalog = read_catalog(cluster)
+    return [node.name for node in graph.nodes if node.output.kind == VIEW and (VIEW, node.name) not in catalog]
+
+
+def look_ahead(graph: Graph, settings: Settings, log: Logger) -> None:
+    """What the app's file and the catalog tell. A mistake ends the run; what has changed does not run, and is told."""
+    from tidelog.pipelines.changed_views import check_any_left
+    from tidelog.pipelines.foreseeing import foreseen
+    from tidelog.pipelines.machine import check_store_folders
+
+    with settings.connect() as cluster:
+        cluster.any_node()
+        targets = [one.target for one in foreseen(cluster, graph, settings)]
+    check_any_left(targets)
+    check_store_folders(graph, targets, settings.store, stays=settings.store_unnamed)
+    for one in targets:
+        if one.changed is not None:
+            log.warning(f"{one.node.output.kind} {one.node.name} will not run", reason=one.changed)
+
+
+def hold_outputs(
+    graph: Graph, settings: Settings, log: Logger, stopping: Event, ending: ExitStack, *, standby: bool
+) -> None:
+    """Nobody else on this machine runs them until this process ends. With `standby` it is waited for, or for a stop."""
+    from tidelog.pipelines.locks import OutputLocks, local_folder
+
+    folder, name = local_folder(settings.checkpoints), graph.app.name
+    if folder is None:
+        if standby:
+            where = settings.checkpoints
+            raise UsageError(f"run: --standby needs checkpoints on this machine, and they are in {where}; leave it out")
+        return
+    locks = OutputLocks(folder / name, [node.name for node in graph.nodes])
+    ending.callback(locks.release)
+    if (holder := locks.take()) is None:
+        if not locks.are_kept:
+            log.warning("the folder of checkpoints knows no locks: a second run is not refused", folder=folder)
+        return
+    if not standby:
+        raise DataFolderError(
+            f"{holder.output} of app {name} is run by {holder}; stop that first, or give --standby to wait for its end"
+        )
+    waits = f"stands by: app {name} is run by another process"
+    if locks.wait(stopping, lambda holder: log.info(waits, output=holder.output, pid=holder.pid)):
+        look_ahead(graph, settings, log)  # it may be long since the first look
 
 
 def warn_of_another(log: Logger, cluster: Cluster, graph: Graph) -> None:

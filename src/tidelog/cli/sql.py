@@ -29,7 +29,7 @@ EXAMPLES = """\
   tidelog sql "select count(*) from orders" --from 1h
   tidelog sql                                    a prompt: .tables lists what there is
 """
-PATIENCE_S, LOOK_S = 30.0, 0.3  # for a view that is not shown yet
+PATIENCE_S, LOOK_S = 60.0, 0.3  # for a view that is not shown yet
 PROMPT, GOES_ON = "tidelog> ", "    ...> "
 PROMPT_HELP = "a question ends with a semicolon; .tables lists topics and views, .quit leaves"
 

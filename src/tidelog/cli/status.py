@@ -24,7 +24,7 @@ from tidelog.control.metrics import metrics_of
 from tidelog.control.status import Report, read_status
 from tidelog.errors import UsageError
 
-SOMETIMES = ("watermark", "late", "left out", "restarts", "next try")
+SOMETIMES = ("watermark", "held", "late", "left out", "restarts", "next try")
 HEADER = ("kind", "name", "state", "rows in", "rows out", "lag", "behind s", *SOMETIMES, "error")
 EXAMPLES = """\
   tidelog status
@@ -83,12 +83,19 @@ def _row(one: Report, now_ms: int) -> list[Any]:
     return [
         *(one.kind, one.name, how.state, told.rows_in, told.rows_out, told.lag_records, lag_s),
         _time(told.watermark_ms),
+        _held(one.figures.get("held")),
         told.late_rows or None,
         sum(sum(sums.values()) for sums in left_out.values()) if left_out else None,
         told.restarts or None,
         _time(one.figures.get("next_try_ms")) if how.state == RETRYING else None,
         shown,
     ]
+
+
+def _held(told: Any) -> int | None:
+    """Rows, and windows that are open, which wait for the watermark, of all operators; --json has them by name."""
+    numbers = [rows for rows in told.values() if isinstance(rows, int)] if isinstance(told, dict) else []
+    return sum(numbers) or None
 
 
 def _time(at_ms: Any) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidelog.cli import options as command
-from tidelog.cli.terminal import confirm, paint, show_json, show_table
+from tidelog.cli.terminal import confirm, paint, show_json, show_table, warn
 from tidelog.errors import NotShown, UnknownKey, UsageError
 
 if TYPE_CHECKING:
@@ -53,7 +53,9 @@ def parser() -> command.Parser:
         added.add_argument("--store", metavar="URL", help="which store (default: the first that the view declares)")
         command.add_allowed(added)
         added.add_argument(
+            "--after",
             "--applied",
+            dest="applied",
             metavar="PLACE",
             help="wait until this is applied: TOPIC:PARTITION:OFFSET, or CAPTURE@POSITION of a database",
         )
@@ -64,7 +66,7 @@ def parser() -> command.Parser:
             added.add_argument("key", metavar="KEY", help="its value, or a JSON list of several")
         else:
             _add_rows(added)
-            added.add_argument("--after", metavar="KEY", help="begin after this key")
+            added.add_argument("--after-key", metavar="KEY", help="begin after this key")
     past = action("as-of", "rows as they were at a time, recomputed from the log")
     past.add_argument("--at", metavar="TIME", required=True, help="ISO 8601, @MILLISECONDS, or so long ago (2h)")
     _add_rows(past)
@@ -205,7 +207,7 @@ def rows(cluster: Cluster, options: Namespace) -> int:
     store, declared = opened(cluster, options.view, options)
     try:
         _wait(cluster, store, options)
-        after = None if options.after is None else key_of(declared, options.after)
+        after = None if options.after_key is None else key_of(declared, options.after_key)
         ask = Ask(where=_where(options), after=after, limit=options.limit)
         page = store.read(ask)
         found = list(page.rows)
@@ -222,7 +224,11 @@ def _wait(cluster: Cluster, store: Store, options: Namespace) -> None:
     if options.applied is not None:
         from tidelog.views.waiting import parse_after, wait
 
-        wait(cluster, options.view, parse_after(options.applied), options.within, store=store)
+        try:
+            after = parse_after(options.applied)
+        except UsageError as error:
+            raise UsageError(f"{error}; rows behind a key are --after-key KEY") from None
+        wait(cluster, options.view, after, options.within, store=store)
 
 
 def past(cluster: Cluster, options: Namespace) -> int:
@@ -230,11 +236,14 @@ def past(cluster: Cluster, options: Namespace) -> int:
     from tidelog.schema.expression.checking import check
     from tidelog.schema.expression.evaluation import predicate
     from tidelog.views.as_of import as_of
+    from tidelog.views.as_of import said as iso
 
     place = parse_place(options.at)
     if place.kind != "time":
         raise UsageError(f"views as-of: {options.at!r} is not a time; write 2026-01-31T12:00, @MILLISECONDS, or 2h")
     found = as_of(cluster, options.view, place.number)
+    if found.begins_ms is not None:
+        warn(f"view {options.view} did not have a row at {iso(place.number)}: it begins at {iso(found.begins_ms)}")
     wanted = found.rows
     if (where := _where(options)) is not None:
         counts = predicate(check(where, found.declared.columns))

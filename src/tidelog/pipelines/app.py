@@ -12,6 +12,7 @@ Rules:
   a view, with `_` where the name has `-` or `.`. It gets a DataFrame; over history, a batch DataFrame.
 - A parameter `questions` is what is put to this output while it runs (`views/asking.py`): it is given to an operator.
   Where something is declared by that name, it is that.
+- A view may be SQL instead of a function (`sql_query.py`): then what it reads stands behind its FROM and JOIN.
 - The decorated function stays what it was, so that tests call it with DataFrames of their own.
 - What is declared knows the file and the line where it stands (`SourceLine`), and every error about it says so.
 - What is declared twice is refused at once; what is read and not declared when the graph is made (`graph.py`), since
@@ -26,12 +27,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, overload
 
 from tidelog.control.marks import LEGAL
 from tidelog.control.urls import without_secret
 from tidelog.errors import UsageError
 from tidelog.pipelines.operators.durations import Duration, milliseconds
+from tidelog.pipelines.sql_query import CHANGES, SqlFault, SqlQuery
 from tidelog.views.declaration import FEED_HORIZON_MS, check_name
 from tidelog.views.stores.opening import checked
 
@@ -43,6 +45,7 @@ TOPIC_LENGTH_MAX = 249
 RECORD_COLUMNS = ("key", "topic", "partition", "offset", "timestamp")
 RECORD_TIME = "timestamp"
 ON_ERROR = ("fail", "null", "dead_letter")  # as `typed` has them
+OF_A_REGISTRY = {"registry", "login_variable"}  # what of them a captured table takes
 
 Function = Callable[..., Any]
 Declared = TypeVar("Declared", bound=Function)
@@ -125,9 +128,7 @@ class App:
         self.bootstrap, self.checkpoints, self.store = bootstrap, checkpoints, store
         self.inputs: dict[str, Input] = {}  # by the name of a parameter
         self.outputs: dict[str, Output] = {}
-        self.fingerprints: dict[
-            str, tuple[str, frozenset[str]]
-        ] = {}  # of outputs, as the graph found them (`graph.py`)
+        self.fingerprints: dict[str, Any] = {}  # the `Code` of outputs, as the graph found it (`graph.py`)
 
     def stream(
         self,
@@ -175,26 +176,33 @@ class App:
         watermark_delay: Duration | None = None,
         idle_after: Duration | None = None,
         start_from: str | None = None,
+        record: Names = (),
         **decoding: Any,
     ) -> Input:
         """A topic whose last record of a key stands for all before, and whose tombstones end keys: a changelog of the
         latest state. With `versions`, its records are versions, each from its event time on, for `enrich`; a column
-        `_deleted` is true for one that ends its key.
+        `_deleted` is true for one that ends its key, and `record` names columns of the source to be kept.
 
         With `start_from`, the URL of a store and `#` and a view's name, the table is that view: it begins with the rows
         of the store, and goes on with the view's topic from where the store is.
 
         With `captured`, the topic of a database's table (`shop.public.customers`), records are Debezium's envelopes, by
-        a capture of ours or by a connector. Key and columns are the table's, unless `key` and `value` say less.
+        a capture of ours or by a connector. Key and columns are the table's, unless `key` and `value` say less. Where
+        its schemas are in a registry, `registry` is its address, and `login_variable` the variable that has the login.
         """
         here = _here()
         if captured is not None:
-            _check_captured(name, here, plain=topic is None and not versions and start_from is None and not decoding)
+            plain = topic is None and not versions and start_from is None and decoding.keys() <= OF_A_REGISTRY
+            _check_captured(name, here, plain=plain)
         elif value is None and not decoding:
             raise UsageError(f"{here}: table {name!r} does not say what its values are; give value=")
         if versions and event_time is None:
             raise UsageError(
                 f"{here}: table {name!r} has versions, each from a time on; name its column by event_time="
+            )
+        if record and not versions:
+            raise UsageError(
+                f"{here}: table {name!r} has record={record!r}: that is for versions=True, where a row is one record"
             )
         made = Input(
             TABLE,
@@ -206,6 +214,7 @@ class App:
             key=_names(key) if captured is not None and not key else _key(key, f"table {name!r}", here),
             time=_time(event_time, watermark_delay, idle_after, here),
             versions=versions,
+            record=_record(record, here),
             start_from=_start(start_from, here, plain=topic is None and not versions and not decoding),
             captured=captured is not None,
         )
@@ -246,21 +255,55 @@ class App:
 
         return declare
 
+    @overload
     def view(
         self,
         name: str,
         *,
-        key: Names,
+        key: Names = (),
+        sql: str,
         store: str | None = None,
         stores: Sequence[str] = (),
         order: str | None = None,
         horizon: Duration | None = None,
         partitions: int | None = None,
         mode: str | None = None,
-    ) -> Callable[[Declared], Declared]:
+    ) -> SqlQuery: ...
+
+    @overload
+    def view(
+        self,
+        name: str,
+        *,
+        key: Names = (),
+        sql: None = None,
+        store: str | None = None,
+        stores: Sequence[str] = (),
+        order: str | None = None,
+        horizon: Duration | None = None,
+        partitions: int | None = None,
+        mode: str | None = None,
+    ) -> Callable[[Declared], Declared]: ...
+
+    def view(
+        self,
+        name: str,
+        *,
+        key: Names = (),
+        sql: str | None = None,
+        store: str | None = None,
+        stores: Sequence[str] = (),
+        order: str | None = None,
+        horizon: Duration | None = None,
+        partitions: int | None = None,
+        mode: str | None = None,
+    ) -> Any:
         """A view: its rows by key, always up to date. `store` or `stores` are URLs, by default the app's own SQLite
         file. `order` names the column that says which of two rows of one key and micro-batch is the later one; of equal
         ones it is the one at the later offset.
+
+        With `sql`, a query in Spark's SQL over streams and plain derived topics of the app, it is declared at once, and
+        what comes back can be called with DataFrames, as a function can.
         """
         here = _here()
         if isinstance(stores, str):
@@ -289,7 +332,7 @@ class App:
             self._add(self.outputs, made)
             return function
 
-        return declare
+        return declare if sql is None else declare(_query(sql, name, here))
 
     def _add(self, declared: dict[str, Made], made: Made) -> Made:
         name = parameter(made.name)
@@ -318,6 +361,28 @@ def _here() -> SourceLine:
     return SourceLine(frame.f_code.co_filename, frame.f_lineno)
 
 
+def _query(sql: str, name: str, here: SourceLine) -> SqlQuery:
+    if not isinstance(sql, str):
+        raise UsageError(f"{here}: sql of view {name!r} is {sql!r}, and a text is wanted")
+    try:
+        return SqlQuery(sql, *here)
+    except SqlFault as fault:
+        raise UsageError(f"{fault.place}: view {name!r}: {fault}") from None
+
+
+def check_sql(output: Output, reads: Sequence[Input | Output]) -> None:
+    """SQL reads rows: what is known to have changes is refused before Spark is there."""
+    query = output.function
+    if not isinstance(query, SqlQuery):
+        return
+    for one in reads:
+        if one.kind in (TABLE, VIEW):
+            place = query.place_of(parameter(one.name))
+            raise UsageError(
+                f"{place}: view {output.name!r} reads {one.kind} {one.name!r}, which has changes: {CHANGES}"
+            )
+
+
 def _check_function(made: Output) -> None:
     if not callable(made.function):
         raise UsageError(
@@ -329,7 +394,7 @@ def _check_function(made: Output) -> None:
                 f"{made.place}: parameter {one.name!r} of {made.kind} {made.name!r} names what it reads; write it as a"
                 " plain name"
             )
-    if not set(made.parameters) - {QUESTIONS}:
+    if not set(made.parameters) - (set() if isinstance(made.function, SqlQuery) else {QUESTIONS}):
         raise UsageError(f"{made.place}: {made.kind} {made.name!r} reads nothing; name a stream, a table or a view")
 
 
@@ -339,7 +404,9 @@ def _names(given: Names) -> tuple[str, ...]:
 
 def _key(given: Names, what: str, here: SourceLine) -> tuple[str, ...]:
     names = _names(given)
-    if not names or len(set(names)) != len(names):
+    if not names:
+        raise UsageError(f'{here}: {what} has no key; name the columns that identify a row, as key="id"')
+    if len(set(names)) != len(names):
         raise UsageError(f"{here}: {what} has the key {names!r}; name the columns that identify a row, each once")
     return names
 

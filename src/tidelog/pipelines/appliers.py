@@ -14,15 +14,17 @@ from tidelog.parts.children import ChildPart
 from tidelog.parts.part import Key, Part
 from tidelog.pipelines.parts import APPLIER
 from tidelog.pipelines.placing import DEFAULT_STORE, Target
-from tidelog.views.stores.opening import name_of
+from tidelog.views.stores.allowing import open_recorded
+from tidelog.views.stores.opening import name_of, open_store
 
 if TYPE_CHECKING:
     from tidelog.pipelines.running import Settings
+    from tidelog.views.stores.store import Store
 
 
 def appliers_of(target: Target, settings: Settings) -> list[Part]:
     found: list[Part] = []
-    own = target.node.output.stores or (settings.store or DEFAULT_STORE.format(app=target.app),)
+    own = _own(target, settings)
     allowed = [word for entry in settings.allowed_stores for word in ("--allow-store", entry)]
     for number, url in enumerate(target.stores):
         named = ["--store", url] if url in own else ["--declared", url, *allowed]
@@ -34,6 +36,18 @@ def appliers_of(target: Target, settings: Settings) -> list[Part]:
         reports_as = f"{target.node.name}.{name_of(url)}"
         found.append(ChildPart(APPLIER, f"{target.app}.{name}", words, about, reports_as=reports_as))
     return found
+
+
+def opened(target: Target, url: str, settings: Settings) -> Store:
+    """As its applier opens it."""
+    if url in _own(target, settings):
+        return open_store(url, target.node.name)
+    return open_recorded(url, target.node.name, lambda: settings.allowed_stores)
+
+
+def _own(target: Target, settings: Settings) -> tuple[str, ...]:
+    """Those that the app names, or the run."""
+    return target.node.output.stores or (settings.store or DEFAULT_STORE.format(app=target.app),)
 
 
 def changed_appliers(parts: Mapping[Key, Part], view: str, wanted: list[Part]) -> tuple[list[Key], list[Part]]:

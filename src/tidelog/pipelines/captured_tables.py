@@ -1,7 +1,8 @@
 """A captured table as a table of an app: which columns its topic has, and its envelopes as upserts by key.
 
     what the topic has    the record that a capture writes of the table (`control/captures.py`); else the schema in the
-                          topic's own records (Connect's JsonConverter with schemas); else `value=` and `key=`
+                          topic's own records (Connect's JsonConverter with schemas), or in a registry
+                          (`captured_formats.py`); else `value=` and `key=`
     columns               those of `value=`, or all of the table's. They are kept by app and table when they are first
                           found, so that a column that comes later changes nothing for an app that runs
 
@@ -24,9 +25,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
-from tidelog.control.captures import ROW, CapturedColumns, read_captures, read_columns, write_columns
+from tidelog.control.captures import (
+    AVRO,
+    JSON,
+    ROW,
+    CapturedColumns,
+    CapturedTable,
+    read_captures,
+    read_columns,
+    write_columns,
+)
 from tidelog.control.reading import read, span
+from tidelog.control.registry import Registry
 from tidelog.errors import InvalidSchema, UsageError
+from tidelog.pipelines.captured_formats import check_format, in_registry
 from tidelog.schema.column_types import KINDS, OF_SPARK
 from tidelog.schema.connect import FORMS, PRECISION, SCALE, ColumnType, from_connect, to_connect
 from tidelog.spark.ddl import is_ddl, struct_of
@@ -50,16 +62,33 @@ class CapturedShape(NamedTuple):
     envelope: str
     wanted: Mapping[str, Any]  # Spark's types, where `value=` names them
     capture: str = ""  # that writes it, if one of ours does
+    format: str = JSON
 
 
 # Which columns --------------------------------------------------------------------------------------------------------
 
 
-def shape_of(cluster: Cluster, app: str, table: str, topic: str, key: Sequence[str], value: Any) -> CapturedShape:
+def shape_of(
+    cluster: Cluster,
+    app: str,
+    table: str,
+    topic: str,
+    key: Sequence[str],
+    value: Any,
+    registry: Registry | None = None,
+) -> CapturedShape:
     """As it was when the app first asked; `UsageError` where nobody says what the topic has."""
-    capture, recorded = _recorded(cluster, topic)
-    shape = _shape_of(cluster, app, table, topic, key, value, recorded or _in_records(cluster, topic))
-    return shape._replace(capture=capture)
+    written = _recorded(cluster, topic)
+    found: CapturedColumns | None
+    if written is not None:
+        capture, format, found = written.capture, written.format, _columns_of(written)
+        check_format(topic, format, registry, written.registry)
+    elif registry is not None:
+        capture, (format, found) = "", in_registry(registry, topic) or (AVRO, None)
+    else:
+        capture, format, found = "", JSON, _in_records(cluster, topic)
+    shape = _shape_of(cluster, app, table, topic, key, value, found)
+    return shape._replace(capture=capture, format=format)
 
 
 def _shape_of(
@@ -146,14 +175,14 @@ def _form(schema: Mapping[str, Any]) -> str:
     return column.form if scale is None else f"{column.form}({scale})"
 
 
-def _recorded(cluster: Cluster, topic: str) -> tuple[str, CapturedColumns | None]:
-    """With the name of the capture."""
-    for capture in read_captures(cluster).values():
-        for one in capture.tables.values():
-            if one.topic == topic:
-                columns = tuple((str(column["name"]), column["connect"]) for column in one.columns)
-                return capture.name, CapturedColumns(topic, columns, one.key, one.envelope)
-    return "", None
+def _recorded(cluster: Cluster, topic: str) -> CapturedTable | None:
+    every = (one for capture in read_captures(cluster).values() for one in capture.tables.values())
+    return next((one for one in every if one.topic == topic), None)
+
+
+def _columns_of(one: CapturedTable) -> CapturedColumns:
+    columns = tuple((str(column["name"]), column["connect"]) for column in one.columns)
+    return CapturedColumns(one.topic, columns, one.key, one.envelope)
 
 
 def _in_records(cluster: Cluster, topic: str) -> CapturedColumns | None:
@@ -213,6 +242,8 @@ def envelope_type(shape: CapturedShape) -> StructType:
         return rows
     keys = StructType([field for field in rows.fields if field.name in shape.key])
     inside = [StructField("op", StringType()), StructField("before", keys), StructField("after", rows)]
+    if shape.format != JSON:
+        return StructType(inside)
     return StructType([*inside, StructField("payload", StructType(inside))])
 
 
@@ -283,16 +314,16 @@ def rows_of(shape: CapturedShape, gone: str) -> list[Column]:
     from tidelog.pipelines.operators.joins.upserts import TRUNCATED, UNSENT
 
     framed = shape.envelope != ROW
-    row = F.coalesce(F.col("value.after"), F.col("value.payload.after")) if framed else F.col("value")
-    op = F.coalesce(F.col("value.op"), F.col("value.payload.op")) if framed else F.lit(None).cast("string")
+    row = _inside(shape, "after") if framed else F.col("value")
+    op = _inside(shape, "op") if framed else F.lit(None).cast("string")
     flags = {name: unsent(row[name], one) for name, one in shape.columns if name not in shape.key}
     lacking = {name: flag for name, flag in flags.items() if flag is not None}
     columns = {
-        name: logical(F.when(~lacking[name], row[name]) if name in lacking else row[name], one, shape.wanted.get(name))
+        name: logical(_said(shape, row, name, lacking.get(name)), one, shape.wanted.get(name))
         for name, one in shape.columns
     }
     for name in shape.key:
-        form, others = dict(shape.columns)[name], [one[name] for one in _keys(shape)]
+        form, others = dict(shape.columns)[name], [_said(shape, one, name) for one in _keys(shape)]
         columns[name] = F.coalesce(columns[name], *(logical(one, form, shape.wanted.get(name)) for one in others))
     names = F.array_compact(F.array(*(F.when(flag, F.lit(name)) for name, flag in lacking.items())))
     truncated = F.coalesce(op == "t", F.lit(False))
@@ -304,11 +335,29 @@ def rows_of(shape: CapturedShape, gone: str) -> list[Column]:
     ]
 
 
+def _inside(shape: CapturedShape, name: str) -> Column:
+    """A member of the envelope, which may stand in Connect's schemas."""
+    from pyspark.sql import functions as F
+
+    plain = F.col(f"value.{name}")
+    return plain if shape.format != JSON else F.coalesce(plain, F.col(f"value.payload.{name}"))
+
+
+def _said(shape: CapturedShape, row: Column, name: str, lacking: Column | None = None) -> Column:
+    """A column of a row as JSON has it; null where it was not sent. Avro has no short numbers, and times as text."""
+    from pyspark.sql import functions as F
+
+    found = row[name] if shape.format != AVRO else row[name].cast(physical(dict(shape.columns)[name]))
+    return found if lacking is None else F.when(~lacking, found)
+
+
 def _keys(shape: CapturedShape) -> list[Column]:
     """Where else the key stands: in the row as it was, and in the record's own key."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructField, StructType
 
+    if shape.format != JSON:
+        return [*([F.col("value.before")] if shape.envelope != ROW else []), F.col("key")]
     kinds = [StructField(name, physical(dict(shape.columns)[name])) for name in shape.key]
     inside = StructType([*kinds, StructField("payload", StructType(kinds))])
     said = F.from_json(F.col("key").cast("string"), inside)

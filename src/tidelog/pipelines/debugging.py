@@ -25,13 +25,15 @@ from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offset
 from tidelog.control.reading import read
 from tidelog.errors import UsageError
 from tidelog.pipelines.app import VIEW, Output
+from tidelog.pipelines.collisions import kind_written
 from tidelog.pipelines.faults import fault_of
-from tidelog.pipelines.graph import Graph
-from tidelog.pipelines.micro_batches import History, MicroBatch, Read
+from tidelog.pipelines.graph import Graph, Node
+from tidelog.pipelines.micro_batches import History, MicroBatch, Read, folder_of, not_a_checkpoint
 from tidelog.pipelines.ordering import in_order
 from tidelog.pipelines.placing import Target, live_topic, topic_target, view_target
+from tidelog.pipelines.placing_topics import own_entry
 from tidelog.pipelines.queries import records
-from tidelog.pipelines.view_topic import check_result, declaration_of, is_keyed, kind_of, mode_of, results
+from tidelog.pipelines.view_topic import check_result, declaration_of, is_keyed, mode_of, results
 from tidelog.views import catalog
 
 if TYPE_CHECKING:
@@ -114,18 +116,31 @@ def find(cluster: Cluster, graph: Graph, query: str, number: int | None, checkpo
 
 
 def find_target(cluster: Cluster, graph: Graph, query: str, checkpoints: str) -> Target:
-    """Of an output by its name, or, for a generation of a view that is not live, by its sink's: `revenue.v2`."""
+    """Of an output by its name, or, for a generation that is not live, by that of its topic: `revenue.v2`."""
     name, _, number = query.rpartition(".v")
     is_generation = bool(name) and number.isdigit() and any(one.name == name for one in graph.nodes)
     node = graph.node(name if is_generation else query)
+    if not folder_of(checkpoints).is_dir():  # before the catalog is asked which generation it is
+        raise not_a_checkpoint(folder_of(checkpoints))
     if node.output.kind != VIEW:
-        return topic_target(graph, node, checkpoints)
+        return _topic_target(cluster, graph, node, checkpoints, int(number) if is_generation else None)
     view = catalog.find_view(cluster, node.name)
     built = {one.sink: one for one in view.generations}
     generation = built.get(query) if is_generation else view.current
     if generation is None:
         raise UsageError(f"view {node.name} has no generation {query}; generations are {', '.join(built) or 'none'}")
     return view_target(graph, node, view, generation, checkpoints)
+
+
+def _topic_target(cluster: Cluster, graph: Graph, node: Node, checkpoints: str, number: int | None) -> Target:
+    entry = own_entry(catalog.read_catalog(cluster), graph, node)
+    if entry is None:
+        return topic_target(graph, node, checkpoints)
+    built = {one.number: one for one in (*entry.generations, entry.current)}
+    if number is not None and number not in built:
+        said = ", ".join(map(str, sorted(built)))
+        raise UsageError(f"topic {node.name} has no generation {number}; generations are {said}")
+    return topic_target(graph, node, checkpoints, entry.current if number is None else built[number])
 
 
 def with_code_of_now(target: Target, frame: DataFrame) -> Target:
@@ -216,7 +231,7 @@ def _progress(query: StreamingQuery) -> dict[str, Any]:
 
 
 def _showing(frame: DataFrame, target: Target, made: Replayed, caught: list[BaseException]) -> Any:
-    kind, keyed = kind_of(frame), is_keyed(target.node.output, frame)
+    kind, keyed = kind_written(target.node.output, frame), is_keyed(target.node.output, frame)
 
     def each(rows: DataFrame, batch_id: int) -> None:
         kept = rows.persist()  # or its state would be stepped twice

@@ -6,7 +6,8 @@ netted by Spark instead, and its envelopes have the same bytes: both put the sam
 
 Rules:
 - A row without a key is not a row of a view.
-- Of two rows of one key, where nothing says which is the later, none counts: refused.
+- Of two rows of one key the later one counts, where the order in which they were read says which that is
+  (`collisions.py`). Where nothing says it, none counts: refused.
 - A changelog's first retraction is what was before, its last addition what is after; nothing where they are equal.
 """
 
@@ -62,11 +63,11 @@ def not_a_key(key: Sequence[str]) -> str:
     return f"{', '.join(key)} is not a key of this changelog: it has two rows at the same time for"
 
 
-def net_rows(rows: Iterable[Sequence[Any]]) -> list[Netted]:
-    """Of rows (key, row): each is its key's only one."""
+def net_rows(rows: Iterable[Sequence[Any]], *, as_read: bool = False) -> list[Netted]:
+    """Of rows (key, row): each is its key's only one, or, in the order in which they were read, the last counts."""
     found: dict[str, str | None] = {}
     for key, row in rows:
-        if key in found:
+        if key in found and not as_read:
             raise UsageError(f"{TWO_ROWS} {key}")
         if key is not None:
             found[key] = row

@@ -16,6 +16,10 @@ Rules:
 - A parameter of ours that was renamed counts by its old name, and so does a word that is its value (`RENAMED`): who
   writes the new one in a call has the same view. What comes by `**` of a dict is not looked into.
 - What becomes of records that cannot be decoded (`on_error`) does not count: it is a matter of those, not of the view.
+- Beside the one digest there is one for each part of it (`Code.parts`): the key, each input's columns, each function
+  and constant. They say in words what has changed. How late rows may come, and when a silent input lets time go on, are
+  in no part: who has the same parts has the same output, though the digest of all is another one.
+- Of a view in SQL it is the SQL, without blanks and comments.
 - A value that has no stable text (an object, a DataFrame) counts by its type alone.
 """
 
@@ -36,11 +40,12 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidelog.pipelines.app import Input, Output
+from tidelog.pipelines.sql_query import SqlQuery
 
-DIGEST_LENGTH = 16
+DIGEST_LENGTH, PART_LENGTH = 16, 8
 ON_ERROR, OLDER_ON_ERROR = "on_error", ("fail", "null")
 OLDER_INPUTS_MAX = 5  # of an output whose older fingerprints are looked for: they are three to the power of this
 PLAIN = (str, bytes, int, float, bool, type(None), Decimal, date, time, timedelta, Enum, re.Pattern)
@@ -52,24 +57,63 @@ RENAMED_WORDS = {("late", "side_output"): "divert", ("beyond", "side_output"): "
 FROZEN = "<frozen "  # of modules that Python itself has
 INSTALLED = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
 OURS = str(Path(__file__).parent.parent)
+EVENT_TIME, OF_TIME = "event_time", ("watermark_delay", "lateness", "idle_after")
+WORDS = {"value": "columns", "time": "event time", "decoding": "format", "record": "columns of the record"}
+NAMED_MAX = 5  # parts that a difference names
+
+
+class Code(NamedTuple):
+    """What computes an output."""
+
+    fingerprint: str
+    older: frozenset[str]  # what versions before called the same: they counted `on_error` of inputs that said it
+    parts: Mapping[str, str]  # a digest of each part, by what it is called: "function net", "columns of stream orders"
 
 
 def fingerprint(output: Output, inputs: list[Input | Output]) -> str:
-    return fingerprints(output, inputs)[0]
+    return code_of(output, inputs).fingerprint
 
 
-def fingerprints(output: Output, inputs: list[Input | Output]) -> tuple[str, frozenset[str]]:
-    """And those that older versions gave it, which counted `on_error` of inputs that said it."""
-    said = {
-        "kind": output.kind,
-        "key": output.key,
-        "order": output.order,
-        "mode": output.mode,
-        "code": list(_texts(output.function, set(), declared=True)),
-    }
+def code_of(output: Output, inputs: list[Input | Output]) -> Code:
+    said = {"kind": output.kind, "key": output.key, "order": output.order, "mode": output.mode}
+    whole = {**said, "code": [text for _, text in _texts(output.function, set(), declared=True)]}
     told = [_input(one) for one in inputs]
     ways = [_older(one) for one in told] if len(told) <= OLDER_INPUTS_MAX else []
-    return _digest(said, told), frozenset(_digest(said, list(way)) for way in product(*ways)) if ways else frozenset()
+    older = frozenset(_digest(whole, list(way)) for way in product(*ways)) if ways else frozenset[str]()
+    return Code(_digest(whole, told), older, _parts(output, said, list(zip(inputs, told, strict=True))))
+
+
+def _parts(
+    output: Output, said: Mapping[str, Any], inputs: list[tuple[Input | Output, dict[str, Any]]]
+) -> dict[str, str]:
+    found: dict[str, list[Any]] = {name: [value] for name, value in said.items() if value and name != "kind"}
+    found["inputs"] = [[one.name for one, _ in inputs]]
+    for one, told in inputs:
+        for name, value in told.items():
+            value = value[:1] if name == "time" and value else value
+            if value and name not in ("kind", "name"):
+                found[f"{WORDS.get(name, name)} of {one.kind} {one.name}"] = [value]
+    for label, text in _texts(output.function, set(), declared=True, timeless=True):
+        found.setdefault(label, []).append(text)
+    texts = {label: json.dumps(texts, sort_keys=True, default=str) for label, texts in found.items()}
+    return {label: hashlib.sha256(text.encode()).hexdigest()[:PART_LENGTH] for label, text in sorted(texts.items())}
+
+
+def said_difference(was: Mapping[str, str], is_: Mapping[str, str]) -> str:
+    """Which parts are not the same, in words; empty where nothing is known of what was."""
+    if not was:
+        return ""
+    told = {
+        "changed": [name for name in was if name in is_ and was[name] != is_[name]],
+        "new": [name for name in is_ if name not in was],
+        "gone": [name for name in was if name not in is_],
+    }
+    return "; ".join(f"{how}: {_listed(names)}" for how, names in told.items() if names)
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - NAMED_MAX
+    return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def _older(told: dict[str, Any]) -> list[dict[str, Any]]:
@@ -95,35 +139,41 @@ def _input(one: Input | Output) -> dict[str, Any]:
     return said | {"versions": one.versions, "record": one.record, "decoding": decoding}
 
 
-def _texts(made: Any, seen: set[int], *, declared: bool = False) -> Iterator[str]:
-    """Of a function or a class, and of all that it names. `declared`: it is an output's, under its decorator."""
+def _texts(made: Any, seen: set[int], *, declared: bool = False, timeless: bool = False) -> Iterator[tuple[str, str]]:
+    """Of a function or a class, and of all that it names, each with what it is called. `declared`: it is an output's,
+    under its decorator. `timeless`: without how late rows may come.
+    """
+    if isinstance(made, SqlQuery):
+        yield "its SQL", made.bare
+        return
     if id(made) in seen:
         return
     seen.add(id(made))
     if declared or _is_users(made):
-        yield _text(made, declared=declared)
+        kind = "class" if isinstance(made, type) else "function"
+        yield f"{kind} {getattr(made, '__qualname__', kind)}", _text(made, declared=declared, timeless=timeless)
         for name, value in _named(made):
-            yield from _value(name, value, seen)
+            yield from _value(name, value, seen, timeless=timeless)
     if (wrapped := getattr(made, "__wrapped__", None)) is not None:
-        yield from _value("wrapped", wrapped, seen)
+        yield from _value("wrapped", wrapped, seen, timeless=timeless)
 
 
-def _value(name: str, value: Any, seen: set[int]) -> Iterator[str]:
+def _value(name: str, value: Any, seen: set[int], *, timeless: bool) -> Iterator[tuple[str, str]]:
     """What a name stands for, as far as it is the user's."""
     wraps = callable(value) and hasattr(value, "__wrapped__")
     if wraps or (isinstance(value, FunctionType | type) and _is_users(value)):
-        yield from _texts(value, seen)
+        yield from _texts(value, seen, timeless=timeless)
     elif isinstance(value, partial):
         for part in (value.func, *value.args, *value.keywords.items()):
-            yield from _value(name, part, seen)
+            yield from _value(name, part, seen, timeless=timeless)
     elif (constant := _constant(value)) is not None:
-        yield f"{name}={constant}"
+        yield f"constant {name}", f"{name}={constant}"
         for part in value.values() if isinstance(value, dict) else value if isinstance(value, CONTAINERS) else ():
             if callable(part):
-                yield from _value(name, part, seen)
+                yield from _value(name, part, seen, timeless=timeless)
 
 
-def _text(made: Any, *, declared: bool) -> str:
+def _text(made: Any, *, declared: bool, timeless: bool) -> str:
     code = getattr(made, "__code__", None)
     of_lambda = isinstance(code, CodeType) and code.co_name == LAMBDA and code
     tree = _lambda(of_lambda) if of_lambda else _parsed(made if code is None else code)
@@ -131,7 +181,14 @@ def _text(made: Any, *, declared: bool) -> str:
         return f"{code.co_code.hex()}{code.co_names}{_constants(code)}" if code is not None else made.__qualname__
     if declared and isinstance(tree, ast.FunctionDef):
         tree.decorator_list = []
-    return _written(_Bare().visit(tree))
+    tree = _Bare().visit(tree)
+    return _written(_Timeless().visit(tree) if timeless and _is_our_time(made) else tree)
+
+
+def _is_our_time(made: Any) -> bool:
+    """Whether what its code calls `event_time` is the operator: another function's arguments are not left out."""
+    found = getattr(made, "__globals__", {}).get(EVENT_TIME)
+    return found is not None and str(getattr(found, "__module__", "")).startswith("tidelog.")
 
 
 def _parsed(made: Any) -> ast.AST | None:
@@ -217,6 +274,17 @@ class _Bare(ast.NodeTransformer):
         if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
             node.body = node.body[1:] or [ast.Pass()]
         self.generic_visit(node)
+        return node
+
+
+class _Timeless(ast.NodeTransformer):
+    """Without how late rows may come, and when a silent input lets time go on."""
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        self.generic_visit(node)
+        if getattr(node.func, "id", getattr(node.func, "attr", None)) == EVENT_TIME:
+            node.args = node.args[:1]
+            node.keywords = [one for one in node.keywords if one.arg not in OF_TIME]
         return node
 
 

@@ -29,8 +29,9 @@ from tidelog.pipelines.seeding import OWNER_PREFIX as SEED_SINK
 from tidelog.pipelines.seeding import PREFIX as SEED_PREFIX
 from tidelog.views import catalog
 from tidelog.views.as_of import live_since
-from tidelog.views.catalog import Editor, Generation, View
+from tidelog.views.catalog import NOTHING, Editor, Generation, View
 from tidelog.views.declaration import Declaration
+from tidelog.views.derived import TopicGeneration
 
 
 class Way(Enum):
@@ -57,7 +58,16 @@ def way_of(view: View, declared: Declaration, fingerprint: str, *, again: bool, 
     return Way.CONTINUE if kept else Way.ANEW
 
 
-def begun(view: View, way: Way, declared: Declaration, fingerprint: str, partitions: int) -> View:
+def begun(
+    view: View,
+    way: Way,
+    declared: Declaration,
+    fingerprint: str,
+    partitions: int,
+    *,
+    code: Mapping[str, str] = NOTHING,
+    reads: Mapping[str, int] = NOTHING,
+) -> View:
     """The record with a generation to build, which is the last one."""
     building = view.building
     if way is Way.CONTINUE:
@@ -65,7 +75,7 @@ def begun(view: View, way: Way, declared: Declaration, fingerprint: str, partiti
     if way is Way.ANEW:
         assert building is not None
         view = catalog.forget(view, building.number)
-    return catalog.begin(view, declared, fingerprint, partitions)
+    return catalog.begin(view, declared, fingerprint, partitions, code=code, reads=reads)
 
 
 def switched(view: View, number: int, ends: Ends) -> View:
@@ -162,10 +172,12 @@ def _marks(cluster: Cluster, one: Generation) -> Iterable[marks.Mark]:
     return marks.each_mark(cluster, one.sink, marks.end_of_marks(cluster, one.sink)) if one.sink else ()
 
 
-def delete_topics(cluster: Cluster, one: Generation) -> None:
+def delete_topics(cluster: Cluster, one: Generation | TopicGeneration, *, but: Collection[str] = ()) -> None:
+    """`but`: topics that are another one's, too."""
     if not one.sink:
         return  # somebody else's topic
-    own = (one.topic, topic_of_letters(one.topic), marks.topic_of(one.sink), marks.staging_topic_of(one.sink))
+    written = () if one.topic in but else (one.topic, topic_of_letters(one.topic))
+    own = (*written, marks.topic_of(one.sink), marks.staging_topic_of(one.sink))
     for topic in (*own, *_seeds(cluster, one.sink)):
         try:
             topics.delete(cluster, topic)

@@ -6,15 +6,29 @@ node   big_orders, view .. one query each; it reads inputs and other outputs by 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
+from typing import Protocol
 
 from tidelog.control.urls import redacted
 from tidelog.errors import UsageError
-from tidelog.pipelines.app import QUESTIONS, VIEW, App, Input, Output, parameter
-from tidelog.pipelines.fingerprints import fingerprints
+from tidelog.pipelines.app import QUESTIONS, VIEW, App, Input, Output, check_sql, parameter
+from tidelog.pipelines.fingerprints import code_of
 from tidelog.pipelines.input_columns import check_input
+from tidelog.pipelines.sql_query import SqlQuery
+
+NO_NOTES: Mapping[str, Sequence[str]] = {}
+
+
+class Built(Protocol):
+    """What the catalog keeps of the code that has built something."""
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    @property
+    def code(self) -> Mapping[str, str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +40,12 @@ class Node:
     asked: bool = False  # it takes questions
     fingerprint: str = ""  # of the code that this process runs
     older: frozenset[str] = frozenset()  # what older versions called the same
+    parts: Mapping[str, str] = field(default_factory=dict)  # a digest of each part of that code
 
-    def fingerprint_as(self, built: str) -> str:
-        """To be compared with that of what was built, maybe by an older version."""
-        return built if built in self.older else self.fingerprint
+    def is_code_of(self, built: Built) -> bool:
+        """Whether this code is what built it, maybe by an older version: also where rows may come later now."""
+        known = {self.fingerprint, *self.older}
+        return built.fingerprint in known or (bool(built.code) and built.code == self.parts)
 
     @property
     def name(self) -> str:
@@ -80,22 +96,26 @@ def _node(app: App, output: Output) -> Node:
     edited while its app runs would be taken for the code that runs.
     """
     reads = _reads(app, output)
+    check_sql(output, reads)
     if output.name not in app.fingerprints:
-        app.fingerprints[output.name] = fingerprints(output, list(reads))
+        app.fingerprints[output.name] = code_of(output, list(reads))
     return Node(output, reads, _is_asked(app, output), *app.fingerprints[output.name])
 
 
 def _is_asked(app: App, output: Output) -> bool:
-    return QUESTIONS in output.parameters and QUESTIONS not in {**app.inputs, **app.outputs}
+    declared = {**app.inputs, **app.outputs}
+    return not isinstance(output.function, SqlQuery) and QUESTIONS in output.parameters and QUESTIONS not in declared
 
 
 def _reads(app: App, output: Output) -> tuple[Input | Output, ...]:
     known: dict[str, Input | Output] = {**app.inputs, **app.outputs}
-    names = [name for name in output.parameters if name != QUESTIONS or name in known]
+    query = output.function if isinstance(output.function, SqlQuery) else None
+    names = [name for name in output.parameters if name != QUESTIONS or name in known or query is not None]
     for name in names:
         if name not in known:
+            place = output.place if query is None else query.place_of(name)
             raise UsageError(
-                f"{output.place}: {output.kind} {output.name!r} reads {name!r}, which is not declared;"
+                f"{place}: {output.kind} {output.name!r} reads {name!r}, which is not declared;"
                 f" {_near(name, list(known))}"
             )
     return tuple(known[name] for name in names)
@@ -130,19 +150,22 @@ def _near(name: str, known: Sequence[str]) -> str:
 # Pictures -------------------------------------------------------------------------------------------------------------
 
 
-def as_text(graph: Graph) -> str:
+def as_text(graph: Graph, notes: Mapping[str, Sequence[str]] = NO_NOTES) -> str:
+    """`notes` are lines more, by output."""
     lines = [f"app {graph.app.name}", ""]
     lines += [f"{one.kind:<7}{one.name}{_of_topic(one)}  {one.place}" for one in graph.inputs]
     for node in graph.nodes:
         one = node.output
         by = f" by {', '.join(one.key)}" if one.key else ""
         lines += ["", f"{one.kind:<7}{one.name}{by}  {one.place}"]
-        lines += [f"       reads {', '.join(read.name for read in node.reads)}"]
+        by_sql = " by SQL" if isinstance(one.function, SqlQuery) else ""
+        lines += [f"       reads {', '.join(read.name for read in node.reads)}{by_sql}"]
         lines += [f"       order {one.order}: {_compared(node)}"] if one.order is not None else []
         lines += [f"       answers questions: tidelog ask {one.name} KEY"] if node.asked else []
         if one.kind == VIEW and one.stores:
             lines += [f"       stores {', '.join(map(redacted, one.stores))}"]
         lines += [f"       fingerprint {node.fingerprint}"]
+        lines += [f"       {note}" for note in notes.get(one.name, ())]
     return "\n".join(lines)
 
 

@@ -22,14 +22,16 @@ from tidelog.client.offsets import LATEST, READ_COMMITTED, list_offsets
 from tidelog.control import marks
 from tidelog.errors import UsageError
 from tidelog.pipelines.app import VIEW
+from tidelog.pipelines.collisions import kind_written, latest_rows
 from tidelog.pipelines.graph import Graph, Node
 from tidelog.pipelines.inputs import Reader, Span
 from tidelog.pipelines.observed import Observed
-from tidelog.pipelines.operators.changelog import DELETED, OP, SEQ, latest_by_key
+from tidelog.pipelines.operators.changelog import DELETED, OP, SEQ
 from tidelog.pipelines.placing import Target, topic_target
+from tidelog.pipelines.placing_topics import own_entry
 from tidelog.pipelines.queries import generation_option, records
 from tidelog.pipelines.running import Settings, prepare
-from tidelog.pipelines.view_topic import is_keyed, kind_of
+from tidelog.pipelines.view_topic import is_keyed
 from tidelog.spark.foreach_batch import write_batch
 from tidelog.spark.sink_options import read_sink_options
 from tidelog.views.catalog import Catalog, View, read_catalog
@@ -48,9 +50,7 @@ def rows_of(reader: Reader, node: Node) -> DataFrame:
 
     frame = reader.result(node)
     output = node.output
-    if output.order is not None and output.key and OP not in frame.columns:
-        deleted = DELETED if DELETED in frame.columns else None
-        frame = frame.transform(latest_by_key(output.key, order=output.order, deleted=deleted))
+    frame = latest_rows(output, frame)
     gone = F.coalesce(F.col(DELETED), F.lit(False)) if DELETED in frame.columns else F.lit(False)
     return frame.where(~gone).drop(OP, SEQ, DELETED)
 
@@ -78,7 +78,7 @@ def write(cluster: Cluster, reader: Reader, target: Target, options: dict[str, s
     with observed.declared():
         frame = reader.result(target.node)
     keyed = is_keyed(target.node.output, frame)
-    made = records(frame, kind_of(frame), target, 0, keyed=keyed)
+    made = records(frame, kind_written(target.node.output, frame), target, 0, keyed=keyed)
     name = write_id(target.node, reader.span)
     given = {**options, **generation_option(target), "topic": target.topic, "sinkName": target.sink, "writeId": name}
     write_batch(read_sink_options(given, streaming=False), made, observed)
@@ -101,7 +101,8 @@ def _wait_until_shown(cluster: Cluster, sink: str) -> None:
 def _sink_of(known: Catalog, graph: Graph, node: Node) -> str | None:
     """Where it was written until now; None for a view that was not."""
     if node.output.kind != VIEW:
-        return topic_target(graph, node, "").sink
+        entry = own_entry(known, graph, node)
+        return topic_target(graph, node, "", None if entry is None else entry.current).sink
     found = known.get((VIEW, node.name))
     return found.current.sink if isinstance(found, View) and found.current is not None else None
 
@@ -110,10 +111,9 @@ def _check_owner(cluster: Cluster, node: Node, sink: str) -> None:
     mark = marks.read_mark(cluster, sink)
     if mark is None or mark.query_id.startswith(WRITE_PREFIX):
         return
-    is_view = node.output.kind == VIEW
-    anew = f"`tidelog rebuild {node.name}` builds it anew" if is_view else "a topic of another name takes it"
     raise UsageError(
-        f"{node.output.kind} {node.name} is kept up to date by a query; --show shows what the batch gives, and {anew}"
+        f"{node.output.kind} {node.name} is kept up to date by a query; --show shows what the batch gives, and `tidelog"
+        f" rebuild {node.name}` builds it anew"
     )
 
 

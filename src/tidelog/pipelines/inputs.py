@@ -26,18 +26,20 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidelog.control.captures import ROW, sink_of
+from tidelog.control.captures import JSON, ROW, sink_of
 from tidelog.errors import TidelogError, UsageError
 from tidelog.pipelines.app import QUESTIONS, RECORD_TIME, STREAM, TOPIC, Input, Output, SourceLine, Time
-from tidelog.pipelines.captured_tables import CapturedShape, declared_shape, envelope_type, rows_of
+from tidelog.pipelines.captured_formats import key_schema, value_schema
+from tidelog.pipelines.captured_tables import CapturedShape, declared_shape, rows_of
 from tidelog.pipelines.loading import place_in
-from tidelog.pipelines.observed import left_out_now, unobserved
+from tidelog.pipelines.observed import left_out_now, timing, unobserved
 from tidelog.pipelines.operators.changelog import DELETED, INSERT, OP, SEQ, as_changelog
 from tidelog.pipelines.operators.joins.places import SEED
 from tidelog.pipelines.operators.joins.sides import PLACED, unplaced
 from tidelog.pipelines.operators.state.questions import ASKED, BESIDE, QUESTION
 from tidelog.pipelines.operators.time import event_time
 from tidelog.pipelines.seeding import BEFORE_ALL, older
+from tidelog.pipelines.sql_query import SqlFault
 from tidelog.spark.ddl import is_ddl, struct_of
 from tidelog.views.asking import Pipeline
 from tidelog.views.passed import RecordPlace
@@ -99,7 +101,8 @@ class Reader:
         except Exception as error:
             if isinstance(error, TidelogError) and not isinstance(error, UsageError):
                 raise  # a broker that is away, say: not the user's, and it may pass
-            at = place_in(error.__traceback__, output.place.file) or output.place
+            of_sql = error.place if isinstance(error, SqlFault) else None
+            at = of_sql or place_in(error.__traceback__, output.place.file) or output.place
             raise UsageError(f"{at}: {output.kind} {output.name!r}: {_said(error)}") from error
         if not isinstance(made, DataFrame):
             raise UsageError(f"{output.place}: {output.kind} {output.name!r} returns no DataFrame but {made!r}")
@@ -138,12 +141,13 @@ class Reader:
     def _stream(self, one: Input, passed: frozenset[RecordPlace]) -> DataFrame:
         if one.value is None and not one.decoding:
             frame = _without(self._load(one.topic, one.time, one), passed)
-            return frame if one.time is None else frame.transform(_timed(one.time))
-        return _flat(self._values(one.topic, one.time, schema_of(one.value), passed, one), one.time, kept=one.record)
+            return frame if one.time is None else frame.transform(_timed(one.time, one.topic))
+        decoded = self._values(one.topic, one.time, schema_of(one.value), passed, one)
+        return _flat(decoded, one.topic, one.time, kept=one.record)
 
     def _table(self, one: Input, passed: frozenset[RecordPlace]) -> DataFrame:
         decoded = self._values(one.topic, one.time, schema_of(one.value), passed, one)
-        return _tabled(decoded, one.key, one.time, versions=one.versions)
+        return _tabled(decoded, one.topic, one.key, one.time, versions=one.versions, kept=one.record)
 
     def _view(self, one: Input, passed: frozenset[RecordPlace]) -> DataFrame:
         """A view as a table: from its store, if the output's sink is known, and then from its topic."""
@@ -152,14 +156,17 @@ class Reader:
         value = _envelope(schema_of(one.value))
         if self.span is None and self.sink is not None and self.seed_of is not None:
             seed = self.seed_of(self.sink, one)
-            frame = older(self._values(seed.view_topic, one.time, value, passed, more=seed.options), seed)
+            topic = seed.view_topic
+            frame = older(self._values(topic, one.time, value, passed, more=seed.options), seed)
         else:
             topic = one.topic if self.view_topic is None else self.view_topic(one.topic)
             frame = self._values(topic, one.time, value, passed)
-        return _tabled(frame.withColumn("value", F.col("value.after")), one.key, one.time)
+        return _tabled(frame.withColumn("value", F.col("value.after")), topic, one.key, one.time)
 
     def _captured(self, one: Input, passed: frozenset[RecordPlace]) -> DataFrame:
         from pyspark.sql import functions as F
+
+        from tidelog.spark.typed_values import typed
 
         if self.shape_of is not None:
             shape = self.shape_of(one)
@@ -170,13 +177,16 @@ class Reader:
                 f"the columns of captured table {one.name!r} are not known here, without a broker; give value= and key="
             )
         bound = {"ticksUpTo": sink_of(shape.capture)} if shape.capture and one.time is not None else NOTHING_MORE
-        frame = self._values(one.topic, one.time, envelope_type(shape), passed, one, bound)
+        bound = {**bound, "alignBy": RECORD_TIME} if shape.format != JSON and one.time is not None else bound
+        frame = self._values(one.topic, one.time, value_schema(shape), passed, one, bound)
+        if shape.format != JSON:
+            frame = frame.transform(typed(key_schema(shape), column="key", **one.decoding))
         names = [name for name, _ in shape.columns]
         recorded = F.col("timestamp").alias(RECORD_TIME if _is_records(one.time, names) else TIME)
         rows = frame.select(*rows_of(shape, GONE), recorded, *_place())
         if one.time is not None:
             inside = "" if shape.envelope == ROW else "after."
-            rows = rows.transform(_timed(one.time, inside))
+            rows = rows.transform(_timed(one.time, one.topic, inside if shape.format == JSON else None))
         order = (RECORDED, PARTITION, OFFSET)
         made = as_changelog(by=shape.key, order=order, deleted=GONE, captured=True)
         return rows.drop(TIME).transform(made).drop(GONE)
@@ -196,10 +206,11 @@ class Reader:
             return _as_table(made, one) if keyed else made
         rows = made.drop(OP, SEQ, DELETED, *BESIDE).schema
         value = rows if one.kind == TOPIC else _envelope(rows)
-        decoded = self._values(self.topic_of(one), one.time, value, passed)
+        topic = self.topic_of(one)
+        decoded = self._values(topic, one.time, value, passed)
         if one.kind != TOPIC:
             decoded = decoded.withColumn("value", F.col("value.after"))
-        return _tabled(decoded, one.key, one.time) if keyed else _flat(decoded, one.time)
+        return _tabled(decoded, topic, one.key, one.time) if keyed else _flat(decoded, topic, one.time)
 
     # The source
 
@@ -285,14 +296,15 @@ def _stretch(span: Span) -> dict[str, str]:
     return options
 
 
-def _timed(time: Time, inside: str = "") -> Callable[[DataFrame], DataFrame]:
-    """`inside`: where in the value the column stands."""
+def _timed(time: Time, topic: str, inside: str | None = "") -> Callable[[DataFrame], DataFrame]:
+    """`inside`: where in the value the column stands; None where the source does not look for it."""
     idle = None if time.idle_ms is None else f"{time.idle_ms} milliseconds"
-    by = None if time.column == RECORD_TIME else inside + time.column
-    return event_time(time.column, f"{time.lateness_ms} milliseconds", idle, align_by=by)
+    by = None if time.column == RECORD_TIME or inside is None else inside + time.column
+    declare = event_time(time.column, f"{time.lateness_ms} milliseconds", idle, align_by=by)
+    return lambda rows: timing(declare(rows), topic, time)
 
 
-def _flat(decoded: DataFrame, time: Time | None, kept: tuple[str, ...] = ()) -> DataFrame:
+def _flat(decoded: DataFrame, topic: str, time: Time | None, kept: tuple[str, ...] = ()) -> DataFrame:
     """The value's columns, with event time declared where ticks still are."""
     from pyspark.sql import functions as F
 
@@ -305,7 +317,7 @@ def _flat(decoded: DataFrame, time: Time | None, kept: tuple[str, ...] = ()) -> 
         F.col("offset").alias(OFFSET),
         F.col("timestamp").alias(TIME),
     )
-    rows = rows if time is None else rows.transform(_timed(time))
+    rows = rows if time is None else rows.transform(_timed(time, topic))
     return rows.where(f"not {GONE}").drop(GONE, OFFSET, TIME)
 
 
@@ -313,19 +325,29 @@ def _is_records(time: Time | None, fields: list[str]) -> bool:
     return time is not None and time.column == RECORD_TIME and RECORD_TIME not in fields
 
 
-def _tabled(decoded: DataFrame, key: tuple[str, ...], time: Time | None, *, versions: bool = False) -> DataFrame:
+def _tabled(
+    decoded: DataFrame,
+    topic: str,
+    key: tuple[str, ...],
+    time: Time | None,
+    *,
+    versions: bool = False,
+    kept: tuple[str, ...] = (),
+) -> DataFrame:
     from pyspark.sql import functions as F
 
     fields = _fields(decoded)
     if missing := [name for name in key if name not in fields]:
         raise UsageError(f"its key has {missing[0]!r}, and its columns are {', '.join(fields)}")
     types = {field.name: field.dataType for field in decoded.schema["value"].dataType.fields}  # type: ignore[attr-defined]
+    known = (*fields, RECORD_TIME) if _is_records(time, fields) else fields
     rows = decoded.select(
         *(_key_column(name, types[name], alone=len(key) == 1) for name in key),
         *(F.col(f"value.`{name}`").alias(name) for name in fields if name not in key),
         F.col("value").isNull().alias(GONE),
         F.col("timestamp").alias(RECORD_TIME if _is_records(time, fields) else TIME),
         *_place(),  # behind it: of two columns that are made of the timestamp, ticks take the first
+        *(F.col(name) for name in kept if name not in known),
     )
     if versions:
         assert time is not None
@@ -333,10 +355,10 @@ def _tabled(decoded: DataFrame, key: tuple[str, ...], time: Time | None, *, vers
             rows = rows.withColumn(time.column, F.coalesce(F.col(f"`{time.column}`"), F.col(TIME)))
         parts = {"recorded": RECORDED, "partition": PARTITION, "offset": OFFSET}
         place = F.struct(*(F.col(name).alias(part) for part, name in parts.items()))
-        timed = rows.transform(_timed(time)).withColumnRenamed(GONE, DELETED)
+        timed = rows.transform(_timed(time, topic)).withColumnRenamed(GONE, DELETED)
         return timed.withColumn(PLACED, place).drop(*parts.values(), TIME)
     if time is not None:
-        rows = rows.transform(_timed(time))
+        rows = rows.transform(_timed(time, topic))
     order = (RECORDED, PARTITION, OFFSET)
     return rows.drop(TIME).transform(as_changelog(by=key, order=order, deleted=GONE)).drop(GONE)
 
@@ -379,13 +401,11 @@ def _as_table(made: DataFrame, one: Output) -> DataFrame:
     """A batch result as a changelog, as who reads the topic would see it in the end."""
     from pyspark.sql import functions as F
 
-    from tidelog.pipelines.operators.changelog import latest_by_key
+    from tidelog.pipelines.collisions import latest_rows
 
     if OP in made.columns:
         return made
-    if one.order is not None:
-        deleted = DELETED if DELETED in made.columns else None
-        made = made.transform(latest_by_key(one.key, order=one.order, deleted=deleted))
+    made = latest_rows(one, made)
     head = {OP: F.lit(INSERT), SEQ: F.lit(0).cast("bigint")}
     marked = reduce(lambda rows, item: rows.withColumn(*item), head.items(), made.drop(DELETED))
     return marked.select(OP, SEQ, *(name for name in made.columns if name != DELETED))

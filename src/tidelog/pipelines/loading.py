@@ -18,6 +18,7 @@ from typing import Any
 
 from tidelog.errors import TidelogError, UsageError
 from tidelog.pipelines.app import App, SourceLine
+from tidelog.pipelines.sql_query import SqlQuery
 
 PREFIX = "tidelog_app_"
 
@@ -85,6 +86,8 @@ def travelling_whole(app: App) -> None:
 
     pickle: Any = cloudpickle
     for output in app.outputs.values():
+        if isinstance(output.function, SqlQuery):
+            continue
         module = sys.modules.get(output.function.__module__)
         if module is not None and module.__name__ not in ("__main__", *pickle.list_registry_pickle_by_value()):
             pickle.register_pickle_by_value(module)

@@ -49,15 +49,23 @@ class MicroBatch(NamedTuple):
     is_committed: bool
 
 
+def folder_of(checkpoint: str) -> Path:
+    if "://" in checkpoint and not checkpoint.startswith("file:"):
+        raise UsageError(f"{checkpoint} is not on this machine; copy it to a local folder, and give that")
+    return Path(checkpoint.removeprefix("file://").removeprefix("file:"))
+
+
+def not_a_checkpoint(folder: Path) -> UsageError:
+    return UsageError(f"{folder} is not a checkpoint of a query that has run; is --checkpoints right?")
+
+
 class History:
     """What a checkpoint says of its micro-batches."""
 
     def __init__(self, checkpoint: str) -> None:
-        if "://" in checkpoint and not checkpoint.startswith("file:"):
-            raise UsageError(f"{checkpoint} is not on this machine; copy it to a local folder, and give that")
-        self.folder = Path(checkpoint.removeprefix("file://").removeprefix("file:"))
+        self.folder = folder_of(checkpoint)
         if not (self.folder / OFFSETS).is_dir():
-            raise UsageError(f"{self.folder} is not a checkpoint of a query that has run; is --checkpoints right?")
+            raise not_a_checkpoint(self.folder)
         self.planned = _numbers(self.folder / OFFSETS)
         self.committed = _numbers(self.folder / COMMITS)
 

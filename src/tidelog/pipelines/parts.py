@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tidelog.clock import Jumps
-from tidelog.control.counts import NOTHING, OPERATORS, RECORDS, Counts
+from tidelog.control.counts import NOTHING, OPERATORS, RECORDS, Counts, held_in
 from tidelog.control.metrics import lost_by_operator
 from tidelog.errors import ViewChanged
 from tidelog.parts.children import END_S
@@ -29,7 +29,7 @@ from tidelog.pipelines.losses import Losses
 from tidelog.pipelines.observed import Observed
 from tidelog.pipelines.ordering import notices_of
 from tidelog.pipelines.placing import Target
-from tidelog.pipelines.progress import Lag, Progress
+from tidelog.pipelines.progress import Lag, Progress, held_by_spark
 from tidelog.pipelines.queries import Written, has_ended, has_found_nothing, start_query, told_since
 from tidelog.pipelines.view_readers import command_of
 from tidelog.spark.options import ELSEWHERE, GO_ON
@@ -157,13 +157,14 @@ class QueryPart:
             "app": self.target.app,
             "output": {"kind": node.output.kind, "name": node.name, "topic": self.target.topic},
             "inputs": [one.topic if hasattr(one, "topic") else one.name for one in node.reads],
-            "generation": self.target.generation or None,
+            "generation": self.target.generation,
             "fingerprint": node.fingerprint,
             "checkpoint": self.target.checkpoint,
             "answers": node.asked,
             "roads": dict(self._written.roads),
             "lateness_ms": None if time_of is None else time_of.lateness_ms,
             **told,
+            "held": held_in(self.counts) | held_by_spark(self.progress.rows_by_operator, self._written.holding),
             "lag": None if self.lag is None else {"records": self.lag.records, "seconds": self.lag.seconds},
         }
 
@@ -204,9 +205,7 @@ class QueryPart:
 
 def _way_on(target: Target) -> str:
     """After data loss: an app has no options of the source, and what is gone would be missing without a word."""
-    if target.generation:
-        return f"`{command_of(target.node)}` builds the view from what the log has now"
-    return "a topic of another name is written from what the log has now"
+    return f"`{command_of(target.node)}` builds the {target.node.output.kind} from what the log has now"
 
 
 def _is_at_work(query: StreamingQuery) -> bool:

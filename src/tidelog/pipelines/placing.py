@@ -1,7 +1,7 @@
 """Where the outputs of an app go: topics made, views entered in the catalog, before the first query starts.
 
     view V          topic and sink V.v<n>, checkpoint <checkpoints>/<app>/V.v<n>; n is the live generation
-    derived topic T topic T, sink <app>.T, checkpoint <checkpoints>/<app>/T
+    derived topic T topic T, sink <app>.T, checkpoint <checkpoints>/<app>/T; rebuilt, T.v<n> each (`placing_topics.py`)
 
 Rules:
 - A view that nobody has declared is begun; one that is there goes on if it is declared as it was built, or has grown by
@@ -21,7 +21,8 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 
 from tidelog.client.admin import topics
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
@@ -29,15 +30,19 @@ from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.control import marks
 from tidelog.errors import BrokerError, UsageError, ViewChanged
 from tidelog.pipelines.app import TOPIC, VIEW, Input, Output
+from tidelog.pipelines.fingerprints import said_difference
 from tidelog.pipelines.graph import Graph, Node
 from tidelog.views import catalog
 from tidelog.views.asking import NAME_MAX, QUESTIONS, REPLIES, SETTINGS, Pipeline
-from tidelog.views.catalog import Catalog, Derived, Editor, Generation, View
+from tidelog.views.catalog import Catalog, Editor, Generation, View, find_derived
 from tidelog.views.declaration import Declaration
+from tidelog.views.derived import FIRST, Derived, TopicGeneration
 from tidelog.views.stores.opening import checked, open_store
 
 INTERNAL = "__tidelog."
+NEAR = 0.7  # how much alike, of 1
 DEFAULT_STORE = "sqlite:///tidelog-views/{app}.db"
+NOTHING_READ: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +55,11 @@ class Target:
     sink: str
     checkpoint: str
     declared: Declaration | None = None  # of a view
-    generation: int = 0
+    generation: int = 1
     stores: tuple[str, ...] = ()
     answers: bool = True  # if it takes questions: not before it is live, for until then its state is not whole
     changed: str | None = None  # why it cannot be run: it, or what it reads, is not what was built (`changed_views.py`)
+    reads: Mapping[str, int] = field(default_factory=dict)  # generations of derived topics that it was begun with
 
     @property
     def name(self) -> str:
@@ -98,12 +104,20 @@ def view_target(graph: Graph, node: Node, view: View, generation: Generation, ch
         generation.declared,
         generation.number,
         view.stores,
+        reads=generation.reads,
     )
 
 
-def topic_target(graph: Graph, node: Node, checkpoints: str) -> Target:
-    name = graph.app.name
-    return Target(node, name, node.name, f"{name}.{node.name}", f"{checkpoints}/{name}/{node.name}")
+def first_of(graph: Graph, node: Node) -> TopicGeneration:
+    """Of a derived topic that nobody has rebuilt: by its own name."""
+    return TopicGeneration(FIRST, node.name, f"{graph.app.name}.{node.name}", live={})
+
+
+def topic_target(graph: Graph, node: Node, checkpoints: str, written: TopicGeneration | None = None) -> Target:
+    """Of a derived topic; its first generation, unless another one is given."""
+    app, one = graph.app.name, written or first_of(graph, node)
+    checkpoint = f"{checkpoints}/{app}/{one.sink.removeprefix(f'{app}.')}"
+    return Target(node, app, one.topic, one.sink, checkpoint, generation=one.number, reads=one.reads)
 
 
 # The catalog ----------------------------------------------------------------------------------------------------------
@@ -125,8 +139,9 @@ def place_view(
     """
     editor = Editor(cluster, node.name)
     before = editor.view()
-    partitions = partitions_of(cluster, graph, node)
-    after = view_now(graph, node, before, declared, partitions, default_store, stays=stays)
+    partitions, reads = partitions_of(cluster, graph, node), generations_read(catalog.read_catalog(cluster), node)
+    after = view_now(graph, node, before, declared, partitions, default_store, stays=stays, reads=reads)
+    after = _as_read(cluster, before, after, reads)
     _check_growth(node, before, after, why_not_grown)
     current = after.current
     assert current is not None
@@ -152,23 +167,37 @@ def view_now(
     default_store: str | None,
     *,
     stays: bool = False,
+    reads: Mapping[str, int] = NOTHING_READ,
 ) -> View:
-    """The view's record as this run would have it. Pure."""
+    """The view's record as this run would have it. `reads`: generations of derived topics, where it is begun. Pure."""
     name, stores = graph.app.name, stores_of(graph, node.output, default_store)
     inputs = [topic_name(read) for read in node.reads]
     if before is None or not before.generations:
         fresh = catalog.new_view(node.name, app=name, inputs=inputs, stores=stores)
         given = 0 if before is None else before.newest
-        return catalog.begin(replace(fresh, newest=given), declared, node.fingerprint, partitions)
+        first = replace(fresh, newest=given)
+        return catalog.begin(first, declared, node.fingerprint, partitions, code=node.parts, reads=reads)
     if before.app != name:
         raise UsageError(f"{node.output.place}: view {node.name!r} belongs to app {before.app}; call it otherwise")
+    current = before.current
+    assert current is not None, "a view that has generations has a live one"
+    what = "" if node.is_code_of(current) else said_difference(current.code, node.parts)
+    same = replace(current, fingerprint=node.fingerprint) if node.is_code_of(current) else current
     try:
-        built = "" if before.current is None else before.current.fingerprint
-        after = catalog.go_on(before, declared, node.fingerprint_as(built))
+        after = catalog.go_on(catalog.with_current(before, same), declared, node.fingerprint, node.parts, what)
     except ViewChanged as error:
         raise ViewChanged(f"{node.output.place}: {error}") from None
     kept = before.stores if stays and not node.output.stores else ()
     return replace(after, inputs=tuple(inputs), stores=kept or stores)
+
+
+def _as_read(cluster: Cluster, before: View | None, after: View, reads: Mapping[str, int]) -> View:
+    """One that has read nothing yet begins with what is live now, whatever was when it was entered."""
+    current = after.current
+    assert current is not None
+    if before is None or current.reads == reads or marks.read_mark(cluster, current.sink) is not None:
+        return after
+    return catalog.with_current(after, replace(current, reads=dict(reads)))
 
 
 def _check_growth(node: Node, before: View | None, after: View, why_not: str | None) -> None:
@@ -197,7 +226,7 @@ def check_unused(cluster: Cluster, new: Generation) -> None:
     """A topic that is there and empty is left of a run that was killed. One with records is somebody else's: rows of
     the view would stand between theirs, and go with the generation when that is forgotten.
     """
-    if not _is_there(cluster, new.topic):
+    if not is_there(cluster, new.topic):
         return
     ends = list_offsets(cluster, dict.fromkeys(cluster.partitions(new.topic), LATEST))
     if any(found.offset for found in ends.values()):
@@ -215,6 +244,15 @@ def _check_whole(cluster: Cluster, node: Node, built: Generation) -> None:
         )
 
 
+def check_built(cluster: Cluster, node: Node, built: Generation) -> None:
+    """What is there of a generation, before it is gone on with. Nothing is made: a topic that has lost nothing is made
+    when the view is placed.
+    """
+    _check_whole(cluster, node, built)
+    if is_there(cluster, built.topic):
+        _check_partitions(cluster, node, built)
+
+
 def _check_partitions(cluster: Cluster, node: Node, built: Generation) -> None:
     """Keys would be in other partitions than before, and readers of one partition would miss what became of them."""
     found = len(cluster.partitions(built.topic))
@@ -228,43 +266,6 @@ def _check_partitions(cluster: Cluster, node: Node, built: Generation) -> None:
 def topic_name(read: Input | Output) -> str:
     """As the catalog has it: a view's own name, whichever generation is live."""
     return read.topic if isinstance(read, Input) else read.name
-
-
-def place_topic(cluster: Cluster, graph: Graph, node: Node, checkpoints: str, *, compact: bool) -> Target:
-    target = topic_target(graph, node, checkpoints)
-    catalogued = catalog.read_catalog(cluster)
-    check_topic(graph, node, target, catalogued, is_there=_is_there(cluster, target.topic))
-    if (lost := lost_of(cluster, target.topic, target.sink)) is not None:
-        raise UsageError(
-            f"{node.output.place}: {lost}; call it otherwise, or, to have it written anew, delete the topic,"
-            f" {marks.topic_of(target.sink)} and the folder {target.checkpoint}"
-        )
-    configs = {**({"cleanup.policy": "compact"} if compact else {}), **node.output.configs}
-    ensure_topic(cluster, target.topic, partitions_of(cluster, graph, node), configs)
-    inputs = tuple(topic_name(read) for read in node.reads)
-    entry = Derived(node.name, graph.app.name, target.topic, target.sink, inputs)
-    known = catalogued.get((catalog.TOPIC, node.name))
-    if not isinstance(known, Derived) or replace(known, at_ms=0) != entry:
-        Editor(cluster, f"{graph.app.name}-topics").write(entry)
-    return target
-
-
-def check_topic(graph: Graph, node: Node, target: Target, known: Catalog, *, is_there: bool) -> None:
-    """That neither the topic nor the sink of a derived topic is another's. Pure."""
-    where, app = f"{node.output.place}: topic {node.name!r}", graph.app
-    if target.topic.startswith(INTERNAL):
-        raise UsageError(f"{where} begins with {INTERNAL}, as Tidelog's own do; call it otherwise")
-    if any(isinstance(one, Input) and one.topic == target.topic for one in node.reads):
-        raise UsageError(f"{where} is read by its own function, which would never end; write to another one")
-    views = {name for kind, name in known if kind == catalog.VIEW}
-    views |= {one.name for one in app.outputs.values() if one.kind == VIEW}
-    for said in (target.topic, target.sink):
-        view, _, number = said.rpartition(".v")
-        if view in views and number.isdigit():
-            raise UsageError(f"{where}: {said} is the name of a generation of view {view!r}; call it otherwise")
-    entry = known.get((catalog.TOPIC, node.name))
-    if isinstance(entry, Derived) and entry.app != app.name and is_there:
-        raise UsageError(f"{where} belongs to app {entry.app}; call it otherwise")
 
 
 def place_questions(cluster: Cluster, graph: Graph, node: Node) -> None:
@@ -290,7 +291,7 @@ def lost_of(cluster: Cluster, topic: str, sink: str) -> str | None:
     if not said:
         return None
     cluster.forget()  # it may be another topic of the same name
-    there = set(cluster.partitions(topic)) if _is_there(cluster, topic) else set()
+    there = set(cluster.partitions(topic)) if is_there(cluster, topic) else set()
     now = list_offsets(cluster, dict.fromkeys(said.keys() & there, LATEST))
     short = sorted(at for at, end in said.items() if at not in now or now[at].offset < end)
     if not short:
@@ -300,7 +301,7 @@ def lost_of(cluster: Cluster, topic: str, sink: str) -> str | None:
     return f"{at} {ends}, and its last mark says {said[at]}: the topic was deleted, or has lost records"
 
 
-def _is_there(cluster: Cluster, topic: str) -> bool:
+def is_there(cluster: Cluster, topic: str) -> bool:
     known = cluster.ask_metadata([topic]).topics.get(topic)
     return known is not None and known.led
 
@@ -329,21 +330,53 @@ def _partitions(cluster: Cluster, read: Input | Output) -> int:
     if is_view(read):
         found = catalog.read_catalog(cluster).get((catalog.VIEW, topic_name(read)))
         return found.current.partitions if isinstance(found, View) and found.current else 1
-    topic = read.topic if isinstance(read, Input) else read.name
+    topic = read.topic if isinstance(read, Input) else live_topic(cluster, read)
     try:
         return len(cluster.partitions(topic))
     except BrokerError as error:
         if error.code not in UNKNOWN_TOPIC:
             raise
+        near = near_name(topic, topics.names(cluster))
+        meant = "" if near is None else f"did you mean {near!r}? Or "
         raise UsageError(
-            f"{read.place}: {read.kind} {read.name!r} reads topic {topic!r}, which is not there; make it first:"
+            f"{read.place}: {read.kind} {read.name!r} reads topic {topic!r}, which is not there; {meant}make it first:"
             f" `tidelog topics create {topic}`"
         ) from None
 
 
+def near_name(name: str, known: Iterable[str]) -> str | None:
+    """What was perhaps meant."""
+    others = [one for one in known if not one.startswith("__")]
+    return next(iter(get_close_matches(name, others, n=1, cutoff=NEAR)), None)
+
+
 def live_topic(cluster: Cluster, output: Output) -> str:
     """Where the rows of an output are read from."""
-    return output.name if output.kind == TOPIC else topic_of_view(cluster, output.name)
+    if output.kind != TOPIC:
+        return topic_of_view(cluster, output.name)
+    found = find_derived(catalog.read_catalog(cluster), output.name)
+    return output.name if found is None else found.topic
+
+
+def derived_read(known: Catalog, read: Input | Output) -> Derived | None:
+    """The derived topic that this is: of this app by its name, of any app by the topic of a generation."""
+    if isinstance(read, Output):
+        return find_derived(known, read.name) if read.kind == TOPIC else None
+    if is_view(read):
+        return None
+    every = (one for one in known.values() if isinstance(one, Derived))
+    return next((one for one in every if read.topic in topics_of(one)), None)
+
+
+def topics_of(entry: Derived) -> set[str]:
+    """Of all its generations."""
+    return {entry.topic, *(one.topic for one in entry.generations)}
+
+
+def generations_read(known: Catalog, node: Node) -> dict[str, int]:
+    """Which generation of each derived topic is live that it reads."""
+    found = [derived_read(known, read) for read in node.reads]
+    return {one.name: one.live for one in found if one is not None}
 
 
 def topic_of_view(cluster: Cluster, name: str) -> str:

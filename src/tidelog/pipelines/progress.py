@@ -4,6 +4,7 @@ rows_in, rows_out     read and written since the query was started
 rate                  rows a second in the last micro-batch that had rows
 watermark, late       event time that is complete; how far the watermark is behind the clock; rows that came too late
 state size            rows and bytes that its operators keep
+held                  of these, rows and open windows that Spark's own operators put out when the watermark has come
 lag                   records not yet read, and the age of the oldest of them in seconds
 """
 
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 from tidelog.client.cluster import Cluster
 from tidelog.control import lag
 from tidelog.control.counts import LATE
+from tidelog.control.metrics import OF_SPARK
 
 GROUP_PREFIX = "tidelog."
 SEEN_MAX = 10_000  # Spark tells of its last hundred again and again
@@ -40,6 +42,7 @@ class Progress:
     state_rows: int = 0
     state_bytes: int = 0
     batch_ms: int = 0
+    rows_by_operator: dict[str, int] = field(default_factory=dict)
     seen: dict[str, None] = field(default_factory=dict)  # in the order in which they came
 
     @property
@@ -71,6 +74,7 @@ class Progress:
         if operators:
             self.state_rows = sum(int(op.get("numRowsTotal") or 0) for op in operators)
             self.state_bytes = sum(int(op.get("memoryUsedBytes") or 0) for op in operators)
+            self.rows_by_operator = _rows_of(operators)
             for name, late in _late_of(operators):
                 sums = self.by_spark.setdefault(name, {LATE: 0})
                 sums[LATE] += late
@@ -93,6 +97,14 @@ class Progress:
         }
 
 
+def _rows_of(operators: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """That each of Spark's own operators keeps, by the name that it has for it."""
+    found: Counter[str] = Counter()
+    for one in operators:
+        found[str(one.get("operatorName") or "operator")] += int(one.get("numRowsTotal") or 0)
+    return dict(found)
+
+
 def _late_of(operators: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, int]]:
     """Of Spark's own, by the name that it has for each. A fold of ours counts for itself what is late."""
     names = Counter[str]()
@@ -106,6 +118,12 @@ def _late_of(operators: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, int]
 
 def _ms(iso: str) -> int:
     return int(datetime.fromisoformat(iso.replace("Z", "+00:00")).timestamp() * 1000)
+
+
+def held_by_spark(rows: Mapping[str, int], holding: Iterable[str]) -> dict[str, int]:
+    """`holding`: how names of operators begin that hold rows in this query."""
+    names = tuple(holding)
+    return {f"{OF_SPARK}{name}": number for name, number in rows.items() if number and name.startswith(names)}
 
 
 def lag_of(cluster: Cluster, query: str) -> Lag | None:

@@ -18,9 +18,9 @@ from functools import partial
 from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
-from tidelog.control.marks import topic_of
 from tidelog.errors import ConfigError, LostCheckpoint, PipelineFailed, StateMismatch
 from tidelog.pipelines.app import VIEW
+from tidelog.pipelines.collisions import kind_written
 from tidelog.pipelines.envelopes import Source, net_changelog, net_rows, records_of
 from tidelog.pipelines.faults import fault_of, is_told_in_a_line
 from tidelog.pipelines.operators.dropped import counting_keyless
@@ -37,11 +37,14 @@ from tidelog.pipelines.view_texts import (
     texts_of,
 )
 from tidelog.pipelines.view_topic import (
+    AS_READ,
     CHANGELOG,
     envelopes,
+    held_by,
+    holds_back,
     is_keyed,
-    kind_of,
     mode_of,
+    of_generation,
     plain,
     replies,
     results,
@@ -50,6 +53,7 @@ from tidelog.pipelines.view_topic import (
 from tidelog.spark.cluster_python import missing_in_a_worker
 from tidelog.spark.foreach_batch import NOBODY, Observer
 from tidelog.views.asking import Pipeline
+from tidelog.views.derived import FIRST
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -69,6 +73,7 @@ class Written:
     stopping: bool = False  # whether the query is being stopped, so that its micro-batch may be cut off
     notes: dict[str, Any] = field(default_factory=dict)
     state_bytes: int | None = None  # which the query keeps, as Spark told last
+    holding: tuple[str, ...] = ()  # how names of Spark's operators begin that hold rows for the watermark
     roads: dict[str, int] = field(default_factory=dict)  # micro-batches by the road that they took (`view_texts.py`)
 
 
@@ -89,7 +94,9 @@ def start_query(
     if output.key and (output.kind == VIEW or is_keyed(output, frame)):
         frame = counting_keyless(frame, output.kind, output.key)
     _keep_to(frame, target)
+    observed.declared_as(holds=holds_back(frame))
     mode, texts = mode_of(output, frame), texts_of(frame, target)
+    written.holding = held_by(frame, mode)
     if texts is None:
         rows, writer = frame, writer_of(frame, target, options, written, observed)
     else:
@@ -102,9 +109,11 @@ def start_query(
 
 
 def _keep_to(frame: DataFrame, target: Target) -> None:
+    from tidelog.spark.moved_checkpoints import settle
     from tidelog.spark.native_operators import keep_to
 
     output = target.node.output
+    settle(target.checkpoint)
     try:
         keep_to(frame, target.checkpoint)
     except StateMismatch as error:
@@ -120,7 +129,7 @@ def writer_of(
     topic, targets = (None, (target.topic,)) if target.node.asked else (target.topic, ())
     how: dict[str, Any] = {"options": given, "targets": targets, "marked": True}
     write = partial(topic_writer(topic, bootstrap=bootstrap, sink_name=target.sink, **how), by=observed)
-    kind, keyed = kind_of(frame), is_keyed(target.node.output, frame)
+    kind, keyed = kind_written(target.node.output, frame), is_keyed(target.node.output, frame)
 
     def each(rows: DataFrame, batch_id: int) -> None:
         with noting_errors(target, written):
@@ -162,7 +171,7 @@ def text_writer_of(
 def records_here(rows: Sequence[Any], texts: Texts, tail: str) -> list[tuple[str, str | None]]:
     if texts.kind == CHANGELOG:
         return list(records_of(net_changelog(rows, texts.declared.key), tail, is_changelog=True))
-    return list(records_of(net_rows(rows), tail, is_changelog=False))
+    return list(records_of(net_rows(rows, as_read=texts.kind == AS_READ), tail, is_changelog=False))
 
 
 def _sink_options(target: Target, options: Mapping[str, str]) -> tuple[str, dict[str, str]]:
@@ -269,17 +278,12 @@ def lost_checkpoint(target: Target, lost: LostCheckpoint) -> LostCheckpoint:
 
 
 def _way_back(target: Target) -> str:
-    if target.generation:
-        return f"`{command_of(target.node)}` makes it anew from the log, and this run then goes on"
-    return (
-        f"a topic is never made anew: call it otherwise, or delete topics {target.topic} and {topic_of(target.sink)}"
-        " and that folder, and the next run writes it from the log"
-    )
+    return f"`{command_of(target.node)}` makes it anew from the log, and this run then goes on"
 
 
 def generation_option(target: Target) -> dict[str, str]:
     """For the sink, whose marks tell it."""
-    return {"generation": str(target.generation)} if target.generation else {}
+    return {"generation": str(target.generation)}
 
 
 def records(rows: DataFrame, kind: str, target: Target, batch_id: int, *, keyed: bool) -> DataFrame:
@@ -289,4 +293,5 @@ def records(rows: DataFrame, kind: str, target: Target, batch_id: int, *, keyed:
         assert target.declared is not None
         source = Source(output.name, target.generation, batch_id)
         return envelopes(rows, kind, target.declared, output.order, source)
-    return upserts(rows, kind, output.key, output.order) if keyed else plain(rows, output.key)
+    made = upserts(rows, kind, output.key, output.order) if keyed else plain(rows, output.key)
+    return made if target.generation == FIRST else of_generation(made, target.generation)

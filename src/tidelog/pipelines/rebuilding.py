@@ -23,79 +23,51 @@ Rules:
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidelog.client.cluster import Cluster
-from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
-from tidelog.client.transactions import Transactions
 from tidelog.clock import rest
 from tidelog.control import status
-from tidelog.control.health import AT_WORK, FAILED, SILENT_MS, age_of, said_silence, told_state
-from tidelog.control.marks import Ends, end_of_marks, read_mark, transactional_id_of
+from tidelog.control.marks import Ends
 from tidelog.control.urls import redacted
-from tidelog.errors import PipelineFailed, UsageError
-from tidelog.parts.part import APP, Say
+from tidelog.errors import UsageError
 from tidelog.pipelines import generations
-from tidelog.pipelines.app import VIEW, Input, Output
+from tidelog.pipelines.app import VIEW
 from tidelog.pipelines.appliers import appliers_of
 from tidelog.pipelines.background import Background
-from tidelog.pipelines.catching_up import (
-    Done,
-    Pace,
-    Round,
-    aim_of,
-    is_applied,
-    is_close,
-    is_reached,
-    is_run,
-    is_shown,
-    other_folder,
-    report_of,
-)
+from tidelog.pipelines.building_aside import LOOK_EVERY_S, Begun, BuildingAside, clear_up, is_kept
+from tidelog.pipelines.catching_up import is_applied, is_shown
+from tidelog.pipelines.collisions import check_settled
 from tidelog.pipelines.graph import Graph, Node
-from tidelog.pipelines.inputs import Reader
-from tidelog.pipelines.observed import Observed
-from tidelog.pipelines.parts import QUERY, QueryPart
 from tidelog.pipelines.placing import (
     Target,
-    is_view,
+    generations_read,
     partitions_of,
     place_questions,
     stores_of,
     topic_name,
-    topic_of_view,
     view_target,
 )
 from tidelog.pipelines.running import Settings
 from tidelog.pipelines.view_readers import check_readers, of_others
 from tidelog.pipelines.view_topic import check_result, declaration_of
-from tidelog.views.catalog import Editor, View, find_view, read_catalog
+from tidelog.views.catalog import Catalog, Editor, View, find_view, read_catalog
 from tidelog.views.stores.opening import name_of
 
 if TYPE_CHECKING:
-    from tidelog.pipelines.generations import Way
     from tidelog.views.declaration import Declaration
-
-LOOK_EVERY_S = 0.2
-PAUSED_WITHIN_S = 60.0  # a micro-batch may take as long
-SEEN_WITHIN_S = 10.0
-FOR_A_SWITCH: Mapping[str, Any] = {"by": "rebuild"}  # in a pause: not somebody's who has reasons of their own
 
 
 # Beginning ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class BegunView(Begun):
     view: View
-    target: Target
-    way: Way
-    old: str  # the sink of the generation that is live
 
 
 def begin(
@@ -107,77 +79,51 @@ def begin(
     *,
     again: bool,
     with_readers: bool = False,
-) -> Begun:
+) -> BegunView:
     """The catalog says that a generation is being built; its topics are there."""
     editor = Editor(cluster, node.name)
-    before = editor.view()
-    if before is None or before.current is None:
-        raise UsageError(f"view {node.name} is not in the catalog; `tidelog run` declares it, and builds it first")
-    if before.app != graph.app.name:
-        raise UsageError(f"{node.output.place}: view {node.name!r} belongs to app {before.app}; call it otherwise")
-    outputs = [one.name for one in graph.nodes]
-    check_readers(read_catalog(cluster), before, app=graph.app.name, outputs=outputs, rebuilt=with_readers)
-    code = node.fingerprint_as("" if before.building is None else before.building.fingerprint)
-    way = generations.way_of(before, declared, code, again=again, kept=_is_kept(cluster, graph, node, before, settings))
-    after = generations.begun(before, way, declared, node.fingerprint, partitions_of(cluster, graph, node))
+    before = _checked(editor.view(), read_catalog(cluster), graph, node, with_readers=with_readers)
+    assert before.current is not None
+    building, partitions = before.building, partitions_of(cluster, graph, node)
+    code = node.fingerprint if building is None or not node.is_code_of(building) else building.fingerprint
+    kept = building is None or is_kept(cluster, view_target(graph, node, before, building, settings.checkpoints))
+    way = generations.way_of(before, declared, code, again=again, kept=kept)
+    reads = generations_read(read_catalog(cluster), node)
+    after = generations.begun(before, way, declared, node.fingerprint, partitions, code=node.parts, reads=reads)
     built = generations.write_begun(cluster, editor, before, after)
-    return Begun(after, view_target(graph, node, after, built, settings.checkpoints), way, before.current.sink)
+    return BegunView(view_target(graph, node, after, built, settings.checkpoints), way, before.current.sink, after)
 
 
-def _is_kept(cluster: Cluster, graph: Graph, node: Node, view: View, settings: Settings) -> bool:
-    from tidelog.spark.query_log import query_id_of
-
-    if view.building is None:
-        return True
-    mark = read_mark(cluster, view.building.sink)
-    checkpoint = view_target(graph, node, view, view.building, settings.checkpoints).checkpoint
-    try:
-        return mark is None or query_id_of(checkpoint) == mark.query_id
-    except UsageError:  # there is none
-        return False
+def check_begin(known: Catalog, graph: Graph, node: Node, *, again: bool, with_readers: bool) -> None:
+    """What the catalog tells of a rebuild before Spark has planned it."""
+    found = known.get((VIEW, node.name))
+    view = _checked(found if isinstance(found, View) else None, known, graph, node, with_readers=with_readers)
+    building = view.building
+    if building is not None:
+        code = building.fingerprint if node.is_code_of(building) else node.fingerprint
+        generations.way_of(view, building.declared, code, again=again, kept=True)
 
 
-def clear_up(cluster: Cluster, part: str) -> None:
-    """What a rebuild that was killed has left: a run's query that is paused, and parts that are gone in the status."""
-    for one in status.Commands(cluster).first():
-        if one[:3] == (QUERY, part, status.PAUSE) and one.arguments == FOR_A_SWITCH:
-            status.send_command(cluster, QUERY, part, status.RESUME)
-    for told in status.read_status(cluster):
-        of, _, number = told.name.rpartition(".v")
-        if told.kind in (APP, QUERY) and of == part and number.isdigit():
-            status.take_away(cluster, told.kind, told.name)
+def _checked(view: View | None, known: Catalog, graph: Graph, node: Node, *, with_readers: bool) -> View:
+    if view is None or view.current is None:
+        raise UsageError(f"view {node.name} is not in the catalog; `tidelog run` declares it, and builds it first")
+    if view.app != graph.app.name:
+        raise UsageError(f"{node.output.place}: view {node.name!r} belongs to app {view.app}; call it otherwise")
+    outputs = [one.name for one in graph.nodes]
+    check_readers(known, view, app=graph.app.name, outputs=outputs, rebuilt=with_readers)
+    return view
 
 
 # Running --------------------------------------------------------------------------------------------------------------
 
 
-class Rebuild:
-    """`tell` gets how far it is. `stopping` ends it where it is, to be gone on with."""
+class Rebuild(BuildingAside):
+    """Of a view."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        reader: Reader,
-        node: Node,
-        settings: Settings,
-        *,
-        say: Say,
-        tell: Callable[[Done], object],
-        stopping: threading.Event | None = None,
-    ) -> None:
-        self.node = node
-        self.stopping = stopping or threading.Event()
-        self._cluster = cluster
-        self._reader = reader
-        self._settings = settings
-        self._say = say
-        self._tell = tell
-        self._paused = self._switched = False
-        self._old_end: int | None = None  # of the old one's marks, once nobody writes them any more
-
-    def begin(self, *, again: bool = False, with_readers: bool = False) -> Begun:
+    def begin(self, *, again: bool = False, with_readers: bool = False) -> BegunView:
         frame = self._reader.result(self.node)
         check_result(self.node.output, frame)
+        check_settled(self.node.output, frame)
         declared = declaration_of(self.node.output, frame.schema)
         self._check_folder()
         if self.node.asked:
@@ -187,41 +133,6 @@ class Rebuild:
         clear_up(self._cluster, begun.target.part)
         self._say(begun.way.value, view=self.node.name, generation=begun.target.generation, topic=begun.target.topic)
         return begun
-
-    def _check_folder(self) -> None:
-        """A run that goes on with the new generation looks for its checkpoint beside those that it has itself."""
-        app, code = self._reader.graph.app.name, self.node.fingerprint
-        ours, now_ms = f"{self._settings.checkpoints}/{app}", int(time.time() * 1000)
-        reports = status.read_status(self._cluster)
-        theirs = other_folder(reports, f"{app}.{self.node.name}", code, ours, now_ms)
-        if theirs is not None:
-            raise UsageError(
-                f"the run of app {app} has its checkpoints in {theirs}, and this would leave one in {ours}, where the"
-                f" run would not find it; say --checkpoints {theirs.removesuffix(f'/{app}')}"
-            )
-
-    def build(self, begun: Begun) -> Ends | None:
-        """Runs the query until it has caught up, and stops it. Ends to switch at; None where it was told to stop."""
-        target = replace(begun.target, answers=False)  # questions are for the one that is live
-        observed = Observed(target.topic)
-        with observed.declared():
-            frame = replace(self._reader, sink=target.sink).result(self.node)  # by this thread's cluster
-        part = QueryPart(target, lambda _: frame, self._settings.options, self._settings.trigger, observed)
-        part.name = f"{begun.target.app}.{begun.target.sink}"
-        background = Background(part.name, [part], self._settings, self._say)
-        try:
-            caught_up = self._catch_up(begun, background)
-            if caught_up:
-                self._pause(begun)
-                self._fence(begun)
-                caught_up = self._catch_up(begun, background)
-        finally:
-            background.stop()
-        if not caught_up:
-            return None
-        self._check_fenced(begun)
-        mark = read_mark(self._cluster, begun.target.sink)
-        return {} if mark is None else {at: end for at, end in mark.ends.items() if at.topic == begun.target.topic}
 
     def switch(self, begun: Begun, ends: Ends) -> View:
         number, inputs = begun.target.generation, [topic_name(one) for one in self.node.reads]
@@ -270,123 +181,17 @@ class Rebuild:
             gone = generations.drop_outlived(self._cluster, view, int(time.time() * 1000))
         return [one.number for one in gone]
 
-    def is_run(self) -> bool:
-        """Whether somebody runs the app, as far as status tells."""
-        now_ms = int(time.time() * 1000)
-        return is_run(status.read_status(self._cluster), self._reader.graph.app.name, now_ms)
-
     def left(self) -> list[str]:
         """Who reads the view in another app: they are stopped there, until that rebuilds them."""
         known = read_catalog(self._cluster)
         view = known.get((VIEW, self.node.name))
         return of_others(known, view, self._reader.graph.app.name) if isinstance(view, View) else []
 
-    # The run that writes the old one
-
-    def _pause(self, begun: Begun) -> None:
-        """It is at rest then, where it tells so. One that goes silent after it was told is not: it may be ending."""
-        if self._state(begun) not in AT_WORK:
-            return
-        status.send_command(self._cluster, QUERY, begun.target.part, status.PAUSE, **FOR_A_SWITCH)
-        self._paused = True
-        deadline = time.monotonic() + PAUSED_WITHIN_S
-        while self._state(begun, however_old=True) in AT_WORK and not self.stopping.is_set():
-            if time.monotonic() > deadline:
-                raise PipelineFailed(
-                    f"query {begun.target.part} was asked to pause and has not paused for {PAUSED_WITHIN_S:g} s; view"
-                    f" {self.node.name} is as it was; the same command goes on with generation"
-                    f" {begun.target.generation} when that micro-batch is over, or its run has ended"
-                    f"{self._ahead(begun)}"
-                )
-            rest(self.stopping, LOOK_EVERY_S)
-
-    def _fence(self, begun: Begun) -> None:
-        """What whoever still writes the old one has open, and tells nobody of, is ended: its last mark stands then."""
-        if not self.stopping.is_set():
-            Transactions(self._cluster, transactional_id_of(begun.old)).start()
-            self._old_end = end_of_marks(self._cluster, begun.old)
-
-    def _check_fenced(self, begun: Begun) -> None:
-        """A query that finds its id taken takes it back, and writes on."""
-        if self._old_end is not None and end_of_marks(self._cluster, begun.old) != self._old_end:
-            raise PipelineFailed(
-                f"somebody writes {begun.old} who was not seen, or does not pause; view {self.node.name} is as it was;"
-                " end that run, and start this again: it goes on"
-            )
-
-    def resume(self, begun: Begun) -> None:
-        """Whatever has become of the rebuild. After a switch the run is given the time to see it first."""
-        if not self._paused:
-            return
-        deadline = time.monotonic() + (SEEN_WITHIN_S if self._switched else 0.0)
-        while time.monotonic() < deadline and not self.stopping.is_set() and self._is_unseen(begun):
-            rest(self.stopping, LOOK_EVERY_S)
-        status.send_command(self._cluster, QUERY, begun.target.part, status.RESUME)
-        self._paused = False
-
-    def _state(self, begun: Begun, *, however_old: bool = False) -> str | None:
-        found = self._report(begun, however_old=however_old)
-        return None if found is None else told_state(found)
-
-    def _ahead(self, begun: Begun) -> str:
-        """What else to do, of one that has told of itself by another clock, or before this one was set back."""
-        found, now_ms = self._report(begun, however_old=True) or {}, int(time.time() * 1000)
-        if age_of(found, now_ms) > -SILENT_MS:
-            return ""
-        silence = said_silence(found, now_ms)
-        return f"; it {silence}: if its run was killed, start that again, so that it reports its status"
-
-    def _is_unseen(self, begun: Begun) -> bool:
-        """Whether the run has yet to find out that there is another generation."""
-        found = self._report(begun)
-        return found is not None and told_state(found) != FAILED and found.get("generation") != begun.target.generation
-
-    def _report(self, begun: Begun, *, however_old: bool = False) -> Mapping[str, Any] | None:
-        reports, now_ms = status.read_status(self._cluster), None if however_old else int(time.time() * 1000)
-        return report_of(reports, QUERY, begun.target.part, now_ms)
-
-    # How far
-
-    def _catch_up(self, begun: Begun, background: Background) -> bool:
-        topics = [self._topic(one) for one in self.node.reads]
-        pace = Pace(_offsets(self._cluster, topics, EARLIEST))
-        ends = _offsets(self._cluster, topics, LATEST)
-        now = self._round(begun, ends, topics)
-        while not self.stopping.is_set():
-            new = read_mark(self._cluster, begun.target.sink)
-            self._tell(pace.note(new, now.aim.offsets, time.monotonic()))
-            if is_reached(now.aim, new):
-                if is_close(now, new):
-                    return True
-                now = self._round(begun, ends, topics)
-                continue
-            background.check()
-            rest(self.stopping, LOOK_EVERY_S)
-        return False
-
-    def _round(self, begun: Begun, ends: Ends, topics: Collection[str]) -> Round:
-        new = read_mark(self._cluster, begun.target.sink)
-        old = read_mark(self._cluster, begun.old, self._old_end)
-        aim = aim_of(old, ends, topics, _offsets(self._cluster, topics, LATEST))
-        return Round(aim, -1 if new is None else new.batch_id)
-
-    def _topic(self, read: Input | Output) -> str:
-        if is_view(read):
-            return topic_of_view(self._cluster, topic_name(read))
-        return topic_name(read)
-
     def _appliers(self, target: Target, view: View) -> Background | None:
         reports, now_ms = status.read_status(self._cluster), int(time.time() * 1000)
         alone = tuple(url for url in view.stores if not is_applied(reports, view.name, name_of(url), now_ms))
         parts = appliers_of(replace(target, stores=alone), self._settings)
         return Background(f"{target.app}.{target.sink}", parts, self._settings, self._say) if parts else None
-
-
-def _offsets(cluster: Cluster, topics: Collection[str], when: int) -> Ends:
-    cluster.retry(lambda: cluster.ask_metadata(topics))  # one may have more partitions than before, or others
-    places = [at for topic in topics for at in cluster.partitions(topic)]
-    found = list_offsets(cluster, dict.fromkeys(places, when), isolation=READ_COMMITTED)
-    return {at: one.offset for at, one in found.items()}
 
 
 def said(stores: Iterable[str]) -> str:

@@ -19,33 +19,46 @@ from typing import TYPE_CHECKING, Any
 from tidelog.client.cluster import Cluster
 from tidelog.client.security import Security
 from tidelog.control.counts import NOTHING
-from tidelog.control.health import FAILED, RUNNING
+from tidelog.control.health import AT_WORK, FAILED, PAUSED, RUNNING
 from tidelog.control.marks import read_mark
+from tidelog.control.registry import registry_at
 from tidelog.control.status import Command
 from tidelog.parts.part import Fault, Key, Part, Say
 from tidelog.parts.running import Supervisor
 from tidelog.parts.supervision import Watch
+from tidelog.pipelines.analysing import frames_of
 from tidelog.pipelines.app import VIEW, Input
 from tidelog.pipelines.appliers import appliers_of, changed_appliers
 from tidelog.pipelines.captured_tables import CapturedShape, shape_of
+from tidelog.pipelines.going_on import state_of
 from tidelog.pipelines.graph import Graph, Node
 from tidelog.pipelines.handover import Handover, Moved
 from tidelog.pipelines.inputs import Reader
 from tidelog.pipelines.loading import travelling_whole
 from tidelog.pipelines.parts import QUERY, QueryPart
-from tidelog.pipelines.placing import Target, live_topic, place_questions, place_topic, place_view, topic_of_view
+from tidelog.pipelines.placing import Target, live_topic, place_questions, place_view, topic_of_view
+from tidelog.pipelines.placing_topics import How, place_topic
 from tidelog.pipelines.progress import Lag, lag_of
+from tidelog.pipelines.readiness import Readiness
 from tidelog.pipelines.seeding import Seed, seed_of
 from tidelog.pipelines.view_topic import check_result, declaration_of, is_keyed, keeps_state
+from tidelog.views.catalog import read_catalog
 from tidelog.views.passed import passed_by
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from tidelog.spark.class_archive import Making
+
 CATALOG_EVERY_S = 1.0
 LAG_EVERY_S = 2.0
 ANSWER_S = 10.0  # for which the one thread waits for a broker, unless --timeout says otherwise
-QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+QUIET = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.tidelog.quiet": "true",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +78,7 @@ class Settings:
     answer_s: float = ANSWER_S
     spark: Mapping[str, str] = field(default_factory=dict)
     grown: tuple[str, ...] = ()  # views whose new columns are all that has changed in them
+    go_on: tuple[str, ...] = ()  # derived topics whose new code goes on from where the old one was
 
     @property
     def options(self) -> dict[str, str]:
@@ -93,6 +107,19 @@ def session_of(graph: Graph, settings: Settings) -> SparkSession:
     return spark
 
 
+def stop_session(spark: SparkSession, *, was_ready: bool) -> Making | None:
+    """And has its classes archived, where that is not done yet and a run has loaded all that it needs: what is made
+    then, by a process of its own.
+    """
+    from tidelog.spark import class_archive
+
+    making = class_archive.begun_by(spark) if was_ready else None
+    spark.stop()
+    if making is not None:
+        class_archive.start(making)
+    return making
+
+
 # Prepared -------------------------------------------------------------------------------------------------------------
 
 
@@ -102,7 +129,9 @@ def reader_of(spark: SparkSession, graph: Graph, settings: Settings, cluster: Cl
         return seed_of(cluster, sink, one.name, one.start_from)
 
     def shape(one: Input) -> CapturedShape:
-        return shape_of(cluster, graph.app.name, one.name, one.topic, one.key, one.value)
+        at, login = one.decoding.get("registry"), one.decoding.get("login_variable")
+        registry = None if at is None else registry_at(at, login)
+        return shape_of(cluster, graph.app.name, one.name, one.topic, one.key, one.value, registry)
 
     return Reader(
         spark,
@@ -117,12 +146,16 @@ def reader_of(spark: SparkSession, graph: Graph, settings: Settings, cluster: Cl
 
 
 def prepare(cluster: Cluster, reader: Reader, settings: Settings) -> list[Target]:
-    """Every output placed, in the order in which they read each other."""
-    return [placed(cluster, reader, node, settings) for node in reader.graph.nodes]
+    """Every output looked at, then placed, in the order in which they read each other."""
+    frames = frames_of(reader, read_catalog(cluster))
+    return [placed(cluster, reader, node, settings, frames.get(node.name)) for node in reader.graph.nodes]
 
 
-def placed(cluster: Cluster, reader: Reader, node: Node, settings: Settings) -> Target:
-    frame = reader.result(node)
+def placed(
+    cluster: Cluster, reader: Reader, node: Node, settings: Settings, looked_at: DataFrame | None = None
+) -> Target:
+    """`looked_at`: its rows, where they are known and were found to be right (`analysing.py`)."""
+    frame = reader.result(node) if looked_at is None else looked_at
     check_result(node.output, frame)
     if node.asked:
         place_questions(cluster, reader.graph, node)
@@ -131,8 +164,9 @@ def placed(cluster: Cluster, reader: Reader, node: Node, settings: Settings) -> 
         why_not = why_not_grown(node.name, frame, settings.grown)
         where, stays = (settings.checkpoints, settings.store), settings.store_unnamed
         return place_view(cluster, reader.graph, node, declared, *where, why_not, stays=stays)
-    compact = is_keyed(node.output, frame)
-    return place_topic(cluster, reader.graph, node, settings.checkpoints, compact=compact)
+    keyed, state = is_keyed(node.output, frame), state_of(frame, node.fingerprint)
+    how = How(keyed, state, goes_on=node.name in settings.go_on, by_batches=reader.span is not None)
+    return place_topic(cluster, reader.graph, node, settings.checkpoints, how)
 
 
 def why_not_grown(view: str, frame: DataFrame, grown: tuple[str, ...]) -> str | None:
@@ -170,15 +204,23 @@ class Run(Supervisor):
         stopping: threading.Event | None = None,
         handover: Handover | None = None,
         appliers: Callable[[Target], list[Part]] | None = None,
+        readiness: Readiness | None = None,
+        when_ready: Callable[[], None] = lambda: None,
     ) -> None:
-        """`handover` looks for views that were rebuilt elsewhere, `appliers` gives those of their stores then."""
+        """`handover` looks for views that were rebuilt elsewhere, `appliers` gives those of their stores then.
+        `when_ready` is called once, when what is to be read can be (`readiness.py`).
+        """
         super().__init__(parts, cluster, say, stopping, app=name)
         self._cluster = cluster
         self._handover = handover
         self._appliers = appliers
+        self._readiness = readiness
+        self._when_ready = when_ready
+        self.was_ready = False
         self._due = dict.fromkeys(("catalog", "lag"), 0.0)
 
     def turn(self, now: float) -> None:
+        self._look_ready()
         self._follow(now)
         if now >= self._due["lag"]:
             self._due["lag"] = now + LAG_EVERY_S
@@ -186,6 +228,13 @@ class Run(Supervisor):
             for part in self._queries():
                 part.lag = lags.get(part.name)
             self.link.ask(self._look_up_sums)
+
+    def _look_ready(self) -> None:
+        at_work = [part for part in self._queries() if self.watches[part.kind, part.name].state in AT_WORK]
+        if self._readiness is not None and at_work and self._readiness.is_ready(at_work):
+            self._readiness = None
+            self.was_ready = True
+            self._when_ready()
 
     def obey(self, key: Key, one: Command) -> None:
         super().obey(key, one)
@@ -220,7 +269,7 @@ class Run(Supervisor):
         key = (QUERY, one.part)
         part, watch = self.parts[key], self.watches[key]
         assert isinstance(part, QueryPart)
-        if watch.state == FAILED and watch.fault == one.to:
+        if (watch.state == FAILED and watch.fault == one.to) or (watch.state == PAUSED and one.waits):
             return  # it is told once
         if watch.state == RUNNING:
             self.stop([part])

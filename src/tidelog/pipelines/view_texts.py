@@ -9,6 +9,8 @@ What a micro-batch is asked for on the first road is one `collect()`: no DataFra
 Rules:
 - Texts are made where a key has one row a micro-batch, or rows say their order: an aggregate grouped by the view's key,
   a changelog, plain rows without `order`. Everything else is written as `view_topic.py` has it.
+- Of rows whose order is that in which they were read (`collisions.py`), both roads take the last: collected rows come
+  in the order of tasks, and within one as it gave them.
 - Equal keys must be equal texts: so a key has no floating-point column, and no text with a collation of its own.
 - No row is left out in the plan, also one without a key: Spark would take the filter down to the source, and such rows
   move watermarks as others do.
@@ -22,12 +24,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.pipelines.app import UPDATE, VIEW
+from tidelog.pipelines.collisions import kind_written
 from tidelog.pipelines.envelopes import TWO_ROWS, UNKNOWN_OP, not_a_key
 from tidelog.pipelines.operators.changelog import ADDITIONS, DELETED, OP, RETRACTIONS, SEQ
 from tidelog.pipelines.placing import Target
 from tidelog.pipelines.view_topic import (
     AFTER,
     AGGREGATE,
+    AS_READ,
     BEFORE,
     CHANGELOG,
     COUNT,
@@ -42,7 +46,6 @@ from tidelog.pipelines.view_topic import (
     enveloped,
     is_grouped_by,
     keeps_state,
-    kind_of,
     mode_of,
     within_years,
 )
@@ -76,7 +79,7 @@ def texts_of(frame: DataFrame, target: Target) -> Texts | None:
     output, declared = target.node.output, target.declared
     if output.kind != VIEW or declared is None or target.node.asked:
         return None
-    kind = kind_of(frame)
+    kind = kind_written(output, frame)
     if not all(_is_equal_as_text(frame.schema[name].dataType) for name in declared.key):
         return None
     if (kind == ROWS and output.order is not None) or (kind == AGGREGATE and not is_grouped_by(frame, declared.key)):
@@ -117,8 +120,11 @@ def envelopes_of_texts(rows: DataFrame, texts: Texts, tail: str) -> DataFrame:
     elif texts.kind == AGGREGATE:  # it is grouped by the key
         net = keyed.select(KEY, F.lit(None).cast("string").alias(BEFORE), F.col(ROW).alias(AFTER))
     else:
-        by_key = keyed.groupBy(KEY).agg(F.first(F.struct(ROW)).alias(LAST), F.count("*").alias(COUNT))
-        after = F.when(F.col(COUNT) > 1, _refusal(TWO_ROWS)).otherwise(F.col(f"{LAST}.{ROW}"))
+        read = keyed.select(KEY, ROW, F.monotonically_increasing_id().alias(SEQ))
+        by_key = read.groupBy(KEY).agg(F.max_by(F.struct(ROW), SEQ).alias(LAST), F.count("*").alias(COUNT))
+        after = F.col(f"{LAST}.{ROW}")
+        if texts.kind != AS_READ:
+            after = F.when(F.col(COUNT) > 1, _refusal(TWO_ROWS)).otherwise(after)
         net = by_key.select(KEY, F.lit(None).cast("string").alias(BEFORE), after.alias(AFTER))
     return enveloped(net, F.col(KEY), texts.kind, tail)
 

@@ -5,7 +5,9 @@ topic. All of it is Spark's own expressions, in the JVM: no row passes through P
     changelog        columns _op and _seq            first before, last after; nothing where they are equal
     update           a native aggregate in the plan  before null, op u: Spark does not tell what was before
     rows             anything else                   the same; of two rows of one key the last by `order`, and of equal
-                                                     ones the last by offset; refused where there is no `order`
+                                                     ones the last by offset; where there is no `order`, the one that
+                                                     was read later, and it is refused where nobody can tell that
+                                                     (`collisions.py`)
 
 Rules:
 - One envelope a key and micro-batch, key = JSON of the key's columns; after a delete a tombstone, in this order.
@@ -32,14 +34,17 @@ from tidelog.schema.column_types import JSON, KINDS, OF_SPARK, STRING
 from tidelog.views.changes import CREATE, DELETE
 from tidelog.views.changes import UPDATE as CHANGED
 from tidelog.views.declaration import Declaration, declare
+from tidelog.views.derived import GENERATION_HEADER
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
 CHANGELOG, AGGREGATE, ROWS = "changelog", "aggregate", "rows"
+AS_READ = "rows as read"  # plain rows of which the one that was read later counts (`collisions.py`)
 STATEFUL = ("Join", "Deduplicate", "TransformWithState", "FlatMapGroups")  # how names of such operators begin
 AGGREGATES = ("Aggregate", "Distinct")
+WATERMARK = "EventTimeWatermark"
 
 VIEW_TYPES = {"void": STRING, "variant": JSON} | {word: KINDS[kind].view for word, kind in OF_SPARK.items()}
 MICROSECONDS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'"
@@ -122,10 +127,10 @@ def is_grouped_by(frame: DataFrame, key: Sequence[str]) -> bool:
     """Whether `key` are the columns that a native aggregate groups by, under any name, so that each has one row."""
     plan: Any = frame._jdf.queryExecution().analyzed()
     wanted = {frame.columns.index(name) for name in key}
-    ids: set[str | None] = {_id(plan.output().apply(place)) for place in wanted}
+    ids: set[str | None] = {id_of(plan.output().apply(place)) for place in wanted}
     while str(plan.nodeName()) not in AGGREGATES:
         if str(plan.nodeName()) == "Project":
-            ids = {_origin(one) for one in _items(plan.projectList()) if _id(one) in ids}
+            ids = {origin_of(one) for one in items_of(plan.projectList()) if id_of(one) in ids}
             if None in ids:
                 return False
         if plan.children().size() != 1:
@@ -133,8 +138,8 @@ def is_grouped_by(frame: DataFrame, key: Sequence[str]) -> bool:
         plan = plan.children().apply(0)
     if str(plan.nodeName()) != "Aggregate":
         return False
-    keyed = [_bare(one) for one in _items(plan.aggregateExpressions()) if _id(one) in ids]
-    grouped = [_bare(one) for one in _items(plan.groupingExpressions())]
+    keyed = [_bare(one) for one in items_of(plan.aggregateExpressions()) if id_of(one) in ids]
+    grouped = [_bare(one) for one in items_of(plan.groupingExpressions())]
     found = [[place for place, one in enumerate(grouped) if one.semanticEquals(other)] for other in keyed]
     covered = {place for each in found for place in each}
     return len(keyed) == len(ids) and all(found) and covered == set(range(len(grouped)))
@@ -145,24 +150,46 @@ def _bare(named: Any) -> Any:
     return named.child() if str(named.getClass().getSimpleName()) == "Alias" else named
 
 
-def _origin(named: Any) -> str | None:
+def origin_of(named: Any) -> str | None:
     """Of a column: which it is, where it only has another name; None where it is computed."""
     inner = _bare(named)
-    return _id(inner) if str(inner.getClass().getSimpleName()) == "AttributeReference" else None
+    return id_of(inner) if str(inner.getClass().getSimpleName()) == "AttributeReference" else None
 
 
-def _id(named: Any) -> str:
+def id_of(named: Any) -> str:
     return str(named.exprId().toString())
 
 
-def _items(sequence: Any) -> list[Any]:
+def items_of(sequence: Any) -> list[Any]:
     return [sequence.apply(place) for place in range(sequence.size())]
 
 
 def keeps_state(frame: DataFrame) -> bool:
     """Whether a query of this stream has state in its checkpoint, whose form rests on the plan."""
     nodes = _from_the_top(frame._jdf.queryExecution().analyzed())
-    return any(str(node.nodeName()).startswith((*AGGREGATES, *STATEFUL)) and node.isStreaming() for node in nodes)
+    return any(is_stateful(node) for node in nodes)
+
+
+def is_stateful(node: Any) -> bool:
+    """Whether this operator of a plan keeps state."""
+    return str(node.nodeName()).startswith((*AGGREGATES, *STATEFUL)) and bool(node.isStreaming())
+
+
+def holds_back(frame: DataFrame) -> bool:
+    """Whether a query of this stream may keep rows until its watermark has come to them."""
+    nodes = _from_the_top(frame._jdf.queryExecution().analyzed())
+    return keeps_state(frame) and any(str(node.nodeName()) == WATERMARK for node in nodes)
+
+
+def held_by(frame: DataFrame, mode: str) -> tuple[str, ...]:
+    """How names of Spark's own operators begin, in what it tells of them, that put out rows when the watermark has come
+    to them: aggregates in append mode, and joins that wait until no match can come.
+    """
+    if mode != APPEND or not holds_back(frame):
+        return ()
+    joins = [node for node in _from_the_top(frame._jdf.queryExecution().analyzed()) if str(node.nodeName()) == "Join"]
+    outer = any("Outer" in str(node.joinType()) for node in joins if node.isStreaming())
+    return ("stateStoreSave", "sessionWindowStateStoreSave", *(("symmetricHashJoin",) if outer else ()))
 
 
 def _from_the_top(plan: Any) -> Iterator[Any]:
@@ -225,6 +252,15 @@ def plain(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     return rows.select(*([_text_key(rows, key).alias("key")] if key else []), value.alias("value"))
 
 
+def of_generation(records: DataFrame, number: int) -> DataFrame:
+    """Of a derived topic: each with a header that says of which generation it is."""
+    from pyspark.sql import functions as F
+
+    value = F.lit(str(number)).cast("binary")
+    header = F.struct(F.lit(GENERATION_HEADER).alias("key"), value.alias("value"))
+    return records.withColumn("headers", F.array(header))
+
+
 def replies(rows: DataFrame, topic: str) -> DataFrame:
     """Answers to questions, under the id of each; columns key, value and topic."""
     from pyspark.sql import functions as F
@@ -249,12 +285,13 @@ def _net(rows: DataFrame, kind: str, key: Sequence[str], names: Sequence[str], o
     row = F.when(~gone, F.struct(*(as_told(rows, name) for name in names)))
     # In a struct: `max_by` passes over rows whose order is null, and a key without any other would seem to be deleted.
     # Of equal ones the last that was read is the later: rows come by partition and offset, unless they were shuffled.
-    later = F.struct(F.lit(0)) if order is None else F.struct(F.col(f"`{order}`"), F.monotonically_increasing_id())
+    read = F.monotonically_increasing_id()
+    later = F.struct(read) if order is None else F.struct(F.col(f"`{order}`"), read)
     said = keyed.select(*(as_told(rows, name) for name in key), row.alias(LAST), later.alias(SEQ))
     # A struct around it: a row that is null itself, a deletion, would be passed over.
     net = said.groupBy(*_columns(key)).agg(F.max_by(F.struct(LAST), SEQ).alias(LAST), F.count("*").alias(COUNT))
     after = F.col(f"{LAST}.{LAST}")
-    if order is None:
+    if order is None and kind != AS_READ:
         after = F.when(F.col(COUNT) > 1, _refusal(TWO_ROWS, key)).otherwise(after)
     net = net.select(*_columns(key), after.alias(AFTER))
     return net.withColumn(BEFORE, F.lit(None).cast(net.schema[AFTER].dataType))

@@ -84,6 +84,11 @@ class InputStream:
         self._fed = 0
         self.frame = Frame(self._stream.toDF(), spark)
 
+    @property
+    def has_more(self) -> bool:
+        """Whether rows were added since it was fed last."""
+        return any(added.rows for added in self._source.added[self._fed :])
+
     def feed(self) -> bool:
         """What was added since is to be read now; whether there is any."""
         pending, self._fed = self._source.added[self._fed :], len(self._source.added)

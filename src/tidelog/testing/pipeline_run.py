@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.errors import PipelineFailed, UsageError
 from tidelog.pipelines.operators.durations import Duration, milliseconds
+from tidelog.pipelines.operators.state.operator import has_watermark
 from tidelog.testing.pipeline_input import InputStream, PipelineInput
 from tidelog.testing.pipeline_query import Query, RestartPoint
 from tidelog.testing.pipeline_sinks import (
@@ -129,6 +130,11 @@ class PipelineRun:
 
     def finish(self) -> list[Row]:
         """A step at the end of all time: windows close, joins give up waiting, timers fire."""
+        if not self.micro_batches and any(stream.has_more for stream in self._streams) and has_watermark(self._frame()):
+            raise UsageError(
+                "finish() is the first step of this run, at the end of all time: all rows that were added would be"
+                " late, and none would be used; call step() before it"
+            )
         self.advance_watermark(END_OF_TIME)
         return self.step()
 

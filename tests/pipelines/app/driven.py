@@ -18,7 +18,7 @@ from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.consumer import Consumer
 from tidelog.client.metadata import TopicPartition
-from tidelog.client.offsets import LATEST, READ_COMMITTED, list_offsets
+from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
 from tidelog.client.producer import Producer
 from tidelog.pipelines import history
 from tidelog.pipelines.app import App
@@ -117,7 +117,7 @@ def committed(cluster: Cluster, topic: str) -> list[tuple[TopicPartition, Record
     places = cluster.partitions(topic)
     ends = list_offsets(cluster, dict.fromkeys(places, LATEST), isolation=READ_COMMITTED)
     consumer = Consumer(cluster, read_committed=True, max_wait_ms=50)
-    consumer.assign(dict.fromkeys(places, 0))
+    consumer.assign({at: one.offset for at, one in list_offsets(cluster, dict.fromkeys(places, EARLIEST)).items()})
     found = []
     while any(consumer.positions[at] < ends[at].offset for at in places):
         for fetched in consumer.fetch():

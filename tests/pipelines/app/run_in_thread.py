@@ -9,6 +9,7 @@ from tidelog.pipelines.changed_views import prepare_run
 from tidelog.pipelines.handover import Handover
 from tidelog.pipelines.parts import APPLIER
 from tidelog.pipelines.rebuilding import Rebuild
+from tidelog.pipelines.rebuilding_topics import RebuildTopic
 from tidelog.pipelines.running import Run, parts_of, reader_of
 
 ENDED_WITHIN_S = 900.0
@@ -58,4 +59,19 @@ def rebuilt(driven: Driven, view: str, *, shown_within_s: float | None = None, w
         rebuild.resume(begun)
     if shown_within_s is not None:
         assert rebuild.show(begun, switched, shown_within_s) == []
+    return rebuild
+
+
+def rebuilt_topic(driven: Driven, topic: str, *, with_readers: bool = False, is_in_place: bool = False) -> RebuildTopic:
+    """A derived topic built anew, and switched to or put in place."""
+    rebuild = RebuildTopic(
+        driven.cluster, driven.reader, driven.graph.node(topic), driven.settings, say=quietly, tell=lambda _: None
+    )
+    begun = rebuild.begin(with_readers=with_readers, is_in_place=is_in_place)
+    try:
+        ends = {} if begun.is_switched else rebuild.build(begun)
+        assert ends is not None
+        rebuild.place(rebuild.switch(begun, ends))
+    finally:
+        rebuild.resume(begun)
     return rebuild

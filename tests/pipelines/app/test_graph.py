@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import linecache
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -14,8 +15,10 @@ import pytest
 from proving import proves
 from tidelog.errors import UsageError
 from tidelog.pipelines.app import App
-from tidelog.pipelines.graph import Graph, as_dot, as_mermaid, as_text, graph_of
+from tidelog.pipelines.fingerprints import said_difference
+from tidelog.pipelines.graph import Graph, Node, as_dot, as_mermaid, as_text, graph_of
 from tidelog.pipelines.loading import load_app
+from tidelog.views.derived import TopicGeneration
 
 LIMIT = 100
 
@@ -141,8 +144,8 @@ def test_what_becomes_of_bad_records_is_no_other_view_and_older_fingerprints_tha
     assert of(tmp_path, time="on_error='dead_letter'") == fingerprint
     linecache.clearcache()
     node = graph_of(load_app(str(tmp_path / "shop.py"))).node("top")
-    assert WITH_NULL in node.older and node.fingerprint_as(WITH_NULL) == WITH_NULL
-    assert node.fingerprint_as("another") == fingerprint
+    assert WITH_NULL in node.older and node.is_code_of(TopicGeneration(1, "top", "top", WITH_NULL))
+    assert not node.is_code_of(TopicGeneration(1, "top", "top", "another"))
 
 
 @proves("eo.26", "P1")
@@ -153,6 +156,79 @@ def test_what_becomes_of_bad_records_is_no_other_view_and_older_fingerprints_tha
 def test_other_code_constants_or_inputs_are_another_fingerprint(tmp_path: Path, fingerprint: str, change: Any) -> None:
     linecache.clearcache()
     assert of(tmp_path, **change) != fingerprint
+
+
+TIMED = """
+from tidelog import App
+from tidelog.operators import event_time
+app = App("shop")
+app.stream("orders", value="{value}", event_time="at", {stream})
+RATE = {rate}
+
+def net(rows):
+    return rows.where("amount > %d" % RATE)
+
+@app.topic("top", key="{key}")
+def top(orders):
+    return net(orders.transform(event_time("at", {operator})))
+"""
+AS_IT_WAS = {"value": "id long, at timestamp", "stream": "watermark_delay='1 second'", "rate": 2, "key": "id"}
+AS_IT_WAS |= {"operator": "'1 second'"}
+
+
+def timed(tmp_path: Path, **changes: Any) -> Node:
+    linecache.clearcache()
+    file = tmp_path / "shop.py"
+    file.write_text(TIMED.format(**{**AS_IT_WAS, **changes}))
+    return graph_of(load_app(str(file))).node("top")
+
+
+@proves("dt.11", "dt.12")
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"stream": "watermark_delay='1 hour'"},
+        {"stream": "watermark_delay='1 second', idle_after='1 minute'"},
+        {"stream": "watermark_delay='1 second', on_error='null'"},
+        {"operator": "'1 hour'"},
+        {"operator": "watermark_delay='1 hour', idle_after='1 minute'"},
+    ],
+)
+def test_how_late_rows_may_come_is_no_other_output(tmp_path: Path, change: Any) -> None:
+    was = timed(tmp_path)
+    built = TopicGeneration(1, "top", "shop.top", was.fingerprint, was.parts)
+    assert timed(tmp_path, **change).is_code_of(built)
+    assert timed(tmp_path).is_code_of(replace(built, code={})), "one of a version that kept no parts"
+
+
+@proves("dt.10", "dt.1")
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"rate": 3}, "changed: constant RATE"),
+        ({"value": "id long, at timestamp, more int"}, "changed: columns of stream orders"),
+        ({"key": "at"}, "changed: key"),
+        ({"operator": "'1 second', align_by='x'"}, "changed: function top"),
+    ],
+)
+def test_a_change_is_named_in_words(tmp_path: Path, change: Any, said: str) -> None:
+    was, now = timed(tmp_path), timed(tmp_path, **change)
+    assert not now.is_code_of(TopicGeneration(1, "top", "shop.top", was.fingerprint, was.parts))
+    assert said_difference(was.parts, now.parts) == said
+    assert said_difference({}, now.parts) == "" == said_difference(was.parts, was.parts)
+
+
+@proves("dt.11")
+def test_another_function_that_is_called_event_time_counts_with_its_arguments(tmp_path: Path) -> None:
+    own = TIMED.replace(
+        "from tidelog.operators import event_time", "def event_time(*of):\n    return lambda rows: rows\n"
+    )
+    found = []
+    for delay in ("'1 second'", "'1 hour'"):
+        linecache.clearcache()
+        (tmp_path / "shop.py").write_text(own.format(**{**AS_IT_WAS, "operator": delay}))
+        found.append(graph_of(load_app(str(tmp_path / "shop.py"))).node("top").parts)
+    assert said_difference(*found) == "changed: function top"
 
 
 @proves("eo.26", "E3")

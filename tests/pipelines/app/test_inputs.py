@@ -47,12 +47,14 @@ def test_rows_meet_the_version_of_a_table_that_held_at_their_time(
     late: dict[str, Any] = {"watermark_delay": "1 hour"}
     rate = "kind string, percent long, since timestamp"
     app.stream("sales", value="sale long, kind string, at timestamp", event_time="at", **late)
-    app.table("rates", key="kind", value=rate, versions=True, event_time="since", **late)
+    kept = ("offset", "timestamp")
+    app.table("rates", key="kind", value=rate, versions=True, event_time="since", record=kept, **late)
 
-    @app.view("taxed", key="sale")
+    @app.view("taxed", key="sale", order="at")
     def taxed(sales: DataFrame, rates: DataFrame) -> DataFrame:
+        assert rates.columns == ["kind", "percent", "since", "_deleted", *kept, "_place"]
         met = sales.transform(enrich(rates, on="kind", deleted="_deleted", horizon="730 days"))
-        return met.select("sale", "percent").where("sale is not null")
+        return met.select("sale", "percent", "at", "offset").where("sale is not null")
 
     make_topic(ours, "sales", 1, KEEP)
     make_topic(ours, "rates", 1, KEEP)
@@ -63,8 +65,8 @@ def test_rows_meet_the_version_of_a_table_that_held_at_their_time(
     produce(ours, "rates", said, key=[kind for kind, _, _ in rates])
     produce(ours, "sales", [{"sale": sale, "kind": kind, "at": f"{day}T00:00:00Z"} for sale, kind, day in sales])
     run.step()
-    found = {key[0]: row["percent"] for key, row in run.view("taxed").items()}
-    assert found == {1: 7, 2: 5}, "the last one waits for its hour"
+    found = {key[0]: (row["percent"], row["offset"]) for key, row in run.view("taxed").items()}
+    assert found == {1: (7, 0), 2: (5, 1)}, "the last one waits for its hour"
     assert {key[0]: row["percent"] for key, row in run.batch("taxed").items()} == {1: 7, 2: 5, 3: 0}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,6 @@ from tidelog.errors import UsageError, ViewChanged
 from tidelog.pipelines.app import App
 from tidelog.pipelines.graph import Graph, graph_of
 from tidelog.pipelines.placing import (
-    check_topic,
     place_view,
     settings_of_view,
     stays_elsewhere,
@@ -23,10 +23,12 @@ from tidelog.pipelines.placing import (
     view_now,
     view_target,
 )
+from tidelog.pipelines.placing_topics import check_topic
 from tidelog.spark.ddl import is_ddl
 from tidelog.testing.broker import TestBroker
-from tidelog.views.catalog import Catalog, Derived, View, new_view, read_catalog, take_out
+from tidelog.views.catalog import Catalog, View, new_view, read_catalog, take_out, with_current
 from tidelog.views.declaration import Declaration, declare
+from tidelog.views.derived import Derived
 from views.writing import REVENUE, Pipeline
 
 COLUMNS = {"product": "string", "revenue": "double"}
@@ -81,6 +83,21 @@ def test_only_columns_may_be_added_without_a_rebuild() -> None:
     other = graph_of(app)
     with pytest.raises(ViewChanged, match="what computes it has changed"):
         view_now(other, other.node("revenue"), first, declared(), 1, None)
+
+
+@proves("dt.1", "dt.12", "eo.26")
+def test_a_view_of_a_version_that_kept_no_parts_goes_on_and_its_parts_are_entered() -> None:
+    graph = shop()
+    node = graph.node("revenue")
+    first = view_now(graph, node, None, declared(), 1, None)
+    assert first.current is not None and first.current.code == node.parts
+    before = with_current(first, replace(first.current, code={}))
+    assert view_now(graph, node, before, declared(), 1, None) == first
+    later = with_current(first, replace(first.current, fingerprint="of rows that may come later"))
+    assert view_now(graph, node, later, declared(), 1, None) == first, "its parts are the same"
+    changed = with_current(first, replace(first.current, fingerprint="other", code={**node.parts, "key": "other"}))
+    with pytest.raises(ViewChanged, match="what computes it has changed: changed: key"):
+        view_now(graph, node, changed, declared(), 1, None)
 
 
 @proves("P1")

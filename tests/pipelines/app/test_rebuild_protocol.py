@@ -19,19 +19,22 @@ from tidelog.control.marks import topic_of
 from tidelog.control.status import Commands, Reporter, read_status, send_command
 from tidelog.errors import PipelineFailed, ProducerFenced, UsageError
 from tidelog.parts.part import Fault
-from tidelog.pipelines import generations, rebuilding
+from tidelog.pipelines import building_aside, generations
 from tidelog.pipelines.app import App
+from tidelog.pipelines.building_aside import FOR_A_SWITCH, clear_up
 from tidelog.pipelines.catching_up import report_of
 from tidelog.pipelines.generations import Way, outlived, way_of
 from tidelog.pipelines.graph import Graph, graph_of
 from tidelog.pipelines.handover import Handover, moved
 from tidelog.pipelines.placing import Target, view_target
-from tidelog.pipelines.rebuilding import FOR_A_SWITCH, Begun, Rebuild, begin, clear_up
+from tidelog.pipelines.rebuilding import BegunView as Begun
+from tidelog.pipelines.rebuilding import Rebuild, begin
 from tidelog.pipelines.running import Run, Settings
 from tidelog.pipelines.view_readers import readers_of
 from tidelog.testing.broker import TestBroker
 from tidelog.views import catalog
-from tidelog.views.catalog import Derived, View, find_view
+from tidelog.views.catalog import View, find_view
+from tidelog.views.derived import Derived
 from tidelog.views.feed_reading import FeedReader, Piece, Switched, find, newest
 from views.applying import applying, shown, until
 from views.writing import REVENUE, Pipeline, declare_view, make_topics
@@ -235,11 +238,11 @@ def test_a_run_that_does_not_pause_in_time_ends_the_rebuild_also_if_it_tells_not
     declare_view(ours, "revenue")
     begun, made = rebuild(ours, tmp_path), rebuilding_of(ours, tmp_path)
     Reporter(ours, "query", begun.target.part).tell({"state": "running"})
-    monkeypatch.setattr(rebuilding, "PAUSED_WITHIN_S", 0.5)
+    monkeypatch.setattr(building_aside, "PAUSED_WITHIN_S", 0.5)
     if silent:
         later = iter([0])  # its last word is young when the rebuild looks first, and an hour old ever after
         monkeypatch.setattr(
-            rebuilding,
+            building_aside,
             "report_of",
             lambda reports, kind, name, now: report_of(reports, kind, name, now and now + next(later, HOUR_MS)),
         )
@@ -256,7 +259,7 @@ def test_a_run_that_was_killed_before_the_clock_was_set_back_ends_the_rebuild_wi
     declare_view(ours, "revenue")
     begun, made = rebuild(ours, tmp_path), rebuilding_of(ours, tmp_path)
     Reporter(ours, "query", begun.target.part).tell({"state": "running", "at_ms": time.time() * 1000 + HOUR_MS})
-    monkeypatch.setattr(rebuilding, "PAUSED_WITHIN_S", 0.5)
+    monkeypatch.setattr(building_aside, "PAUSED_WITHIN_S", 0.5)
     said = r"has not reported since a time that is (59|60) minutes ahead of the clock here: if its run was killed,"
     with pytest.raises(PipelineFailed, match=said):
         made._pause(begun)

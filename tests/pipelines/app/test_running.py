@@ -29,7 +29,7 @@ from tidelog.errors import UsageError
 from tidelog.pipelines import history
 from tidelog.pipelines.app import App
 from tidelog.pipelines.inputs import Span
-from tidelog.pipelines.running import Run, parts_of
+from tidelog.pipelines.running import Run, parts_of, reader_of
 from tidelog.testing.broker import TestBroker
 from tidelog.views.catalog import read_catalog
 
@@ -93,9 +93,10 @@ def test_a_failing_query_is_tried_again_while_others_go_on_and_commands_are_obey
     make_topic(ours, "orders")
     driven = Driven(app, spark, ours, tidelog_broker.bootstrap, tmp_path)
     targets = list(driven.targets.values())
-    queries = [part for part in parts_of(targets, driven.reader, driven.settings) if part.kind == "query"]
     produce(ours, "orders", orders(0, 6))
     with Cluster(tidelog_broker.bootstrap) as cluster:
+        reader = reader_of(spark, driven.graph, driven.settings, cluster)  # of the run's thread
+        queries = [part for part in parts_of(targets, reader, driven.settings) if part.kind == "query"]
         run = Run("two", queries, cluster, lambda *_, **__: None)
         thread = threading.Thread(target=run.loop)
         thread.start()
@@ -172,15 +173,36 @@ def test_the_same_functions_over_history_give_what_the_stream_gives(
 class Process:
     """`tidelog run` as users start it."""
 
-    def __init__(self, bootstrap: str, folder: Path) -> None:
-        self.log = folder / "run.log"
+    def __init__(self, bootstrap: str, folder: Path, *more: str, log: str = "run.log") -> None:
+        self.log = folder / log
         words = [sys.executable, "-m", "tidelog", "run", str(PROGRAM), "--bootstrap", bootstrap, "--memory", "512m"]
+        words += more
         with self.log.open("ab") as said:
             self.process = subprocess.Popen(words, cwd=folder, stderr=said, stdout=said, preexec_fn=die_with_parent)
 
     def stop(self, number: int) -> int:
         self.process.send_signal(number)
         return self.process.wait(PATIENCE_S)
+
+
+def shown_in(folder: Path) -> dict[str, tuple[float, int]]:
+    from tidelog.views.stores.opening import open_store
+    from tidelog.views.stores.store import Ask
+
+    try:
+        store = open_store(f"sqlite:///{folder}/tidelog-views/shop.db", "revenue")
+        rows: Any = store.read(Ask()).rows
+        store.close()
+    except Exception:
+        return {}
+    return {row["product"]: (row["revenue"], row["orders"]) for row in rows}
+
+
+def expected(count: int) -> dict[str, tuple[float, int]]:
+    rows = orders(0, count)
+    names = {row["product"] for row in rows}
+    of = {name: [row["amount"] for row in rows if row["product"] == name] for name in names}
+    return {name: (sum(amounts), len(amounts)) for name, amounts in of.items()}
 
 
 def applier_of(pid: int) -> psutil.Process:
@@ -196,29 +218,15 @@ def applier_of(pid: int) -> psutil.Process:
 def test_a_driver_that_is_killed_goes_on_to_the_same_view_and_its_applier_dies_with_it(
     tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
 ) -> None:
-    from tidelog.views.stores.opening import open_store
-    from tidelog.views.stores.store import Ask
-
     def sums() -> dict[str, tuple[float, int]]:
-        try:
-            store = open_store(f"sqlite:///{tmp_path}/tidelog-views/shop.db", "revenue")
-            rows: Any = store.read(Ask()).rows
-            store.close()
-        except Exception:
-            return {}
-        return {row["product"]: (row["revenue"], row["orders"]) for row in rows}
-
-    def expected(count: int) -> dict[str, tuple[float, int]]:
-        rows = orders(0, count)
-        names = {row["product"] for row in rows}
-        of = {name: [row["amount"] for row in rows if row["product"] == name] for name in names}
-        return {name: (sum(amounts), len(amounts)) for name, amounts in of.items()}
+        return shown_in(tmp_path)
 
     make_topic(ours, "orders")
     produce(ours, "orders", orders(0, 300))
     first = Process(tidelog_broker.bootstrap, tmp_path)
     try:
-        until(lambda: sums() == expected(300), "the store has the view")
+        until(lambda: " ready app=shop" in first.log.read_text(), "it is ready")
+        assert sums() == expected(300), "what it says can be read is there"
         applier = applier_of(first.process.pid)
         produce(ours, "orders", orders(300, 300))
     finally:
@@ -233,8 +241,39 @@ def test_a_driver_that_is_killed_goes_on_to_the_same_view_and_its_applier_dies_w
         code = second.stop(signal.SIGTERM)
     assert code == 0, second.log.read_text()[-3000:]
     assert status(ours)["shop"]["state"] == "stopped"
+    said = second.log.read_text()
+    for foreign in ("Traceback", "log level", "WARNING: Using incubator modules", "NativeCodeLoader"):
+        assert foreign not in said, "it says itself what happens"
     seen: dict[int, int] = {}
     for _, row in committed(ours, "big-orders"):
         number = json.loads(row.value or b"")["id"]
         seen[number] = seen.get(number, 0) + 1
     assert set(seen) == set(range(101, 900)) and set(seen.values()) == {1}, "each once"
+
+
+@proves("P1", "P3", "eo.20")
+def test_a_run_that_stands_by_takes_the_place_of_one_that_is_killed_and_a_third_is_refused(
+    tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
+) -> None:
+    make_topic(ours, "orders")
+    produce(ours, "orders", orders(0, 300))
+    first = Process(tidelog_broker.bootstrap, tmp_path)
+    second = None
+    try:
+        until(lambda: shown_in(tmp_path) == expected(300), "the store has the view")
+        second = Process(tidelog_broker.bootstrap, tmp_path, "--standby", log="second.log")
+        until(lambda: f"pid={first.process.pid}" in second.log.read_text(), "it says whom it waits for")
+        third = Process(tidelog_broker.bootstrap, tmp_path, log="third.log")
+        assert third.process.wait(PATIENCE_S) == 1
+        assert f"of app shop is run by process {first.process.pid}; stop that first" in third.log.read_text()
+        produce(ours, "orders", orders(300, 300))
+        first.stop(signal.SIGKILL)
+        produce(ours, "orders", orders(600, 300))
+        until(lambda: shown_in(tmp_path) == expected(900), "the other goes on, with the same checkpoints and store")
+        assert second.stop(signal.SIGTERM) == 0, second.log.read_text()[-3000:]
+    finally:
+        for one in filter(None, (first, second)):
+            one.process.kill()
+            one.process.wait()
+    seen = [json.loads(row.value or b"")["id"] for _, row in committed(ours, "big-orders")]
+    assert sorted(seen) == list(range(101, 900)), "each once"

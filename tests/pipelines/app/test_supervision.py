@@ -214,7 +214,7 @@ def test_what_was_left_out_for_spark_is_still_told_of_an_error_of_the_jvm(monkey
 
 @proves("P3", "E3")
 @pytest.mark.parametrize(
-    ("output", "way"), [("revenue", "`tidelog rebuild revenue --app "), ("big", "a topic of another name")]
+    ("output", "way"), [("revenue", "`tidelog rebuild revenue --app "), ("big", "`tidelog rebuild big --app ")]
 )
 def test_an_app_whose_input_was_cut_is_told_what_it_can_do_and_no_option_that_it_has_not(output: str, way: str) -> None:
     part = QueryPart(target_of(output), cast("Any", None), {}, {})
@@ -227,7 +227,7 @@ def test_an_app_whose_input_was_cut_is_told_what_it_can_do_and_no_option_that_it
 
 @proves("P3", "eo.14")
 @pytest.mark.parametrize(
-    ("output", "way"), [("revenue", "`tidelog rebuild revenue --app "), ("big", "a topic of another name")]
+    ("output", "way"), [("revenue", "`tidelog rebuild revenue --app "), ("big", "`tidelog rebuild big --app ")]
 )
 def test_an_app_whose_topic_was_deleted_under_it_has_failed_for_good_and_is_told_what_it_can_do(
     output: str, way: str
@@ -266,7 +266,7 @@ def test_a_query_is_started_again_when_the_clock_is_set_back_since_spark_waits_b
     ("output", "way"),
     [
         ("revenue", "`tidelog rebuild revenue --app {file}` makes it anew from the log, and this run then goes on"),
-        ("big", "delete topics big and __tidelog.marks.shop.big and that folder, and the next run writes it from"),
+        ("big", "`tidelog rebuild big --app {file}` makes it anew from the log, "),
     ],
 )
 @pytest.mark.parametrize(

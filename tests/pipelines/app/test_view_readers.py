@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,13 @@ from tidelog.pipelines.changed_views import prepare_run
 from tidelog.pipelines.graph import Graph, graph_of
 from tidelog.pipelines.handover import Handover
 from tidelog.pipelines.placing import topic_target, view_target
-from tidelog.pipelines.rebuilding import Begun, begin
+from tidelog.pipelines.rebuilding import BegunView, begin
 from tidelog.pipelines.running import Run, Settings
-from tidelog.pipelines.view_readers import chain_of, check_readers, left_behind, of_others
+from tidelog.pipelines.view_readers import chain_of, check_readers, left_behind, of_others, reads_rebuilt
 from tidelog.testing.broker import TestBroker
-from tidelog.views import catalog
-from tidelog.views.catalog import Catalog, Derived, View, find_view
+from tidelog.views import catalog, derived
+from tidelog.views.catalog import Catalog, View, find_view
+from tidelog.views.derived import Derived
 from views.applying import until
 from views.writing import REVENUE, Pipeline, declare_view
 
@@ -85,13 +87,20 @@ def test_views_that_read_a_view_or_each_other_are_rebuilt_after_it_in_order() ->
     assert [one.name for one in chain_of(known(*every), graph, graph.node("top"))] == ["top"]
 
 
-@proves("eo.25", "E3")
-def test_a_derived_topic_is_never_built_anew_and_is_in_the_way_until_it_is_called_otherwise() -> None:
-    graph = shop("topic")
-    every = known(view("revenue"), view("ranking"), Derived("loud", "shop", "loud", "shop.loud", ("ranking",)))
-    told = r"test_view_readers.py:\d+: topic loud reads view ranking.* rebuild revenue, and put it back by another name"
-    with pytest.raises(UsageError, match=told):
-        chain_of(every, graph, graph.node("revenue"))
+@proves("eo.25", "dt.4", "E3")
+def test_a_derived_topic_is_rebuilt_after_what_it_reads_and_before_what_reads_it() -> None:
+    app = App("shop")
+    app.stream("orders", value="product string, revenue long")
+    app.view("top", key="product")(lambda loud: loud)
+    app.topic("loud", key="product")(lambda big: big)
+    app.topic("big", key="product")(lambda orders: orders)
+    graph = graph_of(app)
+    loud, big = Derived("loud", "shop", "loud", "shop.loud", ("big",)), Derived("big", "shop", "big", "shop.big", ())
+    every = known(view("top"), loud, big)
+    assert [one.name for one in chain_of(every, graph, graph.node("big"))] == ["big", "loud", "top"]
+    assert [one.name for one in chain_of(every, graph, graph.node("loud"))] == ["loud", "top"]
+    with pytest.raises(UsageError, match=r"topic loud reads topic big, generation 1, and could not .*--with-readers"):
+        check_readers(every, big, app="shop", outputs=["loud", "big", "top"], rebuilt=False)
 
 
 @proves("eo.25", "E3")
@@ -122,8 +131,54 @@ def test_what_has_read_another_generation_than_the_live_one_is_told_so_with_what
     assert left_behind(seeded, mark("__tidelog.seed.sums.v1.rows", "copies.v1"), every) is not None
     every |= known(view("ranking", generation=3))
     loud = topic_target(graph, graph.node("loud"), "/checkpoints")
-    assert "call it otherwise" in str(left_behind(loud, mark("ranking.v2"), every))
+    assert "`tidelog rebuild loud " in str(left_behind(loud, mark("ranking.v2"), every))
     assert left_behind(loud, mark("ranking.v3", "orders.v1"), every) is None
+
+
+def switched(entry: Derived, put: str = "") -> Derived:
+    made = derived.begin(entry, replace(entry.current, in_place=put))
+    return derived.switch(made, made.newest, {}, 1)
+
+
+@proves("dt.4", "dt.6", "dt.7")
+def test_who_has_read_a_derived_topic_is_told_of_its_switch_unless_it_was_put_in_place_by_key() -> None:
+    app = App("shop")
+    app.stream("orders", value="product string, revenue long")
+    app.topic("big", key="product")(lambda orders: orders)
+    app.view("top", key="product")(lambda big: big)
+    graph, big = graph_of(app), Derived("big", "shop", "big", "shop.big", ("orders",))
+    top = topic_target(graph, graph.node("top"), "/checkpoints")
+    assert left_behind(top, mark("big"), known(big)) is None
+    told = str(left_behind(top, mark("big"), known(switched(big))))
+    assert "view top has read big, and generation 2 of topic big is live, in topic big.v2; `tidelog rebuild top" in told
+    assert (
+        left_behind(top, None, known(switched(big))) is left_behind(top, mark("big.v2"), known(switched(big))) is None
+    )
+    told = str(left_behind(top, mark("big"), known(switched(big, derived.ROWS))))
+    assert "has read an older generation of topic big, and generation 2 of topic big is live, whose rows came" in told
+    anew = replace(top, reads={"big": 2})
+    assert left_behind(anew, mark("big"), known(switched(big, derived.ROWS))) is None, "it began with these"
+    assert left_behind(top, mark("big"), known(switched(big, derived.DIFFERENCE))) is None
+    twice = switched(switched(big, derived.ROWS), derived.ROWS)
+    assert left_behind(anew, mark("big"), known(derived.forget(twice, 2))) is not None
+
+
+@proves("dt.4")
+def test_another_app_that_names_a_topic_nobody_writes_any_more_is_told_the_new_name() -> None:
+    app = App("books")
+    app.stream("sold", topic="big", value="product string, revenue long")
+    app.view("margin", key="product")(lambda sold: sold)
+    graph, big = graph_of(app), Derived("big", "shop", "big", "shop.big", ("orders",))
+    margin = topic_target(graph, graph.node("margin"), "/checkpoints")
+    assert not reads_rebuilt(margin, known(big))
+    every = known(switched(big))
+    assert reads_rebuilt(margin, every)
+    told = str(left_behind(margin, mark("big"), every))
+    assert "view margin reads topic big by stream 'sold'" in told and "generation 2 of topic big of app shop is" in told
+    assert "declare topic='big.v2', then `tidelog rebuild margin " in told
+    app.inputs["sold"] = replace(app.inputs["sold"], topic="big.v2")
+    moved = topic_target(graph_of(app), graph_of(app).node("margin"), "/checkpoints")
+    assert left_behind(moved, mark("big.v2"), every) is None
 
 
 # A run ----------------------------------------------------------------------------------------------------------------
@@ -147,7 +202,7 @@ def test_a_run_stops_who_reads_a_view_that_was_switched_and_goes_on_once_that_is
         run.step(("query", "shop.ranking"), 1.0)
         return len(part.calls)
 
-    def rebuild(name: str) -> Begun:
+    def rebuild(name: str) -> BegunView:
         settings = Settings("", str(tmp_path), store=f"sqlite:///{tmp_path}/views.db")
         return begin(ours, graph, graph.node(name), REVENUE, settings, again=False, with_readers=True)
 

@@ -188,23 +188,6 @@ def test_of_rows_with_the_same_order_the_one_that_was_read_later_wins(spark: Spa
 
 @proves("eo.12")
 @pytest.mark.slow
-def test_two_plain_rows_of_one_key_without_an_order_fail_and_say_what_to_do(
-    spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
-) -> None:
-    app = App("twice")
-    app.stream("orders", value=ORDERS)
-    app.view("latest", key="product")(lambda orders: orders)
-    make_topic(ours, "orders")
-    run = driven(app, spark, ours, tidelog_broker, tmp_path)
-    produce(ours, "orders", orders("tea", "tea"))
-    with pytest.raises(Exception, match="give order=") as raised:
-        run.step()
-    assert fault_of(raised.value, str(raised.value), "").final
-    assert run.records("latest.v1") == []
-
-
-@proves("eo.12")
-@pytest.mark.slow
 def test_a_changelog_with_two_rows_of_one_key_at_once_is_refused(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
 ) -> None:

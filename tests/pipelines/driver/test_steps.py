@@ -70,6 +70,19 @@ def test_rows_that_come_together_are_judged_by_the_watermark_before_them(tidelog
 
 
 @proves("P1")
+@pytest.mark.slow
+def test_an_end_of_all_time_before_the_first_row_is_refused(tidelog_pipeline: PipelineDriver) -> None:
+    clicks = tidelog_pipeline.input("clicks", CLICKS)
+    run, plain = tidelog_pipeline.run(by_minute, clicks), tidelog_pipeline.run(lambda rows: rows, clicks)
+    clicks.add([("ada", "10:09")])
+    with pytest.raises(UsageError, match=r"all rows that were added would be late.*call step\(\) before it"):
+        run.finish()
+    assert run.step() == []
+    assert [row.user for row in run.finish()] == ["ada"], "nothing was lost by that"
+    assert [row.user for row in plain.finish()] == ["ada"], "where no time is declared no row is late"
+
+
+@proves("P1")
 def test_each_partition_is_a_task_of_its_own(tidelog_pipeline: PipelineDriver) -> None:
     clicks = tidelog_pipeline.input("clicks", CLICKS, partitions=3)
     run = tidelog_pipeline.run(placed, clicks)

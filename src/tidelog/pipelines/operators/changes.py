@@ -28,7 +28,7 @@ import pyarrow as pa
 from tidelog.errors import UsageError
 from tidelog.pipelines.operators.durations import Duration, positive
 from tidelog.pipelines.operators.grouping import Booleans, Integers, encode
-from tidelog.pipelines.operators.in_order import Sequenced, plain, state_schema, step_in_order
+from tidelog.pipelines.operators.in_order import Sequenced, plain, state_schema, step_in_order, waiting_in
 from tidelog.pipelines.operators.joins.sides import unplaced
 from tidelog.pipelines.operators.keyed import check_columns, row_schema, run_by
 from tidelog.pipelines.operators.place_in_query import check_place
@@ -109,6 +109,9 @@ class Changes:
 
     def step(self, state: pa.Table, rows: pa.Table, clock: Clock) -> Step:
         return step_in_order(self, state, rows, clock)
+
+    def held(self, state: pa.Table) -> int:
+        return waiting_in(state)
 
     def keep(self, sequenced: Sequenced) -> Booleans:
         """Changes, and first rows, which are remembered also where they are not put out."""

@@ -32,7 +32,7 @@ from tidelog.errors import UsageError
 from tidelog.pipelines.operators.dropped import counting_untimed
 from tidelog.pipelines.operators.durations import Duration, positive
 from tidelog.pipelines.operators.grouping import Booleans
-from tidelog.pipelines.operators.in_order import BEGINNING, Sequenced, plain, state_schema, step_in_order
+from tidelog.pipelines.operators.in_order import BEGINNING, Sequenced, plain, state_schema, step_in_order, waiting_in
 from tidelog.pipelines.operators.joins.sides import unplaced
 from tidelog.pipelines.operators.keyed import check_columns, row_schema, run_by
 from tidelog.pipelines.operators.place_in_query import check_place
@@ -108,6 +108,9 @@ class Once:
 
     def step(self, state: pa.Table, rows: pa.Table, clock: Clock) -> Step:
         return step_in_order(self, state, rows, clock)
+
+    def held(self, state: pa.Table) -> int:
+        return waiting_in(state)
 
     def keep(self, sequenced: Sequenced) -> Booleans:
         """One after the other: whether a row stays depends on which before it have."""

@@ -92,6 +92,10 @@ def step_in_order(fold: InOrder, state: pa.Table, rows: pa.Table, clock: Clock) 
     return Step(after, output, counts)
 
 
+def waiting_in(state: pa.Table) -> int:
+    return int(np.count_nonzero(state[WAITS].to_numpy()))
+
+
 def micros(times: pa.ChunkedArray | pa.Array) -> Integers:
     found: Integers = times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64()).to_numpy()
     return found

@@ -130,6 +130,9 @@ class AsOf:
             without_key=int(np.count_nonzero(new & ~is_left & ~untimed & keyless)),
         )
 
+    def held(self, state: pa.Table) -> int:
+        return int(np.count_nonzero(state[SIDE].to_numpy() == LEFT))
+
     def answer(self, state: pa.Table, clock: Clock) -> pa.Table:
         """The versions of the key that are still needed."""
         return of_table(self.columns, state)

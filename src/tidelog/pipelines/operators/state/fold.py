@@ -92,6 +92,15 @@ class Forgetting(Protocol):
 
 
 @runtime_checkable
+class Holding(Protocol):
+    """What a fold has besides, if it holds rows until the watermark has come to them."""
+
+    def held(self, state: pa.Table) -> int:
+        """How many rows, or windows that are open, wait in this state and have not been put out."""
+        ...
+
+
+@runtime_checkable
 class Upgrading(Protocol):
     """What a fold has besides, as soon as there is state of an older version of it."""
 

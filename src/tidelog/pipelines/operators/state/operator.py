@@ -34,6 +34,7 @@ from tidelog.pipelines.operators.state.questions import (
     reading,
 )
 from tidelog.pipelines.operators.state.steps import wanted_step
+from tidelog.spark.row_marks import one_row_by
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,12 +52,14 @@ def run_fold(
     event_time: str | None = None,
     asking: Asking | None = None,
     for_all: str | None = None,
+    one_row: bool = False,
 ) -> DataFrame:
     """The fold's output over rows of `frame`, with the state of each key (the values of columns `keys`) to itself.
 
     For folds of one's own: `rows.transform(run_fold, "user", CountAndLast())`.
     `event_time` names the output column that later operators of the query may take for event time. With `asking` there
-    are answers beside the output. `for_all` names a column that is true for a row that is for every key.
+    are answers beside the output. `for_all` names a column that is true for a row that is for every key. `one_row` says
+    that a step puts out no more than one row of a key, so that a view by these keys needs no order.
     """
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -93,7 +96,8 @@ def run_fold(
     processor = FoldProcessor(fold, to_arrow_schema(hashed.schema, timezone="UTC"), tuple(keys), timed, asked, step_by)
     mode = "EventTime" if timed else "None"
     groups = packed.groupBy("bucket")
-    return groups.transformWithStateInPandas(processor, output, "Append", mode, eventTimeColumnName=event_time or "")
+    made = groups.transformWithStateInPandas(processor, output, "Append", mode, eventTimeColumnName=event_time or "")
+    return one_row_by(made, keys) if one_row else made
 
 
 def _read(asking: Asking, frame: DataFrame, keys: Sequence[str]) -> DataFrame:

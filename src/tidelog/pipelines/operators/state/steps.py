@@ -18,7 +18,8 @@ from contextvars import ContextVar
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tidelog.pipelines.operators.state.fold import HASH, SIDE, Clock, Fold, Step
+from tidelog.control.counts import HELD
+from tidelog.pipelines.operators.state.fold import HASH, SIDE, Clock, Fold, Holding, Step
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,8 +88,14 @@ class Counted:
             if (row := culprit(self._fold, state, rows, clock)) is not None:
                 error.add_note(f"{ROW}{row}"[:ROW_MAX])
             raise
-        self._sums.add(dict(step.counts))
+        self._sums.add({**step.counts, **more_held(self._fold, state, step)})
         return step
+
+
+def more_held(fold: Fold, state: pa.Table, step: Step) -> dict[str, int]:
+    """By how many more rows wait than before the step; its sum over all steps is how many wait."""
+    more = fold.held(step.state) - fold.held(state) if isinstance(fold, Holding) else 0
+    return {HELD: more} if more else {}
 
 
 def culprit(fold: Fold, state: pa.Table, rows: pa.Table, clock: Clock) -> dict[str, Any] | None:

@@ -177,8 +177,9 @@ def by_fold(
     from tidelog.pipelines.operators.keyed import asking_of
     from tidelog.pipelines.operators.place_in_query import check_place
     from tidelog.pipelines.operators.state.operator import run_fold
-    from tidelog.pipelines.operators.windows.spec import TIME
+    from tidelog.pipelines.operators.windows.spec import START, TIME
     from tidelog.pipelines.operators.windows.throttled import Throttled
+    from tidelog.spark.row_marks import one_row_by
 
     check_place(frame, called(fold), "ask for late='drop' and nothing more here, or ")
     assert spec.state_fields  # an aggregate that only Spark has refuses here, and not in a worker
@@ -187,7 +188,8 @@ def by_fold(
     keyed = frame if spec.by else frame.withColumn(EVERYTHING, F.lit(0))
     time = None if spec.changelog else TIME
     asking = asking_of(fold.name, questions, spec.by)
-    return with_time(frame, run_fold(keyed, spec.by or [EVERYTHING], fold, event_time=time, asking=asking), spec)
+    made = run_fold(keyed, spec.by or [EVERYTHING], fold, event_time=time, asking=asking)
+    return with_time(frame, made if spec.changelog else one_row_by(made, (*spec.by, START)), spec)
 
 
 def by_spark(

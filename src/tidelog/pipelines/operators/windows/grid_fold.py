@@ -14,8 +14,27 @@ from tidelog.pipelines.operators.windows.firing import Windows, fire, fire_in_sl
 from tidelog.pipelines.operators.windows.grid import Grid, Lateness, candidates, late_windows, lateness, needed
 from tidelog.pipelines.operators.windows.open_windows import open_windows
 from tidelog.pipelines.operators.windows.output import HALF_OPEN, late_rows, result_rows
-from tidelog.pipelines.operators.windows.panes import Panes, Rows, Within, gather, kept, key_table, state_schema
-from tidelog.pipelines.operators.windows.spec import Bounds, Spec, Timed, as_declared, bounds_of, counted, timed
+from tidelog.pipelines.operators.windows.panes import (
+    PANE,
+    SEEN,
+    Panes,
+    Rows,
+    Within,
+    gather,
+    kept,
+    key_table,
+    state_schema,
+)
+from tidelog.pipelines.operators.windows.spec import (
+    Bounds,
+    Spec,
+    Timed,
+    as_declared,
+    bounds_of,
+    counted,
+    integers,
+    timed,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +55,10 @@ class GridFold:
 
     def answer(self, state: pa.Table, clock: Clock) -> pa.Table:
         return open_windows(self, state, clock)
+
+    def held(self, state: pa.Table) -> int:
+        ends = self.grid.ends(self.grid.last(integers(state, PANE)))
+        return 0 if self.spec.early else int(np.count_nonzero(ends > integers(state, SEEN)))
 
     def step(self, state: pa.Table, rows: pa.Table, clock: Clock) -> Step:
         bounds = bounds_of(clock, self.spec.allowed or 0)

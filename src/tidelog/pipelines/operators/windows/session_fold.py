@@ -100,6 +100,10 @@ class SessionFold:
     def answer(self, state: pa.Table, clock: Clock) -> pa.Table:
         return open_windows(self, state, clock)
 
+    def held(self, state: pa.Table) -> int:
+        told = state[TOLD].combine_chunks().to_numpy(zero_copy_only=False)
+        return 0 if self.spec.early else int(np.count_nonzero(~told.astype(np.bool_)))
+
     def step(self, state: pa.Table, rows: pa.Table, clock: Clock) -> Step:
         bounds = bounds_of(clock, self.spec.allowed or 0)
         rows = as_declared(self.spec, rows)
