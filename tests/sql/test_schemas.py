@@ -13,7 +13,7 @@ from proving import proves
 from sql.asking import Ask, write
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
-from tidelog.sql.schemas import Schemas
+from tidelog.views.schemas import Schemas
 
 V1 = {
     "type": "record",

@@ -17,7 +17,7 @@ from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
 from tidelog.client.transactions import Transactions
 from tidelog.control import marks
-from tidelog.control.marks import Mark
+from tidelog.control.marks import Mark, Sources
 from tidelog.errors import AnotherApplier, Disconnected, PeerError, UsageError
 from tidelog.testing.broker import TestBroker
 from tidelog.views import catalog, reading
@@ -29,7 +29,7 @@ from tidelog.views.stores.opening import open_store
 from tidelog.views.stores.sqlite import SqliteStore
 from tidelog.views.stores.store import COPY, Ask
 from views.applying import Watched, applying, shown, stepping, until, until_applied
-from views.writing import REVENUE, Oracle, Pipeline, declare_view, make_topics, row_of
+from views.writing import ORDERS, REVENUE, Oracle, Pipeline, declare_view, make_topics, row_of
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -239,13 +239,21 @@ def test_who_starts_from_nothing_shows_nothing_before_the_mark_that_was_newest_w
 
 
 @proves("eo.19")
-def test_a_view_that_nothing_was_written_to_is_shown_empty(
-    tidelog_broker: TestBroker, cluster: Cluster, url: str
+@pytest.mark.parametrize("shared", [False, True], ids=["alone", "shared"])
+def test_a_view_is_shown_with_its_first_micro_batch_and_empty_where_that_had_no_rows(
+    cluster: Cluster, url: str, shared: bool
 ) -> None:
-    begun(cluster, partitions=2)
-    with applying(tidelog_broker.bootstrap, url):
-        until(lambda: shown(url) is not None)
+    """Before it nobody has computed anything: no rows would be a wrong answer."""
+    pipeline, _ = begun(cluster, partitions=2)
+    store = open_store(url, "revenue")
+    applier = Applier(cluster, "revenue", store, store_name="s", max_wait_ms=50, shared=shared)
+    for _ in range(20 if shared else 3):  # those that share join first
+        applier.step()
+    assert store.shown() is None and list(store.generations()) == [1], "it is prepared, and not shown"
+    pipeline.batch({}, sources=Sources({ORDERS: 0}))
+    until(lambda: applier.step() or store.shown() == 1)
     assert shown(url).rows == {}  # type: ignore[union-attr]
+    store.close()
 
 
 @proves("eo.19")

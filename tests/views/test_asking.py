@@ -18,7 +18,8 @@ from tidelog.control.health import SILENT_MS
 from tidelog.control.status import Report
 from tidelog.errors import NotAnswered, PipelineStopped, UnknownKey, UsageError
 from tidelog.views.asking import Pipeline, PipelineAnswer, ask, pipeline_of, read_answer, why_stopped
-from tidelog.views.catalog import Derived, new_view
+from tidelog.views.catalog import new_view
+from tidelog.views.derived import Derived
 from views.answering import Answering
 
 VISITS = Pipeline("site", "visits")

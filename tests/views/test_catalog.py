@@ -15,8 +15,9 @@ from tidelog.client.transactions import Transactions
 from tidelog.errors import ProducerFenced, UsageError, ViewChanged
 from tidelog.testing.broker import TestBroker
 from tidelog.views import catalog
-from tidelog.views.catalog import CATALOG, Derived, Editor, View, read_catalog
+from tidelog.views.catalog import CATALOG, Editor, View, read_catalog
 from tidelog.views.declaration import declare
+from tidelog.views.derived import Derived
 from views.writing import REVENUE
 
 GROWN = declare({"product": "string", "revenue": "long", "note": "string"}, ("product",))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from datetime import UTC, datetime
 from threading import Thread
 
 import pytest
@@ -12,14 +13,16 @@ from proving import proves
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
+from tidelog.client.producer import Producer
 from tidelog.control import marks
-from tidelog.control.marks import Mark, Sources
+from tidelog.control.marks import NOTHING_HELD, Mark, Sources
 from tidelog.control.status import Report, Reporter
-from tidelog.errors import NotYetApplied, UsageError
+from tidelog.errors import HeldBack, NotYetApplied, UsageError
 from tidelog.testing.broker import TestBroker
 from tidelog.views import catalog
-from tidelog.views.catalog import Derived, Editor, Generation
+from tidelog.views.catalog import Editor, Generation
 from tidelog.views.changes import Stretch
+from tidelog.views.derived import Derived
 from tidelog.views.not_yet import sink_behind, store_behind
 from tidelog.views.stores.opening import open_store
 from tidelog.views.stores.store import Place
@@ -59,7 +62,7 @@ def test_what_was_written_is_there_after_waiting(tidelog_broker: TestBroker, clu
         assert shown(url).rows == {"a": 4, "b": 4}  # type: ignore[union-attr]
         writer.join()
         again = wait(mine, "revenue", parse_after("orders:0:2"), SHORT_S, store=store)
-        assert again == place, "it is there already"
+        assert again.place == place.place, "it is there already"
     store.close()
 
 
@@ -363,4 +366,105 @@ def test_a_wait_for_a_query_that_runs_does_not_ask_for_an_applier(
         wait(cluster, "revenue", After({ORDERS: 5}), SHORT_S, store=store)
     assert "it has come to orders:0:0; its query shop.revenue runs" in str(over.value)
     assert "ahead of other partitions" in str(over.value) and "applier" not in str(over.value)
+    store.close()
+
+
+# Waiting for a time ---------------------------------------------------------------------------------------------------
+
+NOON, MINUTE = 1_767_614_400_000, 60_000  # 2026-01-05T12:00Z
+
+
+@proves("eo.22", "D8", "P3")
+def test_a_wait_for_a_time_is_over_when_every_hop_has_a_mark_at_or_above_it(
+    tidelog_broker: TestBroker, cluster: Cluster, url: str
+) -> None:
+    big = derived(cluster, "big-orders", ("orders",))
+    pipeline = Pipeline(cluster, declare_view(cluster, "revenue", inputs=("big-orders",)).generations[0])
+    store = open_store(url, "revenue")
+    with applying(tidelog_broker.bootstrap, url):
+        first = big.batch({"x": 1}, sources=Sources({ORDERS: 3}), watermark_ms=NOON + MINUTE)
+        pipeline.batch({"x": 1}, sources=Sources(first.ends), watermark_ms=NOON)
+        found = wait(cluster, "revenue", None, LONG_S, store=store, event_time=NOON)
+        assert (found.watermark_ms, found.held) == (NOON, {})
+        with pytest.raises(NotYetApplied, match=r"revenue.v1 was not complete up to 2026-01-05T12:01:00.000Z in time"):
+            wait(cluster, "revenue", None, SHORT_S, store=store, event_time=NOON + MINUTE)
+        second = big.batch({"y": 1}, sources=Sources({ORDERS: 7}), watermark_ms=NOON + 2 * MINUTE)
+        pipeline.batch({}, sources=Sources(first.ends), watermark_ms=NOON + 2 * MINUTE)
+        with pytest.raises(NotYetApplied, match=r"revenue.v1 was not complete"):
+            wait(cluster, "revenue", None, SHORT_S, store=store, event_time=NOON + 2 * MINUTE)
+        last = pipeline.batch({"y": 1}, sources=Sources(second.ends), watermark_ms=NOON + 2 * MINUTE)
+        at = datetime(2026, 1, 5, 12, 2, tzinfo=UTC)
+        found = wait(cluster, "revenue", None, LONG_S, store=store, event_time=at)
+        assert found.ends == last.ends, "what the first hop put out by then is applied"
+    store.close()
+
+
+@proves("eo.22", "D8")
+def test_a_wait_for_a_time_says_at_once_which_silent_input_holds_it(
+    tidelog_broker: TestBroker, cluster: Cluster, url: str
+) -> None:
+    """For as long as the input has something that was not read, it is waited for."""
+    topics.create(cluster, "payments", partitions=1)
+    with Producer(cluster) as producer:
+        producer.send("payments", b"{}")
+    view = declare_view(cluster, "revenue", inputs=("orders", "payments"))
+    pipeline, store = Pipeline(cluster, view.generations[0]), open_store(url, "revenue")
+    at = TopicPartition("payments", 0)
+    ends = {"orders": NOON + 9 * MINUTE, "payments": NOON}
+    with applying(tidelog_broker.bootstrap, url):
+        pipeline.batch({"x": 1}, sources=Sources({ORDERS: 3}), watermark_ms=NOON, watermarks=ends)
+        wait(cluster, "revenue", After({ORDERS: 3}), LONG_S, store=store)
+        with pytest.raises(NotYetApplied) as late:
+            wait(cluster, "revenue", None, SHORT_S, store=store, event_time=NOON + MINUTE)
+        assert type(late.value) is NotYetApplied, "there is a record that was not read"
+        pipeline.batch({}, sources=Sources({ORDERS: 3, at: 1}), watermark_ms=NOON, watermarks=ends)
+        began = time.monotonic()
+        with pytest.raises(
+            HeldBack, match=r"held by payments \(at 2026-01-05T12:00:00.000Z\), an input that is silent"
+        ):
+            wait(cluster, "revenue", None, LONG_S, store=store, event_time=NOON + MINUTE)
+        assert time.monotonic() - began < LONG_S, "not when the time was over"
+        wait(cluster, "revenue", None, LONG_S, store=store, event_time=NOON)
+    store.close()
+
+
+@proves("eo.22", "D8")
+def test_what_holds_nothing_back_is_not_waited_for_by_time(
+    tidelog_broker: TestBroker, cluster: Cluster, url: str
+) -> None:
+    big = derived(cluster, "big-orders", ("orders",))
+    pipeline = Pipeline(cluster, declare_view(cluster, "revenue", inputs=("big-orders",)).generations[0])
+    store = open_store(url, "revenue")
+    with applying(tidelog_broker.bootstrap, url):
+        first = big.batch({"x": 1}, sources=Sources({ORDERS: 3}), watermark_ms=NOTHING_HELD)
+        pipeline.batch({"x": 1}, sources=Sources(first.ends), watermark_ms=NOTHING_HELD)
+        with pytest.raises(UsageError, match=r"nothing on the way to revenue.v1 waits for a watermark"):
+            wait(cluster, "revenue", None, LONG_S, store=store, event_time=NOON)
+        until_applied(url, pipeline.batch({"y": 1}, sources=Sources(first.ends), watermark_ms=NOON).ends)
+        assert wait(cluster, "revenue", None, LONG_S, store=store, event_time=NOON).watermark_ms == NOON
+        until_applied(url, pipeline.batch({"z": 1}, sources=Sources(first.ends)).ends)
+        with pytest.raises(NotYetApplied, match=r"its last mark tells no watermark, as those of older versions do"):
+            wait(cluster, "revenue", None, SHORT_S, store=store, event_time=NOON + 1)
+    store.close()
+
+
+@proves("eo.22", "D8")
+def test_without_a_place_what_is_in_the_inputs_now_is_waited_for(
+    tidelog_broker: TestBroker, cluster: Cluster, url: str
+) -> None:
+    topics.create(cluster, "orders", partitions=1)
+    topics.create(cluster, "empty", partitions=1)
+    view = declare_view(cluster, "revenue", inputs=("orders", "empty"))
+    pipeline, store = Pipeline(cluster, view.generations[0]), open_store(url, "revenue")
+    counts = {"operators": {"enrich": {"in": 9, "held": 2}, "tumbling": {"in": 9, "late": 1}}}
+    with applying(tidelog_broker.bootstrap, url):
+        pipeline.batch({}, sources=Sources({ORDERS: 0}))  # the first one of a query comes also where there is nothing
+        wait(cluster, "revenue", None, LONG_S, store=store)
+        with Producer(cluster) as producer:
+            producer.send("orders", b"{}")
+        with pytest.raises(NotYetApplied, match=r"sink revenue.v1 has not read .*orders:0:0"):
+            wait(cluster, "revenue", None, SHORT_S, store=store)
+        pipeline.batch({"a": 1}, sources=Sources({ORDERS: 1}), watermark_ms=NOON, counts=counts)
+        found = wait(cluster, "revenue", None, LONG_S, store=store)
+        assert (found.watermark_ms, found.held) == (NOON, {"enrich": 2}), "it is read, and two rows are not shown"
     store.close()

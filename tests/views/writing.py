@@ -76,18 +76,19 @@ class Pipeline:
         self.last = last
         self.batch_id = 0 if last is None else last.batch_id + 1
 
-    def batch(self, rows: Rows, *, time_ms: int | None = None, sources: Sources | None = None) -> Mark:
-        """One micro-batch, committed."""
+    def batch(self, rows: Rows, *, time_ms: int | None = None, sources: Sources | None = None, **told: Any) -> Mark:
+        """One micro-batch, committed. `told` is what else its mark says."""
         self._owner.begin()
-        mark = self.write(rows, time_ms=time_ms, sources=sources)
+        mark = self.write(rows, time_ms=time_ms, sources=sources, **told)
         self._owner.commit()
         self.last = mark
         return mark
 
-    def write(self, rows: Rows, *, time_ms: int | None = None, sources: Sources | None = None) -> Mark:
+    def write(self, rows: Rows, *, time_ms: int | None = None, sources: Sources | None = None, **told: Any) -> Mark:
         """Within a transaction that is open."""
         encoded = [self._encoded(product, revenue) for product, revenue in rows.items()]
-        return self.write_encoded([one for pair in encoded for one in pair], time_ms=time_ms, sources=sources)
+        records = [one for pair in encoded for one in pair]
+        return self.write_encoded(records, time_ms=time_ms, sources=sources, **told)
 
     def write_encoded(
         self,
@@ -95,6 +96,7 @@ class Pipeline:
         *,
         time_ms: int | None = None,
         sources: Sources | None = None,
+        **told: Any,
     ) -> Mark:
         producer = self._owner.producer
         sent = [
@@ -114,6 +116,7 @@ class Pipeline:
             marks.ends_after(self.last, written, self.partitions, {}),
             now,
             self.generation.number,
+            **told,
         )
         self.batch_id += 1
         key, value = marks.encode(mark)

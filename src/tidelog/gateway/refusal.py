@@ -55,7 +55,7 @@ def refusal_of(error: Exception) -> Refusal:
         start = () if error.start is None else ((CURSOR, error.start),)
         return Refusal(410, str(error), headers=start)
     if isinstance(error, NotShown):
-        return Refusal(503, str(error), headers=(("Retry-After", "1"),))
+        return Refusal(503, str(error), headers=(("Retry-After", str(error.again_s)),))
     if isinstance(error, NotYetApplied | QueryTimedOut):
         return Refusal(504, str(error))
     if isinstance(error, UsageError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog.gateway import probes, stores
+from tidelog.gateway import captures, commands, probes, stores
 from tidelog.gateway.metrics import serving as metrics
 from tidelog.gateway.registry import routes as registry
 from tidelog.gateway.route import Route
@@ -16,4 +16,6 @@ ROUTES: tuple[Route, ...] = (
     *questions.ROUTES,
     *registry.ROUTES,
     *stores.ROUTES,
+    *commands.ROUTES,
+    *captures.ROUTES,
 )

@@ -44,6 +44,7 @@ from tidelog.sql.statement import (
 )
 from tidelog.sql.topic import Options, Topic, open_topic
 from tidelog.sql.words import mistaken_word
+from tidelog.views.not_yet import check_not_coming
 from tidelog.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:
@@ -214,6 +215,7 @@ class Question:
             if target is not None:
                 self._bind_one(cluster, table, target, views, columns)
             elif (table.schema or table.name not in self.statement.local) and not self._knows(table):
+                check_not_coming(cluster, candidates(table)[0])
                 files = f"; {FILES}" if LIKE_A_FILE.search(table.name) else ""
                 raise UsageError(f"no topic or view {table}; {nearest(table, topics, views)}{files}")
 

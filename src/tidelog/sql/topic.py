@@ -254,7 +254,7 @@ def _registered(cluster: Cluster, topic: str, sample: Sample) -> tuple[Reader | 
     ids = [number for number in frames if number is not None]
     if not ids or len(ids) * 2 < len(frames):
         return None, None
-    from tidelog.sql.schemas import read_schemas
+    from tidelog.views.schemas import read_schemas
 
     schemas = read_schemas(cluster)
     seen = next((found for number in reversed(ids) if (found := schemas.with_id(number)) is not None), None)

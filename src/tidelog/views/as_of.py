@@ -41,6 +41,7 @@ class AsOf(NamedTuple):
     mark: Mark | None  # None: before the first, or a topic without marks
     declared: Declaration
     rows: list[Row]  # in the order of the key
+    begins_ms: int | None = None  # where the time is before the first mark: when that was written
 
 
 class History(NamedTuple):
@@ -122,7 +123,8 @@ def as_of(
         )
     mark = mark_at(history, at_ms)
     rows = {} if mark is None else _until(cluster, generation, mark.ends)
-    return AsOf(generation.number, mark, generation.declared, _sorted(rows, keep))
+    begins_ms = history.marks[0].time_ms if mark is None and history.marks else None
+    return AsOf(generation.number, mark, generation.declared, _sorted(rows, keep), begins_ms)
 
 
 def _history(cluster: Cluster, view: View, at_ms: int, now_ms: int) -> History:

@@ -32,7 +32,8 @@ from tidelog.control.health import health_of
 from tidelog.control.reading import follow
 from tidelog.control.status import Report, read_status
 from tidelog.errors import BrokerError, NotAnswered, PipelineStopped, TidelogError, UnknownKey, UsageError
-from tidelog.views.catalog import TOPIC, VIEW, Catalog, Derived, View
+from tidelog.views.catalog import TOPIC, VIEW, Catalog, View
+from tidelog.views.derived import Derived
 
 QUESTIONS, REPLIES = "__tidelog.questions.", "__tidelog.replies."
 NAME_MAX = 249  # of a topic

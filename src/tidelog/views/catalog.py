@@ -2,7 +2,7 @@
 
     topic    __tidelog.views, one partition, compacted
     key      {"v":1,"kind":"view","name":"revenue"}          or kind "topic", for a derived topic
-    value    {"app":A,"sink":S,"topic":T,"inputs":[TOPIC,...],"at_ms":MS}                                     of a topic
+    value    {"app":A,"sink":S,"topic":T,"inputs":[TOPIC,...],"at_ms":MS,"generations":[...]}                 of a topic
              {"app":A,"inputs":[...],"stores":[URL,...],"live":3,"newest":3,"at_ms":MS,"generations":[         of a view
                {"number":3,"topic":"revenue.v3","sink":"revenue.v3","fingerprint":F,"partitions":1,
                 "declared":{...},"live":{"revenue.v3":{"0":12}}},...]}
@@ -28,6 +28,7 @@ Rules:
 - A record that is not an entry is passed over with a warning: anybody's may stand there, and one view's readers do
   not fail by it. One in a newer format is refused: what it says counts, and cannot be read.
 - A URL of a store is kept as it was written, with `${NAME}` for a secret, never with the secret.
+- Derived topics have generations, too: `derived.py`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from warnings import warn
 
@@ -47,7 +48,10 @@ from tidelog.control.marks import Ends
 from tidelog.control.owner import Owner
 from tidelog.control.reading import read_all
 from tidelog.errors import OpenTransaction, UsageError, ViewChanged
+from tidelog.views import derived
 from tidelog.views.declaration import Declaration, check_name, from_fields, grows_to, to_fields
+from tidelog.views.derived import Derived
+from tidelog.views.not_yet import check_not_coming
 from tidelog.views.stores.opening import checked
 
 CATALOG = TopicPartition("__tidelog.views", 0)
@@ -57,6 +61,7 @@ TAKEN_OUT = "taken out"  # of a view, in memory alone
 FOLD = "fold:"  # what the fingerprint of a fold begins with
 OWNER_PREFIX = "tidelog.view."
 PATIENCE_S = 2.0
+NOTHING: Mapping[str, Any] = {}
 NO_ENTRY = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
@@ -70,6 +75,8 @@ class Generation:
     declared: Declaration
     live: Ends | None = None
     captured: Any = None  # of a captured table, which no catalog has: how its envelopes say it (`captured.py`)
+    code: Mapping[str, str] = field(default_factory=dict)  # a digest for each part of what fills it; none: not known
+    reads: Mapping[str, int] = field(default_factory=dict)  # generations of derived topics that it was begun with
 
     @property
     def is_folded(self) -> bool:
@@ -103,18 +110,6 @@ class View:
         return newest if newest is not None and newest.live is None else None
 
 
-@dataclass(frozen=True, slots=True)
-class Derived:
-    """A topic that a pipeline writes."""
-
-    name: str
-    app: str
-    topic: str
-    sink: str
-    inputs: tuple[str, ...]
-    at_ms: int = 0
-
-
 # Decisions ------------------------------------------------------------------------------------------------------------
 
 
@@ -128,7 +123,16 @@ def of_topic(name: str, topic: str, declared: Declaration, partitions: int, stor
     return View(check_name(name), "", (), tuple(map(checked, stores)), (made,), 1, newest=1)
 
 
-def begin(view: View, declared: Declaration, fingerprint: str, partitions: int, folded_from: str | None = None) -> View:
+def begin(
+    view: View,
+    declared: Declaration,
+    fingerprint: str,
+    partitions: int,
+    folded_from: str | None = None,
+    *,
+    code: Mapping[str, str] = NOTHING,
+    reads: Mapping[str, int] = NOTHING,
+) -> View:
     """One more generation, to be built; from the rows of a topic of its own, or folded from another one."""
     if view.building is not None:
         raise UsageError(
@@ -140,34 +144,42 @@ def begin(view: View, declared: Declaration, fingerprint: str, partitions: int, 
     first = view.live is None
     sink = topic if folded_from is None else ""
     made = Generation(number, folded_from or topic, sink, fingerprint, partitions, declared, {} if first else None)
+    made = replace(made, code=dict(code), reads=dict(reads))
     return replace(view, generations=(*view.generations, made), live=number if first else view.live, newest=number)
 
 
-def go_on(view: View, declared: Declaration, fingerprint: str) -> View:
-    """The live generation with today's declaration; refused where it is not the same, or that and more columns."""
+def go_on(
+    view: View, declared: Declaration, fingerprint: str, code: Mapping[str, str] = NOTHING, what: str = ""
+) -> View:
+    """The live generation with today's declaration and code; refused where it is not the same, or that and more
+    columns. `what` says what has changed in the code, where that is known.
+    """
     current = view.current
     assert current is not None, "a view that was begun has a live generation"
-    if current.fingerprint == fingerprint and current.declared == declared:
-        return view
-    if not grows_to(current.declared, declared) or (
-        current.fingerprint != fingerprint and current.declared == declared
-    ):
+    is_same = current.fingerprint == fingerprint
+    if not grows_to(current.declared, declared) or (not is_same and current.declared == declared):
         raise ViewChanged(
             f"view {view.name} is declared otherwise than generation {current.number} was built"
-            f" ({_difference(current, declared)}); `tidelog rebuild {view.name} --app FILE` builds a new one beside it"
+            f" ({_difference(current, declared, what)}); `tidelog rebuild {view.name} --app FILE` builds a new one"
+            " beside it"
         )
-    grown = replace(current, declared=declared, fingerprint=fingerprint)
-    return replace(view, generations=tuple(grown if one is current else one for one in view.generations))
+    grown = replace(current, declared=declared, fingerprint=fingerprint, code=dict(code or current.code))
+    return view if grown == current else with_current(view, grown)
 
 
-def _difference(current: Generation, declared: Declaration) -> str:
+def with_current(view: View, current: Generation) -> View:
+    """The live generation, said otherwise."""
+    return replace(view, generations=tuple(current if one.number == view.live else one for one in view.generations))
+
+
+def _difference(current: Generation, declared: Declaration, what: str) -> str:
     if current.declared.key != declared.key:
         return f"its key was {', '.join(current.declared.key)} and is {', '.join(declared.key)}"
     if current.declared.columns != declared.columns:
         return f"its columns were {_columns(current.declared)} and are {_columns(declared)}"
     if current.declared.horizon_ms != declared.horizon_ms:
         return f"its horizon was {current.declared.horizon_ms} ms and is {declared.horizon_ms}"
-    return "what computes it has changed"
+    return f"what computes it has changed{f': {what}' if what else ''}"
 
 
 def _columns(declared: Declaration) -> str:
@@ -214,7 +226,7 @@ def encode(entry: View | Derived) -> tuple[bytes, bytes]:
         fields |= {"stores": list(entry.stores), "live": entry.live, "newest": entry.newest}
         fields |= {"generations": [_generation_fields(one) for one in entry.generations]}
     else:
-        fields |= {"topic": entry.topic, "sink": entry.sink}
+        fields |= derived.to_fields(entry)
     return _text({"v": VERSION, "kind": kind, "name": entry.name}), _text(fields)
 
 
@@ -240,7 +252,7 @@ def _entry(named: Mapping[str, Any], fields: Mapping[str, Any]) -> View | Derive
     told = (str(named["name"]), str(fields["app"]))
     inputs, at_ms = tuple(map(str, fields["inputs"])), int(fields["at_ms"])
     if named["kind"] == TOPIC:
-        return Derived(*told, str(fields["topic"]), str(fields["sink"]), inputs, at_ms)
+        return derived.from_fields(*told, inputs, at_ms, fields)
     generations = tuple(_generation(one) for one in fields["generations"])
     numbers, live = [one.number for one in generations], fields["live"]
     if live is not None and live not in numbers:
@@ -258,6 +270,8 @@ def _generation_fields(one: Generation) -> dict[str, Any]:
         "partitions": one.partitions,
         "declared": to_fields(one.declared),
         "live": None if one.live is None else offsets.to_fields(one.live),
+        **({"code": dict(one.code)} if one.code else {}),
+        **({"reads": dict(one.reads)} if one.reads else {}),
     }
 
 
@@ -270,6 +284,8 @@ def _generation(fields: Mapping[str, Any]) -> Generation:
         int(fields["partitions"]),
         from_fields(fields["declared"]),
         None if fields["live"] is None else offsets.from_fields(fields["live"]),
+        code=derived.texts(fields.get("code", {})),
+        reads=derived.numbers(fields.get("reads", {})),
     )
 
 
@@ -337,6 +353,7 @@ def find_view(cluster: Cluster, name: str, *, whole: bool = False) -> View:
         _read(cluster, catalog, cluster.timeout_s)
     found = catalog.get((VIEW, name))
     if not isinstance(found, View):
+        check_not_coming(cluster, name)
         names = ", ".join(sorted(n for kind, n in catalog if kind == VIEW)) or "none"
         raise UsageError(f"no view {name!r}; there are: {names}")
     return found
@@ -353,16 +370,35 @@ class Editor:
 
     def view(self) -> View | None:
         """As it is now, and will be until this editor writes it; without generations where it was taken out."""
+        catalog = self._catalog()
+        found = catalog.get((VIEW, self.name)) or catalog.get((TAKEN_OUT, self.name))
+        return found if isinstance(found, View) else None
+
+    def derived(self, name: str) -> Derived | None:
+        """A topic of the app whose topics this one edits (`topics_editor`), as it is now."""
+        found = self._catalog().get((TOPIC, name))
+        return found if isinstance(found, Derived) else None
+
+    def _catalog(self) -> Catalog:
         catalog: Catalog = {}
         for row in self._owner.rows(CATALOG):
             note(catalog, row.key or b"", row.value)
-        found = catalog.get((VIEW, self.name)) or catalog.get((TAKEN_OUT, self.name))
-        return found if isinstance(found, View) else None
+        return catalog
 
     def write(self, entry: View | Derived) -> None:
         now_ms = int(time.time() * 1000)
         with self._owner.transaction() as outgoing:
             outgoing.send(CATALOG, [(*encode(replace(entry, at_ms=now_ms)), (), now_ms)])
+
+
+def topics_editor(cluster: Cluster, app: str) -> Editor:
+    """Who changes the records of an app's derived topics, all of them."""
+    return Editor(cluster, f"{app}-topics")
+
+
+def find_derived(catalog: Catalog, name: str) -> Derived | None:
+    found = catalog.get((TOPIC, name))
+    return found if isinstance(found, Derived) else None
 
 
 def ensure_catalog(cluster: Cluster) -> None:

@@ -8,6 +8,8 @@
 Rules:
 - A build that was interrupted goes on if it began within the horizon: that is told with its group's offsets. Of an
   older one deletes may be missing, so it begins anew.
+- Nothing is shown before the first mark is applied: until a micro-batch was committed, a view without rows would be
+  taken for the answer. The first one of a query is committed also where its inputs have nothing.
 - Others may share the view: what they have begun is gone on with, and what they own is theirs (`sharing.py`).
 - Who shares asks what is told of the build after it has taken the end of the marks itself, and looks up what is to be
   reached after that. In this order, nobody cuts a partition where another would show it.
@@ -60,7 +62,9 @@ class Follower:
         if not is_due_of(self.generation, ends, self.aim):
             return False
         place = store.place(self.number)
-        return place is not None and is_due(self.generation, place.ends, self.aim) and self._is_still_told(share)
+        if place is None or (self.generation.sink and place.mark is None):
+            return False
+        return is_due(self.generation, place.ends, self.aim) and self._is_still_told(share)
 
     def _is_still_told(self, share: Share) -> bool:
         """Who slept for longer than the horizon may have what others have begun anew: cut beyond what it must reach."""

@@ -1,28 +1,35 @@
-"""What to say when a wait was not over in time: which hop it waits for, how far that one is, and how its worker is.
+"""What to say when a wait was not over in time: which hop it waits for, how far that one is, and how its worker is. And
+of a view that the catalog does not have: whether a run is about to make it.
 
     a sink     what its last mark has read of what was asked for, and how its query is, by the query's own reports
     a store    where it is in the view's topic, and how its appliers are, by theirs
+    a view     its query is `starting`, by what its run tells before it starts Spark (`tell_starting`)
 
-Pure but for `reports_of`. What cannot be read, as by a user who may not, is left out: the answer is late already.
+Pure but for `reports_of`, `tell_starting` and `check_not_coming`. What cannot be read, as by a user who may not, is
+left out: the answer is late already.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import suppress
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from tidelog.control.captures import sink_of
-from tidelog.control.health import AT_WORK, health_of
-from tidelog.control.status import Report, read_status
-from tidelog.errors import TidelogError
+from tidelog.control.health import AT_WORK, STARTING, STOPPED, age_of, health_of, told_state
+from tidelog.control.status import Report, Reporter, read_status
+from tidelog.errors import NotShown, TidelogError
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster
     from tidelog.control.marks import Ends, Mark
     from tidelog.views.waiting import After, Hop
 
+QUERY, VIEW = "query", "view"
+STARTS_WITHIN_MS = 180_000  # for which what a run has told before Spark counts: it may take a minute on a busy machine
+AGAIN_S = 5
 STATUS_SHOWS = "`tidelog status` shows all parts"
 
 
@@ -32,8 +39,71 @@ def reports_of(cluster: Cluster) -> list[Report]:
     return []
 
 
-def sink_behind(hop: Hop, after: After, last: Mark | None, reports: Iterable[Report], now_ms: float) -> str:
-    """Of a sink that has not read what was asked for."""
+# A view that a run is about to make --------------------------------------------------------------------------------
+
+
+@contextmanager
+def tell_starting(cluster: Cluster, app: str, views: Iterable[str]) -> Iterator[None]:
+    """That a run is about to make these, which the catalog does not have yet. What ends it early is told, too."""
+    told = {view: Reporter(cluster, QUERY, f"{app}.{view}") for view in views}
+
+    def tell(state: str) -> None:
+        for view, reporter in told.items():
+            figures = {"state": state, "app": app, "output": {"kind": VIEW, "name": view, "topic": None}}
+            reporter.tell(figures, at_once=True)
+
+    tell(STARTING)
+    try:
+        yield
+    except BaseException:
+        tell(STOPPED)
+        raise
+
+
+def coming(reports: Iterable[Report], view: str, now_ms: float) -> str | None:
+    """Which app is about to make this view; None where none has said so."""
+    for one in reports:
+        output = one.figures.get("output") if one.kind == QUERY else None
+        if not isinstance(output, dict) or (output.get("kind"), output.get("name")) != (VIEW, view):
+            continue
+        if told_state(one.figures) == STARTING and abs(age_of(one.figures, now_ms)) < STARTS_WITHIN_MS:
+            return str(one.figures.get("app"))
+    return None
+
+
+def check_not_coming(cluster: Cluster, view: str) -> None:
+    """For who has not found a view: `NotShown` where it is only early."""
+    if (app := coming(reports_of(cluster), view, time.time() * 1000)) is not None:
+        raise NotShown(f"view {view} is not there yet: app {app} is starting; try again in {AGAIN_S} s", AGAIN_S)
+
+
+# A wait that was in vain ----------------------------------------------------------------------------------------------
+
+
+def held_back(hop: Hop, mark: Mark, event_time_ms: int | None, silent: Mapping[str, int]) -> str:
+    """Of a sink whose watermark cannot go on."""
+    held = " and ".join(f"{topic} (at {iso(at)})" for topic, at in sorted(silent.items()))
+    its = "an input that is silent and has" if len(silent) == 1 else "inputs that are silent and have"
+    wanted = "the time" if event_time_ms is None else iso(event_time_ms)
+    return (
+        f"{hop.topic} is complete up to {_at(mark.watermark_ms)}, and not up to {wanted}: it is held by {held}, {its}"
+        " no idle_after; only a newer record there lets it go on, or idle_after= where the input is declared"
+    )
+
+
+def sink_behind(
+    hop: Hop,
+    after: After,
+    last: Mark | None,
+    reports: Iterable[Report],
+    now_ms: float,
+    event_time_ms: int | None = None,
+) -> str:
+    """Of a sink that has not read what was asked for, or is not at the time."""
+    if event_time_ms is not None:
+        writes = [one for one in reports if one.kind == "query" and _output(one) == hop.topic]
+        told = f"{_reached(last)}; {_of_query(writes, now_ms)}"
+        return f"{hop.topic} was not complete up to {iso(event_time_ms)} in time: {told}"
     of_capture = [one for one in reports if one.kind == "capture" and sink_of(one.name) == hop.sink]
     if of_capture:
         one, how = of_capture[0], health_of(of_capture[0], now_ms)
@@ -43,7 +113,9 @@ def sink_behind(hop: Hop, after: After, last: Mark | None, reports: Iterable[Rep
     return f"sink {hop.sink} has not read {after} in time: {_read(after, last)}; {_of_query(writes, now_ms)}"
 
 
-def store_behind(view: str, after: After, wanted: Ends, at: Ends, reports: Iterable[Report], now_ms: float) -> str:
+def store_behind(
+    view: str, after: After | str, wanted: Ends, at: Ends, reports: Iterable[Report], now_ms: float
+) -> str:
     """Of a store that has not got what the view's topic has."""
     applies = [one for one in reports if one.kind == "applier" and one.figures.get("view") == view]
     short = [(place, end) for place, end in sorted(wanted.items()) if at.get(place, 0) < end]
@@ -60,6 +132,22 @@ def _read(after: After, last: Mark | None) -> str:
     read = [place if not place.endswith(":-1") else f"nothing of {place[:-3]}" for place in places]
     read += [f"{source}@{there.positions.get(source, '-')}" for source in sorted(after.positions)]
     return f"it has come to {', '.join(read)}"
+
+
+def iso(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _at(watermark_ms: int | None) -> str:
+    return "nothing yet" if not watermark_ms or watermark_ms < 0 else iso(watermark_ms)
+
+
+def _reached(last: Mark | None) -> str:
+    if last is None:
+        return "it has read nothing yet"
+    if last.watermark_ms is None:
+        return "its last mark tells no watermark, as those of older versions do; its next micro-batch will"
+    return f"it has come to {_at(last.watermark_ms)}"
 
 
 def _output(one: Report) -> str | None:

@@ -269,8 +269,10 @@ class Reading:
 
     @property
     def is_whole(self) -> bool:
-        """Whether what is applied ends where a mark does."""
-        if self.pace is Pace.BATCHES or not self.before:
+        """Whether what is applied ends where a mark does. Before the first mark nobody has computed anything: a view
+        without rows would be taken for the answer.
+        """
+        if self.pace is Pace.BATCHES:
             return True
         return self.last is not None and all(self.last.ends.get(at, end) == end for at, end in self.ends.items())
 

@@ -61,10 +61,11 @@ def shop(
     applied: bool = True,
     security: Security | None = None,
     url: str | None = None,
+    inputs: tuple[str, ...] = ("orders",),
 ) -> Iterator[Shop]:
     url = url or f"sqlite:///{folder}/{name}.db"
     with Cluster(bootstrap, security=security) as connected, Cluster(bootstrap, security=security) as appliers:
-        view = declare_view(connected, name, declared, partitions=partitions, stores=(url,))
+        view = declare_view(connected, name, declared, partitions=partitions, stores=(url,), inputs=inputs)
         made = Shop(connected, view, url)
         if not applied:
             yield made

@@ -10,7 +10,8 @@ from proving import proves
 from tidelog.client.cluster import Cluster
 from tidelog.client.security import SASL_PLAINTEXT, Security
 from tidelog.views.asking import Pipeline
-from tidelog.views.catalog import Derived, Editor
+from tidelog.views.catalog import Editor
+from tidelog.views.derived import Derived
 from views.answering import Answering
 
 __all__ = ["guarded"]  # a fixture

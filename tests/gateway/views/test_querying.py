@@ -27,6 +27,8 @@ from tidelog.gateway.refusal import refusal_of
 from tidelog.views.catalog import Editor
 from tidelog.views.changes import encode
 from tidelog.views.declaration import declare
+from tidelog.views.not_yet import tell_starting
+from tidelog.views.stores.opening import open_store
 from views.writing import ORDERS
 
 PRODUCTS = 25
@@ -331,6 +333,34 @@ def test_a_view_that_no_store_shows_yet_is_one_to_come_back_for(
         wait_for(lambda: client("GET", "/views/unshown").status != 404)
         got = client("GET", "/views/unshown?key=tea")
         assert (got.status, got.headers["retry-after"]) == (503, "1"), got
+
+
+@proves("D7")
+def test_a_view_whose_first_micro_batch_is_to_come_is_one_to_come_back_for(
+    client: Client, broker: tidelog.Broker, tmp_path: Path
+) -> None:
+    """It was 404, as if the row were not in it."""
+    with shop(broker.bootstrap, tmp_path, "uncounted") as made:
+        wait_for(lambda: client("GET", "/views/uncounted").status != 404)
+        with closing(open_store(made.url, made.name)) as store:
+            wait_for(lambda: bool(store.generations()))  # its applier is at work
+        got = client("GET", "/views/uncounted?key=tea")
+        assert (got.status, got.headers["retry-after"]) == (503, "1"), got
+        made.applied(made.batch({"cup": 1}))
+        assert refused(client, "/views/uncounted?key=tea") == (404, "view uncounted has no row with the key 'tea'")
+
+
+@proves("D7")
+def test_a_view_that_an_app_is_about_to_make_is_one_to_come_back_for(client: Client, broker: tidelog.Broker) -> None:
+    with Cluster(broker.bootstrap) as cluster:
+        with tell_starting(cluster, "shop", ["promised"]):
+            for path in ("/views/promised?key=tea", "/views/promised/changes"):
+                got = client("GET", path)
+                assert (got.status, got.headers["retry-after"]) == (503, "5"), got
+                assert got.message == "view promised is not there yet: app shop is starting; try again in 5 s"
+        with pytest.raises(RuntimeError), tell_starting(cluster, "shop", ["promised"]):
+            raise RuntimeError("it does not start")
+        assert refused(client, "/views/promised")[0] == 404
 
 
 def keep_in(client: Client, made: Shop, *stores: str) -> None:

@@ -18,6 +18,7 @@ from tidelog.gateway.limits import CATALOGS_MAX
 from tidelog.gateway.route import Refusal
 from tidelog.views.captured import PREFIX, captured_view
 from tidelog.views.catalog import CATALOG, VIEW, Catalog, View, note
+from tidelog.views.not_yet import check_not_coming
 from tidelog.wire.error_code import ErrorCode
 
 
@@ -55,6 +56,7 @@ class Catalogs:
                 raise Refusal(404, str(error)) from error
         found = self.read(cluster, credentials).get((VIEW, name))
         if not isinstance(found, View):
+            check_not_coming(cluster, name)
             raise Refusal(404, f"view {name[:100]!r} does not exist; GET /views lists all views")
         return found
 

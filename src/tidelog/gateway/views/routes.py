@@ -158,7 +158,10 @@ def _asked(call: Call, found: View, store: Store, rights: Rights, limit: int) ->
     shown = store.shown()
     declared = store.generations().get(shown) if shown is not None else None
     if declared is None:
-        raise NotShown(f"view {found.name} is not shown by its store yet; its applier is still building it")
+        raise NotShown(
+            f"view {found.name} is not shown by its store yet: its first rows are on their way, or its app does"
+            " not run; try again"
+        )
     if (wanted := asking.generation_of(call.query)) > generation_of(shown or 0):
         raise NotShown(
             f"view {found.name} is shown by its store as generation {generation_of(shown or 0)}, and {wanted} was asked"

@@ -32,7 +32,7 @@ from tidelog.views.declaration import Declaration, Key, Row, from_fields, to_fie
 from tidelog.views.stores import places, sqlite_statements, sqlite_values
 from tidelog.views.stores.bounds import Bounds
 from tidelog.views.stores.location import path_in, written
-from tidelog.views.stores.sqlite_file import BUSY_S, VERSION, error_of, has_layout, identity, set_wal
+from tidelog.views.stores.sqlite_file import BUSY_S, VERSION, cut_wal, error_of, has_layout, identity, set_wal
 from tidelog.views.stores.sqlite_values import quoted
 from tidelog.views.stores.store import Ask, Page, Place, is_to_grow
 
@@ -136,6 +136,18 @@ class SqliteStore:
                 raise UsageError(f"generation {generation} of view {self.view} is shown by {self.said}; not forgotten")
             self.drop(connection, generation)
             connection.execute("DELETE FROM _tidelog_places WHERE view = ? AND generation = ?", (self.view, generation))
+
+    def overwrite(self) -> None:
+        """Nothing that was deleted is left in the file or beside it. It is written anew, so it takes as long as it is
+        large; `StorageError` where somebody reads in one transaction for longer than BUSY_S.
+        """
+        with self._told():
+            connection = self._connection(make=False)
+            if connection is None:
+                return
+            connection.execute("PRAGMA secure_delete = ON")
+            connection.execute("VACUUM")
+            cut_wal(connection, self.said)
 
     # What readers do --------------------------------------------------------------------------------------------------
 

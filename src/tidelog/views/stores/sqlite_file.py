@@ -39,6 +39,15 @@ def set_wal(connection: sqlite3.Connection) -> None:
         time.sleep(BUSY_LOOK_S)
 
 
+def cut_wal(connection: sqlite3.Connection, said: Written) -> None:
+    """The write-ahead log is moved into the file and cut to nothing, which waits for readers of old states."""
+    give_up = time.monotonic() + BUSY_S
+    while connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+        if time.monotonic() > give_up:
+            raise StorageError(f"{said}: somebody reads it for long, so its write-ahead log was not cut; try again")
+        time.sleep(BUSY_LOOK_S)
+
+
 def has_layout(connection: sqlite3.Connection, said: Written) -> bool:
     with closing(connection.execute("SELECT 1 FROM sqlite_master WHERE name = '_tidelog_places'")) as found:
         if found.fetchone() is None:
