@@ -49,6 +49,8 @@ ARCHIVED = f' "-XX:SharedArchiveFile={ARCHIVE}" {QUIETLY}' if ARCHIVE.exists() e
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIFE)
 os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIFE + ARCHIVED)
 
+os.environ.setdefault("TIDELOG_CLASS_ARCHIVE", "off")  # runs of tests make none of their own, in nobody's home
+
 SEED_OF_WORKERS = "tidelog_hypothesis_seed"
 PROFILE = profile_of(os.environ)
 load_profile(PROFILE)

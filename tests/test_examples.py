@@ -104,6 +104,19 @@ EXPECTED = {
         "the same after a restart: True",
         "nobody owes: True",
     ],
+    "course_enrolment.py": [
+        "captured rows                   events\nenrolments: added ada           Enrolled ada",
+        "enrolments: deleted ada         Cancelled ada clash\nfeedback: added clash           Enrolled cleo",
+        "by the rows:   ['test', 'ada'] (a guess)",
+        "by the events: ['ada']",
+        "both end with the same seats: True",
+    ],
+    "order_process.py": [
+        "mail: o3 is paid",
+        "o1 GivenUp(order='o1', why='nobody paid') by process payment",
+        "o2 GivenUp(order='o2', why='sold out') by process payment",
+        "o3 Paid(order='o3') by the customer",
+    ],
     "seat_reservation.py": [
         "sold twice: []",
         "events in each history: [1]",
@@ -240,6 +253,8 @@ ROWS = {
     "device_clocks.py": ("P7",),
     "bank_ledger.py": ("E1", "E2", "E4"),
     "seat_reservation.py": ("E1", "E4"),
+    "course_enrolment.py": ("E1", "D3"),
+    "order_process.py": ("E3",),
     "capture_postgres.py": ("D1", "D3", "D6", "D8"),
     "capture_sqlite.py": ("D2", "D3"),
     "dual_writes.py": ("D6",),

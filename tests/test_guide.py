@@ -17,6 +17,9 @@ Spark session of Tidelog's runs in turns in one process (`programs`).
 
 from __future__ import annotations
 
+import ast
+import builtins
+import importlib
 import os
 import re
 import socket
@@ -240,3 +243,56 @@ def test_the_limits_on_the_page_are_those_of_the_broker() -> None:
     assert shown
     assert shown == {name: BROKER[name].default for name in shown}
     assert [name for name in shown if BROKER[name].effect != WORKS] == []
+
+
+# What a sample imports ------------------------------------------------------------------------------------------------
+
+DOORS = ("", ".client", ".operators", ".sourcing", ".spark", ".testing", ".views")
+ELSEWHERE = {"F", "Consumer", "KafkaProducer", "Producer", "dataclass", "json", "np", "pa", "pc", "pytest", "timedelta"}
+SAMPLE = re.compile(r"^```python[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def unbound(text: str) -> set[str]:
+    """Names that a sample uses and does not make. Pure."""
+    used, bound = set(), set(dir(builtins))
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Name():
+                (used if isinstance(node.ctx, ast.Load) else bound).add(node.id)
+            case ast.FunctionDef() | ast.ClassDef() | ast.AsyncFunctionDef():
+                bound.add(node.name)
+            case ast.arg():
+                bound.add(node.arg)
+            case ast.alias():
+                bound.add((node.asname or node.name).partition(".")[0])
+    return used - bound
+
+
+def public_names() -> set[str]:
+    doors = [vars(importlib.import_module(f"tidelog{door}")) for door in DOORS]
+    return {name for door in doors for name in door.get("HOMES") or door["__all__"]} | {"tidelog"}
+
+
+@proves("guide")
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_samples_name_what_they_import(page: Path) -> None:
+    """What is the reader's own (rows, an app) need not be there; what comes by an import must say from where."""
+    imported = public_names() | ELSEWHERE
+    text = page.read_text()
+    missing = {
+        text.count("\n", 0, found.start()) + 1: names
+        for found in SAMPLE.finditer(text)
+        if (names := sorted(unbound(found[1]) & imported))
+    }
+    assert not missing, f"by line: {missing}"
+
+
+@proves("guide")
+def test_the_first_pages_leave_nothing_in_each_others_topics() -> None:
+    """Whoever follows both has one broker: text of the one page is not JSON for the app of the other."""
+    guide = ROOT / "docs" / "guide"
+    produced = [
+        set(re.findall(r"tidelog produce ([\w.-]+)", (page).read_text()))
+        for page in (guide / "getting_started.md", guide / "start.md", ROOT / "README.md")
+    ]
+    assert all(produced) and not produced[0] & (produced[1] | produced[2])

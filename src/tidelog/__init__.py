@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tidelog.sql.session import sql as sql
     from tidelog.work.job import Job as Job
     from tidelog.work.job import Reject as Reject
+    from tidelog.work.outputs import Result as Result
     from tidelog.work.running import worker as worker
     from tidelog.work.sending import JobSender as JobSender
     from tidelog.work.sending import send as send
@@ -30,6 +31,7 @@ __all__ = [
     "Job",
     "JobSender",
     "Reject",
+    "Result",
     "TidelogError",
     "__version__",
     "capture",
@@ -49,6 +51,7 @@ HOMES = {
     "Job": "tidelog.work.job",
     "JobSender": "tidelog.work.sending",
     "Reject": "tidelog.work.job",
+    "Result": "tidelog.work.outputs",
     "send": "tidelog.work.sending",
     "worker": "tidelog.work.running",
 }

@@ -44,6 +44,7 @@ OTHER_VARIABLES = frozenset(
     {
         FILE_VARIABLE,
         "TIDELOG_BOOTSTRAP",
+        "TIDELOG_CLASS_ARCHIVE",
         "TIDELOG_COMMAND_CONFIG",
         "TIDELOG_DEBUG",
         "TIDELOG_EXAMPLES",

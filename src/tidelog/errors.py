@@ -33,6 +33,7 @@
     │   ├── AnotherApplier         a store that somebody else has written to since it was read
     │   ├── AnotherCapture         a capture whose name another one has taken since it began
     │   ├── NotYetApplied          a wait for a view that ended before the view was that far
+    │   │   └── HeldBack           a wait for a time that an input which is silent holds back
     │   ├── UnknownKey             a question to a pipeline that keeps nothing of its key
     │   ├── NotAnswered            a question that a running pipeline did not answer in time
     │   ├── PipelineStopped        a question to a pipeline that does not run
@@ -96,7 +97,11 @@ class ViewChanged(UsageError):
 
 
 class NotShown(UsageError):
-    pass
+    """`again_s`: after so many seconds it may be worth to ask again."""
+
+    def __init__(self, message: str, again_s: int = 1) -> None:
+        super().__init__(message)
+        self.again_s = again_s
 
 
 class CursorExpired(UsageError):
@@ -219,6 +224,10 @@ class AnotherCapture(PeerError):
 
 class NotYetApplied(PeerError):
     pass
+
+
+class HeldBack(NotYetApplied):
+    """Waiting longer does not help: only a new record does."""
 
 
 class UnknownKey(PeerError):

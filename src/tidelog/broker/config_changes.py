@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tidelog.broker.decision import NewRecord
+from tidelog.broker.names import fault_of
 from tidelog.broker.settings.broker import BROKER
 from tidelog.broker.settings.configuring import broker_config, check_broker, check_topic
 from tidelog.broker.settings.describing import BrokerValues, describe_broker, topic_text
@@ -45,6 +46,7 @@ SUBTRACT = 3
 CLUSTER = ""
 DEAD_LETTERS = "errors.deadletterqueue.topic.name"
 DEAD_LETTERS_PREFIX = "errors.deadletterqueue.topic.name.prefix"
+DEAD_LETTERS_MADE = "errors.deadletterqueue.auto.create.topics.enable"
 DEAD_LETTERS_TAKEN = "errors.deadletterqueue.group.enable"
 
 # The value that a key has now, which APPEND and SUBTRACT change: as altered so far, or else from the layers below.
@@ -169,18 +171,23 @@ def _alter_group(state: Topics, alteration: Alteration, config: BrokerConfig) ->
         if keys is not None and not config.int(keys[0]) <= int(text) <= config.int(keys[1]):
             low, high = (f"{bound}={config.int(bound)}" for bound in keys)
             raise ConfigError(f"{key}={text} is refused; it must lie between {low} and {high}")
-    _check_dead_letters(state, configs.get(DEAD_LETTERS), config.text(DEAD_LETTERS_PREFIX))
+    _check_dead_letters(state, configs.get(DEAD_LETTERS), config)
     return [] if configs == before else [configs_record(GROUP_RESOURCE, alteration.name, configs)]
 
 
-def _check_dead_letters(state: Topics, name: str | None, prefix: str) -> None:
+def _check_dead_letters(state: Topics, name: str | None, config: BrokerConfig) -> None:
     if not name:
         return
+    prefix = config.text(DEAD_LETTERS_PREFIX)
+    if name.startswith("__"):
+        raise ConfigError(f"{DEAD_LETTERS}={name} is an internal topic's name; name one that does not begin with __")
     if not name.startswith(prefix):
         raise ConfigError(f"{DEAD_LETTERS}={name} does not begin with {prefix}, which {DEAD_LETTERS_PREFIX} asks for")
     topic = state.by_name.get(name)
+    if topic is None and fault_of(name) is None and config.flag(DEAD_LETTERS_MADE):
+        return
     if topic is None:
-        raise ConfigError(f"{DEAD_LETTERS}={name} is not a topic; create it first")
+        raise ConfigError(f"{DEAD_LETTERS}={name} is not a topic; create it first, or set {DEAD_LETTERS_MADE}=true")
     if topic.configs.get(DEAD_LETTERS_TAKEN) != "true":
         raise ConfigError(f"topic {name} does not take dead letters; set {DEAD_LETTERS_TAKEN}=true on it")
 

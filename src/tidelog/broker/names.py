@@ -6,10 +6,10 @@ refused.
 
 Names that begin with `__tidelog.` are internal: they are left out where a client asks for all topics, so that who
 reads everything does not read notes. Some of them are clients' (`CLIENT_PREFIXES`: the marks of sinks, what a sink has
-staged, questions to pipelines and the replies; `CLIENT_TOPICS`: the catalog of views, the progress of captures, and
-commands to long-running parts) and are topics like any other in everything else. The rest are the broker's own: clients
-may read such a topic by its name, and neither create, alter, delete nor write it. The status topic alone they may write
-to: every long-running part reports there.
+staged, questions to pipelines and the replies, which jobs are done; `CLIENT_TOPICS`: the catalog of views, the progress
+of captures, and commands to long-running parts) and are topics like any other in everything else. The rest are the
+broker's own: clients may read such a topic by its name, and neither create, alter, delete nor write it. The status
+topic alone they may write to: every long-running part reports there.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ CLIENT_PREFIXES = (
     "__tidelog.questions.",
     "__tidelog.replies.",
     "__tidelog.seed.",
+    "__tidelog.done.",
 )
 CLIENT_TOPICS = ("__tidelog.views", "__tidelog.captures", "__tidelog.commands")
 

@@ -5,7 +5,7 @@ runs in the committer's threads and in a small pool, and comes back to the loop 
 
     states        set by
     starting      `serve`: the data folder is locked, state is folded, sockets are bound
-    serving       the first accept is possible; the line "ready on HOST:PORT" is printed
+    serving       the first accept is possible; "ready on HOST:PORT" is printed, then where data and HTTP are
     stopping      SIGTERM, SIGINT or `stop`: no accepts; fetches that wait are answered, the rest has `STOP_WITHIN_S`
     stopped       everything is synced, the folder is marked clean (unless its disk refuses) and unlocked
 
@@ -20,6 +20,7 @@ import signal
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.broker import Broker
@@ -32,6 +33,7 @@ from tidelog.broker.transport import Transport
 from tidelog.config import SASL_PLAINTEXT, BrokerConfig, Endpoint
 from tidelog.errors import DataFolderError, UsageError
 from tidelog.log.files import Files, RealFiles
+from tidelog.log.folder import FORMAT
 from tidelog.logger import Logger
 
 if TYPE_CHECKING:
@@ -112,6 +114,18 @@ class Server:
     @property
     def addresses(self) -> list[tuple[str, int]]:
         return self._listeners.addresses
+
+    def where(self, *, is_new: bool) -> str:
+        """For who has started it: the address for clients first, on a line of its own, then data and HTTP. One text:
+        a program may read the first line and close its end.
+        """
+        lines = [f"ready on {_address(*self.addresses[0])}"]
+        folder = Path(self._config.texts("log.dirs")[0]).resolve()
+        lines.append(f"data in {folder}{', which is new' if is_new else ''}")
+        if self.http is not None and self.http.addresses:
+            scheme = "https" if self.http.tls else "http"
+            lines.append(f"HTTP on {scheme}://{_address(*self.http.addresses[0])}")
+        return "\n".join(lines)
 
     def run(self) -> bool:
         """Serves until stopped; then everything acked is on disk. Says whether the folder could be marked clean."""
@@ -316,6 +330,7 @@ def serve(
     False when it has stopped and the folder could not be marked clean: the log has said so, and why.
     """
     raise_open_files_limit()
+    is_new = not Path(config.texts("log.dirs")[0], FORMAT).exists()
     server = Server(config, logger if logger is not None else Logger.from_config(config), http=True)
     server.start()
     server.handle_signals()
@@ -323,14 +338,17 @@ def serve(
         server.reload_on_hangup(read)
     _collect_garbage_seldom()
     if ready is None:
-        host, port = server.addresses[0]
-        print(f"ready on [{host}]:{port}" if ":" in host else f"ready on {host}:{port}", flush=True)
+        print(server.where(is_new=is_new), flush=True)
     else:
         ready(server)
     clean = server.run()
     if server.failed is not None:
         raise server.failed
     return clean
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _collect_garbage_seldom() -> None:

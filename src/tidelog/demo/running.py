@@ -40,6 +40,7 @@ from tidelog.demo.summary import Summary, figures, lines_of
 from tidelog.demo.watching import Watcher
 from tidelog.errors import ListenError, TidelogError, UsageError
 from tidelog.parts.children import ChildPart
+from tidelog.spark.class_archive import SWITCH
 
 HOST, KAFKA_PORT, HTTP_PORT = "127.0.0.1", 9092, 8642
 NEEDED = ("pyspark", "pyarrow", "starlette", "uvicorn")
@@ -221,7 +222,8 @@ def _child(kind: str, words: list[str], folder: Path, told: bytes = b"", sockets
     """What it says is in a file by its kind. It has a folder as its own, where no settings of the user's lie."""
 
     def start(words: list[str]) -> subprocess.Popen[bytes]:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("TIDELOG_")}
+        own = {name for name in os.environ if name.startswith("TIDELOG_")} - {SWITCH}
+        environment = {name: value for name, value in os.environ.items() if name not in own}
         for name in JAVA_OPTIONS:  # what the user has set wins, since it stands behind
             environment[name] = f"{SHORT_LIFE} {environment.get(name, '')}".strip()
         with _log(folder, kind).open("wb") as said:

@@ -84,6 +84,7 @@ def test_a_setting_of_the_broker_is_kafkas_or_has_our_prefix() -> None:
 
 # Apache Kafka has them after 4.3.
 KIP_1191 = {
+    "errors.deadletterqueue.auto.create.topics.enable",
     "errors.deadletterqueue.copy.record.enable",
     "errors.deadletterqueue.group.enable",
     "errors.deadletterqueue.topic.name",

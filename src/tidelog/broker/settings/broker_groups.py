@@ -7,6 +7,7 @@ Those of consumer groups (KIP-848) and of share groups (KIP-932) are the default
 from __future__ import annotations
 
 from tidelog.broker.settings.setting import (
+    BOOLEAN,
     INT,
     INT_MAX,
     LIST,
@@ -168,6 +169,13 @@ GROUPS = [
     ),
     Setting("group.share.min.partition.max.record.locks", INT, "100", "The least that a group may have.", at_least(1)),
     Setting("group.share.max.partition.max.record.locks", INT, "4000", "The most that a group may have.", at_least(1)),
+    Setting(
+        "errors.deadletterqueue.auto.create.topics.enable",
+        BOOLEAN,
+        "false",
+        "Whether the dead-letter topic that a share group names is created with its first letter (KIP-1191).",
+        dynamic=True,
+    ),
     Setting(
         "errors.deadletterqueue.topic.name.prefix",
         STRING,
