@@ -137,11 +137,21 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    if call.excinfo is not None and any(entry._rawentry.tb_lineno is None for entry in call.excinfo.traceback):
+        call.excinfo = with_lines(call.excinfo)
     report = yield
     if REQUIRE_EXTERNAL and report.skipped and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} was skipped where every test must run: {report.longrepr}"
     return report
+
+
+def with_lines(found: pytest.ExceptionInfo[BaseException]) -> pytest.ExceptionInfo[BaseException]:
+    """A time-out may come at an instruction that has no line. Pytest cannot print that, and would end the whole run."""
+    try:
+        raise RuntimeError(f"{found.value!r}, raised at an instruction without a line")
+    except RuntimeError as error:
+        return pytest.ExceptionInfo.from_exception(error)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -75,3 +75,20 @@ SEEDED = "from proving import proves\n@proves('T1')\ndef test_it(seed): assert s
 def test_the_seed_is_the_same_every_time_unless_it_is_given(tmp_path: Path) -> None:
     assert outcome(tmp_path, SEEDED.format(1)) == "1 passed"
     assert outcome(tmp_path, SEEDED.format(77), TIDELOG_SEED="77") == "1 passed"
+
+
+WITHOUT_A_LINE = """
+import sys, types
+from proving import proves
+
+def test_it():
+    raise TimeoutError("too long").with_traceback(types.TracebackType(None, sys._getframe(), 10**6, -1))
+
+test_it = proves("T1")(test_it)
+"""
+
+
+@proves("rows")
+@pytest.mark.slow
+def test_an_exception_at_an_instruction_without_a_line_fails_its_test_alone(tmp_path: Path) -> None:
+    assert outcome(tmp_path, WITHOUT_A_LINE) == "1 failed"
