@@ -140,7 +140,7 @@ class BrokerConfig(NamedTuple):
             name, host, port = address(text)
             if name not in protocols:
                 advice = f"one of {', '.join(protocols)}, or a name that {PROTOCOL_MAP} has"
-                raise ConfigError(f"{text} begins with a name that stands for no protocol; write {advice}")
+                raise ConfigError(f"{text} begins with an unknown protocol; write {advice}")
             found.append(Endpoint(name, host, port, protocols[name]))
         return found
 
@@ -207,8 +207,8 @@ class HttpListener(NamedTuple):
         where = f"{self.host or '*'}:{self.port}"
         if not login:
             raise ConfigError(
-                f"HTTP at {where} would let anybody who reaches this machine do everything, for the broker demands no"
-                " login; serve it at 127.0.0.1, or have all listeners of the broker demand one"
+                f"HTTP at {where} would let anybody who reaches this machine do everything, because the broker demands"
+                " no login; serve it at 127.0.0.1, or have all listeners of the broker demand one"
             )
         if not self.scheme:
             raise ConfigError(

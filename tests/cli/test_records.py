@@ -54,7 +54,7 @@ def test_a_line_without_its_key_fails_alone_and_by_number(tidelog: Command, topi
     tidelog.ok("topics", "create", topic)
     ran = tidelog("produce", topic, "--key-separator", ": ", stdin="a: 1\nb\nc\nd: : 4\n")
     assert (ran.code, ran.out) == (1, "2 records acked, 2 failed\n")
-    assert ran.err == "tidelog: lines 2 to 3: no ': ' in it, so no key\n"
+    assert ran.err == "tidelog: lines 2 to 3: it has no ': ', so it has no key\n"
     shown = [json.loads(line) for line in tidelog.ok("tail", topic, "--json").lines]
     assert [(one["key"], one["value"]) for one in shown] == [("a", "1"), ("d", ": 4")]
 

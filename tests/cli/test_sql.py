@@ -95,7 +95,7 @@ def test_a_question_comes_by_standard_input_too(tidelog: Command, orders: str) -
         (("select offset from x",), 'written "offset", in quotes'),
         (("select sum(a) from x", "--follow"), "cannot be followed: sum is of all rows"),
         (("select 1", "--json", "--format", "csv"), "not both"),
-        (("  ",), "no question"),
+        (("  ",), "the query is missing"),
     ],
 )
 def test_what_is_wrong_is_one_line_and_exit_code_2(tidelog: Command, words: tuple[str, ...], said: str) -> None:

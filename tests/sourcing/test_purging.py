@@ -106,7 +106,7 @@ def test_a_read_model_that_nobody_runs_is_told_and_built_anew_when_it_runs(
     assert files_with(folder, NAME.encode()) != []
     with model(store).following(url) as followed:
         done = tidelog.ok(*words, "--reason", "a request", "--yes").out
-        assert "read model names is built anew, and its old rows are overwritten" in done
+        assert "read model names is rebuilt, and its old rows are overwritten" in done
         assert (followed.get("s3") or {})["name"] is None
     assert files_with(folder, NAME.encode()) == []
 

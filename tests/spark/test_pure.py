@@ -259,7 +259,7 @@ def test_times_are_written_as_spark_writes_them() -> None:
     [
         ({"subscribe": "a", "assign": '{"a": [0]}'}, "subscribe and assign are given"),
         ({"subscribe": " , "}, "name topics"),
-        ({"subscribePattern": "("}, "no regular expression"),
+        ({"subscribePattern": "("}, "which is not a regular expression"),
         ({"assign": "[0]"}, 'write it like {"topic": [0, 1]}'),
         ({"startingOffsets": "newest"}, "startingOffsets is 'newest'"),
         ({"startingOffsets": '{"t": {"0": "1"}}'}, "write it like"),

@@ -323,7 +323,7 @@ def test_a_topic_made_anew_is_data_loss_or_read_on(broker: Broker, cluster: Clus
     topics.delete(cluster, topic)
     _create_again(cluster, topic)
     fill(cluster, topic, 0, numbers(100, 105))
-    with pytest.raises(DataLoss, match="made anew"):
+    with pytest.raises(DataLoss, match="created again"):
         strict.trigger()
     lenient.trigger()
     fill(cluster, topic, 0, numbers(105, 108))
@@ -343,7 +343,7 @@ def test_a_topic_made_anew_and_filled_beyond_is_known_by_its_id(broker: Broker, 
     topics.delete(cluster, topic)
     _create_again(cluster, topic)
     fill(cluster, topic, 0, numbers(100, 105))
-    with pytest.raises(DataLoss, match="made anew"):
+    with pytest.raises(DataLoss, match="created again"):
         strict.trigger()
     assert lenient.trigger() == 0, "its offsets are those of before: there is nothing that Spark would call new"
     fill(cluster, topic, 0, numbers(105, 120))

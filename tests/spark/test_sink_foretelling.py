@@ -261,7 +261,7 @@ def test_a_target_that_was_made_anew_is_not_written_together(cluster: Cluster, t
         topics.create(cluster, topic, partitions=3)
         known = driver.kept[sink].known
         driver.kept[sink] = driver.kept[sink]._replace(known=known._replace(at=time.monotonic()))
-        with pytest.raises(DataLoss, match="was deleted and made anew after micro-batch 1"):
+        with pytest.raises(DataLoss, match="was deleted and created again after micro-batch 1"):
             driver.commit(2)
     assert committed(cluster, topic) == []
 

@@ -68,7 +68,7 @@ def test_marks_have_the_ids_of_what_was_read_and_another_topic_of_the_same_name_
     assert last_mark(cluster, sink).ids == {name: known[name].topic_id.hex() for name in (source, topic)}
     topics.delete(cluster, source)
     topics.create(cluster, source, partitions=1)
-    with pytest.raises(DataLoss, match=rf"topic {source} was deleted and made anew after micro-batch 0 had read"):
+    with pytest.raises(DataLoss, match=rf"topic {source} was deleted and created again after micro-batch 0 had read"):
         run(cluster, topic, sink, 1)
     assert committed(cluster, topic) == up_to(1)
     assert run(cluster, topic, sink, 1, marked=False) and last_mark(cluster, sink).ids == {}
@@ -89,7 +89,9 @@ def test_a_topic_that_was_deleted_under_its_query_is_not_made_by_writing_to_it(
         list(Router(mine, topic, "none", [topic]).route([arrow_of(numbers_of(1))]))
     assert topic not in topics.names(cluster)
     topics.create(cluster, topic, partitions=1)
-    with pytest.raises(DataLoss, match=rf"topic {topic}, .* was deleted and made anew after micro-batch 0; .* is lost"):
+    with pytest.raises(
+        DataLoss, match=rf"topic {topic}, .* was deleted and created again after micro-batch 0; .* is lost"
+    ):
         run(cluster, topic, sink, 1)
     assert committed(cluster, topic) == []
     topics.delete(cluster, topic)
@@ -147,5 +149,7 @@ def test_a_target_that_had_nothing_yet_may_be_made_anew_and_one_that_is_read_may
     assert last_mark(cluster, sink).ids[topic] not in ("", before.ids[topic])
     topics.delete(cluster, f"{topic}-input")
     topics.create(cluster, f"{topic}-input", partitions=1)
-    with pytest.raises(DataLoss, match=rf"topic {topic}-input was deleted and made anew after micro-batch 1 had read"):
+    with pytest.raises(
+        DataLoss, match=rf"topic {topic}-input was deleted and created again after micro-batch 1 had read"
+    ):
         run(cluster, topic, sink, 2)

@@ -127,8 +127,8 @@ def test_a_field_of_protobuf_and_one_of_a_json_schema_are_times() -> None:
     [
         ("event.on", {"schema": json.dumps(record("long"))}, r"alignSchema has no 'on' there; it has at"),
         ("event.at.more", {"schema": json.dumps(record("long"))}, r"has no 'more' there; it has a long"),
-        ("event", {"schema": json.dumps(record("long"))}, r"is a struct and no time"),
-        ("event.at", {"schema": json.dumps(record("boolean"))}, r"is a boolean and no time"),
+        ("event", {"schema": json.dumps(record("long"))}, r"is a struct, not a time"),
+        ("event.at", {"schema": json.dumps(record("boolean"))}, r"is a boolean, not a time"),
         ("at", {"schema": PROTO}, r"has no 'at' there; it has x"),
     ],
 )

@@ -363,7 +363,7 @@ def test_a_topic_made_anew_while_it_is_read_fails_the_question(ask: Ask, cluster
     topics.delete(cluster, topic)
     topics.create(cluster, topic)
     write(cluster, topic, [{"n": n} for n in range(10)])
-    with pytest.raises(DataLoss, match="made anew"):
+    with pytest.raises(DataLoss, match="created again"):
         list(question.rows()[1])
     question.close()
 

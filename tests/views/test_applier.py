@@ -290,7 +290,7 @@ def test_a_store_that_was_left_behind_is_built_anew_beside_what_it_shows(
         final = until_applied(url, last.ends, generation=COPY + 1)
         assert final.rows == {"a": 2}
         until(lambda: set(_stored(url)) == {COPY + 1})
-    assert "built anew" in running.said[0]
+    assert "built again" in running.said[0]
     with applying(tidelog_broker.bootstrap, url):
         assert until_applied(url, pipeline.batch({"b": 3}).ends).rows == {"a": 2, "b": 3}
 
@@ -314,9 +314,9 @@ def test_a_store_of_a_topic_without_marks_that_was_left_behind_is_built_anew(
             write(product, old + DAY_MS)
         with applying(tidelog_broker.bootstrap, url) as running:
             until(lambda: (now := shown(url)) is not None and set(now.rows) == {"a", *copies})  # noqa: B023
-        assert [one for one in running.said if "built anew" in one] == [
+        assert [one for one in running.said if "built again" in one] == [
             "view revenue: any[0] is applied up to offset 1, and what comes next is older than the horizon of"
-            f" {7 * DAY_MS} ms; it is built anew"
+            f" {7 * DAY_MS} ms; it is built again"
             for _ in copies
         ]
     assert shown(url).generation == COPY + 1  # type: ignore[union-attr]

@@ -121,5 +121,5 @@ def test_outputs_are_found_by_their_own_name_and_with_their_app() -> None:
     assert pipeline_of(catalog, "revenue") == pipeline_of(catalog, "shop.revenue") == Pipeline("shop", "revenue")
     assert pipeline_of(catalog, "big") == Pipeline("shop", "big")
     assert json.dumps(Pipeline("shop", "big").questions) == '"__tidelog.questions.shop.big"'
-    with pytest.raises(UsageError, match="there is no output 'nothing'"):
+    with pytest.raises(UsageError, match="output 'nothing' does not exist"):
         pipeline_of(catalog, "nothing")

@@ -91,7 +91,7 @@ def test_a_column_that_a_row_does_not_say_is_null() -> None:
 )
 def test_what_is_no_change_is_refused_with_its_offset(key: bytes | None, value: bytes) -> None:
     declared = declare({"k": "long", "v": "string"}, ("k",))
-    with pytest.raises(PeerError, match=r"revenue\.v1\[0\], offset 5: no change of this view"):
+    with pytest.raises(PeerError, match=r"revenue\.v1\[0\], offset 5: not a change of this view"):
         changes_of(declared, AT, [Record(5, 0, key, value, ())])
 
 
@@ -129,7 +129,7 @@ def test_a_value_that_is_nested_too_deep_is_no_change_and_its_record_is_named(de
     deep = f'{{"after":{{"k":1,"doc":{"[" * depth}{"]" * depth}}},"op":"u"}}'.encode()
     fine = encode(declared, {"k": 1, "doc": [[[]]]})
     rows = [Record(7, 9, *fine, ()), Record(8, 9, b'{"k":1}', deep, ()), Record(9, 9, *fine, ())]
-    with pytest.raises(NoChange, match=r"revenue.v1\[0\], offset 8: no change of this view: .*(deep|recursion)"):
+    with pytest.raises(NoChange, match=r"revenue.v1\[0\], offset 8: not a change of this view: .*(deep|recursion)"):
         changes_of(declared, AT, rows)
     assert len(changes_of(declared, AT, [rows[0], rows[2]])) == 2
 

@@ -76,7 +76,7 @@ def test_a_value_that_is_not_of_its_type_is_refused(kind: str, said: Any) -> Non
 def test_a_record_with_such_a_value_is_told_with_its_offset() -> None:
     at = TopicPartition("stock", 3)
     value = b'{"before":null,"after":{"product":"tea","text":"\\ud800"},"op":"u"}'
-    with pytest.raises(PeerError, match="offset 7: no change of this view"):
+    with pytest.raises(PeerError, match="offset 7: not a change of this view"):
         changes_of(STOCK, at, [Record(7, 0, b'{"product":"tea"}', value, [])])
 
 

@@ -354,7 +354,7 @@ class Broker:
             way_on = f"run: {command}, after which the broker starts and has forgotten what was decided there"
             if topic is TOPICS_TOPIC:
                 way_on = (
-                    f"run: tidelog repair adopt --data {self._folder.path}, which makes that log anew from its snapshot"
+                    f"run: tidelog repair adopt --data {self._folder.path}, which rebuilds that log from its snapshot"
                     " and from what each folder says of its topic"
                 )
             raise DataFolderError(f"{topic.name}: {error}, or {way_on}") from error

@@ -43,7 +43,7 @@ class KeepingEnds:
                 "ends of partitions are not known",
                 file=f"{self._folder}/{ENDS_NAME}",
                 why=f"{fault}; an older Tidelog does not have it",
-                next="if files of a partition were removed, this start does not notice; the file is made anew",
+                next="if files of a partition were removed, this start does not notice; the file is created again",
             )
         for name, mark in marks.items():
             if mark is not None:

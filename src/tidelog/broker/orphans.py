@@ -100,7 +100,7 @@ def fault_of_topics(log: Log, ahead: int, lost: Collection[Orphan], data: str) -
     there = f"{data} has {len(lost)} partitions with records ({names})" if lost else f"{data} is damaged"
     return (
         f"{there}, and its log of topics, {log.folder}, {wrong}; restore the data folder from a backup, or run:"
-        f" tidelog repair adopt --data {data}, which makes that log anew from its snapshot and from what each folder"
+        f" tidelog repair adopt --data {data}, which rebuilds that log from its snapshot and from what each folder"
         " says of its topic"
     )
 

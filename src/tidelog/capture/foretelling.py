@@ -52,5 +52,5 @@ def check(foretold: Ends, written: Ends) -> None:
         at = next(at for at in written if foretold.get(at) != written[at])
         raise ForetoldWrong(
             f"somebody else writes to {at}: it ends at {written[at]}, and was to end at {foretold.get(at)}; the"
-            " transaction is written anew"
+            " transaction is written again"
         )

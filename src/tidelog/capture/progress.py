@@ -103,7 +103,7 @@ class Passing:
             if event.id != self._open:
                 raise SourceLost(
                     f"the source begins with transaction {event.id}, and of transaction {self._open} the first"
-                    f" {self._left} rows are stored: the rest of it is lost; capture anew with --snapshot when_needed"
+                    f" {self._left} rows are stored: the rest of it is lost; capture again with --snapshot when_needed"
                 )
             self._inside = True
             self._open = self._open if self._left else None
@@ -112,7 +112,7 @@ class Passing:
             if isinstance(event, Commit):
                 raise SourceLost(
                     f"transaction {self._open} ended {self._left} rows before those that are stored of it; the source"
-                    " does not give what it gave before: capture anew with --snapshot when_needed"
+                    " does not give what it gave before: capture again with --snapshot when_needed"
                 )
             return False
         self._left -= 1

@@ -233,7 +233,7 @@ class _Session:
         except SourceLost as error:
             if self.settings.snapshot != snapshotting.WHEN_NEEDED:
                 raise
-            log.warning("capture %s: %s; all rows are read anew", self.settings.known_as, error)
+            log.warning("capture %s: %s; all rows are read again", self.settings.known_as, error)
             self._progress = CaptureProgress(signals=self._progress.signals)
             self._snapshot(anew=True)
             if not self._stop.is_set():

@@ -40,7 +40,7 @@ def parser() -> command.Parser:
     made.add_argument("subject", metavar="SUBJECT", help="the data subject's id, as events have it")
     made.add_argument("--store", metavar="NAME", action="append", default=[], help="an event store (may be repeated)")
     made.add_argument("--keys", metavar="URL", help=f"the store of keys (default: {KEYS}, else sqlite:///keys.db)")
-    made.add_argument("--reason", metavar="TEXT", help="why; it is kept for ever, so let it name nobody")
+    made.add_argument("--reason", metavar="TEXT", help="the reason; it is kept forever, so do not name a person in it")
     made.add_argument(
         "--settle",
         metavar="SECONDS",
@@ -51,7 +51,7 @@ def parser() -> command.Parser:
         "--rebuilt",
         metavar="SECONDS",
         type=command.seconds,
-        help="how long to wait until read models are built anew by the programs that have them (default: 60)",
+        help="how long to wait until the programs that have read models have rebuilt them (default: 60)",
     )
     made.add_argument("--yes", action="store_true", help="do not ask")
     command.add_allowed(made)
@@ -102,7 +102,7 @@ def show(done: list[ErasureOutcome]) -> None:
         for topic, count in one.purged.items():
             print(f"{one.store}: {count_text(count, 'record')} of {topic} taken out")
         for name in one.rebuilt:
-            print(f"{one.store}: read model {name} is built anew, and its old rows are overwritten")
+            print(f"{one.store}: read model {name} is rebuilt, and its old rows are overwritten")
         for line in one.left:
             print(f"to do: {line}")
     print(OTHERS)

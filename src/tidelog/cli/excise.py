@@ -48,7 +48,7 @@ def parser() -> command.Parser:
     made.add_argument(
         "places", nargs="*", metavar="TOPIC:PARTITION:OFFSET[-LAST]", help="which records (up to 100,000 offsets)"
     )
-    made.add_argument("--reason", metavar="TEXT", help="why; it is kept for ever, so let it name nobody")
+    made.add_argument("--reason", metavar="TEXT", help="the reason; it is kept forever, so do not name a person in it")
     made.add_argument("--yes", action="store_true", help="do not ask")
     made.add_argument("--list", action="store_true", help="show what was taken out")
     command.add_json(made)

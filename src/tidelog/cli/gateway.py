@@ -48,7 +48,7 @@ def parser() -> command.Parser:
         metavar="URL",
         action="append",
         default=[],
-        help="read views from stores whose URL begins so (may be repeated); needed where the broker wants a login",
+        help="read views from stores whose URL begins with this (repeatable); needed where the broker demands a login",
     )
     made.add_argument("--certificate", metavar="FILE", help="serve HTTPS with this certificate (PEM)")
     made.add_argument("--key", metavar="FILE", help="the certificate's private key (PEM), if it is not in there too")

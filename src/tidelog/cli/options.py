@@ -79,7 +79,7 @@ def add_allowed(parser: argparse.ArgumentParser) -> None:
         action="append",
         dest="allowed_stores",
         default=argparse.SUPPRESS,
-        help="open stores of views whose URL begins so, with the ${NAME} in it (may be repeated; default:"
+        help="open stores of views whose URL begins with this, also with ${NAME} in it (may be repeated; default:"
         " TIDELOG_ALLOWED_STORES, else allowed.stores in tidelog.toml); files need none",
     )
 

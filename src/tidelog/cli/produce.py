@@ -213,7 +213,7 @@ def row_of(line: bytes, options: Namespace) -> NewRow:
         return NewRow(None if options.key is None else options.key.encode(), line, [], None, None)
     key, found, value = line.partition(options.key_separator.encode())
     if not found:
-        raise UsageError(f"no {options.key_separator!r} in it, so no key")
+        raise UsageError(f"it has no {options.key_separator!r}, so it has no key")
     return NewRow(key, value, [], None, None)
 
 

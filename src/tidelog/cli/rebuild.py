@@ -47,7 +47,7 @@ EXAMPLES = """\
 def parser() -> command.Parser:
     made = command.command_parser(
         "rebuild",
-        "Build a view or a derived topic anew from the log, beside the old one.",
+        "Rebuild a view or a derived topic from the log, beside the old one.",
         EXAMPLES,
         parent=command.connection_options(),
     )
@@ -55,7 +55,7 @@ def parser() -> command.Parser:
     made.add_argument("--app", metavar="APP", required=True, help="the Python file with your App; FILE:NAME of several")
     made.add_argument("--parallelism", metavar="N", type=command.positive, help="tasks at a time (default: all cores)")
     made.add_argument("--batch-records", metavar="N", type=command.positive, default=BATCH_RECORDS, help=_BATCH)
-    made.add_argument("--again", action="store_true", help="begin anew, where an earlier rebuild was not finished")
+    made.add_argument("--again", action="store_true", help="start over, where an earlier rebuild was not finished")
     made.add_argument("--with-readers", action="store_true", help="and then what reads it in the app, in order")
     made.add_argument("--in-place", action="store_true", help=_IN_PLACE)
     made.add_argument("--yes", action="store_true", help="do not ask")

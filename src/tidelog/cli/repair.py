@@ -44,7 +44,7 @@ ADOPT = "adopt"
 FORGOTTEN = {
     "__tidelog.topics": "topics, their settings and producer ids that were decided there",
     "__tidelog.groups": "offsets and members of groups that were decided there",
-    "__tidelog.queues": "what share groups have acknowledged; their groups begin anew",
+    "__tidelog.queues": "what share groups have acknowledged; their groups start over",
     "__tidelog.transactions": "outcomes of transactions that were decided there; what hangs is then aborted",
     "__tidelog.access": "users, rules and quotas that were decided there, also what had been taken from somebody",
     "__tidelog.excisions": "which records were taken out and why, and orders to do so that were not carried out yet",

@@ -78,7 +78,7 @@ def show(done: Adopted) -> None:
     if done.swapped:
         print(f"{done.swapped} pairs of folders had each other's names, and have their own again")
     if done.made_anew:
-        print("the log of topics was made anew")
+        print("the log of topics was rebuilt")
     if done.decided.adopted:
         show_table(("topic", "partitions", "folders", "records", "settings"), map(_row, done.decided.adopted))
     elif not (done.decided.refused or done.made_anew or done.swapped):

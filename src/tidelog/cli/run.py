@@ -191,7 +191,7 @@ def hold_outputs(
     ending.callback(locks.release)
     if (holder := locks.take()) is None:
         if not locks.are_kept:
-            log.warning("the folder of checkpoints knows no locks: a second run is not refused", folder=folder)
+            log.warning("the folder of checkpoints does not support locks: a second run is not refused", folder=folder)
         return
     if not standby:
         raise DataFolderError(

@@ -65,7 +65,7 @@ def run(arguments: list[str]) -> int:
         return prompt(options)
     query = sys.stdin.read() if options.query is None else options.query
     if not query.strip():
-        raise UsageError("no question; write one, such as tidelog sql 'select * from orders limit 10'")
+        raise UsageError("the query is missing; write one, such as tidelog sql 'select * from orders limit 10'")
     if options.follow:
         follow(query, options)
     else:

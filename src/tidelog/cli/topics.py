@@ -48,7 +48,7 @@ def parser() -> command.Parser:
     listing.add_argument("--quiet", action="store_true", help="names only")
     command.add_json(listing)
     create = actions.add_parser("create", parents=[reach], help="make topics", description="Make topics.")
-    create.add_argument("names", nargs="+", metavar="NAME", help="how it is to be called")
+    create.add_argument("names", nargs="+", metavar="NAME", help="its name")
     create.add_argument(
         "--partitions", type=command.positive, default=-1, metavar="N", help="how many (default: the broker's)"
     )
@@ -67,7 +67,7 @@ def parser() -> command.Parser:
     )
     alter.add_argument("names", nargs="+", metavar="TOPIC", help="which")
     alter.add_argument(
-        "--partitions", type=command.positive, metavar="N", help="how many there are to be; only more than now"
+        "--partitions", type=command.positive, metavar="N", help="the new number; it must be more than now"
     )
     command.add_set(alter, "a setting of the topic")
     alter.add_argument(

@@ -54,7 +54,7 @@ def parser() -> command.Parser:
         description="Make a user for a program that asks by HTTP; prints its token, once: Authorization: Bearer TOKEN.",
     )
     issued.add_argument("name", metavar="NAME")
-    delete = actions.add_parser("delete", parents=[reach], help="a user can log in no more")
+    delete = actions.add_parser("delete", parents=[reach], help="a user can no longer log in")
     delete.add_argument("name", metavar="NAME")
     delete.add_argument("--yes", action="store_true", help="do not ask")
     return made
@@ -145,7 +145,7 @@ def remove(cluster: Cluster, options: Namespace) -> int:
     known = access.users(cluster, [options.name])
     if not known:
         raise UsageError(f"user {options.name} does not exist; `tidelog users` lists all users")
-    if not options.yes and not confirm(f"user {options.name} can log in no more; delete it?"):
+    if not options.yes and not confirm(f"user {options.name} will not be able to log in any more; delete it?"):
         raise UsageError("nothing is deleted; say --yes to delete without being asked")
     access.delete_user(cluster, known[0])
     print(f"user {options.name} is deleted, and what it has open ends in a moment")

@@ -12,7 +12,7 @@ ADVICE = {
     ErrorCode.OFFSET_OUT_OF_RANGE: "it was deleted, or not yet written; start from earliest or latest",
     ErrorCode.CORRUPT_MESSAGE: "a checksum is wrong; if it is in the log, `tidelog repair` shows what is lost",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`tidelog topics` lists what there is, `tidelog topics create` makes one",
-    ErrorCode.UNKNOWN_TOPIC_ID: "the topic was deleted, perhaps made anew; look it up again",
+    ErrorCode.UNKNOWN_TOPIC_ID: "the topic was deleted, perhaps created again; look it up again",
     ErrorCode.LEADER_NOT_AVAILABLE: "the partition has no leader; try again, or look at the broker's log",
     ErrorCode.NOT_LEADER_OR_FOLLOWER: "the partition moved to another broker; try again",
     ErrorCode.REQUEST_TIMED_OUT: "the broker was too slow; try again, or wait longer",

@@ -139,7 +139,7 @@ class Security(NamedTuple):
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or "it is not PEM"
             raise ConfigError(
-                f"{where} cannot be used for TLS: {str(reason).lower()}; it is to be a PEM file"
+                f"{where} cannot be used for TLS: {str(reason).lower()}; it must be a PEM file"
             ) from error
         return context
 

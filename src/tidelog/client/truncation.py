@@ -33,7 +33,7 @@ def check_truncation(cluster: Cluster, read: Mapping[TopicPartition, tuple[int, 
         for at, end in _ends(cluster.node(node_id), {at: read[at][1] for at in led}).items():
             position, epoch = read[at]
             if end < position:
-                ended = f"which ended at {end}" if end != UNKNOWN else "of which it knows nothing"
+                ended = f"which ended at {end}" if end != UNKNOWN else "which the broker does not know"
                 raise BrokerError(
                     ErrorCode.OFFSET_OUT_OF_RANGE,
                     f"{at} was read up to offset {position} in leader epoch {epoch}, {ended}; records that were read"

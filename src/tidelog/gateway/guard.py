@@ -68,7 +68,7 @@ def segment(text: str) -> str:
     try:
         decoded = unquote_to_bytes(text).decode()
     except UnicodeDecodeError:
-        raise Refusal(400, "a segment of the path is not UTF-8; encode it anew") from None
+        raise Refusal(400, "a segment of the path is not UTF-8; encode it again") from None
     if any(ord(letter) < 32 or ord(letter) == 127 for letter in decoded):
         raise Refusal(400, "a segment of the path has control characters; leave them out")
     return decoded

@@ -151,7 +151,7 @@ class Excising:
     def _again(self, _end: int) -> None:
         self._tries += 1
         if self._tries > TRIES:
-            self._told(self._removed, StorageError("segments went while they were written anew; try again"))
+            self._told(self._removed, StorageError("segments were removed while they were rewritten; try again"))
             return
         self._go_on()
 
@@ -252,6 +252,6 @@ def _may_have_a_copy(name: str, known: set[str]) -> bool:
 
 def _says_damage(segment: Segment, start: int, end: int) -> str:
     return (
-        f"segment {segment.base_offset} is damaged at offsets {start} to {end - 1}, and is not written anew;"
+        f"segment {segment.base_offset} is damaged at offsets {start} to {end - 1}, and is not rewritten;"
         " truncate the topic behind it (tidelog topics truncate), or restore it from a backup"
     )

@@ -165,7 +165,7 @@ def _check_same(table: str, kept: CapturedColumns, found: CapturedColumns | None
             raise UsageError(
                 f"column {name!r} of {kept.topic} was written as {_form(schema)} when this app first read it, and is"
                 f" written as {_form(now[name])} now: what stands in the topic has both; declare the table by another"
-                f" name than {table!r}, with a topic that was captured anew"
+                f" name than {table!r}, with a topic that was captured again"
             )
 
 

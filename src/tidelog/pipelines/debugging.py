@@ -167,7 +167,7 @@ def check_there(cluster: Cluster, number: int, ranges: Mapping[TopicPartition, t
         if end > (last := latest[at].offset):
             raise UsageError(
                 f"micro-batch {number} reads {at} from {begin} to {end}, and the topic ends at {last} now: it was"
-                " deleted and made anew, and its records are gone"
+                " deleted and created again, and its records are gone"
             )
 
 

@@ -37,7 +37,7 @@ from tidelog.views.derived import TopicGeneration
 class Way(Enum):
     BEGIN = "begun"
     CONTINUE = "gone on with"
-    ANEW = "begun anew"
+    ANEW = "begun again"
 
 
 # Decisions ------------------------------------------------------------------------------------------------------------

@@ -113,7 +113,7 @@ def _check_owner(cluster: Cluster, node: Node, sink: str) -> None:
         return
     raise UsageError(
         f"{node.output.kind} {node.name} is kept up to date by a query; --show shows what the batch gives, and `tidelog"
-        f" rebuild {node.name}` builds it anew"
+        f" rebuild {node.name}` builds it again"
     )
 
 

@@ -105,7 +105,7 @@ class Reader:
             at = of_sql or place_in(error.__traceback__, output.place.file) or output.place
             raise UsageError(f"{at}: {output.kind} {output.name!r}: {_said(error)}") from error
         if not isinstance(made, DataFrame):
-            raise UsageError(f"{output.place}: {output.kind} {output.name!r} returns no DataFrame but {made!r}")
+            raise UsageError(f"{output.place}: {output.kind} {output.name!r} returns {made!r}, not a DataFrame")
         if self.span is None and not made.isStreaming:
             raise UsageError(f"{output.place}: {output.kind} {output.name!r} returns a DataFrame that is not a stream")
         if node.asked and (missing := [name for name in BESIDE if name not in made.columns]):

@@ -278,7 +278,7 @@ def lost_checkpoint(target: Target, lost: LostCheckpoint) -> LostCheckpoint:
 
 
 def _way_back(target: Target) -> str:
-    return f"`{command_of(target.node)}` makes it anew from the log, and this run then goes on"
+    return f"`{command_of(target.node)}` rebuilds it from the log, and this run then goes on"
 
 
 def generation_option(target: Target) -> dict[str, str]:

@@ -72,7 +72,7 @@ def way_of(entry: Derived, node: Node, put: str, *, again: bool, kept: bool) -> 
         how = "in place" if building.in_place else "beside the old one"
         raise UsageError(
             f"generation {building.number} of topic {entry.name} is being built {how}; go on in that way, or give it up"
-            " and begin anew: --again"
+            " and start over: --again"
         )
     return Way.CONTINUE if kept else Way.ANEW
 

@@ -92,11 +92,11 @@ def ids_of(cluster: Cluster, writing: Writing, before: Mark | None) -> dict[str,
     for topic in (topic for topic, one in found.items() if told.get(topic, one) != one):
         assert before is not None
         if topic in writing.topics and any(end for at, end in before.ends.items() if at.topic == topic):
-            raise lost_target(topic, f"was deleted and made anew after micro-batch {before.batch_id}")
+            raise lost_target(topic, f"was deleted and created again after micro-batch {before.batch_id}")
         if topic in read:
             raise DataLoss(
-                f"topic {topic} was deleted and made anew after micro-batch {before.batch_id} had read the other one of"
-                f" this name; data may be lost: {GO_ON}"
+                f"topic {topic} was deleted and created again after micro-batch {before.batch_id} had read the old one;"
+                f" data may be lost: {GO_ON}"
             )
     return found
 

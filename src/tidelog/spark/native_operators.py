@@ -34,7 +34,7 @@ FILE = "tidelog-operators.json"
 OFFSETS = "offsets"  # of Spark's: a file for each micro-batch that has begun
 MARK = "tidelog operator "  # how the text in a plan begins
 ANEW = (
-    "go back to what it was, or begin anew: with another checkpoint, in an app by `tidelog rebuild` of a view, or by "
+    "go back to what it was, or start over: with another checkpoint, in an app by `tidelog rebuild` of a view, or by "
     "another name of a topic"
 )
 

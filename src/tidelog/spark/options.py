@@ -240,7 +240,7 @@ def _pattern(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        raise UsageError(f"option subscribePattern is {text!r}, no regular expression: {error}") from None
+        raise UsageError(f"option subscribePattern is {text!r}, which is not a regular expression: {error}") from None
     if not text:
         raise UsageError("option subscribePattern is empty; give a regular expression")
     return text

@@ -152,7 +152,7 @@ class Planner:
         self._left_behind = {at: offset for at, offset in self._left_behind.items() if start.get(at) == offset}
         left = {at: offset for at, offset in start.items() if at.topic in anew}
         for at, offset in left.items():
-            self._lose(f"{at} was deleted and made anew after it had been read up to {offset}")
+            self._lose(f"{at} was deleted and created again after it had been read up to {offset}")
         self._left_behind.update(left)
 
     def _anew(self, start: Offsets) -> Offsets:
@@ -176,7 +176,7 @@ class Planner:
         anew = self._anew(start)
         for at, offset in start.items():
             if at not in anew and offset > end.get(at, offset):
-                made_anew = "the topic was truncated, or deleted and made anew"
+                made_anew = "the topic was truncated, or deleted and created again"
                 self._lose(f"{at} ends at {end[at]} where the query had read up to {offset}; {made_anew}")
         return start | new | anew
 

@@ -112,7 +112,7 @@ def fetch_range(cluster: Cluster, reading: Reading, wanted: OffsetRange) -> Iter
             continue
         fetched = came[0]
         if _is_another(fetched, wanted):
-            gone = f"{at} was deleted and made anew after it was planned to read it from {wanted.start} up to {end}"
+            gone = f"{at} was deleted and created again after it was planned to read it from {wanted.start} up to {end}"
             consumer.seek(at, lose(reading, gone, end))
             continue
         consumer.max_partition_bytes = _bytes_for(end - fetched.next_offset, fetched, most)
@@ -141,7 +141,7 @@ def _past_loss(cluster: Cluster, reading: Reading, wanted: OffsetRange, position
         )
     first, last = _bounds(cluster, reading, wanted)
     if first <= position <= last:
-        gone = f"{wanted.at} was truncated below {position}, or made anew, and written again"
+        gone = f"{wanted.at} was truncated below {position}, or created again, and written again"
         return lose(reading, gone, position)
     gone = f"{wanted.at} was to be read from {position} up to {wanted.end} and now has {first} up to {last}"
     return lose(reading, gone, min(first, wanted.end) if position < first else wanted.end)

@@ -137,7 +137,7 @@ def _check(column: Column, by: AlignBy) -> None:
             raise UsageError(f"alignBy is {by.field!r}, and alignSchema has no {name!r} there; it has {there}")
         column = found
     if column.kind not in TIMES:
-        raise UsageError(f"alignBy is {by.field!r}, which is a {column.kind} and no time; name another field")
+        raise UsageError(f"alignBy is {by.field!r}, which is a {column.kind}, not a time; name another field")
 
 
 @lru_cache(16)

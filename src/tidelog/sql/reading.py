@@ -82,7 +82,7 @@ def fetch(consumer: Consumer, span: Span) -> list[Fetched]:
         return []
     for one in came:
         if one.topic_id != span.topic_id:
-            raise DataLoss(f"topic {span.topic} was deleted and made anew while it was read; ask again")
+            raise DataLoss(f"topic {span.topic} was deleted and created again while it was read; ask again")
     return came
 
 

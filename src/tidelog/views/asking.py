@@ -88,7 +88,7 @@ def pipeline_of(catalog: Catalog, name: str) -> Pipeline:
     for found in catalog.values():
         if f"{found.app}.{found.name}" == name:
             return Pipeline(found.app, found.name)
-    raise UsageError(f"there is no output {name[:100]!r}; `tidelog plan` shows those of an app")
+    raise UsageError(f"output {name[:100]!r} does not exist; `tidelog plan` shows those of an app")
 
 
 def read_answer(value: bytes | None, asked: str) -> PipelineAnswer:

@@ -86,7 +86,7 @@ def changes_of(
     changes: list[Change] = []
     for record, change, envelope in zip(told, _decoded(declared, at, told, keys, said), said, strict=True):
         if exact and change.after is not None and len(envelope["after"]) > len(declared.columns):
-            raise Outgrown(f"{at}, offset {record.offset}: a row has columns that are not declared yet; read anew")
+            raise Outgrown(f"{at}, offset {record.offset}: a row has columns that are not declared yet; read again")
         if record.value is not None or not _is_told(change, changes):
             changes.append(change)
     return changes
@@ -166,7 +166,7 @@ def _malformed(at: TopicPartition, records: Sequence[Record], why: str) -> NoCha
     where = (
         f"offset {records[0].offset}" if len(records) == 1 else f"offsets {records[0].offset} to {records[-1].offset}"
     )
-    return NoChange(f"{at}, {where}: no change of this view: {why}; who else writes to its topic?")
+    return NoChange(f"{at}, {where}: not a change of this view: {why}; who else writes to its topic?")
 
 
 def encode(declared: Declaration, row: Row, before: Row | None = None, *, gone: bool = False) -> tuple[bytes, bytes]:

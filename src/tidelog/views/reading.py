@@ -224,7 +224,7 @@ class Reading:
         ):
             raise LeftBehind(
                 f"{self._said()} is applied up to a mark that is older than the horizon of"
-                f" {self.declared.horizon_ms} ms; it is built anew"
+                f" {self.declared.horizon_ms} ms; it is built again"
             )
         self._seen = True
         self._marks.append((mark, ends))
@@ -325,7 +325,7 @@ def opened(
     if gone := [at for at in every if at in place.ends and place.ends[at] < starts[at]]:
         raise LeftBehind(
             f"{gone[0]} begins at offset {starts[gone[0]]}, and the store has it up to {place.ends[gone[0]]};"
-            " it is built anew"
+            " it is built again"
         )
     if not generation.sink and pace is Pace.WHOLE:
         _check_horizon(cluster, generation, place, every)
@@ -357,7 +357,7 @@ def _check_horizon(
         if place.ends[at] < (ends[at] if young[at] == NOT_FOUND else young[at]):
             raise LeftBehind(
                 f"{at} is applied up to offset {place.ends[at]}, and what comes next is older than the horizon of"
-                f" {horizon_ms} ms; it is built anew"
+                f" {horizon_ms} ms; it is built again"
             )
 
 
@@ -376,8 +376,8 @@ def _start_of_marks(cluster: Cluster, at: TopicPartition, last: Mark | None, gen
     if found is None:
         raise LeftBehind(
             f"{generation.topic} is applied up to micro-batch {last.batch_id} of query {last.query_id}, which this log"
-            " does not have: it was made anew, or restored from an older backup, or is not the one that the store is of"
-            " (then stop this applier now); it is built anew"
+            " does not have: it was created again or restored from an older backup, or the store belongs to another log"
+            " (then stop this applier now); it is built again"
         )
     return found
 

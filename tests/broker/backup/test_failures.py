@@ -296,7 +296,7 @@ def test_what_is_no_backup_of_ours_is_refused_by_name(stopped: TestBroker, tmp_p
 def test_folders_that_have_something_else_are_left_alone(stopped: TestBroker, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("chapter 1")
-    with pytest.raises(BackupError, match=r"not empty and no backup: it has thesis\.txt"):
+    with pytest.raises(BackupError, match=r"not empty and not a backup: it has thesis\.txt"):
         take(str(stopped.data), str(tmp_path / "full"), RealFiles(), quiet)
     with pytest.raises(BackupError, match="is in the data folder"):
         take(str(stopped.data), str(stopped.data / "saved"), RealFiles(), quiet)

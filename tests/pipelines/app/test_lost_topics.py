@@ -79,7 +79,7 @@ def test_an_input_that_was_made_anew_while_nobody_ran_is_told_from_the_one_that_
     driven = Driven(shop(), spark, ours, tidelog_broker.bootstrap, tmp_path)
     before = driven.view("counts")
     for name in driven.targets:
-        with pytest.raises(DataLoss, match="topic orders was deleted and made anew after micro-batch 0 had read"):
+        with pytest.raises(DataLoss, match="topic orders was deleted and created again after micro-batch 0 had read"):
             driven.step(name)
     assert driven.view("counts") == before
     rebuilt(driven, "counts")

@@ -265,8 +265,8 @@ def test_a_query_is_started_again_when_the_clock_is_set_back_since_spark_waits_b
 @pytest.mark.parametrize(
     ("output", "way"),
     [
-        ("revenue", "`tidelog rebuild revenue --app {file}` makes it anew from the log, and this run then goes on"),
-        ("big", "`tidelog rebuild big --app {file}` makes it anew from the log, "),
+        ("revenue", "`tidelog rebuild revenue --app {file}` rebuilds it from the log, and this run then goes on"),
+        ("big", "`tidelog rebuild big --app {file}` rebuilds it from the log, "),
     ],
 )
 @pytest.mark.parametrize(

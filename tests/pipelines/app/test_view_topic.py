@@ -329,7 +329,7 @@ def test_mistakes_that_spark_finds_name_the_users_line(
     make_topic(ours, "orders")
     here = Path(__file__).name
     assert refused(lambda orders: orders.select("nothing")).startswith(here)
-    assert "returns no DataFrame" in refused(lambda orders: None)
+    assert "returns None, not a DataFrame" in refused(lambda orders: None)
     assert "has no column 'id'" in refused(lambda orders: orders.select("product"))
     assert "a key has" in refused(lambda orders: orders, key="amount")
     assert "is not a stream" in refused(lambda orders: orders.sparkSession.range(1))

@@ -97,7 +97,7 @@ def test_a_changed_parameter_is_refused_with_both_values_and_the_name_that_users
     was = Declared("deduplicate", {"by": "['user']", "lateness": "0:00:10"})
     said = (
         "the state of 'deduplicate' in /c was made with watermark_delay 0:00:10, and the query now has"
-        " watermark_delay 1:00:00; go back to what it was, or begin anew"
+        " watermark_delay 1:00:00; go back to what it was, or start over"
     )
     with pytest.raises(StateMismatch, match=re.escape(said)):
         check([was], [Declared("deduplicate", {"by": "['user']", "lateness": "1:00:00"})], "/c")

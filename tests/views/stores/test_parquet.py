@@ -230,5 +230,5 @@ def test_a_file_that_is_damaged_is_named_with_what_to_do(tmp_path: Path, which: 
     damaged.write_bytes(damaged.read_bytes()[:-9])
     more = stretch([put(REVENUE, row("rum"), 3)], 4)
     for fail in (lambda store: store.read(Ask()), lambda store: store.apply(1, more, before=one.before)):
-        with pytest.raises(StorageError, match=rf"^{damaged} {said}.*; delete {tmp_path}/revenue: it is built anew"):
+        with pytest.raises(StorageError, match=rf"^{damaged} {said}.*; delete {tmp_path}/revenue: it is built again"):
             fail(ParquetStore(tmp_path, "revenue"))

@@ -108,7 +108,7 @@ def read(folder: str) -> Manifest:
     content = path.read_bytes()
     found = unsealed_json(content)
     if not isinstance(found, dict):
-        raise BackupError(f"{folder}/{MANIFEST} is damaged; take the backup anew, or use another one")
+        raise BackupError(f"{folder}/{MANIFEST} is damaged; take the backup again, or use another one")
     if found.get("kind") != KIND:
         raise BackupError(f"{folder}/{MANIFEST} is not of a Tidelog backup; name the folder of one")
     if found["v"] > WITH_APPS:

@@ -158,7 +158,7 @@ class _Target:
         names = {path.name for path in Path(self.path).iterdir()}
         foreign = sorted(name for name in names if not name.startswith((TREE, MANIFEST)) and name != "lost+found")
         if foreign:
-            raise BackupError(f"{self.path} is not empty and no backup: it has {foreign[0]}; give another folder")
+            raise BackupError(f"{self.path} is not empty and not a backup: it has {foreign[0]}; give another folder")
         if MANIFEST in names:
             self.before = manifest_file.read(self.path)
         for name in names - {MANIFEST, self.before.tree if self.before is not None else ""}:

@@ -110,7 +110,7 @@ class _Verifying:
             return NO_FACTS
         facts = facts_file.unpack(path.read_bytes(), str(path))
         if facts is None:
-            raise DataFolderError(f"{path} is damaged; take the backup anew")
+            raise DataFolderError(f"{path} is damaged; take the backup again")
         return facts
 
     def _check_strangers(self) -> Iterator[Fault]:

@@ -207,7 +207,7 @@ def _epoch_error(member: Member, request: ConsumerGroupHeartbeatRequest) -> Refu
     return Refusal(
         ErrorCode.FENCED_MEMBER_EPOCH,
         f"member epoch {request.member_epoch} is not the present one, {member.epoch};"
-        " give up all partitions and join anew",
+        " give up all partitions and join again",
     )
 
 

@@ -419,7 +419,7 @@ def _check_writer(broker: Broker, partition: Partition, header: BatchHeader, cal
         raise BatchRefused(
             ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             f"{partition.topic} has tidelog.writers={writers} and takes records only in transactions of ids that begin"
-            f" so; this one came from {transactional_id!r}",
+            f" with it; this one came from {transactional_id!r}",
         )
     if header.is_transactional:
         from tidelog.broker.transactional_produce import refusal

@@ -175,8 +175,8 @@ LISTENING = [
         "tidelog.http.stores",
         LIST,
         None,
-        "How the URLs of stores begin that HTTP may read views from, sqlite:////var/views/ for one. Without it files,"
-        " and Redis and OpenSearch on this machine, where logins are off; where they are on, none.",
+        "Prefixes of the URLs of stores that HTTP may read views from, such as sqlite:////var/views/. Default: files,"
+        " and Redis and OpenSearch on this machine, where logins are off; where logins are on, no store.",
     ),
 ]
 

@@ -65,7 +65,7 @@ def _check_listeners(config: BrokerConfig) -> None:
     names = {endpoint.name for endpoint in endpoints}
     for text in config.texts(ADVERTISED):
         if address(text)[0] not in names:
-            raise ConfigError(f"{ADVERTISED} has {text}, and no listener is called so; name it as in listeners")
+            raise ConfigError(f"{ADVERTISED} has {text}, and no listener has that name; name it as in listeners")
     for endpoint in endpoints:
         certified = endpoint.tls and config.text("ssl.client.auth") == "required"
         if not (endpoint.sasl or certified or endpoint.loopback or config.flag(ALLOW_UNAUTHENTICATED)):

@@ -65,7 +65,7 @@ TOPIC: dict[str, Setting] = table(
             "compression.type",
             STRING,
             "producer",
-            "How a broker is to compress batches anew; this one keeps them as producers sent them, whatever is said"
+            "How a broker is to compress batches; this one keeps them as producers sent them, whatever is said"
             " here. Set compression in the producer.",
             one_of(*COMPRESSIONS),
             STORED,

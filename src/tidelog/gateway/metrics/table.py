@@ -160,8 +160,8 @@ PART_LATE_ROWS = Metric("tidelog_part_late_rows_total", COUNTER, "Rows that came
 PART_LEFT_OUT = Metric(
     "tidelog_part_left_out_records_total",
     COUNTER,
-    "Records of a topic that a part has left out, by reason, since its output was first run: such as could not be"
-    " decoded, and such as were passed.",
+    "Records of a topic that a part has left out, by reason, since its output was first run: those that could"
+    " not be decoded, and those that were passed.",
     (*PART, "topic", "reason"),
 )
 PART_DROPPED = Metric(

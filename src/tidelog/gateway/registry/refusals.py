@@ -49,7 +49,7 @@ def no_mode(subject: str) -> Refusal:
 
 
 def incompatible(subject: str, reasons: Sequence[str]) -> Refusal:
-    said = f"the schema does not get on with what is registered under {subject!r}: {'; '.join(reasons)}"
+    said = f"the schema is not compatible with what is registered under {subject!r}: {'; '.join(reasons)}"
     return Refusal(409, said, code=40901)
 
 
@@ -58,16 +58,16 @@ def invalid_schema(said: str) -> Refusal:
 
 
 def invalid_version(text: str) -> Refusal:
-    said = f"{text[:50]!r} is no version; use a number from 1 to 2147483647, or latest"
+    said = f"{text[:50]!r} is not a version; use a number from 1 to 2147483647, or latest"
     return Refusal(422, said, code=42202)
 
 
 def invalid_level(known: Sequence[str]) -> Refusal:
-    return Refusal(422, f"that is no compatibility; use {', '.join(known)}", code=42203)
+    return Refusal(422, f"that is not a compatibility level; use {', '.join(known)}", code=42203)
 
 
 def invalid_mode(known: Sequence[str]) -> Refusal:
-    return Refusal(422, f"that is no mode; use {', '.join(known)}", code=42204)
+    return Refusal(422, f"that is not a mode; use {', '.join(known)}", code=42204)
 
 
 def not_permitted(said: str) -> Refusal:
@@ -80,7 +80,7 @@ def referenced(subject: str, version: int, by: Sequence[str]) -> Refusal:
 
 
 def invalid_subject(subject: str) -> Refusal:
-    return Refusal(422, f"{subject[:50]!r} is no subject that is taken here; choose another name", code=42208)
+    return Refusal(422, f"{subject[:50]!r} cannot be a subject; choose another name", code=42208)
 
 
 def too_large(said: str) -> Refusal:

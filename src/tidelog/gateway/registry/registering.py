@@ -52,16 +52,16 @@ class Decision(NamedTuple):
 
 def read_proposal(body: Any, *, normalize: bool) -> Proposal:
     if not isinstance(body, dict):
-        raise refusals.invalid_schema('the body is no object; send {"schema": "..."}')
+        raise refusals.invalid_schema('the body is not an object; send {"schema": "..."}')
     text, format = body.get("schema"), body.get("schemaType") or AVRO
     if not isinstance(text, str) or not isinstance(format, str):
-        raise refusals.invalid_schema('the body has no schema, or no text for it; send {"schema": "..."}')
+        raise refusals.invalid_schema('the body has no schema, or one that is not a string; send {"schema": "..."}')
     references = body.get("references") or []
     if not isinstance(references, list) or not all(map(_is_reference, references)):
         raise refusals.invalid_schema("a reference has no name, subject or version; give all three")
     for member in ("metadata", "ruleSet"):
         if not isinstance(body.get(member), dict | None):
-            raise refusals.invalid_schema(f"{member} is no object; send one, or leave it out")
+            raise refusals.invalid_schema(f"{member} is not an object; send one, or leave it out")
     given_id, version = _number(body.get("id"), ID_MAX), _number(body.get("version"), VERSION_MAX)
     return Proposal(content_of(format.upper(), text, body), given_id, version, normalize)
 

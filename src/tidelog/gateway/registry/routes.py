@@ -268,12 +268,12 @@ MODE = {"type": "object", "required": ["mode"], "properties": {"mode": TEXT}}
 FITS = {"type": "object", "properties": {"is_compatible": BOOLEAN, "messages": TEXTS}}
 
 DELETED = Parameter("deleted", "Deleted ones too", BOOLEAN)
-DELETED_ONLY = Parameter("deletedOnly", "Deleted ones and no others", BOOLEAN)
+DELETED_ONLY = Parameter("deletedOnly", "Only deleted ones", BOOLEAN)
 PERMANENT = Parameter("permanent", "For good, of what is deleted already", BOOLEAN)
-NORMALIZE = Parameter("normalize", "Put what has no order in one", BOOLEAN)
+NORMALIZE = Parameter("normalize", "Normalize the schema first", BOOLEAN)
 VERBOSE = Parameter("verbose", "Say why not", BOOLEAN)
 FORM = Parameter("format", "`serialized` for Protobuf, `resolved` for Avro")
-PREFIX = Parameter("subjectPrefix", "Only subjects that begin so")
+PREFIX = Parameter("subjectPrefix", "Only subjects that begin with it")
 SUBJECT = Parameter("subject", "Only under this subject")
 OR_GLOBAL = Parameter("defaultToGlobal", "What holds, where the subject has none of its own", BOOLEAN)
 FORCE = Parameter("force", "Although schemas are there", BOOLEAN)

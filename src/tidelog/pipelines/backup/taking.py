@@ -80,7 +80,7 @@ class AppsBackup:
             if "://" in one.checkpoints:
                 raise UsageError(
                     f"checkpoints of app {one.name} are at {one.checkpoints}, and only local ones are backed up: back"
-                    " up the log alone, without --app; after a restore `tidelog rebuild` makes the views anew"
+                    " up the log alone, without --app; after a restore `tidelog rebuild` rebuilds the views"
                 )
         self._apps = apps
         self._holdings = {one.name: HeldCheckpoints(Path(one.checkpoints), one.name) for one in apps}
@@ -132,7 +132,7 @@ class AppsBackup:
             bounds = LastNumbers.of(found.mark, is_decided=found.is_decided, committed=committed)
             picked = chosen(folder, bounds)
             if picked.missing:
-                made.missing = f"{app.checkpoints}/{app.name}/{folder.name} has no longer {picked.missing}"
+                made.missing = f"{app.checkpoints}/{app.name}/{folder.name} no longer has {picked.missing}"
             below = f"{CHECKPOINTS}/{app.name}/{folder.name}"
             made.files |= {f"{below}/{name}": str(folder / name) for name in picked.names}
             batch = {"batch": bounds.offsets, "again": picked.bounds.commits < bounds.offsets}

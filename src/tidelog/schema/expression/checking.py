@@ -164,9 +164,7 @@ def _converted(operand: Operand, kind: str | None, beside: Operand) -> Operand:
     try:
         return Literal(_CONVERTED[kind](operand.value))
     except (ValueError, TypeError, InvalidOperation, OverflowError, binascii.Error) as error:
-        raise UsageError(
-            f"{_shown(operand.value)} is not a {kind}, and {_called(beside)} is one{_HINTS[kind]}"
-        ) from error
+        raise UsageError(f"{_shown(operand.value)} is not a {kind}, as {_called(beside)} is{_HINTS[kind]}") from error
 
 
 def _exactly(*kinds: type) -> Callable[[Any], Any]:

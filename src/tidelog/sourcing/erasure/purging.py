@@ -92,7 +92,7 @@ def _purge(cluster: Cluster, view: View, allowed: Allowed, deadline: float) -> l
         kind = scheme_of(url).partition("+")[0]
         if kind != "sqlite":
             advice = LEFT.get(kind.removesuffix("s") if kind == "rediss" else kind, "clear what it has deleted")
-            left.append(f"{said} is built anew in {redacted(url)}; {advice}")
+            left.append(f"{said} is built again in {redacted(url)}; {advice}")
             continue
         try:
             with closing(open_recorded(url, view.name, allowed)) as store:

@@ -379,5 +379,5 @@ def _whole(said: Written, file: File) -> Iterator[None]:
         yield
     except ArrowInvalid as error:
         raise StorageError(
-            f"{said}/{file.path} is damaged: {said.told(error)}; delete {said}: it is built anew"
+            f"{said}/{file.path} is damaged: {said.told(error)}; delete {said}: it is built again"
         ) from None

@@ -127,7 +127,7 @@ class Manifests:
             return from_text(number, path.read_text())
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StorageError(
-                f"{self.said.told(path)} is not a manifest ({error!r:.80}); delete {self.said}: it is built anew"
+                f"{self.said.told(path)} is not a manifest ({error!r:.80}); delete {self.said}: it is built again"
             ) from None
 
     def change(self, edit: Callable[[Manifest], Manifest | None]) -> None:

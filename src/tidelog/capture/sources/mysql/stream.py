@@ -264,7 +264,7 @@ class BinlogStream:
         if not rows.full:
             raise SourceLost(
                 f"the binlog has rows of {mapped.table.full_name} without all of their columns, at {self._at(event)}; "
-                "SET GLOBAL binlog_row_image = 'FULL', have clients connect anew, and take a new snapshot"
+                "SET GLOBAL binlog_row_image = 'FULL', have clients connect again, and take a new snapshot"
             )
         self._begin()
         self._tell_rows(event, mapped, rows.data)
@@ -325,7 +325,7 @@ class BinlogStream:
         if self._shapes.names_database(database) or self._shapes.named_in(text):
             raise SourceLost(
                 f"the binlog has a change of rows as a statement, at {self._at(event)}: {shown}; "
-                "SET GLOBAL binlog_format = 'ROW', have clients connect anew, and take a new snapshot"
+                "SET GLOBAL binlog_format = 'ROW', have clients connect again, and take a new snapshot"
             )
         _log.warning("the binlog has a change of rows as a statement, of a database that is not captured: %s", shown)
 

@@ -119,7 +119,7 @@ def _room(server: PostgresServer, slot: ReplicationSlot | None) -> Iterator[Chec
         yield CheckFinding(
             WARNING,
             f"idle_replication_slot_timeout is {server.idle_timeout}: a capture that is stopped for longer has to begin"
-            " anew",
+            " again",
             "ALTER SYSTEM SET idle_replication_slot_timeout = 0; SELECT pg_reload_conf();",
         )
 

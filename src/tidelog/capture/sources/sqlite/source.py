@@ -181,7 +181,7 @@ class SQLiteSource:
         if position.get("log") != log or begin < pruned or begin > last:
             raise SourceLost(
                 f"{self.path} does not have the changes after {dict(position)}: its table of changes is {log!r}, from"
-                f" {pruned} to {last}; the file was restored, or the capture's triggers were removed: capture anew"
+                f" {pruned} to {last}; the file was restored, or the capture's triggers were removed: capture again"
                 " with --snapshot when_needed"
             )
         self._stream = Changelog(

@@ -295,7 +295,7 @@ def row_change(
     if (before is None and op in "ud") or (after_ is None and op in "cuU"):
         raise PeerError(
             f"change {where[0]}, of a row of {table.full_name}, is larger than max_allowed_packet, so it could not be"
-            " logged; raise max_allowed_packet to twice the largest row, and capture anew with --snapshot when_needed"
+            " logged; raise max_allowed_packet to twice the largest row, and capture again with --snapshot when_needed"
         )
     if op == CREATE:
         return RowChange(table, CREATE, None, read(after_ or ""), where)

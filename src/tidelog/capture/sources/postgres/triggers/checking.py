@@ -111,8 +111,8 @@ def of_changelog(names: PostgresNames, steps: installing.Steps, size: int) -> It
     for table in steps.unseen:
         yield CheckFinding(
             WARNING,
-            f"the triggers of {table.full_name} are gone or off: its changes are not seen; all its rows are told anew"
-            " when capture starts",
+            f"the triggers of {table.full_name} are gone or off: its changes are not seen; when capture"
+            " starts, all its rows are captured again",
             f'ALTER TABLE {name_of(table.schema, table.name)} ENABLE TRIGGER "{names.row_trigger}";',
         )
     if size > LARGE_LOG:
