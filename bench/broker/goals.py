@@ -52,6 +52,8 @@ GOALS = (
     Goal("TLS", "", "MB/s", KAFKA, 1),
     Goal("acks,", "", "p99 ms", KAFKA_DISK, 1),
     Goal("latency at", "", "end to end p50 ms", KAFKA_DISK, 1),
+    Goal("latency beside", "", "ack max ms", None, 1000),
+    Goal("produce on a backlog", "", "times the CPU of an empty one", None, 1.1),
     Goal("launch to first ack", "", "ms", KAFKA, 15),
     Goal("memory", "", "idle MB", KAFKA, 10),
     Goal("memory", "", "after load MB", KAFKA, 10),

@@ -60,6 +60,7 @@ def run_cold(bench: Bench) -> None:
         bench.delete_topic(side, backlog)
         if counts:
             _add(bench, "latency beside a cold reader", side, told)
+            bench.figures.add("latency beside a cold reader", "ack max ms", side.name, told["ack"]["max"])
             bench.figures.add("latency beside a cold reader", "reader MB/s", side.name, told["reader"])
 
 

@@ -60,6 +60,7 @@ class QueueCoordinator(Folded[Queues]):
         self.looked: dict[tuple[str, Place], Looked] = {}
         self.burying = Burying(broker, self)
         self.redelivered = 0
+        self.delays_refused = 0  # by each group that came upon them
         self._stopping = False
         self._timer: Timer | None = None
         self._deadline: int | None = None
@@ -100,6 +101,15 @@ class QueueCoordinator(Folded[Queues]):
             except StorageError as error:  # they go with the next change, or the next start
                 self._broker.logger.seldom("queues of deleted topics not removed", error=error)
         members.topics_changed(self.state, topics.by_name)
+        self._forget()
+
+    def _forget(self) -> None:
+        """What is known of queues that are gone."""
+        for name in [one for one in self.looked if self.state.queue(*one) is None]:
+            del self.looked[name]
+        left = [name for name, crowd in self._crowds.items() if not crowd.waiters]
+        for name in [one for one in left if self.state.queue(*one) is None]:
+            del self._crowds[name]
 
     def rights_changed(self) -> None:
         """Who may read what is asked when a session is opened: so all are opened anew."""
@@ -144,6 +154,11 @@ class QueueCoordinator(Folded[Queues]):
                 for span in owned:
                     queue.window.hold_again(span.first, span.last, None)
                 self.crowd(group, place).wake()
+
+    def readers(self, group: str, place: Place, topic: str) -> int:
+        """How many share a partition: also who has joined and not asked yet, or the first of them would get all."""
+        joined = sum(topic in member.topics for member in self.state.members(group).values())
+        return max(joined, self.sessions.readers(group, place))
 
     def crowd(self, group: str, place: Place) -> Crowd:
         return self._crowds.setdefault((group, place), Crowd())
@@ -251,6 +266,7 @@ class QueueCoordinator(Folded[Queues]):
 
     def _tick(self) -> None:
         self._deadline = self._timer = None
+        self._forget()
         now = self._now()
         for group, member in members.lost_members(self.state, now):
             members.remove(self.state, group, member)

@@ -156,7 +156,7 @@ class QueueReader:
                 return None
             if offset >= window.end and len(window.spans) >= SPANS_MAX:
                 return None
-            readers = self._coordinator.sessions.readers(wanted.group, wanted.place)
+            readers = self._coordinator.readers(wanted.group, wanted.place, partition.topic)
             most = fair_share(window.free_below(top), readers, min(wanted.records, room))
             size = min(wanted.bytes, READ_BYTES_MAX, max(READ_BYTES, most * BYTES_PER_RECORD))
             if found is None or not found.covers(offset):
@@ -207,7 +207,7 @@ class QueueReader:
     def _look(self, looked: Looked | None, found: ReadBatches, config: TopicConfig) -> None:
         if looked is None or found.next_offset <= looked.upto:
             return
-        now = self._broker.now()
+        now, refused = self._broker.now(), looked.malformed
         for position, header in found.batches:
             if header.next_offset <= looked.upto or header.is_control:
                 continue
@@ -221,6 +221,7 @@ class QueueReader:
             if due is not None:
                 self._coordinator.watch_clock(due)
         looked.upto = max(looked.upto, found.next_offset)
+        self._coordinator.delays_refused += looked.malformed - refused
 
     def _pass_over(
         self, wanted: Wanted, window: QueueWindow, log: Log, found: ReadBatches, offset: int, committed: bool

@@ -19,5 +19,5 @@ def queue_totals(queues: QueueCoordinator | None) -> dict[str, int]:
         "queue_delayed": sum(window.held[PARKED] for window in windows),
         "queue_redelivered": queues.redelivered if queues is not None else 0,
         "queue_dead_letters": queues.burying.buried if queues is not None else 0,
-        "queue_delays_refused": sum(one.malformed for one in queues.looked.values()) if queues is not None else 0,
+        "queue_delays_refused": queues.delays_refused if queues is not None else 0,
     }

@@ -14,7 +14,7 @@ from raw import RawConnection, batch_of, produce
 import tidelog
 from against.patience import eventually
 from proving import proves
-from tidelog.client import ACCEPT, LATEST, Cluster, ShareReader, TopicPartition, Transactions, list_offsets
+from tidelog.client import ACCEPT, LATEST, Cluster, Producer, ShareReader, TopicPartition, Transactions, list_offsets
 from tidelog.client.admin import configs, groups, topics
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -250,4 +250,29 @@ def test_producers_wait_for_a_share_group_too(blocked: Start) -> None:
     assert topic.send(1)[1].error_code == ErrorCode.NOT_ENOUGH_REPLICAS
     reader.acknowledge({AT: dict.fromkeys(jobs, ACCEPT)})
     assert topic.send(1)[1].error_code == 0
+    reader.close()
+
+
+@proves("T4", "T5")
+@pytest.mark.parametrize("limits", [{"records": "100"}, {"records": "100", "ms": "60000"}])
+def test_producers_do_not_wait_for_what_a_queue_delivers_later(blocked: Start, limits: dict[str, str]) -> None:
+    """One job for tomorrow, an hour old, and behind it more than twice the limit of jobs that are done."""
+    topic = blocked(groups="workers", **limits)
+    configs.alter(topic.cluster, configs.TOPIC, AT.topic, set={"tidelog.delay.max.ms": "86400000"})
+    configs.alter(topic.cluster, configs.GROUP, "workers", set={"share.auto.offset.reset": "earliest"})
+    reader = ShareReader(topic.cluster, "workers", [AT.topic])
+    hour_ago = int(time.time() * 1000) - 3_600_000
+    with Producer(topic.cluster) as producer:
+        producer.send(AT.topic, b"tomorrow", timestamp=hour_ago, headers=[("tidelog-delay-ms", b"86400000")])
+        for _ in range(5):
+            for _ in range(90):
+                producer.send(AT.topic, b"now")
+            producer.flush()
+            done = 0
+            while done < 90:
+                jobs = reader.fetch()
+                reader.acknowledge({AT: {one.row.offset: ACCEPT for one in jobs}})
+                done += len(jobs)
+    assert (topic.end, topic.refused) == (451, 0)
+    assert topic.send(1)[0] == 0, "nor are they held"
     reader.close()

@@ -8,7 +8,9 @@ import pytest
 from by_hand import NOW_MS, ByHand
 
 from proving import proves
-from tidelog.broker.decision import Instant
+from tidelog.broker.decision import Decision, Instant, NewRecord
+from tidelog.broker.queues.records import gone_record, group_record, set_record, whole_record
+from tidelog.broker.queues.window import ACKNOWLEDGED, QueueSpan, QueueWindow
 
 MINUTE_MS = 60_000
 
@@ -79,6 +81,45 @@ def test_a_commit_among_what_was_lost_says_that_it_was_read_before(tmp_path: Pat
     assert lost(broker) == {"slow": 80}
     write(broker, 100)
     assert lost(broker) == {"slow": 130}
+    broker.stop()
+
+
+@proves("T5")
+def test_a_share_group_lost_what_it_had_not_done_in_whatever_order_it_did_the_rest(tmp_path: Path) -> None:
+    broker = made(tmp_path, records="100")
+    topic = broker.broker.topics.by_name["clicks"].topic_id
+
+    def queue() -> QueueWindow:
+        found = broker.broker.queues.state.queue("workers", (topic, 0))
+        assert found is not None
+        return found.window
+
+    def note(*records: NewRecord) -> None:
+        broker.broker.queues.commit(Decision([*records], []))
+        broker.committer.settle()
+
+    def done(first: int, last: int) -> None:
+        note(set_record("workers", topic, 0, [QueueSpan(first, last, ACKNOWLEDGED, 1)]))
+
+    note(group_record("workers", 1), whole_record("workers", topic, 0, "clicks", QueueWindow(0)))
+    write(broker, 100)
+    done(20, 49)
+    queue().acquire("one", 0, 5, 5, 1)
+    write(broker, 40)
+    assert (start(broker), lost(broker)) == (40, {"workers": 20})
+    assert queue().start == 50, "what was counted as lost is not there to be accepted"
+    write(broker, 40)
+    assert (start(broker), lost(broker)) == (80, {"workers": 50})
+    done(80, 179)
+    write(broker, 100)
+    assert (start(broker), lost(broker)) == (180, {"workers": 50})
+    broker.kill()
+    broker = ByHand(tmp_path / "data").start()
+    assert lost(broker) == {"workers": 50}
+    write(broker, 10)
+    assert lost(broker) == {"workers": 60}
+    note(gone_record("workers", topic, 0))
+    assert lost(broker) == {}
     broker.stop()
 
 

@@ -12,6 +12,7 @@ import tidelog
 from broker.queues.worker import ACCEPT, REJECT, RELEASE, TOPIC_RESOURCE, Worker, configure, create, send
 from broker.raw import RawConnection, fetch
 from proving import proves
+from tidelog.broker.queue_totals import queue_totals
 from tidelog.client import Cluster, topics
 from tidelog.record.columns import Row, decode
 from tidelog.wire.error_code import ErrorCode
@@ -227,11 +228,17 @@ def test_a_delayed_record_is_in_the_log_at_once_and_in_the_queue_when_it_is_due(
     worker = Worker(broker.bootstrap, topic)
     assert [one.offset for one in worker.until(6, most=100)] == [2, 3, 4, 5, 6, 7]
     assert worker.say(ACCEPT, 2, 3, 4, 5, 6, 7) == 0
+    assert broker._server is not None
+    assert queue_totals(broker._server.broker.queues)["queue_delays_refused"] == 5
     restart(broker)  # the index of what is not due is rebuilt from the log
     worker = Worker(broker.bootstrap, topic)
     seen = [(one.offset, time.time() - began) for one in worker.until(2, most=100)]
     assert [offset for offset, _ in seen] in ([1, 0], [0, 1])
     assert all(after >= (0.7 if offset == 0 else 0.4) for offset, after in seen)
+    worker.die()
+    with Cluster(broker.bootstrap) as cluster:
+        topics.delete(cluster, "jobs")
+    assert not broker._server.broker.queues.looked, "nothing is kept of a topic that is gone"
 
 
 @proves("T4")
@@ -302,6 +309,30 @@ def test_the_log_start_follows_the_slowest_of_the_named_groups(broker: tidelog.B
     while start_of(broker.bootstrap) != 3:
         assert time.monotonic() < deadline, start_of(broker.bootstrap)
         time.sleep(0.1)
+
+
+@proves("T4")
+def test_who_asks_for_no_bytes_is_given_nothing_and_who_asks_for_one_gets_a_record(broker: tidelog.Broker) -> None:
+    """As on Apache Kafka: `fetch.max.bytes=0` of a librdkafka share consumer."""
+    topic = create(broker.bootstrap)
+    send(broker.bootstrap, "a")
+    worker = Worker(broker.bootstrap, topic)
+    assert worker.fetch(wait_ms=50, size=0).responses == []
+    (part,) = worker.fetch(wait_ms=5000, size=1).responses[0].partitions
+    assert [(one.first_offset, one.last_offset, one.delivery_count) for one in part.acquired_records] == [(0, 0, 1)]
+
+
+@proves("T4")
+def test_the_first_who_asks_leaves_a_part_to_who_has_joined_and_not_asked_yet(broker: tidelog.Broker) -> None:
+    topic = create(broker.bootstrap)
+    send(broker.bootstrap, *map(str, range(100)))
+    first, second = Worker(broker.bootstrap, topic), Worker(broker.bootstrap, topic)
+    assert len(first.until(1, most=500)) == 25
+    assert len(second.until(1, most=500)) == 19
+    second.heartbeat(-1)
+    second.die()
+    found = first.until(75, most=500)
+    assert {one.offset for one in found} == set(range(25, 100)), "when it is alone, all that is left"
 
 
 @proves("T4")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from proving import proves
 from tidelog.broker.queues.state import Queue, Queues, apply, to_records
-from tidelog.broker.queues.window import ACKNOWLEDGED, ARCHIVED, AVAILABLE, LOCKED, PARKED, Hold, QueueWindow
+from tidelog.broker.queues.window import ACKNOWLEDGED, ARCHIVED, ARCHIVING, AVAILABLE, LOCKED, PARKED, Hold, QueueWindow
 from tries import tries
 
 TOP = 24
@@ -36,7 +36,7 @@ class Oracle:
     def put(self, first: int, last: int, one: One) -> None:
         for offset in range(max(first, self.floor), last + 1):
             self.records[offset] = one
-        while self.floor < TOP and self.records[self.floor].state != AVAILABLE:
+        while self.floor < TOP and self.records[self.floor].state in (ACKNOWLEDGED, ARCHIVED):
             self.floor += 1
 
     def acquire(self, hold: Hold, first: int, top: int, most: int) -> list[int]:
@@ -46,6 +46,11 @@ class Oracle:
                 self.records[offset] = replace(self.records[offset], hold=hold)
                 got.append(offset)
         return got
+
+
+def parked(oracle: Oracle, offset: int) -> bool:
+    hold = oracle.records[offset].hold
+    return hold is not None and hold.kind == PARKED
 
 
 def agree(window: QueueWindow, oracle: Oracle) -> None:
@@ -61,6 +66,16 @@ def agree(window: QueueWindow, oracle: Oracle) -> None:
     free = [at for at in range(oracle.floor, TOP) if (oracle.records[at].state, oracle.records[at].hold) == (0, None)]
     assert window.next_free() == (free[0] if free else max(window.end, oracle.floor))
     assert window.free_below(TOP) == len(free)
+    left = [
+        at
+        for at in range(oracle.floor, TOP)
+        if oracle.records[at].state in (AVAILABLE, ARCHIVING) and not parked(oracle, at)
+    ]
+    assert window.left(TOP) == len(left)
+    assert window.first_left() == min([*left, window.end])
+    undone = [at for at in range(oracle.floor, TOP) if oracle.records[at].state in (AVAILABLE, ARCHIVING)]
+    for first, top in ((window.start, window.end), (window.start + 1, TOP)):
+        assert window.undone(first, top) == sum(first <= at < top for at in undone)
     held = [one.hold.kind for one in oracle.records[oracle.floor :] if one.hold is not None]
     assert (window.held[LOCKED], window.held[PARKED]) == (held.count(LOCKED), held.count(PARKED))
     until = [one.hold.until_ms for one in oracle.records[oracle.floor :] if one.hold is not None]
@@ -70,11 +85,14 @@ def agree(window: QueueWindow, oracle: Oracle) -> None:
 SPANS = st.tuples(st.integers(0, TOP - 1), st.integers(0, TOP - 1)).map(lambda pair: (min(pair), max(pair)))
 STEPS = st.one_of(
     st.tuples(st.just("acquire"), SPANS, st.sampled_from("ab"), st.integers(1, 8)),
-    st.tuples(st.just("put"), SPANS, st.sampled_from([AVAILABLE, ACKNOWLEDGED, ARCHIVED]), st.integers(0, 3)),
+    st.tuples(
+        st.just("put"), SPANS, st.sampled_from([AVAILABLE, ACKNOWLEDGED, ARCHIVED, ARCHIVING]), st.integers(0, 3)
+    ),
     st.tuples(st.just("park"), SPANS, st.just(""), st.integers(1, 5)),
     st.tuples(st.just("let_go"), SPANS, st.just(""), st.just(0)),
     st.tuples(st.just("due"), SPANS, st.just(""), st.integers(0, 200)),
     st.tuples(st.just("advance"), SPANS, st.just(""), st.just(0)),
+    st.tuples(st.just("cut"), SPANS, st.just(""), st.just(0)),
     st.tuples(st.just("restart"), SPANS, st.just(""), st.just(0)),
 )
 
@@ -114,6 +132,10 @@ def test_a_window_is_what_an_oracle_of_single_records_says(steps: list[tuple[str
         elif step == "advance":
             window.advance_to(first)
             oracle.put(0, first - 1, One(ARCHIVED))
+        elif step == "cut" and first < window.end:
+            window.cut(first)
+            oracle.floor = min(oracle.floor, first)
+            oracle.records[first:] = [One()] * (TOP - first)
         elif step == "restart":
             window = restarted(window)
             oracle.records = [replace(one, hold=None) for one in oracle.records]

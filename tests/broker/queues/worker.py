@@ -59,14 +59,16 @@ class Worker:
         )
         return self.connection.call(request, 1, ShareGroupHeartbeatResponse)
 
-    def fetch(self, most: int = 1, wait_ms: int = 0, epoch: int | None = None) -> ShareFetchResponse:
+    def fetch(
+        self, most: int = 1, wait_ms: int = 0, epoch: int | None = None, size: int = 1 << 20
+    ) -> ShareFetchResponse:
         topics = [FetchTopic(topic_id=self.topic_id, partitions=[FetchPartition(partition_index=self.partition)])]
         request = ShareFetchRequest(
             group_id=self.group,
             member_id=self.member,
             share_session_epoch=self.epoch if epoch is None else epoch,
             max_wait_ms=wait_ms,
-            max_bytes=1 << 20,
+            max_bytes=size,
             max_records=most,
             batch_size=most,
             topics=topics if self.epoch == 0 else [],

@@ -5,7 +5,7 @@
 The acknowledgements are kept before anything is given, and the reply leaves when they are synced. With nothing to give
 the fetch waits for an append, a release or its time. Records come as whole batches; `acquired_records` says which of
 them are the member's own, and a client passes over the others. A part of what there is is given to each who asks
-(`queues/fairness.py`), in both acquire modes: never more than asked for.
+(`queues/fairness.py`), in both acquire modes: never more than asked for, and nothing to who asks for no bytes.
 
 A partition is in the reply if something is to be said of it.
 """
@@ -169,7 +169,7 @@ class _ShareFetch:
         session.turn += 1
         records, size = request.max_records, min(request.max_bytes, self._broker.config.int("fetch.max.bytes"))
         for place in places[turn:] + places[:turn]:
-            if records <= 0 or (size <= 0 and self._given):
+            if records <= 0 or size <= 0:
                 break
             wanted = Wanted(session.group, session.member, place, records, size)
             try:

@@ -2,9 +2,9 @@
 
 What is decided is `policy.judge`'s. Here is what it is told:
 
-    records    from a group's commit (of a share group: from the first record that is not done), or the start of the
-               partition if that is later, up to the last stable offset: what
-               an open transaction has written counts when it ends, for before that nobody can read it
+    records    from a group's commit, or the start of the partition if that is later, up to the last stable offset: what
+               an open transaction has written counts when it ends, for before that nobody can read it. Of a share
+               group: those that are not done, without the delayed, which are for nobody yet
     bytes, ms  looked up in a thread, LOOK_MS apart while the partition is written; in between, estimated from there
     alive      whether a group has a member or has committed; looked at every LOOK_ALIVE_MS while the topic is written
 
@@ -38,6 +38,14 @@ LOOK_ALIVE_MS = 1000
 IDS_MAX = 10_000  # transactional ids, and members with a login, that are remembered
 ANONYMOUS = "ANONYMOUS"
 NOBODY_WAITS_MS = 1 << 30  # the time-out of a request that gets no answer
+
+
+class UnreadSpan(NamedTuple):
+    """What a group has before it: `records` of those between two offsets, which of a queue may be fewer than all."""
+
+    first: int
+    end: int
+    records: int
 
 
 class LookedUp(NamedTuple):
@@ -97,39 +105,44 @@ class ProducerHolds:
         watched = self._watched.get((partition.topic, group))
         if watched is not None and watched.dead:
             return None
-        first, end = self._span(partition, group)
-        if first >= end or not policy.looks_up:
-            return GroupLag(group, max(0, end - first))
-        return self._estimate(partition, group, first, end, now_ms)
+        unread = self._unread(partition, group)
+        if not unread.records or not policy.looks_up:
+            return GroupLag(group, unread.records)
+        return self._estimate(partition, group, unread, now_ms)
 
-    def _span(self, partition: Partition, group: str) -> tuple[int, int]:
+    def _unread(self, partition: Partition, group: str) -> UnreadSpan:
         log = partition.log
-        if self._broker.is_share_group(group):
-            queue = self._broker.queues.state.queue(group, (partition.topic_id, partition.index))
-            reached = queue.window.start if queue is not None else None
-        else:
+        end = log.stable_end
+        if not self._broker.is_share_group(group):
             committed = self._broker.groups.offsets.get(group, {}).get((partition.topic, partition.index))
-            reached = committed.offset if committed is not None else None
-        first = log.start_offset if reached is None else max(reached, log.start_offset)
-        return first, log.stable_end
+            first = log.start_offset if committed is None else max(committed.offset, log.start_offset)
+            return UnreadSpan(first, end, max(0, end - first))
+        queue = self._broker.queues.state.queue(group, (partition.topic_id, partition.index))
+        if queue is None:
+            return UnreadSpan(log.start_offset, end, max(0, end - log.start_offset))
+        first = max(queue.window.first_left(), log.start_offset)
+        left = queue.window.left(max(end, queue.window.end))
+        return UnreadSpan(first, end, max(0, min(left, end - first)))
 
     # Bytes and time ---------------------------------------------------------------------------------------------------
 
-    def _estimate(self, partition: Partition, group: str, first: int, end: int, now_ms: int) -> GroupLag:
+    def _estimate(self, partition: Partition, group: str, span: UnreadSpan, now_ms: int) -> GroupLag:
+        first, end, records = span
         place = (group, partition.topic_id, partition.index)
         found = self._found.get(place)
         if place not in self._found or (found is not None and not 0 <= now_ms - found.at_ms < LOOK_MS):
             self._look(place, partition, first, now_ms)
             found = self._found.get(place) or found
         if found is None:
-            return GroupLag(group, end - first)
-        unread = found.bytes + partition.log.bytes_between(found.end, end)
+            return GroupLag(group, records)
+        size = found.bytes + partition.log.bytes_between(found.end, end)
         if found.first < first:
-            unread = unread * (end - first) // max(1, end - found.first)
+            size = size * (end - first) // max(1, end - found.first)
+        size = size * records // (end - first)
         age = 0 if found.oldest_ms is None else max(0, now_ms - found.oldest_ms)
         if first >= found.end:  # it was written after that look
             age = min(age, max(0, now_ms - found.at_ms))
-        return GroupLag(group, end - first, unread, age)
+        return GroupLag(group, records, size, age)
 
     def _look(self, place: tuple[str, bytes, int], partition: Partition, first: int, now_ms: int) -> None:
         before = self._found.get(place)
@@ -171,13 +184,13 @@ class ProducerHolds:
     def _is_behind(self, topic: str, group: str) -> bool:
         found = self._broker.topics.by_name.get(topic)
         open_ones = (self._broker.open_partition(topic, index) for index in range(found.partitions if found else 0))
-        spans = (self._span(one, group) for one in open_ones if one is not None and one.log.loaded)
-        return any(first < end for first, end in spans)
+        return any(self._unread(one, group).records for one in open_ones if one is not None and one.log.loaded)
 
     def _commits(self, group: str) -> int:
-        """A number that is another one after every commit; of a share group, after its first records are done."""
+        """A number that is another one after every commit; of a share group, how many records are done."""
         if self._broker.is_share_group(group):
-            return sum(queue.window.start for queue in self._broker.queues.state.queues.get(group, {}).values())
+            windows = [queue.window for queue in self._broker.queues.state.queues.get(group, {}).values()]
+            return sum(window.start + window.done for window in windows)
         return max((one.commit_ms for one in self._broker.groups.offsets.get(group, {}).values()), default=0)
 
     def _has_member(self, group: str) -> bool:

@@ -11,14 +11,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker import warnings_topic
+from tidelog.broker.decision import Decision
 from tidelog.broker.overload.ledger import EMPTY, KIND, LedgerEntry, LedgerPlace, dropped, parse, settled
 from tidelog.broker.overload.policy import DROP
+from tidelog.broker.queues.records import bound_record
 from tidelog.errors import OffsetOutOfRange, StorageError
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
     from tidelog.broker.overload.shell import Overload
     from tidelog.broker.partition import Partition
+    from tidelog.broker.queues.window import QueueWindow
     from tidelog.broker.waiting import Timer
     from tidelog.log.log import Log
 
@@ -56,7 +59,7 @@ class Dropping:
                 del self._ledger[place]
                 changed[place] = None
             elif entry.lost:
-                after = settled(entry, self._commits(place))
+                after = settled(entry, self._commits(place), self._windows(place).keys())
                 if after != entry:
                     self._ledger[place] = changed[place] = after
         retold = {place: self._ledger[place] for place in self._unwritten if place in self._ledger}
@@ -121,7 +124,8 @@ class Dropping:
             start = log.start_offset
             log.hide_before(to)
             before = self._ledger.get(place, EMPTY)
-            entries[place] = self._ledger[place] = dropped(before, self._commits(place), start, to)
+            commits, left = self._commits(place), self._left(place, start, to)
+            entries[place] = self._ledger[place] = dropped(before, commits, left, start, to)
             self._overload.figures(partition.topic).dropped += to - start
 
         def delete(error: StorageError | None = None) -> None:
@@ -134,6 +138,8 @@ class Dropping:
             delete()
         else:
             log_of_it.when_visible(log_of_it.end_offset, delete)
+        for partition, to in going:
+            self._skip(_place(partition), to)
 
     def _delete(self, partition: Partition, to: int) -> None:
         try:
@@ -145,6 +151,29 @@ class Dropping:
         at = (place.topic, place.partition)
         offsets = self._broker.groups.offsets
         return {group: one[at].offset for group, one in offsets.items() if at in one}
+
+    # Share groups -----------------------------------------------------------------------------------------------------
+
+    def _windows(self, place: LedgerPlace) -> dict[str, QueueWindow]:
+        if not self._broker.has_queues:
+            return {}
+        queues, at = self._broker.queues.state.queues, (place.topic_id, place.partition)
+        return {group: one[at].window for group, one in queues.items() if at in one}
+
+    def _left(self, place: LedgerPlace, start: int, to: int) -> dict[str, int]:
+        """How many of these records each share group has not done; those that somebody works on are among them."""
+        return {group: one.undone(max(start, one.start), to) for group, one in self._windows(place).items()}
+
+    def _skip(self, place: LedgerPlace, to: int) -> None:
+        """What was counted as lost cannot be accepted any more."""
+        at = (place.topic_id, place.partition)
+        groups = [group for group, window in self._windows(place).items() if window.start < to]
+        try:
+            if groups:
+                skipped = [bound_record(group, *at, "start", to) for group in groups]
+                self._broker.queues.commit(Decision(skipped, []))
+        except StorageError as error:
+            self._broker.logger.seldom("queues not moved", topic=place.topic, error=error)
 
     # The ledger -------------------------------------------------------------------------------------------------------
 

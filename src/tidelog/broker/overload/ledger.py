@@ -10,10 +10,10 @@ and nothing goes that is not counted. The id is the topic's: one made anew under
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Mapping
 from typing import Any, NamedTuple
 
-from tidelog.broker.overload.policy import NO_LOSS, Loss, believe, lose
+from tidelog.broker.overload.policy import NO_LOSS, Loss, believe, lose, lose_some
 
 KIND = "dropped"
 Committed = Callable[[str], int | None]
@@ -48,13 +48,19 @@ def parse(key: dict[str, Any], value: dict[str, Any]) -> tuple[LedgerPlace, Ledg
     )
 
 
-def dropped(entry: LedgerEntry, commits: dict[str, int], start: int, to: int) -> LedgerEntry:
-    """The start of the partition moves from `start` up to `to`; `commits` are those of the groups that have one."""
+def dropped(
+    entry: LedgerEntry, commits: Mapping[str, int], left: Mapping[str, int], start: int, to: int
+) -> LedgerEntry:
+    """The start of the partition moves from `start` up to `to`; `commits` are those of the groups that have one, and
+    `left` is how many of these records each share group has not done.
+    """
     lost = {group: lose(entry.lost.get(group, NO_LOSS), offset, start, to) for group, offset in commits.items()}
+    lost |= {group: lose_some(entry.lost.get(group, NO_LOSS), count, to) for group, count in left.items()}
     return LedgerEntry(to, entry.records + to - start, {group: loss for group, loss in lost.items() if loss.to})
 
 
-def settled(entry: LedgerEntry, commits: dict[str, int]) -> LedgerEntry:
-    """What later commits say of it; groups without one any more are forgotten."""
+def settled(entry: LedgerEntry, commits: Mapping[str, int], shares: Container[str]) -> LedgerEntry:
+    """What later commits say of it; groups without one any more are forgotten, and share groups without a queue."""
     lost = {group: believe(loss, commits[group]) for group, loss in entry.lost.items() if group in commits}
+    lost |= {group: loss for group, loss in entry.lost.items() if group in shares}
     return entry._replace(lost=lost)

@@ -17,7 +17,7 @@ then, until it has one of them again.
 
 `drop`: the start of a partition moves up to where the limit is kept. What a group lost are the records from its commit
 on that went by this; a commit that comes later and lies among them says that it had read them before, and is
-believed.
+believed. A share group lost those that it had not done.
 """
 
 from __future__ import annotations
@@ -157,6 +157,11 @@ def lose(loss: Loss, committed: int, start: int, to: int) -> Loss:
     # What was lost before and not read since lies right before this: one commit may yet take back both.
     begin = loss.first if loss.to == first and committed <= loss.first else first
     return Loss(loss.records + to - first, begin, to)
+
+
+def lose_some(loss: Loss, left: int, to: int) -> Loss:
+    """The same of a share group that has not done `left` of these records. No later commit takes any of it back."""
+    return Loss(loss.records + left, to, to) if left else loss
 
 
 def believe(loss: Loss, committed: int) -> Loss:

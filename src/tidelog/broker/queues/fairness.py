@@ -1,8 +1,9 @@
 """How many records one worker is handed at a time, so that all who wait have something to do.
 
 A consumer asks for hundreds of records at once. If it got them, a queue of a few hundred slow jobs would keep one
-worker busy and the others idle. So each gets a part of what there is: with `n` who read, one of `2 n`. While much is
-there everybody gets all that it asks for; towards the end parts get smaller, and all end at about the same time.
+worker busy and the others idle. So each gets a part of what there is: with `n` who have joined, one of `2 n`. While
+much is there everybody gets all that it asks for; towards the end parts get smaller, and all end at about the same
+time.
 
 A worker that dies takes down all that it was given: each was delivered once more. So a record that has failed half as
 often as it may is given alone, and what is innocent does not reach the limit beside what is poison.

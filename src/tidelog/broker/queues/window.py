@@ -61,6 +61,10 @@ class QueueSpan(NamedTuple):
     def is_free(self) -> bool:
         return self.state == AVAILABLE and self.hold is None
 
+    @property
+    def is_busy(self) -> bool:
+        return self.state == ARCHIVING or (self.hold is not None and self.hold.kind == LOCKED)
+
     def says_as(self, other: QueueSpan) -> bool:
         return self[2:] == other[2:]
 
@@ -76,15 +80,17 @@ def _first(span: QueueSpan) -> int:
 
 
 class QueueWindow:
-    """Changed by its methods alone; each keeps the spans whole, `free` and `held` in step with them."""
+    """Changed by its methods alone; each keeps the spans whole, and what counts them (`free` to `done`) in step."""
 
-    __slots__ = ("_deadlines", "end", "free", "held", "spans", "start")
+    __slots__ = ("_deadlines", "busy", "done", "end", "free", "held", "spans", "start")
 
     def __init__(self, start: int) -> None:
         self.start = start
         self.end = start
         self.spans: list[QueueSpan] = []
         self.free: list[int] = []  # the first offset of each free span
+        self.busy: list[int] = []  # of each that is acquired, or on its way to the dead letters
+        self.done = 0  # records behind `start`
         self.held = {LOCKED: 0, PARKED: 0}  # records, by the kind of their hold
         self._deadlines: list[tuple[int, int]] = []  # a heap; an entry counts while a span with that hold is there
 
@@ -119,6 +125,19 @@ class QueueWindow:
         """How many records below `top` could be given."""
         known = sum(self._span_at(first).size for first in self.free)
         return known + max(0, top - self.end)
+
+    def left(self, top: int) -> int:
+        """How many records below `top`, which is at or behind `end`, are neither done nor parked."""
+        return max(0, top - self.start - self.done - self.held[PARKED])
+
+    def first_left(self) -> int:
+        """The first of them; `end` where there may be none."""
+        return min(self.free[0] if self.free else self.end, self.busy[0] if self.busy else self.end)
+
+    def undone(self, first: int, top: int) -> int:
+        """How many records of a range are not done; what nobody was given yet is not."""
+        known = sum(span.size for span in self.between(first, top - 1) if span.state not in DONE)
+        return known + max(0, top - max(first, self.end))
 
     def between(self, first: int, last: int) -> Iterator[QueueSpan]:
         """The spans of an offset range, cut to it; what is outside of the window is not among them."""
@@ -226,6 +245,7 @@ class QueueWindow:
             self.start = self.end = end
             return
         self._set(end, self.end - 1, lambda old: QueueSpan(old.first, old.last, ARCHIVED, CUT))
+        self.done -= self.end - end
         del self.spans[bisect_left(self.spans, end, key=_first) :]
         self.end = end
 
@@ -236,12 +256,16 @@ class QueueWindow:
         while done < len(self.spans) and self.spans[done].state in DONE:
             done += 1
         if done:
-            self.start = self.spans[done - 1].last + 1
+            start = self.spans[done - 1].last + 1
+            self.done -= start - self.start
+            self.start = start
             del self.spans[:done]
 
     def _clear(self) -> None:
         self.spans.clear()
         self.free.clear()
+        self.busy.clear()
+        self.done = 0
         self._deadlines.clear()
         self.held = dict.fromkeys(self.held, 0)
 
@@ -277,13 +301,21 @@ class QueueWindow:
         for span in self.spans[low:high]:
             if span.is_free:
                 del self.free[bisect_left(self.free, span.first)]
-            elif span.hold is not None:
+            elif span.is_busy:
+                del self.busy[bisect_left(self.busy, span.first)]
+            if span.hold is not None:
                 self.held[span.hold.kind] -= span.size
+            if span.state in DONE:
+                self.done -= span.size
         self.spans[low:high] = new
         for span in new:
             if span.is_free:
                 insort(self.free, span.first)
-            elif span.hold is not None:
+            elif span.is_busy:
+                insort(self.busy, span.first)
+            if span.state in DONE:
+                self.done += span.size
+            if span.hold is not None:
                 self.held[span.hold.kind] += span.size
                 heappush(self._deadlines, (span.hold.until_ms, span.first))
         if len(self._deadlines) > DEADLINES_SLACK + 4 * len(self.spans):
