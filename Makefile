@@ -24,7 +24,7 @@ help:
 	@echo "make test-all      all tests, in shards: broker, views, spark, pipelines (SHARD=views or SHARD=2/4 for one of them)"
 	@echo "make test-spark42  the tests of Spark with PySpark 4.2, the oldest that will do"
 	@echo "make soak          seeded fault runs for MINUTES=$(MINUTES), written to docs/soak.md"
-	@echo "make lint          ruff, mypy, budgets of tests and unsteady tests"
+	@echo "make lint          ruff, mypy, sizes and names, budgets of tests and unsteady tests"
 	@echo "make rows          what each capability is proved by: tests, guide page, example; imports every test"
 	@echo "make bench-broker  this broker beside Apache Kafka (ARGS='--only latency'); also bench-record, bench-log, bench-compaction"
 	@echo "make bench-spark   topics as DataFrames beside Spark's own Kafka connector (ARGS='--only read')"
@@ -150,6 +150,7 @@ lint: .make/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python scripts/try_change.py --faults
+	$(BIN)/python -m pytest -p no:cacheprovider --tiers lint tests/test_tidy.py
 
 format: .make/dev
 	$(BIN)/ruff check --fix .

@@ -2,8 +2,9 @@
 
 Places are found in the syntax tree: comparisons (`<` becomes `<=`, `==` becomes `!=`, `in` becomes `not in`), bounds
 (`+ 1` becomes `+ 0`), and calls of a sync, a fence or a lock, which go. A printed seed draws among them, at least three
-in each room of `ROOMS`. For each fault the fixed part of the tests of its room and of the rooms beside it runs, the
-tests that name its module first, until one fails or two minutes are over.
+in each room of `ROOMS` and three of each kind. For each fault the fixed part of the tests of its room and of the rooms
+beside it runs, first the files that import its module and then all, until one fails or two minutes are over (on a busy
+machine more: `--seconds`).
 
 The source is changed in place, so run it in a clean clone: `python scripts/mutants.py --seed 7 --count 30`. It refuses
 to begin with a changed src/, and puts every file back. The table it prints is the result; the exit code is 1 when fewer
@@ -16,9 +17,11 @@ import argparse
 import ast
 import os
 import random
+import re
 import secrets
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +30,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "tidelog"
 ROOMS = ("log", "broker", "client", "spark", "views", "pipelines", "gateway")
 EACH_MIN = 3
-SECONDS = 120
+SECONDS = 120.0
+NO_TESTS = 5  # pytest's exit code
 FOUND_MIN = 0.9
 
 # The rooms whose tests come after its own: those that would notice first.
@@ -52,11 +56,13 @@ OTHER: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.In: ast.NotIn,
     ast.NotIn: ast.In,
 }
+KINDS = ("comparison", "bound", "guard")
 GUARDS = ("sync", "fence", "lock", "flush")
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
+    kind: str
     file: str
     line: int
     before: str
@@ -74,26 +80,26 @@ def places(path: Path) -> Iterator[Fault]:
     text = path.read_text()
     tree = ast.parse(text)
     for node in ast.walk(tree):
-        after = _mutated(node)
-        if after is None or not hasattr(node, "lineno"):
+        kind, after = _mutated(node)
+        if not kind or not hasattr(node, "lineno"):
             continue
         start, end = _span(text, node)
         if not _is_source_of(text[start:end], node):
             continue  # inside a text with expressions, where Python 3.11 gives other positions
-        yield Fault(str(path.relative_to(ROOT)), node.lineno, text[start:end], after, start, end)
+        yield Fault(kind, str(path.relative_to(ROOT)), node.lineno, text[start:end], after, start, end)
 
 
-def _mutated(node: ast.AST) -> str | None:
-    """The node as a fault, or None where there is none of the kinds."""
+def _mutated(node: ast.AST) -> tuple[str, str]:
+    """Of which kind a fault at the node is, and the node with it; nothing where there is none of the kinds."""
     match node:
         case ast.Compare(left, [operator], [right]) if type(operator) in OTHER:
-            return ast.unparse(ast.Compare(left, [OTHER[type(operator)]()], [right]))
+            return "comparison", ast.unparse(ast.Compare(left, [OTHER[type(operator)]()], [right]))
         case ast.BinOp(left, ast.Add() | ast.Sub(), ast.Constant(1)):
-            return f"({ast.unparse(left)} + 0)"
+            return "bound", f"({ast.unparse(ast.BinOp(left, ast.Add(), ast.Constant(0)))})"
         case ast.Expr(ast.Call(func)) if any(word in ast.unparse(func).rpartition(".")[2].lower() for word in GUARDS):
-            return "pass"
+            return "guard", "pass"
         case _:
-            return None
+            return "", ""
 
 
 def _is_source_of(source: str, node: ast.AST) -> bool:
@@ -114,45 +120,63 @@ def _span(text: str, node: ast.AST) -> tuple[int, int]:
 
 
 def draw(faults: Sequence[Fault], count: int, seed: int) -> list[Fault]:
-    """By the seed, at least `EACH_MIN` in each room."""
+    """By the seed, at least `EACH_MIN` in each room and of each kind."""
     rng = random.Random(seed)
-    by_room = {room: [fault for fault in faults if fault.room == room] for room in ROOMS}
-    drawn = [fault for room in ROOMS for fault in rng.sample(by_room[room], EACH_MIN)]
-    left = [fault for fault in faults if fault.room in ROOMS and fault not in drawn]
+    drawn: list[Fault] = []
+    groups = [[fault for fault in faults if fault.room == room] for room in ROOMS]
+    groups += [[fault for fault in faults if fault.kind == kind] for kind in KINDS]
+    for group in groups:
+        missing = EACH_MIN - sum(fault in group for fault in drawn)
+        drawn += rng.sample([fault for fault in group if fault not in drawn], max(missing, 0))
+    left = [fault for fault in faults if fault not in drawn]
     return [*drawn, *rng.sample(left, max(count - len(drawn), 0))]
 
 
-def tests_for(fault: Fault) -> list[str]:
-    """Files of tests, those that name the module first, then its room's, then those beside it."""
-    module = fault.file.removeprefix("src/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+def tests_for(fault: Fault) -> tuple[list[str], list[str]]:
+    """Files of tests: those that import the module, and all of its room and of the rooms beside it."""
+    package, _, module = fault.file.removeprefix("src/").removesuffix(".py").replace("/", ".").rpartition(".")
+    own = package if module == "__init__" else f"{package}.{module}"
+    imported = re.compile(rf"\b{re.escape(own)}\b|from {re.escape(package)} import [^\n]*\b{module}\b")
     folders = [ROOT / "tests" / room for room in (fault.room, *BESIDE[fault.room])]
     files = [file for folder in folders for file in sorted(folder.rglob("test_*.py"))]
-    names = [file for file in files if module in file.read_text()]
-    return [str(file.relative_to(ROOT)) for file in [*names, *(file for file in files if file not in names)]]
+    near = [file for file in files if imported.search(file.read_text())]
+    beside = ROOT / "tests" / "/".join(package.split(".")[1:])
+    files.sort(key=lambda file: not file.is_relative_to(beside))
+    return [str(file.relative_to(ROOT)) for file in near], [str(file.relative_to(ROOT)) for file in files]
 
 
-def is_found(fault: Fault) -> str:
+def is_found(fault: Fault, seconds: float) -> str:
     """By what: the test's name, `hang` is not told apart from a slow run; empty when nothing failed in time."""
     path = ROOT / fault.file
     text = path.read_text()
     assert text[fault.start : fault.end] == fault.before
     path.write_text(text[: fault.start] + fault.after + text[fault.end :])
+    until = time.monotonic() + seconds
     try:
-        words = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "--no-header", "--tb", "no"]
-        chosen = ["-n", os.environ.get("JOBS", "2"), "--tiers", "test,change", *tests_for(fault)]
-        ran = subprocess.run([*words, *chosen], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
-        failed = [line for line in ran.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-        return (failed[0].split()[1] if failed else f"pytest ended with {ran.returncode}") if ran.returncode else ""
+        near, every = tests_for(fault)
+        return (near and _failed(near, 0, until)) or _failed(every, int(os.environ.get("JOBS", "2")), until)
     except subprocess.TimeoutExpired:
         return ""
     finally:
         path.write_text(text)
 
 
+def _failed(files: Sequence[str], jobs: int, until: float) -> str:
+    words = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "--no-header", "--tb", "no", "-rfE"]
+    chosen = ["-n", str(jobs), "--tiers", "test,change", *files]
+    left = max(until - time.monotonic(), 1)
+    ran = subprocess.run([*words, *chosen], cwd=ROOT, capture_output=True, text=True, timeout=left)
+    if ran.returncode in (0, NO_TESTS):
+        return ""
+    failed = [line for line in ran.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return failed[0].split()[1] if failed else f"pytest ended with {ran.returncode}"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
     parser.add_argument("--count", type=int, default=30)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="for each fault (default %(default)s)")
     parser.add_argument("--list", action="store_true", help="show what would be planted, and plant nothing")
     options = parser.parse_args()
     if subprocess.run(["git", "status", "--porcelain", "src"], cwd=ROOT, capture_output=True, text=True).stdout:
@@ -162,11 +186,14 @@ def main() -> int:
     print(f"seed {options.seed}: {len(drawn)} of {len(faults)} places", flush=True)
     found = 0
     for number, fault in enumerate(drawn, 1):
-        told = "" if options.list else is_found(fault)
+        told = "" if options.list else is_found(fault, options.seconds)
         found += bool(told)
         words = f"{' '.join(fault.before.split())[:70]}  ->  {' '.join(fault.after.split())[:70]}"
-        print(f"{number:>3} {fault.file}:{fault.line}  {words}\n      {told or 'NOT FOUND'}", flush=True)
-    print(f"{found} of {len(drawn)} found, seed {options.seed}")
+        print(f"{number:>3} {fault.file}:{fault.line}  {words}", flush=True)
+        if not options.list:
+            print(f"      {told or 'NOT FOUND'}", flush=True)
+    if not options.list:
+        print(f"{found} of {len(drawn)} found, seed {options.seed}")
     return 0 if options.list or found >= FOUND_MIN * len(drawn) else 1
 
 

@@ -15,9 +15,12 @@ import run_servers
 import zygote
 from order import is_short
 from outcome import outcome_plugins
+from programs import host
 from proving import fault_of, proven_by
 from selecting import Selecting, add_options
 from tries import load_profile, profile_of, repeats, seed_of
+
+__all__ = ["host"]  # one a process: a Java machine costs more than most programs on it
 
 REQUIRE_EXTERNAL = os.environ.get("CI_REQUIRE_EXTERNAL") == "1"
 MORE_OPEN_FILES_MAX = 200

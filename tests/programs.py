@@ -80,7 +80,7 @@ class Host:
         return (self._folder / "log").read_text(errors="replace")[-SHOWN:]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     made = Host(tmp_path_factory.mktemp("host"))
     yield made

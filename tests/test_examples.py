@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 
 from against.apache_kafka import ApacheKafka, Missing
-from programs import Host, host, run
+from programs import Host, run
 from proving import proves
-
-__all__ = ["host"]
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 # One of that kind, device_clocks.py, is a process of its own all the same.

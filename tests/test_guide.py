@@ -33,11 +33,9 @@ from typing import Any, NamedTuple
 import pytest
 
 import tidelog
-from programs import Done, Host, host, run
+from programs import Done, Host, run
 from proving import proves
 from terminals import Terminals
-
-__all__ = ["host"]
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
@@ -48,7 +46,7 @@ HTTP = "127.0.0.1:8642"
 ON_SPARK = ("tidelog.spark_session(", "tidelog_pipeline")
 # They are on Spark, and what they show has shorter tests.
 LONG = ("apps", "joins", "own_operators", "spark", "start", "testing_pipelines", "typed_values", "windows")
-SLOW = ("durability", "views", "workers")  # above a second of CPU
+QUICK = ("README", "getting_started")  # of those above a second of CPU, what a newcomer meets first
 STORY = "start"  # one of them at every change
 
 
@@ -160,7 +158,7 @@ PAGES_WITH_CODE = [page for page in PAGES if blocks_of(page.read_text())]
 
 
 def param_of(page: Path) -> Any:
-    marks = [mark for mark, pages in ((pytest.mark.full, LONG), (pytest.mark.slow, SLOW)) if page.stem in pages]
+    marks = [pytest.mark.full] if page.stem in LONG else [] if page.stem in QUICK else [pytest.mark.slow]
     return pytest.param(page, id=page.stem, marks=[*marks, *([pytest.mark.story] if page.stem == STORY else [])])
 
 

@@ -1,4 +1,5 @@
-"""Style that matters is a test: sizes, docstrings, names, words that may not stand in the tree, the changelog's shape.
+"""Style that matters is a test, and runs in `make lint`: sizes, docstrings, names, words that may not stand in the
+tree, the changelog's shape.
 
 The sizes are tripwires with a ratchet. What is listed below as larger may stay but not grow, and leaves the list when
 it has shrunk; nothing may be added to the lists without a reason beside it.
@@ -18,6 +19,8 @@ from pathlib import Path
 import pytest
 
 from proving import proves
+
+pytestmark = pytest.mark.lint
 
 ROOT = Path(__file__).parent.parent
 
@@ -117,7 +120,6 @@ def over(sizes: dict[str, int], tripwire: int, exceptions: dict[str, int]) -> li
 
 
 @proves("tidy")
-@pytest.mark.slow
 def test_no_function_is_longer_than_a_screen_or_so() -> None:
     python = [name for name in modules("src", "scripts", "tests", "examples", "bench") if name.endswith(".py")]
     sizes = {function: lines for name in python for function, lines in functions_of(name)}
@@ -156,7 +158,6 @@ def unlike(found: dict[str, int], table: dict[int, str]) -> list[str]:
 
 
 @proves("tidy")
-@pytest.mark.slow
 def test_a_name_is_one_class_unless_it_is_listed() -> None:
     python = [name for name in modules("src") if name.endswith(".py")]
     found = Counter(one for name in python for one in classes_of(name))
@@ -219,14 +220,12 @@ def test_no_file_holds_a_word_that_does_not_belong(words: tuple[str, ...]) -> No
 
 
 @proves("tidy")
-@pytest.mark.slow
 def test_no_message_sends_a_reader_to_a_file_that_only_the_repository_has() -> None:
     """Who has installed the package has commands and the guide, not these paths. Docstrings may name them."""
     assert messages_with(re.compile(r"\bdocs/|\b\w+\.md\b|rows\.toml")) == []
 
 
 @proves("tidy")
-@pytest.mark.slow
 def test_no_message_says_that_something_is_no_other_thing() -> None:
     assert messages_with(OLD_WORDS) == []
 

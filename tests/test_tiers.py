@@ -50,6 +50,7 @@ def try_all(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         (("external", "story"), "change"),
         (("external", "story", "twin"), "rest"),
         (("full", "soak", "story"), "soak"),
+        (("lint", "slow"), "lint"),
     ],
 )
 def test_a_test_is_in_one_tier_by_its_marks(marks: tuple[str, ...], tier: str) -> None:

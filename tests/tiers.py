@@ -5,18 +5,20 @@
   not mean a twin, by which a foreign client on Apache Kafka says that the test is right
 - rest: the other long tests: when their turn comes, and all of them in make test-all
 - soak: make soak alone
+- lint: make lint alone: the style of the repository, whatever the product does
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-TIERS = ("test", "change", "rest", "soak")
+TIERS = ("test", "change", "rest", "soak", "lint")
 
 
 def tier_of(marks: Collection[str]) -> str:
-    if "soak" in marks:
-        return "soak"
+    for alone in ("soak", "lint"):
+        if alone in marks:
+            return alone
     long = "external" in marks or "full" in marks
     if not long and "slow" not in marks:
         return "test"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from client.scripted import answer, server
@@ -22,6 +24,7 @@ OFFERS = bytes.fromhex("0000 03 0003 0000 000d 00 0012 0000 0004 00 00000000 00"
 OFFERS_NEWER = bytes.fromhex("0000 02 0003 000e 0014 00 00000000 00")
 # UNSUPPORTED_VERSION in version 0, with ApiVersions 0 to 2; then an answer in version 2.
 TOO_NEW = bytes.fromhex("0023 00000001 0012 0000 0002")
+TOO_NEW_BUT_3 = bytes.fromhex("0023 00000001 0012 0000 0003")
 OFFERS_V2 = bytes.fromhex("0000 00000001 0012 0000 0002 00000000")
 
 
@@ -56,6 +59,15 @@ def test_a_broker_that_does_not_know_our_version_is_asked_in_its_own() -> None:
         connection = Connection.open(at)
     assert [request[:4].hex() for request in requests] == ["00120004", "00120002"]
     assert connection.offered == {18: range(3)}
+
+
+@proves("T10")
+@pytest.mark.parametrize("said", [[], [TOO_NEW_BUT_3]], ids=["version 4", "version 3"])
+def test_from_version_3_on_a_broker_is_told_who_asks(said: list[bytes]) -> None:
+    """Apache Kafka refuses those versions without a name."""
+    with server(*(partial(answer, body=one) for one in [*said, OFFERS])) as (at, requests):
+        Connection.open(at)
+    assert b"\x08tidelog" in requests[-1]
 
 
 @proves("T10")

@@ -77,7 +77,7 @@ def add_rows(cluster: Cluster, job: Job, count: int, *, after: int = 0) -> None:
 
 
 @proves("P1", "F1")
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(900)
 def test_without_java_home_and_without_java_on_the_path_a_topic_is_copied_by_the_java_that_came_by_pip(
     driver: Driver, cluster: Cluster, job: Job
 ) -> None:
@@ -88,7 +88,7 @@ def test_without_java_home_and_without_java_on_the_path_a_topic_is_copied_by_the
 
 
 @proves("P1", "F2", "F3", "eo.5", "T10")
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(900)
 @pytest.mark.story
 def test_the_process_that_commits_may_die_at_any_step(driver: Driver, cluster: Cluster, job: Job) -> None:
     """One micro-batch, again and again, with 4 tasks and 2 in turns: between every two steps that change anything."""
@@ -102,7 +102,7 @@ def test_the_process_that_commits_may_die_at_any_step(driver: Driver, cluster: C
 
 
 @proves("P1", "F3", "eo.5", "T10")
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("road", ["messages", "topic", "files"])
 def test_a_task_that_fails_after_its_sibling_had_finished_and_one_that_has_a_twin_are_written_once(
     driver: Driver, cluster: Cluster, job: Job, road: str
@@ -125,7 +125,7 @@ def test_a_task_that_fails_after_its_sibling_had_finished_and_one_that_has_a_twi
 
 
 @proves("P1", "F3", "eo.5", "T10")
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(900)
 def test_a_driver_that_was_stopped_in_its_commit_and_woken_after_its_successor_is_fenced(
     driver: Driver, spark: SparkSession, cluster: Cluster, job: Job
 ) -> None:

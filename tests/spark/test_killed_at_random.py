@@ -165,7 +165,7 @@ def tell(broker: MortalBroker, folder: Path, seed: int) -> None:
 
 
 @proves("P1", "F2", "F3", "eo.5", "T10")
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(900)
 def test_every_row_is_there_once_and_in_order_whoever_was_killed(
     mortal_broker: MortalBroker, tmp_path: Path, seed: int
 ) -> None:

@@ -32,7 +32,7 @@ def test_a_querys_name_is_in_the_description_of_its_jobs() -> None:
 
 
 @proves("P1", "T7", "eo.11", "T10")
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(300)
 @pytest.mark.slow
 def test_a_named_query_is_a_group_whatever_it_writes_to(
     spark: SparkSession, broker: Broker, cluster: Cluster, topic: str, tmp_path: Path

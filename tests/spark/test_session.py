@@ -276,6 +276,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
 
 
 @proves("P1")
+@pytest.mark.slow
 def test_that_the_source_was_found_before_it_was_registered_is_not_warned_of(spark: SparkSession) -> None:
     jvm: Any = spark._jvm
     manager: Any = spark._jsparkSession.sessionState().dataSourceManager()

@@ -117,7 +117,7 @@ def test_a_stream_from_topic_to_topic_is_written_once(
 
 
 @proves("P1", "eo.8")
-@pytest.mark.parametrize("staging", ["auto", "topic"])
+@pytest.mark.parametrize("staging", ["auto", pytest.param("topic", marks=pytest.mark.full)])
 @pytest.mark.slow
 def test_a_large_micro_batch_is_staged_in_files_or_in_the_topic(
     spark: SparkSession, tidelog_broker: Broker, checkpoint: str, staging: str
@@ -228,7 +228,7 @@ def test_update_mode_goes_by_foreach_batch_with_the_same_commit(
 
 
 @proves("eo.1")
-@pytest.mark.slow
+@pytest.mark.full
 def test_two_writers_of_one_name_in_a_micro_batch_are_refused(
     spark: SparkSession, tidelog_broker: Broker, checkpoint: str
 ) -> None:

@@ -48,7 +48,7 @@ LARGE = 2_000
 
 
 @proves("P1", "F2", "T6")
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(900)
 def test_a_full_disk_is_said_and_when_there_is_room_the_query_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     broker = PoweredBroker(tmp_path / "broker", {})
     assert broker.start()
@@ -98,7 +98,7 @@ def secured(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Secured]
 
 
 @proves("secrets", "P1", "T10")
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("side", ["source", "sink"])
 def test_a_password_that_was_changed_ends_the_query_which_says_where_the_old_one_is_and_goes_on_with_the_new(
     spark: SparkSession, secured: Secured, tmp_path: Path, side: str
@@ -150,7 +150,7 @@ def change_password(secured: Secured, password: str) -> None:
 
 @pytest.mark.external
 @proves("P1", "F2", "F3", "eo.5", "T10")
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(900)
 def test_a_cluster_of_transaction_version_1_is_written_to_once(
     spark: SparkSession, version_1_kafka: ApacheKafka, tmp_path: Path
 ) -> None:
@@ -191,7 +191,7 @@ def test_by_transaction_version_1_our_own_broker_is_written_to_once(
 
 @pytest.mark.external
 @proves("eo.5", "F3", "T10")
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("keeps", [True, False], ids=["a driver that keeps the id", "one that takes it each time"])
 def test_a_sink_whose_epochs_are_used_up_goes_on_with_another_producer_id(
     broker: ApacheKafka, cluster: Cluster, topic: str, keeps: bool

@@ -202,7 +202,10 @@ def test_one_that_writes_between_the_foretelling_and_the_rows_is_noticed(
 
 
 @proves("eo.5", "F2", "F3", "T10")
-@pytest.mark.parametrize("wrongly", [False, True], ids=["as foretold", "foretold wrongly"])
+@pytest.mark.parametrize(
+    "wrongly",
+    [pytest.param(False, marks=pytest.mark.full, id="as foretold"), pytest.param(True, id="foretold wrongly")],
+)
 @pytest.mark.slow
 def test_a_driver_may_die_at_any_step_of_what_it_writes_together(
     cluster: Cluster, topic: str, sink: str, wrongly: bool

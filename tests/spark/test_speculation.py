@@ -44,7 +44,7 @@ def driver(tmp_path: Path) -> Iterator[Driver]:
 
 
 @proves("P1", "F3", "eo.5", "T10")
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(900)
 def test_rows_of_a_task_and_of_its_speculative_twin_are_written_once(
     driver: Driver, broker: Broker, cluster: Cluster, topic: str, tmp_path: Path
 ) -> None:

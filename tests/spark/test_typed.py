@@ -274,6 +274,7 @@ def test_json_is_read_as_from_json_reads_it(spark: SparkSession) -> None:
 
 
 @proves("P1", "typed")
+@pytest.mark.slow
 def test_another_column_may_be_typed(spark: SparkSession) -> None:
     rows = rows_of(spark, b"v").withColumn("key", f.lit('{"id": 1}'))
     made = rows.transform(
@@ -299,7 +300,7 @@ def test_a_broken_value_fails_the_query_with_its_place(spark: SparkSession) -> N
 
 
 @proves("P1", "typed")
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_broken_value_may_be_null(spark: SparkSession) -> None:
     rows = rows_of(spark, avro(SMALL, {"id": 1}), b"\x80", avro(SMALL, {"id": 2}))
     assert values_of(rows.transform(tidelog.spark.typed(SMALL, on_error="null"))) == [{"id": 1}, None, {"id": 2}]
@@ -351,7 +352,7 @@ def framed(number: int, data: bytes) -> bytes:
 
 
 @proves("P1", "typed")
-@pytest.mark.slow
+@pytest.mark.full
 def test_writers_of_two_versions_are_read_with_the_latest(spark: SparkSession, served: tidelog.Broker) -> None:
     newer = {**SMALL, "fields": [{"name": "id", "type": "long"}, {"name": "note", "type": "string", "default": "-"}]}
     one, two = (register(served, "orders-value", json.dumps(schema)) for schema in (SMALL, newer))
@@ -371,6 +372,7 @@ def test_writers_of_two_versions_are_read_with_the_latest(spark: SparkSession, s
 
 
 @proves("P1", "typed")
+@pytest.mark.slow
 def test_protobuf_and_json_of_a_registry_with_references(spark: SparkSession, served: tidelog.Broker) -> None:
     line = 'syntax = "proto3"; message Line { string item = 1; }'
     register(served, "line", line, schemaType="PROTOBUF")

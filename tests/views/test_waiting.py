@@ -350,6 +350,16 @@ def test_a_wait_that_is_over_says_how_far_the_store_is_and_how_its_applier_is(
     )
 
 
+@proves("eo.22")
+def test_of_a_store_that_is_behind_only_the_partitions_that_lack_something_are_named() -> None:
+    first, second = (TopicPartition("revenue.v1", number) for number in (0, 1))
+    after = After({ORDERS: 10})
+    said = store_behind("revenue", after, {first: 9, second: 4}, {first: 9, second: 3}, [], NOW_MS)
+    assert f"the store is at {second} to offset 3 of 4;" in said and str(first) not in said
+    said = store_behind("revenue", after, {first: 9}, {first: 9}, [], NOW_MS)
+    assert "the store shows nothing yet;" in said
+
+
 @proves("eo.22", "P3")
 def test_a_wait_for_a_query_that_runs_does_not_ask_for_an_applier(
     tidelog_broker: TestBroker, cluster: Cluster, url: str

@@ -157,6 +157,19 @@ def test_deleting_goes_softly_first() -> None:
 
 
 @proves("schemas")
+def test_the_settings_of_a_subject_go_with_its_last_version_and_not_before() -> None:
+    log = Log()
+    log.do(changing.decide_config, "s", {"compatibility": "NONE"})
+    for names in (("x",), ("y",)):
+        log.register("s", fields(*names))
+    for number in (1, 2):
+        assert "s" in log.state.configs
+        for permanent in (False, True):
+            log.do(changing.decide_delete_version, "s", number, permanent=permanent)
+    assert "s" not in log.state.configs
+
+
+@proves("schemas")
 def test_a_deleted_version_that_comes_again_gets_its_id_and_a_new_number() -> None:
     log = Log()
     log.register("s", fields("x"))

@@ -121,7 +121,7 @@ def _run_again(run: Driven, cluster: Cluster) -> tuple[int, dict[str, dict[str, 
 
 
 @proves("P1")
-@pytest.mark.slow
+@pytest.mark.full
 def test_null_leaves_a_bad_record_out_and_counts_it_and_a_tables_key_keeps_its_row(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
 ) -> None:
@@ -211,7 +211,7 @@ def operators(cluster: Cluster, sink: str) -> dict[str, dict[str, int]]:
 
 
 @proves("P1")
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_batch_that_is_written_has_its_letters_and_counts_in_the_same_transaction_and_once(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
 ) -> None:

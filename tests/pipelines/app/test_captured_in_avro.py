@@ -24,7 +24,7 @@ __all__ = ["logical_server", "ours", "shop"]
 
 
 @proves("D1", "P1", "cdc.10", "cdc.11", "cdc.13")
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("format", ["avro", pytest.param("json-schema", marks=pytest.mark.full)])
 def test_a_view_of_a_table_captured_with_a_registry_follows_every_kind_of_change(
     spark: SparkSession,

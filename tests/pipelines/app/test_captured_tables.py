@@ -121,7 +121,7 @@ def told(op: str, row: dict[str, Any] | None, before: dict[str, Any] | None = No
 
 
 @proves("D1", "P1")
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_captured_table_is_tried_in_the_driver_with_records_as_they_stand_in_its_topic(
     tidelog_pipeline: PipelineDriver,
 ) -> None:

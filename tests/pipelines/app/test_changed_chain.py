@@ -29,7 +29,7 @@ from tidelog.views.derived import GENERATION_HEADER
 from tidelog.views.stores.opening import open_store
 from tidelog.views.stores.store import Ask, generation_of
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
 
 PRODUCTS, PARTITIONS, AT_FIRST = 5, 2, 200
 VIEWS = ("sums", "counts", "top")

@@ -128,7 +128,7 @@ def shop(jumping_clock: JumpingClock, tmp_path: Path, seed: int, monkeypatch: py
 
 
 @proves("F1", "F2", "F3", "P3")
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(900)
 def test_a_run_goes_on_whether_the_clock_is_set_back_by_an_hour_or_forward_by_a_day(
     shop: Shop, jumping_clock: JumpingClock
 ) -> None:

@@ -134,7 +134,7 @@ def test_a_view_whose_plan_cannot_tell_is_refused_before_anything_is_made(
     assert "latest.v1" not in topics.names(ours) and not read_catalog(ours)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @proves("P1", "eo.12")
 def test_a_view_that_was_built_before_goes_on_with_a_word(
     spark: SparkSession,

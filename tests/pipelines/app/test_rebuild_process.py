@@ -299,7 +299,7 @@ def kill_near_the_switch(shop: Shop) -> None:
 
 
 @proves("E3", "F2", "F4", "eo.23", "eo.24", "eo.25")
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(900)
 def test_the_old_view_serves_whenever_a_rebuild_is_killed_and_the_same_command_comes_to_the_switch(shop: Shop) -> None:
     for kill in (kill_early, kill_while_catching_up, kill_near_the_switch):
         kill(shop)
@@ -326,7 +326,7 @@ def test_the_old_view_serves_whenever_a_rebuild_is_killed_and_the_same_command_c
 
 
 @proves("E3", "F4", "P1", "B1", "eo.24", "eo.26", "command_line")
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(900)
 def test_new_code_is_brought_in_beside_the_old_by_a_rebuild_and_a_run(shop: Shop) -> None:
     made = shop.rebuild("new.py", "--parallelism", "3")
     assert made.wait() == 0, made.said()

@@ -23,7 +23,7 @@ from tidelog.control.status import Commands
 from tidelog.views.catalog import find_derived, read_catalog
 from tidelog.views.derived import GENERATION_HEADER, Derived
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
 
 PATIENCE_S = 300.0
 BEFORE, PARTITIONS = 20_000, 2

@@ -310,7 +310,7 @@ KILLS = ("driver", "applier", "broker", "postgres", "stopped")
 
 @pytest.mark.full
 @proves("F1", "F2", "F3", "P3", "eo.16", "eo.17", "eo.21")
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(900)
 def test_every_store_has_the_batch_query_over_what_was_read_whoever_is_killed(
     spark: SparkSession, postgres: PostgresServer, tmp_path: Path, seed: int
 ) -> None:
@@ -357,7 +357,7 @@ def opensearch_node() -> Iterator[OpenSearchNode]:
 
 @pytest.mark.external
 @proves("F1", "F2", "F3", "P3", "eo.16", "eo.17", "eo.21")
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(900)
 def test_redis_and_opensearch_have_it_too_whoever_is_killed(
     redis_server: RedisServer, opensearch_node: OpenSearchNode, tmp_path: Path, seed: int
 ) -> None:

@@ -197,6 +197,7 @@ def test_of_two_rows_of_one_key_the_one_that_was_read_later_counts_on_either_roa
 
 
 @proves("P1")
+@pytest.mark.slow
 def test_two_rows_of_one_key_are_refused_on_either_road(
     spark: SparkSession, tidelog_broker: TestBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

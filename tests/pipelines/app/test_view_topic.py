@@ -32,6 +32,7 @@ from tidelog.testing.broker import TestBroker
 from tidelog.views.changes import changes_of
 from tidelog.views.declaration import declare
 
+FULL = pytest.mark.full
 ORDERS = "id long, product string, amount double"
 
 
@@ -176,6 +177,7 @@ def spilling(spark: SparkSession, rows: int) -> Iterator[None]:
 
 
 @proves("eo.12")
+@pytest.mark.slow
 def test_of_rows_with_the_same_order_the_one_that_was_read_later_wins(spark: SparkSession) -> None:
     """Also where a sort of Spark's spills, which then gives rows of one key in any order."""
     declared = declare({"cart": "string", "items": "long", "at": "long"}, ("cart",))
@@ -187,7 +189,7 @@ def test_of_rows_with_the_same_order_the_one_that_was_read_later_wins(spark: Spa
 
 
 @proves("eo.12")
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_changelog_with_two_rows_of_one_key_at_once_is_refused(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
 ) -> None:
@@ -272,6 +274,7 @@ def test_derived_topics_have_rows_upserts_and_tombstones_and_are_read_by_others(
 
 
 @proves("eo.26", "P1")
+@pytest.mark.slow
 def test_a_changed_declaration_is_refused_and_names_rebuild_but_columns_may_be_added(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
 ) -> None:
@@ -296,6 +299,7 @@ def test_a_changed_declaration_is_refused_and_names_rebuild_but_columns_may_be_a
 
 
 @proves("eo.26", "P1")
+@pytest.mark.slow
 def test_a_query_with_state_takes_no_new_columns(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
 ) -> None:
@@ -344,6 +348,7 @@ def test_a_topic_that_is_not_there_is_named_and_never_made(
 
 
 @proves("eo.12")
+@pytest.mark.slow
 def test_a_row_whose_order_is_null_is_a_row_and_comes_before_others_of_its_key(spark: SparkSession) -> None:
     rows = spark.createDataFrame(
         [("a", None, 1), ("b", None, 1), ("b", 5, 2), ("c", 7, 2), ("c", 6, 1)], "k string, at long, n long"
@@ -355,6 +360,7 @@ def test_a_row_whose_order_is_null_is_a_row_and_comes_before_others_of_its_key(s
 
 
 @proves("eo.12", "F2")
+@pytest.mark.slow
 def test_decimals_within_others_lose_no_digit(spark: SparkSession) -> None:
     exact = "12345678901234567890.123456789"
     rows = spark.sql(
@@ -368,8 +374,11 @@ def test_decimals_within_others_lose_no_digit(spark: SparkSession) -> None:
 
 
 @proves("eo.12", "P3")
-@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamp_ntz"])
-@pytest.mark.parametrize("at", ["+10000-01-01", "0000-12-31", "-0044-03-15", "+290000-01-01"])
+@pytest.mark.parametrize("kind", ["timestamp", *(pytest.param(one, marks=FULL) for one in ("date", "timestamp_ntz"))])
+@pytest.mark.parametrize(
+    "at", ["+10000-01-01", "0000-12-31", *(pytest.param(one, marks=FULL) for one in ("-0044-03-15", "+290000-01-01"))]
+)
+@pytest.mark.slow
 def test_a_time_that_no_store_can_tell_fails_its_micro_batch_and_is_named(
     spark: SparkSession, kind: str, at: str
 ) -> None:
@@ -384,6 +393,7 @@ def test_a_time_that_no_store_can_tell_fails_its_micro_batch_and_is_named(
 
 @proves("eo.12", "P3")
 @pytest.mark.parametrize("at", ["0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"])
+@pytest.mark.slow
 def test_the_first_and_the_last_time_are_told(spark: SparkSession, at: str) -> None:
     rows = spark.sql(
         f"select 'a' k, timestamp_ltz'{at}Z' zoned, timestamp_ntz'{at}' plain, cast('{at}' as date) day,"

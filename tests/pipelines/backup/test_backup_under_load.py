@@ -240,7 +240,7 @@ def test_an_app_backed_up_under_load_goes_on_exactly_once_in_another_folder(
 
 @proves("T6", "P3", "F2")
 @pytest.mark.full
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("run", range(RUNS))
 def test_at_twenty_random_instants_of_four_runs_too(spark: SparkSession, tmp_path: Path, seed: int, run: int) -> None:
     tell(tmp_path, spark, INSTANTS // RUNS, RUNS * seed + run)

@@ -76,7 +76,7 @@ def test_a_checkpoint_that_is_newer_than_its_log_is_refused_and_the_one_of_the_b
 
 
 @proves("P3", "F1")
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_checkpoint_with_a_fold_goes_on_where_it_was_moved_to(spark: SparkSession, tmp_path: Path) -> None:
     data, before, after = tmp_path / "data", tmp_path / "before", tmp_path / "after"
     with driven(data, before, spark) as app:
@@ -94,7 +94,7 @@ def test_a_checkpoint_with_a_fold_goes_on_where_it_was_moved_to(spark: SparkSess
 
 
 @proves("P3")
-@pytest.mark.slow
+@pytest.mark.full
 def test_an_app_and_a_broker_that_have_stopped_are_backed_up_too(spark: SparkSession, tmp_path: Path) -> None:
     data, checkpoints, saved = tmp_path / "data", tmp_path / "checkpoints", tmp_path / "saved"
     with driven(data, checkpoints, spark) as app:
@@ -115,7 +115,7 @@ def test_an_app_and_a_broker_that_have_stopped_are_backed_up_too(spark: SparkSes
 
 @proves("P3", "F2")
 @pytest.mark.slow
-@pytest.mark.parametrize("when", ["before the end", "behind it"])
+@pytest.mark.parametrize("when", ["before the end", pytest.param("behind it", marks=pytest.mark.full)])
 def test_a_backup_in_the_middle_of_a_commit_goes_on_exactly_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:

@@ -19,6 +19,7 @@ from tidelog.testing.pipeline_times import at
 from tries import tries
 
 CLICKS = "user string, at timestamp"
+SLOW = pytest.mark.slow
 
 
 def by_minute(clicks: DataFrame) -> DataFrame:
@@ -82,7 +83,7 @@ def test_the_watermark_outlives_a_restart_and_moves_without_rows(tidelog_pipelin
 @pytest.mark.parametrize(
     ("point", "pipeline"),
     [
-        *((point, by_user) for point in CRASH_POINTS),
+        *(pytest.param(point, by_user, marks=() if point == "before the commit" else SLOW) for point in CRASH_POINTS),
         pytest.param("between tasks", by_processor, marks=pytest.mark.full),
     ],
 )
@@ -112,6 +113,7 @@ def test_a_crash_between_tasks_leaves_the_state_of_those_that_ran(tidelog_pipeli
 
 
 @proves("P1")
+@pytest.mark.slow
 def test_there_must_be_something_to_crash_in(tidelog_pipeline: PipelineDriver) -> None:
     clicks = tidelog_pipeline.input("clicks", CLICKS)
     run = tidelog_pipeline.run(by_user, clicks, output_mode="update")
@@ -127,6 +129,7 @@ def test_there_must_be_something_to_crash_in(tidelog_pipeline: PipelineDriver) -
 
 
 @proves("P1")
+@pytest.mark.slow
 def test_a_pipeline_that_failed_goes_on_when_it_is_mended(tidelog_pipeline: PipelineDriver) -> None:
     def refusing(rows: DataFrame) -> DataFrame:
         return rows.where(F.when(F.col("n") == 3, F.raise_error(F.lit("three"))).isNull())
@@ -157,7 +160,7 @@ def test_state_is_seen_as_rows(tidelog_pipeline: PipelineDriver) -> None:
 
 
 @proves("P1")
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_state_of_several_operators_is_told_apart(tidelog_pipeline: PipelineDriver) -> None:
     def joined(clicks: DataFrame, names: DataFrame) -> DataFrame:
         return clicks.join(names, "user").select("user", "name").dropDuplicates(["user"])

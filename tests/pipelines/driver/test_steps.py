@@ -42,6 +42,7 @@ def test_a_step_puts_out_what_its_rows_lead_to(tidelog_pipeline: PipelineDriver)
 
 
 @proves("P1")
+@pytest.mark.slow
 def test_a_step_without_settling_is_one_micro_batch(tidelog_pipeline: PipelineDriver) -> None:
     clicks = tidelog_pipeline.input("clicks", CLICKS)
     run = tidelog_pipeline.run(by_minute, clicks)
@@ -70,7 +71,7 @@ def test_rows_that_come_together_are_judged_by_the_watermark_before_them(tidelog
 
 
 @proves("P1")
-@pytest.mark.slow
+@pytest.mark.full
 def test_an_end_of_all_time_before_the_first_row_is_refused(tidelog_pipeline: PipelineDriver) -> None:
     clicks = tidelog_pipeline.input("clicks", CLICKS)
     run, plain = tidelog_pipeline.run(by_minute, clicks), tidelog_pipeline.run(lambda rows: rows, clicks)
@@ -83,6 +84,7 @@ def test_an_end_of_all_time_before_the_first_row_is_refused(tidelog_pipeline: Pi
 
 
 @proves("P1")
+@pytest.mark.slow
 def test_each_partition_is_a_task_of_its_own(tidelog_pipeline: PipelineDriver) -> None:
     clicks = tidelog_pipeline.input("clicks", CLICKS, partitions=3)
     run = tidelog_pipeline.run(placed, clicks)
@@ -111,6 +113,7 @@ def test_inputs_meet_in_one_micro_batch_or_in_several(tidelog_pipeline: Pipeline
 
 
 @proves("P1")
+@pytest.mark.slow
 def test_runs_of_one_input_do_not_know_of_each_other(tidelog_pipeline: PipelineDriver) -> None:
     clicks = tidelog_pipeline.input("clicks", CLICKS)
     first = tidelog_pipeline.run(everything, clicks)
@@ -138,6 +141,7 @@ def test_the_watermark_moves_without_rows(tidelog_pipeline: PipelineDriver) -> N
 
 
 @proves("P1")
+@pytest.mark.slow
 def test_time_passes_when_the_test_says_so(tidelog_pipeline: PipelineDriver) -> None:
     clicks = tidelog_pipeline.input("clicks", CLICKS)
     run = tidelog_pipeline.run(lambda rows: rows.select(F.current_timestamp().alias("now")), clicks)
@@ -152,6 +156,7 @@ def test_time_passes_when_the_test_says_so(tidelog_pipeline: PipelineDriver) -> 
 
 @proves("P1")
 @pytest.mark.parametrize("mode", ["update", "complete"])
+@pytest.mark.slow
 def test_the_output_is_that_of_its_mode(tidelog_pipeline: PipelineDriver, mode: OutputMode) -> None:
     clicks = tidelog_pipeline.input("clicks", CLICKS)
     run = tidelog_pipeline.run(lambda rows: rows.groupBy("user").count(), clicks, output_mode=mode)
@@ -163,6 +168,7 @@ def test_the_output_is_that_of_its_mode(tidelog_pipeline: PipelineDriver, mode: 
 
 
 @proves("P1")
+@pytest.mark.slow
 def test_values_of_every_kind_come_out_as_they_went_in(tidelog_pipeline: PipelineDriver) -> None:
     schema = (
         "b boolean, i int, l bigint, f double, t string, x binary, d date, at timestamp, n timestamp_ntz,"
@@ -231,6 +237,7 @@ def test_an_error_in_the_pipeline_names_the_users_line(tidelog_pipeline: Pipelin
 
 
 @proves("P9")
+@pytest.mark.slow
 def test_rows_dicts_and_tuples_are_added_alike_whatever_the_order_of_their_names(
     tidelog_pipeline: PipelineDriver,
 ) -> None:

@@ -107,6 +107,7 @@ def test_a_day_made_of_the_sketches_of_its_hours_is_within_the_error_of_one_sket
 
 
 @proves("P2")
+@pytest.mark.slow
 def test_windows_take_sketches_beside_other_aggregates_and_folds_refuse_them(
     tidelog_pipeline: PipelineDriver, seed: int
 ) -> None:
@@ -131,6 +132,7 @@ def test_windows_take_sketches_beside_other_aggregates_and_folds_refuse_them(
 
 
 @proves("P2")
+@pytest.mark.slow
 def test_beyond_what_is_tracked_the_most_frequent_are_short_by_no_more_than_stated(
     tidelog_spark: SparkSession, seed: int
 ) -> None:
@@ -253,7 +255,7 @@ def test_a_row_that_is_late_for_a_comparison_is_dropped_and_counted(tidelog_pipe
 
 
 @proves("P2", "P7")
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_period_that_is_shorter_than_the_lateness_is_refused_for_rows_that_may_come_out_of_order(
     tidelog_pipeline: PipelineDriver,
 ) -> None:
@@ -341,6 +343,7 @@ def test_a_record_that_is_sent_again_goes_on_once_and_at_once(tidelog_pipeline: 
 
 
 @proves("P2", "P7", "B1")
+@pytest.mark.slow
 def test_a_row_without_a_time_is_no_first_of_its_key(tidelog_pipeline: PipelineDriver) -> None:
     given = tidelog_pipeline.input("readings", READINGS)
     run = tidelog_pipeline.run(then(event_time("at", "10 seconds"), deduplicate("sensor")), given)
@@ -387,7 +390,7 @@ def test_a_change_is_put_out_with_what_was_before_it(tidelog_pipeline: PipelineD
 
 
 @proves("P2")
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_value_that_trembles_is_no_change_and_what_does_not_fit_is_refused(tidelog_pipeline: PipelineDriver) -> None:
     def pipeline(**options: Any) -> Operator:
         return then(event_time("at", "10 seconds"), changes(by="sensor", **options))

@@ -105,6 +105,7 @@ def test_nothing_that_was_sent_after_it_occurred_is_after_it_was_received(
 
 
 @proves("P7", "B1")
+@pytest.mark.slow
 def test_rows_of_a_stream_are_corrected_before_their_time_is_declared(tidelog_spark: SparkSession) -> None:
     """Ada's clock is a day ahead: uncorrected, her row would make all the others late."""
 

@@ -106,6 +106,7 @@ def test_two_event_times_are_one_too_many(spark: SparkSession) -> None:
 
 
 @proves("P7")
+@pytest.mark.slow
 def test_partitions_are_held_together_closer_than_the_lateness(spark: SparkSession, quiet: None) -> None:
     rows = stream(spark, NOWHERE, "t")
     assert option_of(rows.transform(event_time("timestamp", "10 seconds")), "alignment") == "5000ms"

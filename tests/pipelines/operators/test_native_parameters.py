@@ -210,7 +210,7 @@ def test_while_no_micro_batch_has_begun_there_is_no_state_and_all_may_change(tid
 
 
 @proves("P1")
-@pytest.mark.slow
+@pytest.mark.full
 def test_what_the_plan_says_of_an_operator_changes_neither_what_runs_nor_its_columns(
     tidelog_pipeline: PipelineDriver,
 ) -> None:

@@ -239,6 +239,32 @@ def test_a_compaction_that_is_killed_at_any_step_changes_no_row(
     assert step > 8
 
 
+@proves("P3", "F1", "eo.16")
+def test_what_a_compaction_brings_over_is_synced_before_it_is_linked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power cut leaves a commit that names files without their rows."""
+    made, synced = Applied(DeltaStore(tmp_path, "revenue")), set[int]()
+    for number in range(3):
+        made.put(row(f"product {number}"))
+    path, link, fsync = tmp_path / "revenue" / "v1", os.link, os.fsync
+
+    def noted(opened: int) -> None:
+        fsync(opened)
+        synced.add(os.fstat(opened).st_ino)
+
+    def linked(source: Path, target: Path) -> None:
+        is_new = source.is_relative_to(path.parent) and not source.is_relative_to(path)
+        assert not is_new or source.stat().st_ino in synced, f"{target.name} was not synced"
+        link(source, target)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(os, "link", linked)
+    assert delta_compaction.compact(DeltaTable(str(path)), path)
+    assert path.stat().st_ino in synced and (path / "_delta_log").stat().st_ino in synced
+    made.is_equal()
+
+
 def killed_at(step: int, patched: pytest.MonkeyPatch) -> None:
     """Of what changes the disk. What a process does not come to when it is killed is not done here either."""
     left = [step]

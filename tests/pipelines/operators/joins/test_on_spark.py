@@ -22,6 +22,8 @@ from tidelog.pipelines.operators.time import event_time, event_time_column
 from tidelog.pipelines.operators.windows.tumbling import tumbling
 from tidelog.testing.pipeline import PipelineDriver
 
+FULL = pytest.mark.full
+OTHER_KINDS = ("string", "decimal(10,2)", "boolean", "timestamp_ntz")
 SEARCHES = "session string, query string, searched_at timestamp"
 CLICKS = "session string, url string, clicked_at timestamp"
 SALES = "product string, cents bigint, sold_at timestamp"
@@ -70,9 +72,7 @@ MET = {
 
 
 @proves("P9")
-@pytest.mark.parametrize(
-    "how", [pytest.param(how, marks=() if how in ("full", "anti") else pytest.mark.full) for how in MET]
-)
+@pytest.mark.parametrize("how", [pytest.param(how, marks=() if how in ("full", "anti") else FULL) for how in MET])
 def test_a_search_meets_its_clicks_of_an_hour_and_what_met_nothing_comes_when_its_time_is_over(
     driver: PipelineDriver, how: str
 ) -> None:
@@ -108,7 +108,7 @@ def test_a_row_without_a_time_meets_nothing_and_is_not_kept(driver: PipelineDriv
 
 
 @proves("P9")
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_result_of_a_stream_join_has_one_event_time(driver: PipelineDriver) -> None:
     searches, clicks = driver.input("searches", SEARCHES), driver.input("clicks", CLICKS)
     found = {}
@@ -210,6 +210,7 @@ def test_a_row_without_a_time_is_as_one_that_is_late(driver: PipelineDriver, lat
 
 
 @proves("P9")
+@pytest.mark.slow
 def test_a_condition_is_asked_of_the_version_that_was_picked_and_of_no_other(driver: PipelineDriver) -> None:
     sales, rates = driver.input("sales", SALES), driver.input("rates", RATES)
     rates.add([("tea", 7, "09:00"), ("tea", 19, "10:00")])
@@ -219,7 +220,7 @@ def test_a_condition_is_asked_of_the_version_that_was_picked_and_of_no_other(dri
 
 
 @proves("P9")
-@pytest.mark.slow
+@pytest.mark.full
 def test_results_that_were_held_back_are_refused_on_either_side(driver: PipelineDriver) -> None:
     """By then they are behind the watermark."""
     sales, rates = driver.input("sales", SALES), driver.input("rates", RATES)
@@ -265,6 +266,7 @@ def test_a_changelog_that_tells_what_changes_come_to_is_refused_as_of_event_time
 
 
 @proves("P9")
+@pytest.mark.slow
 def test_the_latest_is_what_the_table_is_when_a_row_comes(driver: PipelineDriver) -> None:
     sales, rates = driver.input("sales", SALES), driver.input("rates", RATES)
     run = driver.run(taxed(as_of="latest"), sales, rates)
@@ -352,6 +354,7 @@ def test_the_latest_by_key_of_a_batch_is_the_table(driver: PipelineDriver) -> No
 
 
 @proves("P9", "B1")
+@pytest.mark.slow
 def test_a_row_without_an_order_is_the_first_of_its_key(spark: SparkSession) -> None:
     rows = [("a", 1, None), ("b", 2, None), ("b", 3, 7)]
     frame = spark.createDataFrame(rows, "id string, v int, n int").coalesce(1)
@@ -360,6 +363,7 @@ def test_a_row_without_an_order_is_the_first_of_its_key(spark: SparkSession) -> 
 
 
 @proves("P9", "B1")
+@pytest.mark.slow
 def test_times_within_one_second_are_an_order(spark: SparkSession) -> None:
     kinds = "id string, v int, at timestamp"
     rows = [("a", 1, datetime(2026, 1, 1, 10, 0, 0, 900_000)), ("a", 2, datetime(2026, 1, 1, 10, 0, 0, 100_000))]
@@ -373,7 +377,10 @@ def test_times_within_one_second_are_an_order(spark: SparkSession) -> None:
 
 
 @proves("P9")
-@pytest.mark.parametrize("kind", ["double", "string", "decimal(10,2)", "boolean", "timestamp_ntz"])
+@pytest.mark.parametrize(
+    "kind",
+    ["double", *(pytest.param(one, marks=FULL) for one in OTHER_KINDS)],
+)
 @pytest.mark.slow
 def test_an_order_that_would_be_cut_to_a_whole_number_is_refused(spark: SparkSession, kind: str) -> None:
     frame = spark.createDataFrame([], f"id string, at {kind}")
@@ -402,7 +409,8 @@ def test_keys_of_two_types_are_refused_and_meet_nothing_that_they_are_not(
 
 
 @proves("P9", "B1")
-@pytest.mark.parametrize("kinds", [("int", "bigint"), ("bigint", "int")])
+@pytest.mark.parametrize("kinds", [("int", "bigint"), pytest.param(("bigint", "int"), marks=FULL)])
+@pytest.mark.slow
 def test_whole_numbers_meet_in_the_wider_type(spark: SparkSession, kinds: tuple[str, str]) -> None:
     large = [7, 2**40 if kinds[1] == "bigint" else 8]
     lefts, rights = [("+I", 0, 7, 1), ("+I", 1, 9, 2)], [("+I", place, key, 5) for place, key in enumerate(large)]

@@ -144,7 +144,7 @@ def test_a_late_row_corrects_its_window_the_old_result_is_taken_back_first(tidel
 
 
 @proves("P7", "P8", "F1")
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_session_that_ends_a_microsecond_behind_a_watermark_is_put_out(tidelog_pipeline: PipelineDriver) -> None:
     """Spark ends a query whose results are not beyond the watermark of the micro-batch before."""
     given = tidelog_pipeline.input("clicks", "user string, at timestamp")
@@ -240,7 +240,7 @@ def test_two_actions_within_30_minutes_slide_on_spark(tidelog_pipeline: Pipeline
 
 
 @proves("P8")
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_sliding_window_may_end_where_the_watermark_has_just_been(tidelog_pipeline: PipelineDriver) -> None:
     """Spark ends a query in which the event time of a result is not beyond the watermark of the micro-batch before."""
     clicks = tidelog_pipeline.input("clicks", CLICKS)
@@ -344,6 +344,7 @@ def test_every_aggregate_is_the_same_on_both_roads(tidelog_pipeline: PipelineDri
 
 
 @proves("P8")
+@pytest.mark.slow
 def test_sums_that_leave_their_range_end_the_query_on_both_roads(tidelog_pipeline: PipelineDriver) -> None:
     rows = tidelog_pipeline.input("rows", "at timestamp, big bigint")
     rows.add([("10:00", 2**63 - 1), ("10:00", 1)])
