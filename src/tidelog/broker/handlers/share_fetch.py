@@ -7,7 +7,8 @@ the fetch waits for an append, a release or its time. Records come as whole batc
 them are the member's own, and a client passes over the others. A part of what there is is given to each who asks
 (`queues/fairness.py`), in both acquire modes: never more than asked for, and nothing to who asks for no bytes.
 
-A partition is in the reply if something is to be said of it.
+A partition is in the reply if something is to be said of it. Where a queue begins, its first records are the last that
+the reply gives: on Apache Kafka each partition's queue begins by itself, which clients' own tests rely on.
 """
 
 from __future__ import annotations
@@ -172,6 +173,7 @@ class _ShareFetch:
             if records <= 0 or size <= 0:
                 break
             wanted = Wanted(session.group, session.member, place, records, size)
+            is_new = self._queues.state.queue(session.group, place) is None
             try:
                 given = self._reader.give(wanted)
             except ColdRead as cold:
@@ -181,7 +183,8 @@ class _ShareFetch:
             if given is not None:
                 self._given[place] = given
             if isinstance(given, GivenRecords):
-                records -= records if given.alone else sum(one.last - one.first + 1 for one in given.acquired)
+                alone = given.alone or is_new
+                records -= records if alone else sum(one.last - one.first + 1 for one in given.acquired)
                 size -= len(given.records)
         return bool(self._given)
 
