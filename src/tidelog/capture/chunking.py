@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from logging import Logger
 from typing import Any
@@ -22,6 +22,7 @@ from tidelog.capture import incremental, topics
 from tidelog.capture.change import Event, SourceTable
 from tidelog.capture.control_thread import ControlThread
 from tidelog.capture.incremental import CHUNK_ROWS, ChunkWindow, Incremental
+from tidelog.capture.newcomers import ASKED_BY
 from tidelog.capture.progress import CaptureProgress
 from tidelog.capture.settings import CaptureSettings
 from tidelog.capture.snapshotting import key_of
@@ -73,6 +74,7 @@ class Chunking:
         self._looked_at = 0.0
         self._beside, self._looks = beside, -1
         self._not_before = 0.0
+        self._said = ""  # of the last chunk that could not be read
         self._window: ChunkWindow | None = None
         self._over = False
         self.is_dirty = False  # whether what was asked for is not stored
@@ -98,7 +100,9 @@ class Chunking:
             except SourceLost:
                 raise
             except TidelogError as error:
-                self._log.warning("a chunk of %s cannot be read: %s; it is tried again", self._state, error)
+                if str(error) != self._said:
+                    self._log.warning("a chunk of %s cannot be read: %s; it is tried again", self._state, error)
+                    self._said = str(error)
                 self._window, self._not_before = None, now + AGAIN_S
         return progress
 
@@ -151,6 +155,14 @@ class Chunking:
             return
         self._next, self.is_dirty = self._state, True
         if before is not None and (self._state is None or self._state.tables[:1] != before.tables[:1]):
+            self._window = None
+
+    def take_in(self, tables: Sequence[str], anew: Collection[str]) -> None:
+        """Has these read, too; those `anew` from their beginning."""
+        before = self._state
+        self._state = self._next = incremental.with_tables(before, tables, ASKED_BY, anew=anew)
+        self.is_dirty = True
+        if before is not None and (before.tables[:1] != self._state.tables[:1] or before.tables[0] in anew):
             self._window = None
 
     def _tables(self) -> Sequence[SourceTable]:

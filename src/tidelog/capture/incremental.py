@@ -18,7 +18,7 @@ Rules:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -110,9 +110,20 @@ def _asked(state: Incremental | None, data: Mapping[str, Any], captured: Sequenc
     unknown = [name for name in names if name not in captured]
     if unknown:
         raise ValueError(f"{', '.join(map(str, unknown))} is not captured; there are {', '.join(captured)}")
+    return with_tables(state, names, id)
+
+
+def with_tables(state: Incremental | None, names: Sequence[str], id: str, *, anew: Collection[str] = ()) -> Incremental:
+    """With more of them. Those `anew` are read from their beginning, if they are being read already."""
     if state is None:
         return Incremental(id, tuple(dict.fromkeys(names)))
-    return replace(state, tables=tuple(dict.fromkeys([*state.tables, *names])))
+    kept = [name for name in state.tables if name not in anew]
+    asked = replace(state, tables=tuple(dict.fromkeys([*kept, *names])))
+    return asked if asked.tables[:1] == state.tables[:1] and not {*state.tables[:1]} & {*anew} else _begun_anew(asked)
+
+
+def _begun_anew(state: Incremental) -> Incremental:
+    return replace(state, after=None, to=None)
 
 
 # Windows --------------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from threading import Event as Flag
 from threading import Thread
 from typing import Any
 
-from tidelog.capture import snapshotting, telling
+from tidelog.capture import incremental, newcomers, snapshotting, telling
 from tidelog.capture.change import TRUNCATE, Event, Idle, RowChange
 from tidelog.capture.chunking import Chunking
 from tidelog.capture.control_thread import ControlThread
@@ -193,12 +193,12 @@ class _Session:
         self._progress = CaptureProgress()
         self._idle: Idle | None = None
         self._told_us = 0  # all that the source committed before is told
+        self._looked_at = float("-inf")  # for tables that are new
         self._stored_at = self._beat_at = self._topic_beat_at = time.monotonic()
 
     def run(self) -> None:
         try:
             self._check()
-            self._source.prepare()
             ensure_topic(self._cluster)
             self._owner.begin()
             kept = decode(self._owner.rows(CAPTURES)).get(self.settings.known_as) or Captured("", None, {})
@@ -217,6 +217,9 @@ class _Session:
                 dict(kept.tables),
                 self.settings.converter(),
             )
+            if self._progress.position is not None:
+                self._ask_for_newcomers()
+            self._source.prepare()
             self._snapshot()
             if self.settings.snapshot != snapshotting.INITIAL_ONLY and not self._stop.is_set():
                 self._follow_or_begin_anew()
@@ -243,6 +246,42 @@ class _Session:
         wrong = [one for one in self._source.check() if one.severity == "error"]
         if wrong:
             raise UsageError("; ".join(f"{one.what}: {one.remedy}" if one.remedy else one.what for one in wrong))
+
+    # Tables that come later -------------------------------------------------------------------------------------------
+
+    def _ask_for_newcomers(self, chunking: Chunking | None = None) -> bool:
+        """Stores that their rows are to be read; with `chunking`, while changes flow. Whether there are any."""
+        self._looked_at = time.monotonic()
+        reading = incremental.from_fields(self._progress.incremental)
+        found = newcomers.look(self._source.newcomers, self._writer.known, reading, first=chunking is None)
+        if found is None:
+            return False
+        log.info("capture %s: new tables: %s", self._name, ", ".join(found.names))
+        progress = self._progress
+        if self.settings.snapshot != snapshotting.NO_DATA and chunking is not None:
+            chunking.take_in(found.names, found.anew)
+            progress = chunking.stored(progress)
+        elif self.settings.snapshot != snapshotting.NO_DATA:
+            asked = incremental.with_tables(reading, found.names, newcomers.ASKED_BY, anew=found.anew)
+            progress = replace(progress, incremental=incremental.to_fields(asked))
+        with self._owner.transaction() as outgoing:
+            for table in found.tables:
+                self._writer.target(table)
+            gone = [RowChange(table, TRUNCATE, None, None) for table in found.truncated]
+            self._writer.write(outgoing, gone, time.time_ns())
+            self._store(outgoing, progress)
+        if chunking is not None:
+            chunking.commit()
+        return True
+
+    def _take_in_newcomers(self, chunking: Chunking) -> None:
+        if self._progress.open is not None or time.monotonic() - self._looked_at < newcomers.EVERY_S:
+            return
+        if self._ask_for_newcomers(chunking):
+            try:
+                self._source.prepare()
+            except UsageError as error:
+                log.warning("capture %s: a new table cannot be captured yet: %s", self._name, error)
 
     # Snapshot ---------------------------------------------------------------------------------------------------------
 
@@ -307,6 +346,7 @@ class _Session:
             chunking = Chunking(self._cluster, self.settings, self._source, self._progress, log, self._told.beside)
             self._told.runs(self._source, self._progress)
             while not self._stop.is_set():
+                self._take_in_newcomers(chunking)
                 self._progress = chunking.look(self._progress)
                 if self._told.is_told_to_stop():
                     return

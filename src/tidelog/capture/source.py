@@ -21,10 +21,17 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from tidelog.capture.change import Begin, CheckFinding, Event, Position, RowChange, SourceLag, SourceTable, Values
+
+
+class Newcomer(NamedTuple):
+    """A table that has come to be captured after the capture began, or comes back."""
+
+    table: SourceTable
+    missed: bool  # changes of it were not told for a while: what the log has of it may be wrong
 
 
 class ChangeStream(Protocol):
@@ -68,6 +75,13 @@ class ChangeSource(Protocol):
 
     def prepare(self) -> None:
         """Makes what it needs in the database (slot, publication, triggers), unless it is there."""
+
+    def newcomers(self, known: Collection[str]) -> Sequence[Newcomer]:
+        """Captured tables whose rows of before nobody tells unless they are read: those that are not among `known`,
+        which the log has, and those of which changes were missed. Called at the start and every few seconds. When it
+        is stored that they are to be read, the core calls `prepare`, from which on their changes are told, and then
+        reads them by chunks. () where the source tells the rows of such a table itself.
+        """
 
     def snapshot(self) -> SourceSnapshot: ...
 

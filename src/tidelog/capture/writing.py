@@ -127,7 +127,8 @@ class CaptureWriter:
         read = row.op == READ
         self._where = row.where
         source = self._source.source_block(row, self._begin, "incremental" if read else "false", self._options.prefix)
-        block = _null if read or not self._choices.transactions else self._block(row.table)
+        outside = read or not self._begin.id  # of the source's transactions
+        block = _null if outside or not self._choices.transactions else self._block(row.table)
         made = envelope.records(target.shape, row.op, row.before, row.after, source, block, times)
         if row.op == TRUNCATE:
             for at in target.places:
@@ -224,6 +225,11 @@ class CaptureWriter:
         self._targets = {one: kept for one, kept in self._targets.items() if one.full_name != table.full_name}
         self._targets[table] = target
         return target
+
+    @property
+    def known(self) -> set[str]:
+        """Tables that the log has."""
+        return set(self._known)
 
     @property
     def topics(self) -> set[str]:

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from json.encoder import encode_basestring
 from typing import Any
 
 from tidelog import __version__
 from tidelog.capture.change import Begin, CheckFinding, Position, RowChange, SourceLag, SourceTable, Values
+from tidelog.capture.source import Newcomer
 from tidelog.capture.sources.mysql import checking, session
 from tidelog.capture.sources.mysql.ends import binlog_end, committed, file_order, snapshot_end
 from tidelog.capture.sources.mysql.keys import between, expression, order
@@ -56,6 +57,7 @@ class MySqlSource:
         self.source_schema = source_schema(self.connector)
         self._shapes = Shapes(tables, wanted.database, self._mariadb)
         self._stream: BinlogStream | None = None
+        self._looked = False
         self._snapshot_position: Position = {"gtid": None, "file": "", "pos": 0}
 
     def check(self) -> Sequence[CheckFinding]:
@@ -63,6 +65,14 @@ class MySqlSource:
             patterns = [pattern if "." in pattern else f"{self.database}.{pattern}" for pattern in self._patterns]
             facts = checking.ask(self._control, self._settings, self._shapes, patterns, self._mariadb)
         return checking.judge(facts)
+
+    def newcomers(self, known: Collection[str]) -> Sequence[Newcomer]:
+        """What the patterns did not match before. A table that is made later is told by the binlog from its first row
+        on; where that was before a start, it is read all the same."""
+        if self._looked:
+            return ()
+        self._looked = True
+        return [Newcomer(table, False) for table in self.tables() if table.full_name not in known]
 
     def prepare(self) -> None:
         """A replica needs nothing of its own in the database."""

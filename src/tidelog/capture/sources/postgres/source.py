@@ -14,25 +14,30 @@ time up to which everything was told). They need no table and no right.
 from __future__ import annotations
 
 import json
+import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from zlib import crc32
 
 from tidelog import __version__
 from tidelog.capture.change import Begin, CheckFinding, Position, RowChange, SourceLag, SourceTable, Values
+from tidelog.capture.source import Newcomer
 from tidelog.capture.sources.postgres import checking, publications, reading
-from tidelog.capture.sources.postgres.catalog import Catalog, Known
+from tidelog.capture.sources.postgres.catalog import Catalog, Known, ListedTable
 from tidelog.capture.sources.postgres.pgoutput import lsn_of
 from tidelog.capture.sources.postgres.replication import Replication
-from tidelog.capture.sources.postgres.session import SqlSession
+from tidelog.capture.sources.postgres.session import SqlSession, TableLocked
 from tidelog.capture.sources.postgres.slots import AGAIN, lsn_in, resume_fault, slot_of
 from tidelog.capture.sources.postgres.snapshot import PostgresSnapshot
 from tidelog.capture.sources.postgres.stream import HEARTBEAT, PostgresStream, SlotStream, StreamedTransaction
 from tidelog.errors import PeerError, SourceLost, UsageError
 
+log = logging.getLogger(__name__)
 NAME_LIMIT = 63 - len("tidelog__inserts")
 WATERMARK = "tidelog.watermark"
+LOCK_MS = 500  # for a table to get into a publication: behind a VACUUM it is tried again
 
 _LAG = """
 SELECT pg_wal_lsn_diff(l.now, s.confirmed_flush_lsn)::bigint, pg_wal_lsn_diff(l.now, s.restart_lsn)::bigint,
@@ -42,6 +47,9 @@ FROM (SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg
 WHERE s.slot_name = %s
 """
 
+_OPEN = """
+SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint FROM pg_current_snapshot() AS s
+"""
 
 _END = """
 SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END)::text
@@ -106,7 +114,9 @@ class PostgresSource:
         self.database = session.database
         self._system: str | None = None
         self._snapshot_lsn = 0
+        self._joining: dict[str, int | None] = {}  # new tables, and which transactions must end before they are read
         self._blocks: dict[SourceTable, str] = {}
+        self._refused: set[str] = set()  # new tables that are not ours to publish
         self._outside = StreamedTransaction(0, None)  # of rows that no transaction of the stream told
         self._outside_us = -1
 
@@ -120,20 +130,68 @@ class PostgresSource:
         if slot is None or slot.is_lost or not self._unpublished():
             self._publish()
 
+    def newcomers(self, known: Collection[str]) -> Sequence[Newcomer]:
+        """Tables that no publication names, so that their changes are told to nobody; and those that somebody else
+        has put into one."""
+        slot = slot_of(self._session, self.slot)
+        if slot is None or slot.is_lost or self._unpublished():
+            return ()  # more is lost than new tables, which `stream` says
+        there = self._named()
+        if any(name not in there for name in self._joining):
+            with suppress(UsageError):
+                self._publish()
+            there = self._named()
+        return [one for one in (self._newcomer(each, known, there) for each in self._catalog.listed()) if one]
+
+    def _newcomer(self, listed: ListedTable, known: Collection[str], named: Collection[str]) -> Newcomer | None:
+        missed = listed.full_name not in named
+        if (missed and listed.full_name in self._joining) or (not missed and listed.full_name in known):
+            return None
+        if missed and not (listed.owned and listed.readable):
+            if listed.full_name not in self._refused:
+                self._refused.add(listed.full_name)
+                log.warning(
+                    "%s is new and not captured: it belongs to %s; `capture check` says what its owner runs",
+                    listed.full_name,
+                    listed.owner,
+                )
+            return None
+        known_now = self._catalog.known_now(listed.id, self._catalog.published_columns(listed))
+        if known_now is None:
+            return None
+        self._joining[listed.full_name] = None
+        return Newcomer(known_now.table, missed)
+
+    def _named(self) -> set[str]:
+        """Tables that are in a publication."""
+        return {f"{schema}.{name}" for names in self._published().values() for schema, name in names}
+
     def _publish(self) -> None:
-        statements = publications.needed(self._session, self._catalog, self._publications)
-        for at, statement in enumerate(statements):
+        left: list[str] = []
+        refused: UsageError | None = None
+        for statement in publications.needed(self._session, self._catalog, self._publications):
             try:
+                if statement.startswith("ALTER"):  # beside a VACUUM it would wait, and the stream with it
+                    self._session.query(f"SET lock_timeout = {LOCK_MS}")
                 self._session.query(statement)
             except UsageError as error:
-                left = checking.script(statements[at:])
-                raise UsageError(f"{error}; let the tables' owner or a superuser run this:\n{left}") from None
+                left, refused = [*left, statement], refused or error
+            except TableLocked as error:
+                log.warning("%s: it is tried again: %s", statement, error)
+            finally:
+                self._session.query("SET lock_timeout = 0")
+        if refused is not None:
+            script = checking.script(left)
+            raise UsageError(f"{refused}; let the tables' owner or a superuser run this:\n{script}") from None
 
     def _unpublished(self) -> list[str]:
         """Publications that are not there. With a slot there, somebody has dropped them, and what was changed since is
         told to nobody: PostgreSQL 18 passes over it in silence. So they are not made anew beside the same slot."""
-        there = publications.published(self._session, self._publications)
+        there = self._published()
         return [name for name in self._publications if name not in there]
+
+    def _published(self) -> publications.Published:
+        return publications.published(self._session, self._publications)
 
     def snapshot(self) -> PostgresSnapshot:
         if self._unpublished():
@@ -172,11 +230,30 @@ class PostgresSource:
         return [each.table for each in known if each is not None]
 
     def chunk(self, table: SourceTable, after: Values | None, to: Values | None, size: int) -> Sequence[Values]:
+        self._check_told(table)
         known = self._ranged(table)
         statement = reading.row_select(known, after, to, size, self._catalog.row_filter(table))
         return self._read(statement, known.readers)
 
+    def _check_told(self, table: SourceTable) -> None:
+        """A transaction that wrote to a new table before it was published is not told, also where it ends later. So
+        the table is read when all transactions of that time have ended."""
+        if table.full_name not in self._joining:
+            return
+        oldest, next_one = self._session.query(_OPEN)[0]
+        until = self._joining[table.full_name]
+        if until is None:
+            if table.full_name not in self._named():
+                raise PeerError(f"{table.full_name} is not in a publication yet")
+            until = self._joining[table.full_name] = next_one
+        if oldest < until:
+            raise PeerError(
+                f"{table.full_name} is new, and is read when transactions that are open since before have ended"
+            )
+        del self._joining[table.full_name]
+
     def last_key(self, table: SourceTable) -> Values | None:
+        self._check_told(table)
         known = self._ranged(table)
         found = self._read(reading.key_select(known, last=True), reading.key_readers(known))
         return found[0] if found else None
@@ -205,7 +282,7 @@ class PostgresSource:
         if slot is not None:
             self._session.query("SELECT pg_drop_replication_slot(%s)", [self.slot])
             done.append(f"dropped the replication slot {self.slot}")
-        for name in publications.published(self._session, self._publications):
+        for name in self._published():
             self._session.query(f"DROP PUBLICATION {reading.name_of(name)}")
             done.append(f"dropped the publication {name}")
         return done

@@ -18,7 +18,7 @@ Rules:
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from itertools import islice, pairwise
 from pathlib import Path
@@ -29,6 +29,7 @@ from urllib.parse import unquote
 
 from tidelog import __version__
 from tidelog.capture.change import Begin, CheckFinding, Position, RowChange, SourceLag, SourceTable, Values
+from tidelog.capture.source import Newcomer
 from tidelog.capture.sources.sqlite import installing
 from tidelog.capture.sources.sqlite.changelog import Changelog
 from tidelog.capture.sources.sqlite.shapes import (
@@ -188,6 +189,9 @@ class SQLiteSource:
             self._connection, self._names, log, begin, self._bring_in_step, lambda shape: self._shape(shape)[:2]
         )
         return self._stream
+
+    def newcomers(self, known: Collection[str]) -> Sequence[Newcomer]:
+        return ()  # their rows are logged when they get their triggers
 
     def tables(self) -> Sequence[SourceTable]:
         with told():

@@ -15,7 +15,7 @@ but no transaction is split; `gtid` is null, `file` is empty and `pos` is the nu
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from json.encoder import encode_basestring
 from typing import Any
@@ -23,6 +23,7 @@ from zlib import crc32
 
 from tidelog import __version__
 from tidelog.capture.change import Begin, CheckFinding, Position, RowChange, SourceLag
+from tidelog.capture.source import Newcomer
 from tidelog.capture.sources.mysql import session
 from tidelog.capture.sources.mysql.session import MysqlSettings, query
 from tidelog.capture.sources.mysql.shapes import Shapes
@@ -62,6 +63,9 @@ class MysqlTriggerSource(MySqlSource):
         patterns = [pattern if "." in pattern else f"{self.database}.{pattern}" for pattern in self._patterns]
         with self._lock, session.mapped(self._settings):
             return checking.check(self._control, self._settings, self._shapes, patterns, self._names, self._mariadb)
+
+    def newcomers(self, known: Collection[str]) -> Sequence[Newcomer]:
+        return ()  # their rows are logged when they get their triggers
 
     def prepare(self) -> None:
         self._install(frozenset())

@@ -15,12 +15,13 @@ the whole old row, large values are always there, `lsn` is null, and a transacti
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 from tidelog import __version__
 from tidelog.capture.change import Begin, CheckFinding, Position, RowChange, SourceLag, SourceTable
+from tidelog.capture.source import Newcomer
 from tidelog.capture.sources.postgres import reading
 from tidelog.capture.sources.postgres.catalog import Catalog, Known
 from tidelog.capture.sources.postgres.session import SqlSession
@@ -90,6 +91,9 @@ class TriggerSource(PostgresSource):
             self._session, self._names, identity, position, self._shape, self._bring_in_step
         )
         return self._changelog
+
+    def newcomers(self, known: Collection[str]) -> Sequence[Newcomer]:
+        return ()  # their rows are logged when they get their triggers
 
     def tables(self) -> Sequence[SourceTable]:
         return [each.table for each in self._live()]

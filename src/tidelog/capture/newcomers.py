@@ -1,0 +1,51 @@
+"""Tables that come to a capture when it has begun: made since, named by changed patterns, or taken out for a while.
+
+Their rows are read as those of an incremental snapshot. Rules:
+- That they are to be read is stored before their changes are told. So a crash forgets neither.
+- Of a table of which changes were missed, what the log has may be wrong: it is told as truncated first.
+- What the log has of them (`CapturedTable`) is written at once, so that a table without rows is asked for once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
+
+from tidelog.capture.change import SourceTable
+from tidelog.capture.incremental import Incremental
+from tidelog.capture.source import Newcomer
+
+EVERY_S = 5.0
+ASKED_BY = "new tables"  # the id of a snapshot that nobody asked for
+
+
+class Intake(NamedTuple):
+    tables: Sequence[SourceTable]
+    names: Sequence[str]
+    anew: Collection[str]  # those that are read from their beginning, also where they are being read
+    truncated: Sequence[SourceTable]
+
+
+def look(
+    newcomers: Callable[[Collection[str]], Sequence[Newcomer]],
+    known: Collection[str],
+    reading: Incremental | None,
+    *,
+    first: bool,
+) -> Intake | None:
+    """What a source has of them. At its first look it also hears of those that are being read, which it may have
+    published in an earlier life; they need not be asked for again."""
+    unread = frozenset() if reading is None else frozenset(reading.tables)
+    found = [
+        one
+        for one in newcomers(set(known) - unread if first else known)
+        if one.missed or one.table.full_name not in unread
+    ]
+    if not found:
+        return None
+    return Intake(
+        [one.table for one in found],
+        [one.table.full_name for one in found],
+        {one.table.full_name for one in found if one.missed},
+        [one.table for one in found if one.missed and one.table.full_name in known],
+    )
