@@ -64,6 +64,7 @@ class Shop(ABC):
 
     kind: str
     schema: str
+    method: str | None = None  # of its captures; the first that its database has
     stream: type[Any]  # the class whose `read` and `confirm` a crash may come at
     truncate = "TRUNCATE TABLE orders"
 
@@ -104,6 +105,7 @@ class Shop(ABC):
         return made
 
     def capture(self, bootstrap: str, **settings: Any) -> Capture:
+        settings.setdefault("method", self.method)
         made: Capture = tidelog.capture(self.url, prefix="shop", bootstrap=bootstrap, **settings)
         return made
 

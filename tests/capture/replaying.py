@@ -54,7 +54,7 @@ def check_order(shop: Shop, bootstrap: str, topic: str, *, partitions: int = 1) 
     """That the changes of each partition are in the order of their commits, and none is there twice. How many."""
     orders: dict[int, list[tuple[int, ...]]] = defaultdict(list)
     for number in range(partitions):
-        for _, change in _of_partition(bootstrap, topic, number):
+        for _, change in of_partition(bootstrap, topic, number):
             if change["op"] != READ:
                 orders[number].append(shop.commit_order(change["source"], change["transaction"]))
     for number, found in orders.items():
@@ -62,7 +62,7 @@ def check_order(shop: Shop, bootstrap: str, topic: str, *, partitions: int = 1) 
     return sum(map(len, orders.values()))
 
 
-def _of_partition(bootstrap: str, topic: str, number: int) -> list[Told]:
+def of_partition(bootstrap: str, topic: str, number: int) -> list[Told]:
     from tidelog.client.cluster import Cluster
     from tidelog.client.metadata import TopicPartition
     from tidelog.control.reading import read, span
