@@ -18,7 +18,11 @@ from tidelog.testing.broker import TestBroker
 
 TESTS = Path(__file__).parent.parent
 KILLED = -9
-STEPS = [f"{when}.{name}" for name in ("decide", "produce", "commit", "end", "settle") for when in ("before", "after")]
+STEPS = [
+    f"{when}.{name}"
+    for name in ("decide", "append", "produce", "commit", "end", "settle")
+    for when in ("before", "after")
+]
 COMMANDS = [f"c{number} seat{number} p{number}" for number in range(4)]
 
 

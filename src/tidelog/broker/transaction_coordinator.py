@@ -184,6 +184,14 @@ class TransactionCoordinator(Folded[Transactions]):
 
         self.internal.log.when_visible(self._decided.get(transactional_id, 0), synced)
 
+    def when_settled(self, transactional_id: str, ticket: Ticket) -> None:
+        """The same, and the last transaction of the id is marked."""
+        found = self.state.transactions.get(transactional_id)
+        if found is not None and found.is_prepared:
+            self._wait(transactional_id, lambda: self.when_settled(transactional_id, ticket), ticket)
+        else:
+            self.when_synced(transactional_id, ticket)
+
     def _go_on(
         self, transactional_id: str, found: Decision | Later, again: Callable[[int], None], ticket: Ticket
     ) -> None:

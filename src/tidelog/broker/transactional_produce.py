@@ -4,6 +4,9 @@ Up to v11 the client has named it with AddPartitionsToTxn and waited for the rep
 the request itself names it: it waits here until that is synced, in the order in which requests came. A batch whose
 partition is not in an open transaction at its very epoch is refused, in every version (KIP-890): a batch that was late
 cannot join the next transaction, nor stay open for ever behind the last marker.
+
+A batch in no transaction, in a request that names a transactional id, waits until the last transaction of the id is
+marked, and is refused unless it comes from the present holder (`transactions/adding.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tidelog.broker.transactions.adding import Writer, may_write
+from tidelog.broker.transactions.adding import Writer, may_write, may_write_alone
 from tidelog.broker.transactions.outcome import Outcome
 from tidelog.broker.transactions.state import PartitionName
 from tidelog.errors import MalformedBatch
@@ -36,15 +39,19 @@ SENTENCES = {
     " full, its log says why",
 }
 
+AGAIN = "the transaction cannot take this batch now; send it again"
+
 
 def when_named(broker: Broker, request: ProduceRequest, call: Call, then: Callable[[int], None]) -> None:
     """Calls `then`, with the error if the partitions could not be named. The request's buffer stays until then."""
     ticket = _Pinned(call, then)
     joins = _joins(broker, request) if call.version >= JOINS_SINCE else None
-    if joins is None:
-        broker.transactions.when_synced(request.transactional_id or "", ticket)
-    else:
+    if joins is not None:
         broker.transactions.add(*joins, [], ticket)
+    elif _has_batch_alone(request):
+        broker.transactions.when_settled(request.transactional_id or "", ticket)
+    else:
+        broker.transactions.when_synced(request.transactional_id or "", ticket)
 
 
 class _Pinned:
@@ -87,6 +94,11 @@ def _joins(broker: Broker, request: ProduceRequest) -> tuple[Writer, list[Partit
     return None if writer is None else (writer, places)
 
 
+def _has_batch_alone(request: ProduceRequest) -> bool:
+    headers = (_peek(part.records) for topic in request.topic_data for part in topic.partition_data)
+    return any(header is not None and not header.is_transactional for header in headers)
+
+
 def _peek(records: object) -> BatchHeader | None:
     try:
         return peek(records) if isinstance(records, memoryview) else None
@@ -110,7 +122,20 @@ def refusal(
     code = _known(error_code or may_write(broker.transactions.state, writer, place), version)
     if code == ErrorCode.NONE:
         return None
-    sentence = SENTENCES.get(code, "the transaction cannot take this batch now; send it again")
+    sentence = SENTENCES.get(code, AGAIN)
+    return code, sentence.format(id=transactional_id, producer=writer.producer_id, epoch=writer.epoch)
+
+
+def refusal_alone(
+    broker: Broker, transactional_id: str, header: BatchHeader, version: int, error_code: int
+) -> tuple[int, str] | None:
+    """The same of a batch in no transaction, whose request names a transactional id."""
+    writer = Writer(transactional_id, header.producer_id, header.producer_epoch)
+    code = _known(error_code or may_write_alone(broker.transactions.state, writer), version)
+    if code == ErrorCode.NONE:
+        return None
+    open_now = "{id!r} has a transaction open, and this batch is not in it"
+    sentence = open_now if code == ErrorCode.INVALID_TXN_STATE else SENTENCES.get(code, AGAIN)
     return code, sentence.format(id=transactional_id, producer=writer.producer_id, epoch=writer.epoch)
 
 

@@ -98,12 +98,14 @@ class Membership:
     def __init__(self, identity: ProducerIdentity, *, is_open: bool) -> None:
         self.identity = identity
         self.is_open = is_open
+        self.is_alone = False  # what is sent is in no transaction: each batch counts by itself
         self.begun = False  # whether the coordinator may know of the open transaction
         self.lost: TidelogError | None = None  # then it can only be aborted
         self._named: set[TopicPartition] = set()
 
-    def begin(self) -> None:
+    def begin(self, *, alone: bool = False) -> None:
         self.is_open = True
+        self.is_alone = alone
         self.begun = False
         self.lost = None
         self._named.clear()

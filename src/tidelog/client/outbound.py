@@ -239,7 +239,7 @@ class Outbound:
 
     def _named(self, led: dict[int, list[Batch]]) -> bool:
         """Whether these batches' partitions are in the transaction, where there is one."""
-        if self.membership is None:
+        if self.membership is None or self.membership.is_alone:
             return True
         batches = [batch for together in led.values() for batch in together]
         try:
@@ -377,7 +377,7 @@ class Outbound:
         for batch in batches:
             batch.base_sequence = self._sequences.get(batch.at, 0)
             self._sequences[batch.at] = (batch.base_sequence + batch.count) % SEQUENCES
-            transactional = self.membership is not None
+            transactional = self.membership is not None and not self.membership.is_alone
             restamp(batch.data, self._producer_id, self._producer_epoch, batch.base_sequence, transactional)
 
 

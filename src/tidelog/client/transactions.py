@@ -1,6 +1,6 @@
 """Transactions: what one owner of a transactional id writes, and how far it has read, counts together or not at all.
 
-    new ---start---> ready ---begin---> open ---commit, abort---> ready
+    new ---start---> ready ---begin---> open ---commit, abort---> ready ---append---> ready, or new
                                          |  `---EndTxn was sent and not answered: `ending`, where commit() asks again
                                          `------another owner began: `fenced`
 
@@ -16,6 +16,10 @@ Rules:
   several processes wrote, each of which counts from 0, the owner has itself given the next epoch before the next
   transaction, by an InitProducerId that names the one it has (KIP-360): it fails if somebody else took the id.
 - A transaction without anything in it is ended without a request: brokers do not know of it.
+- `append` writes one batch in no transaction: it is there as a whole or not at all, and costs one sync of the disk. It
+  is under the id's producer id and epoch, and Tidelog refuses it when the id is another's. Apache Kafka does so only
+  while the partition remembers the newer epoch: there it fences nobody for sure. What the last owner appended may not
+  be visible yet when `start` returns; `mark` waits for it.
 """
 
 from __future__ import annotations
@@ -26,7 +30,14 @@ from enum import Enum
 from typing import NamedTuple, TypeVar
 
 from tidelog.client.cluster import GROUP, TRANSACTION, Cluster
-from tidelog.client.identity import FENCED, Membership, ProducerIdentity, refusal_of, transaction_version
+from tidelog.client.identity import (
+    FENCED,
+    Membership,
+    ProducerIdentity,
+    add_partitions,
+    refusal_of,
+    transaction_version,
+)
 from tidelog.client.metadata import TopicPartition, by_topic
 from tidelog.client.producer import BATCH_BYTES, Delivery, Producer
 from tidelog.errors import BrokerError, Disconnected, OutcomeUnknown, PeerError, ProducerFenced, UsageError
@@ -128,6 +139,16 @@ class Transactions:
         self.state = State.READY
         return self.identity
 
+    def mark(self, places: Iterable[TopicPartition]) -> None:
+        """Writes a marker of nothing into partitions, and returns when it is visible, with all that was appended there
+        before under the id. It carries the present epoch, so that the partitions know it, too.
+        """
+        with self.transaction():
+            self._member.begun = True
+            add_partitions(self.cluster, self.identity, places)
+            self.abort()
+        self._take(renewing=True)
+
     def begin(self) -> None:
         self._require(State.READY)
         if self._used_up:
@@ -147,6 +168,26 @@ class Transactions:
         """As `produce`, and in one request for each leader."""
         self._require(State.OPEN)
         return self.producer.send_together(batches)
+
+    def append(self, at: TopicPartition, batch: bytes | bytearray | memoryview) -> Delivery:
+        """One batch that counts by itself, between transactions; returns when it is written. After an error nobody
+        knows whether it is: start() again, and read.
+        """
+        self._require(State.READY)
+        if self._used_up:
+            self._take(renewing=True)
+        self.state = State.NEW
+        self._member.begin(alone=True)
+        try:
+            delivery = self.producer.send_batch(at, batch)
+            self.producer.flush(strict=False)
+        finally:
+            self._member.end()
+        if self._member.lost is not None:
+            self._follow(self._member.lost)
+            raise self._member.lost
+        self.state = State.READY
+        return delivery
 
     def send_offsets(
         self,

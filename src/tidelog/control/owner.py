@@ -7,6 +7,7 @@
         outgoing.send(orders, [(key, value, headers, timestamp_ms), ...])       any number of times and partitions
         outgoing.send(positions, [(b"shop", position, (), now_ms)])
     outgoing.ends[orders]                               the offset after the last record that was written there
+    owner.append(orders, records, size)                 the same of one batch, for a quarter of the time; or None
 
 What a transaction raises, and what is known then:
 
@@ -25,6 +26,10 @@ Rules:
   what it has already, and an end is asked for until it is answered (`client/outbound.py`, `client/transactions.py`).
 - Memory is flat over a transaction of any length: records go out by partition as they fill a batch, five requests to a
   leader at a time. The first batch that fails makes the next `send` raise.
+- One batch of one partition is whole without a transaction. `append` writes it so where the broker is Tidelog, which
+  asks the coordinator whose the id is before it takes the batch. Who appends names the partition in `begin`: then what
+  the last owner appended can be read. After FORGETS_S without a transaction it gives None: by the last of them brokers
+  tell that an id is not used any more.
 - An owner makes no topics: one that does not exist is UNKNOWN_TOPIC_OR_PARTITION.
 - An open transaction holds up readers of committed records of all its topics, and may be open for `timeout_ms` at most.
   So what is large is split by whoever knows where it may be.
@@ -33,6 +38,7 @@ Rules:
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -45,6 +51,8 @@ from tidelog.control.reading import read_all
 from tidelog.control.timeouts import in_time
 from tidelog.errors import AbortOnly, UsageError
 from tidelog.record.columns import Row, encode
+
+FORGETS_S = 3600.0
 
 
 class Outgoing:
@@ -114,10 +122,29 @@ class Owner:
             version=version,
             auto_create=False,
         )
+        self._appends = False
+        self._ended_at = 0.0  # the last transaction, on the monotonic clock
 
-    def begin(self) -> None:
-        """Takes the id, in any state: at the start, and after any error."""
-        self._transactions.start()
+    def begin(self, appends_to: Sequence[TopicPartition] = ()) -> None:
+        """Takes the id, in any state: at the start, and after any error. `appends_to`: where `append` is used."""
+        owner = self._transactions
+        owner.start()
+        self._appends = bool(appends_to) and owner.cluster.is_tidelog() and owner.identity.joins_by_produce
+        if self._appends:
+            owner.mark(appends_to)
+        self._ended_at = time.monotonic()
+
+    def append(self, at: TopicPartition, records: Sequence[Record], size: int) -> int | None:
+        """Records that are known to be of `size` bytes in all, as one batch. The offset behind them when they are
+        written; None where only a transaction will do. After an error begin() and read.
+        """
+        self._require_ready()
+        owner, is_fresh = self._transactions, time.monotonic() - self._ended_at < FORGETS_S
+        if not self._appends or not is_fresh or size > owner.producer.batch_bytes:
+            return None
+        delivery = owner.append(at, encode(records, compression=owner.producer.compression))
+        end = delivery.at_index(len(records) - 1).offset + 1
+        return end or list_offsets(owner.cluster, {at: LATEST})[at].offset  # of a batch that it had already
 
     def rows(self, at: TopicPartition) -> Iterator[Row]:
         """Every committed row of the partition up to its end as it is now; none where there is no such topic. Somebody
@@ -136,6 +163,7 @@ class Owner:
             with in_time(owner, what, "timeout_ms", "write less in a transaction"), owner.transaction():
                 outgoing = Outgoing(owner)
                 yield outgoing
+            self._ended_at = time.monotonic()
         except AbortOnly as error:
             assert error.__cause__ is not None, "it says what was lost"
             raise error.__cause__ from None

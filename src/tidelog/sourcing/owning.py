@@ -9,7 +9,9 @@
     ended      a last checkpoint is written; what waits is given back, for who owns the partition now
 
 Rules:
-- Nothing is answered before it is committed, not even a question: it might tell what is not to be.
+- Events with which nothing else counts are one batch instead, where the broker is Tidelog (`Owner.append`): one sync of
+  the disk, and not four.
+- Nothing is answered before it is written so, not even a question: it might tell what is not to be.
 - One transaction has what waits when the last one was committed, up to REQUESTS_MAX: under load the cost of a commit is
   shared by all who wait for it, and a lone command waits for nobody.
 """
@@ -190,7 +192,7 @@ class PartitionOwner:
     def _load(self, cluster: Cluster, owner: Owner) -> None:
         self._entities.close()
         self._entities = Entities(self._folding, bound=self._settings.cache_entities, folder=self._settings.folder)
-        owner.begin()
+        owner.begin([self._events])
         snapshots = self._snapshots if self._trusts_snapshots else None
         found: Loaded = load(cluster, self._folding, self._entities, self._events, snapshots)
         self._end, self._since = found.end, found.since_checkpoint
@@ -259,9 +261,16 @@ class PartitionOwner:
         replies = any(joint.to is not None for joint, _, _ in decided)
         if not records and position < 0 and not replies:
             return
+        size = sum(map(_size, records))
+        if position < 0 and not replies:
+            end = owner.append(self._events, records, size)
+            if end is not None:
+                self._written(end, len(records), places)
+                self.figures.transactions += 1
+                return
         with owner.transaction() as outgoing:
             if records:
-                outgoing.send_at_once(self._events, records, sum(map(_size, records)))
+                outgoing.send_at_once(self._events, records, size)
             if replies:
                 if records:
                     outgoing.flush()  # a reply tells of offsets
@@ -270,10 +279,14 @@ class PartitionOwner:
             if position >= 0:
                 outgoing.send_offsets(self._named.group, {self._commands: position})
         if records:
-            self._end = outgoing.ends[self._events]
-            self._place(self._end, len(records), places)
-            self._since += len(records)
+            self._written(outgoing.ends[self._events], len(records), places)
+
         self.figures.transactions += 1
+
+    def _written(self, end: int, count: int, places: list[tuple[int, list[Any]]]) -> None:
+        self._end = end
+        self._place(end, count, places)
+        self._since += count
 
     @staticmethod
     def _place(end: int, count: int, places: list[tuple[int, list[Any]]]) -> None:

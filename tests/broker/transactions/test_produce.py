@@ -50,15 +50,15 @@ class Client:
         [topic] = self.raw.call(request, 3, AddPartitionsToTxnResponse).results_by_topic_v3_and_below
         assert topic.results_by_partition[0].partition_error_code == E.NONE
 
-    def request(self, value: bytes, index: int = 0) -> ProduceRequest:
+    def request(self, value: bytes, index: int = 0, *, alone: bool = False) -> ProduceRequest:
         who = {"producer_id": self.producer_id, "producer_epoch": self.epoch, "base_sequence": self.sequence}
-        part = PartitionProduceData(index=index, records=batch_of(value, transactional=True, **who))
+        part = PartitionProduceData(index=index, records=batch_of(value, transactional=not alone, **who))
         topics = [TopicProduceData(name=self.topic, partition_data=[part])]
         self.sequence += 1
         return ProduceRequest(transactional_id=self.name, acks=-1, timeout_ms=10_000, topic_data=topics)
 
-    def produce(self, version: int, value: bytes = b"x", index: int = 0) -> int:
-        return code_of(self.raw.call(self.request(value, index), version, ProduceResponse))
+    def produce(self, version: int, value: bytes = b"x", index: int = 0, *, alone: bool = False) -> int:
+        return code_of(self.raw.call(self.request(value, index, alone=alone), version, ProduceResponse))
 
     def end(self, version: int, commit: bool = True) -> None:
         request = EndTxnRequest(
@@ -141,6 +141,54 @@ def test_requests_that_wait_for_the_record_that_names_their_partition_stay_in_or
     client.produce(NAMES_ITSELF, b"last")
     client.end(5)
     assert values(raw) == [*expected, b"last"]
+
+
+@proves("F3", "E4")
+@pytest.mark.parametrize("version", [9, 11, 12])
+def test_a_batch_in_no_transaction_under_a_name_is_taken_of_its_present_holder_alone(
+    raw: RawConnection, version: int
+) -> None:
+    """Also in a partition that has never heard of the newer epoch."""
+    zombie = Client(raw, "orders")
+    assert zombie.produce(version, b"0", alone=True) == E.NONE
+    holder = Client(raw, "orders")
+    for index in (0, 1):
+        assert zombie.produce(version, index=index, alone=True) == E.INVALID_PRODUCER_EPOCH
+    assert holder.produce(version, b"1", alone=True) == E.NONE
+    holder.add(0)
+    assert holder.produce(version, alone=True) == E.INVALID_TXN_STATE
+    holder.sequence -= 1
+    assert holder.produce(version, b"2") == E.NONE
+    holder.end(5)
+    assert holder.produce(version, b"3", alone=True) == E.NONE
+    holder.producer_id += 1000
+    assert holder.produce(version, alone=True) == E.INVALID_PRODUCER_ID_MAPPING
+    holder.producer_id = holder.epoch = -1
+    assert holder.produce(version, alone=True) == E.INVALID_PRODUCER_ID_MAPPING
+    assert values(raw) == [b"0", b"1", b"2", b"3"]
+
+
+@proves("F2", "F3")
+def test_a_batch_in_no_transaction_waits_for_the_markers_of_the_last_one(raw: RawConnection) -> None:
+    """Its holder hears of the next epoch when the outcome is on disk, and may be quicker than the markers."""
+    client, expected = Client(raw, "orders"), []
+    for number in range(20):
+        first, second = b"%d in" % number, b"%d alone" % number
+        assert client.produce(NAMES_ITSELF, first) == E.NONE
+        client.end(5)
+        assert client.produce(NAMES_ITSELF, second, alone=True) == E.NONE
+        expected += [first, second]
+    assert values(raw) == expected
+
+
+@proves("F3")
+def test_a_topic_for_certain_writers_takes_batches_alone_under_their_names_only(
+    raw: RawConnection, tidelog_broker: TestBroker
+) -> None:
+    tidelog_broker.create_topic("ledger", configs={"tidelog.writers": f"{NAME}-"})
+    tidelog_broker.create_topic("others", configs={"tidelog.writers": "others-"})
+    assert Client(raw, "ledger").produce(NAMES_ITSELF, alone=True) == E.NONE
+    assert Client(raw, "others").produce(NAMES_ITSELF, alone=True) == E.TOPIC_AUTHORIZATION_FAILED
 
 
 def values(raw: RawConnection) -> list[bytes]:

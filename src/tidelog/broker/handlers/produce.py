@@ -13,8 +13,9 @@ promise; an error then ends the connection, as the client has no other way to he
 
 What is checked here and what is not: one batch a partition, whole, of format 2, CRC right, count as stated
 (`record.codec.check`); sequence and epoch (`log.producers`); size; of a transactional batch, that its transaction is
-open and names the partition (`transactional_produce`). Records are not parsed: a batch is stored as it came. Only for
-a compacted topic somebody looks whether all have a key (`keys`).
+open and names the partition, and of another whose request names a transactional id, that it is the present holder's
+(`transactional_produce`). Records are not parsed: a batch is stored as it came. Only for a compacted topic somebody
+looks whether all have a key (`keys`).
 
 A partition that is in the request twice is refused both times, as nobody can tell which batch comes first. (Kafka takes
 the last one, and does not say so.) A partition that is not loaded yet, as after a start, is loaded in a worker thread;
@@ -415,19 +416,24 @@ def _check_writer(broker: Broker, partition: Partition, header: BatchHeader, cal
     """Whether who sends this batch may write it, and now."""
     transactional_id = waiting.transactional_id
     writers = partition.config.writers
-    if writers and not (header.is_transactional and (transactional_id or "").startswith(writers)):
+    if writers and not (transactional_id or "").startswith(writers):
         raise BatchRefused(
             ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            f"{partition.topic} has tidelog.writers={writers} and takes records only in transactions of ids that begin"
+            f"{partition.topic} has tidelog.writers={writers} and takes records only of transactional ids that begin"
             f" with it; this one came from {transactional_id!r}",
         )
+    refused = None
     if header.is_transactional:
         from tidelog.broker.transactional_produce import refusal
 
         place = partition.topic, partition.index
         refused = refusal(broker, transactional_id, header, place, call.version, waiting.unnamed)
-        if refused is not None:
-            raise BatchRefused(*refused)
+    elif transactional_id is not None:
+        from tidelog.broker.transactional_produce import refusal_alone
+
+        refused = refusal_alone(broker, transactional_id, header, call.version, waiting.unnamed)
+    if refused is not None:
+        raise BatchRefused(*refused)
 
 
 def _waits_for_readers(

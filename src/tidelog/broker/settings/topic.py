@@ -397,8 +397,8 @@ TOPIC: dict[str, Setting] = table(
             "tidelog.writers",
             STRING,
             "",
-            "When set, the topic takes records only in transactions, of transactional ids that begin with it; other"
-            " producers get TOPIC_AUTHORIZATION_FAILED.",
+            "When set, the topic takes records only under transactional ids that begin with it: in transactions, or in"
+            " single batches of the id's present holder. Other producers get TOPIC_AUTHORIZATION_FAILED.",
         ),
         Setting(
             "unclean.leader.election.enable",

@@ -3,6 +3,10 @@
 Nothing is written under a transaction to a place that its record does not name, so that no marker is ever missing
 (KIP-890). A place is named by AddPartitionsToTxn and AddOffsetsToTxn, or, from transaction version 2 on, by the first
 Produce or TxnOffsetCommit itself; either way the record is synced before anything is written.
+
+A batch may also come alone: without the transactional bit, in a request that names a transactional id. It counts by
+itself. Kafka's clients send nothing of the kind, and Apache Kafka takes it as any idempotent batch. Here it is refused
+unless the id's present holder sent it, so that an owner (`control/owner.py`) is fenced by it as by a transaction.
 """
 
 from __future__ import annotations
@@ -69,6 +73,18 @@ def may_write(state: Transactions, writer: Writer, place: PartitionName) -> int:
     if isinstance(found, int):
         return found
     return _named(found, place in found.partitions)
+
+
+def may_write_alone(state: Transactions, writer: Writer) -> int:
+    """NONE if a batch that is in no transaction may be written now under the name of a transactional id: its present
+    holder may, while none of its transactions is under way.
+    """
+    found = find(state, writer)
+    if isinstance(found, int):
+        return found
+    if found.is_prepared:
+        return ErrorCode.CONCURRENT_TRANSACTIONS
+    return ErrorCode.INVALID_TXN_STATE if found.state is State.ONGOING else ErrorCode.NONE
 
 
 def may_commit_offsets(state: Transactions, writer: Writer, group_id: str) -> int:
