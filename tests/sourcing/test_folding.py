@@ -15,7 +15,7 @@ from tidelog.errors import HistoryFault, Refused, UnknownEvent
 from tidelog.record.columns import Row
 from tidelog.sourcing import EventType
 from tidelog.sourcing.deciding import Deciding
-from tidelog.sourcing.entities import Entities
+from tidelog.sourcing.entities import COMMANDS_EACH, ColdEntities, Entities
 from tidelog.sourcing.entity import SKIP, Folding
 from tidelog.sourcing.event_record import headers_of
 from tidelog.sourcing.requests import DECIDE, Request
@@ -125,6 +125,55 @@ def test_entities_beyond_the_bound_lie_in_a_file_that_goes_with_them(tmp_path: P
     assert len(dict(partition.entities.snapshots())) == 100
     partition.entities.close()
     assert list(tmp_path.iterdir()) == []
+
+
+STEPS = st.lists(st.tuples(st.sampled_from("abcdef"), st.none() | st.binary(max_size=6)), max_size=20)
+
+
+@proves("E2")
+@given(STEPS, st.integers(1, 8))
+def test_cold_entities_are_those_of_a_dict_in_memory_and_in_a_file(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, bytes | None]], bound: int
+) -> None:
+    cold, plain = ColdEntities(bound, str(tmp_path_factory.mktemp("cold"))), dict[str, bytes]()
+    for name, value in steps:
+        if value is None:
+            cold.drop(name)
+            plain.pop(name, None)
+        else:
+            cold.put([(name, value)])
+            plain[name] = value
+        assert (len(cold), dict(cold.items())) == (len(plain), plain)
+        assert [cold.get(one) for one in "abcdef"] == [plain.get(one) for one in "abcdef"]
+    cold.close()
+
+
+@proves("E2", "perf")
+def test_how_many_entities_there_are_is_known_without_reading_them(tmp_path: Path) -> None:
+    """It is told after every commit."""
+    cold, asked = ColdEntities(10, str(tmp_path)), list[str]()
+    cold.put([(f"s{number}", b"{}") for number in range(100)])
+    assert cold._file is not None
+    cold._file.set_trace_callback(asked.append)
+    assert (len(cold), asked) == (100, [])
+    cold.close()
+
+
+@proves("E2", "hostile")
+def test_entities_with_many_commands_and_large_snapshots_are_bounded_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelog.sourcing.entities.COLD_BYTES", 2_000)
+    partition = Partition(Folding(seats()), 4, str(tmp_path))
+    for number in range(300):
+        assert partition.send(request(f"s{number % 3}", Reserve("a"), f"c{number}"))
+        assert partition.send(request(f"s{number % 3}", Cancel("a"), f"d{number}"))
+        assert partition.entities._commands <= 4 * COMMANDS_EACH or partition.entities.hot == 1
+    assert partition.entities.cold.in_file, "snapshots of 200 commands each"
+    found = [partition.entities.find(f"s{number}") for number in range(3)]
+    assert [(one.version, len(one.commands)) for one in found] == [(200, 200)] * 3
+    assert partition.entities._commands == 600
+    partition.entities.close()
 
 
 @proves("E2", "es.11")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -22,8 +23,10 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.control.owner import Owner
 from tidelog.errors import OutcomeUnknown, ProducerFenced, Refused
-from tidelog.sourcing import EventStore, Receipt
+from tidelog.sourcing import EventStore, Receipt, command_reading
 from tidelog.sourcing.checking import check
+from tidelog.sourcing.owning import PartitionOwner
+from tidelog.sourcing.requests import Joint
 from tidelog.testing.broker import TestBroker
 
 TESTS = Path(__file__).parent.parent
@@ -190,6 +193,48 @@ def test_two_processes_share_the_partitions_and_no_owner_is_fenced_in_peace(
         assert "has another owner" not in caplog.text
     with Cluster(bootstrap) as cluster:
         assert check(cluster, topic, seats().types) == (50, [])
+
+
+@proves("E4")
+def test_a_process_that_is_given_no_partition_begins_and_sends(tidelog_broker: TestBroker, topic: str) -> None:
+    """Others have them all; it would wait for as long as a command may take."""
+    bootstrap = tidelog_broker.bootstrap
+    with (
+        EventStore(topic, seats(), bootstrap=bootstrap, partitions=1),
+        EventStore(topic, seats(), bootstrap=bootstrap, timeout_s=3600.0) as spare,
+    ):
+        assert spare.figures()["partitions"] == []
+        assert spare.send("A1", Reserve("anna"), timeout_s=WITHIN_S).version == 1
+
+
+@proves("E4", "hostile")
+def test_of_many_commands_in_the_topic_few_are_read_before_the_first_are_answered(
+    tidelog_broker: TestBroker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command_reading, "AHEAD_MAX", 20)
+    begun, going_on, ahead, offer = Event(), Event(), list[int](), PartitionOwner.offer
+
+    def slow(seat: Seat, command: object, now: object) -> list[Reserved]:
+        begun.set()
+        going_on.wait(WITHIN_S)
+        return [Reserved("anna")]
+
+    def offering(owner: PartitionOwner, joint: Joint) -> bool:
+        taken = offer(owner, joint)
+        ahead.append(owner.read_ahead)
+        return taken
+
+    monkeypatch.setattr(PartitionOwner, "offer", offering)
+    bootstrap = tidelog_broker.bootstrap
+    with EventStore(topic, seats(), bootstrap=bootstrap, partitions=1) as store:
+        store.decider._decide = slow
+        with EventStore(topic, seats(), bootstrap=bootstrap, serve=False) as sender:
+            answers = [sender.send_soon(f"A{number}", Reserve("anna")) for number in range(200)]
+            assert begun.wait(WITHIN_S)
+            wait_until(lambda: len(ahead) >= 20)
+            going_on.set()
+            assert [answer.result(WITHIN_S).version for answer in answers] == [1] * 200
+    assert max(ahead) == 20
 
 
 @proves("E4", "es.13")

@@ -4,6 +4,7 @@ Rules:
 - How far commands are answered is committed in the transaction that answers them (`owning.py`), so none is lost with an
   owner, and one that is decided twice has the same id and the same answer.
 - What is not a command is passed over, with a warning: the position moves on.
+- No more than AHEAD_MAX are given to the owner before it has answered: a day's commands may be in the topic.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tidelog.sourcing.requests import Joint
 from tidelog.sourcing.store_topics import StoreTopics
 
 WAIT_MS = 250
+AHEAD_MAX, REST_S = 4_000, 0.01
 
 log = logging.getLogger(__name__)
 
@@ -69,9 +71,14 @@ class CommandReader:
         while not self._stopping.is_set() and self._owner.alive:
             for fetched in consumer.fetch():
                 for row in fetched.rows():
+                    self._wait_for_room()
                     if not self._owner.offer(self._past.passed_on(self._joint(row))):
                         return
                     self._position = row.offset + 1
+
+    def _wait_for_room(self) -> None:
+        while self._owner.read_ahead >= AHEAD_MAX and self._owner.alive and not self._stopping.wait(REST_S):
+            pass
 
     def _joint(self, row: Row) -> Joint:
         try:

@@ -1,7 +1,8 @@
 """The entities of a partition: those in use decoded, within a bound; the others as snapshots, in memory or in a file.
 
-    hot     decoded, the least recently used first; at most `bound` of them after each batch
-    cold    as snapshot values: at most `bound` in memory; more than that, all in a SQLite file
+    hot     decoded, the least recently used first; after each batch at most `bound` of them, with COMMANDS_EACH
+            remembered commands each on average
+    cold    as snapshot values: at most `bound`, and COLD_BYTES, in memory; more than that, all in a SQLite file
 
 Rules:
 - The file is a cache of what the log has. It is made anew by every owner and never synced. It loses its name as soon as
@@ -15,13 +16,15 @@ from __future__ import annotations
 import sqlite3
 import tempfile
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from tidelog.errors import HistoryFault
 from tidelog.sourcing.entity import Folding, LoadedEntity
 
 BOUND = 100_000  # entities by default
+COMMANDS_EACH = 10
+COLD_BYTES = 64 << 20
 CACHE_KIB = 16 << 10  # of SQLite
 
 
@@ -33,12 +36,12 @@ class ColdEntities:
     def __init__(self, bound: int, folder: str | None = None) -> None:
         self._bound, self._folder = bound, folder
         self._values: dict[str, bytes] = {}
+        self._bytes = 0  # of them
         self._file: sqlite3.Connection | None = None
+        self._rows = 0  # of the file: SQLite would read all of it to count them
 
     def __len__(self) -> int:
-        if self._file is None:
-            return len(self._values)
-        return int(self._file.execute("SELECT count(*) FROM cold").fetchone()[0])
+        return len(self._values) if self._file is None else self._rows
 
     @property
     def in_file(self) -> bool:
@@ -62,21 +65,24 @@ class ColdEntities:
             last = found[-1][0]
 
     def put(self, values: Iterable[tuple[str, bytes]]) -> None:
-        if self._file is None:
-            self._values.update(values)
-            if len(self._values) > self._bound:
-                self._spill()
+        if self._file is not None:
+            self._put_into(self._file, list(values))
             return
-        self._file.executemany("INSERT OR REPLACE INTO cold VALUES (?, ?)", values)
+        for name, value in values:
+            self._bytes += len(value) - len(self._values.get(name, b""))
+            self._values[name] = value
+        if len(self._values) > self._bound or self._bytes > COLD_BYTES:
+            self._spill()
 
     def drop(self, name: str) -> None:
         if self._file is None:
-            self._values.pop(name, None)
+            self._bytes -= len(self._values.pop(name, b""))
         else:
-            self._file.execute("DELETE FROM cold WHERE name = ?", (name,))
+            self._rows -= self._file.execute("DELETE FROM cold WHERE name = ?", (name,)).rowcount
 
     def close(self) -> None:
         self._values.clear()
+        self._bytes = self._rows = 0
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -85,10 +91,18 @@ class ColdEntities:
         with tempfile.TemporaryDirectory(prefix="tidelog-store-", dir=self._folder) as place:
             self._file = sqlite3.connect(Path(place) / "cold.db", isolation_level=None, check_same_thread=False)
             self._begin(self._file)
-        values, self._values = self._values, {}
-        self._file.execute("BEGIN")
-        self._file.executemany("INSERT INTO cold VALUES (?, ?)", sorted(values.items()))
-        self._file.execute("COMMIT")
+        values, self._values, self._bytes = self._values, {}, 0
+        self._put_into(self._file, sorted(values.items()))
+
+    def _put_into(self, file: sqlite3.Connection, values: Sequence[tuple[str, bytes]]) -> None:
+        file.execute("BEGIN")
+        before = file.total_changes
+        file.executemany("INSERT OR IGNORE INTO cold VALUES (?, ?)", values)
+        made = file.total_changes - before
+        if made < len(values):
+            file.executemany("UPDATE cold SET value = ?2 WHERE name = ?1", values)
+        file.execute("COMMIT")
+        self._rows += made
 
     @staticmethod
     def _begin(file: sqlite3.Connection) -> None:
@@ -107,6 +121,8 @@ class Entities:
     def __init__(self, folding: Folding, *, bound: int = BOUND, folder: str | None = None) -> None:
         self._folding, self._bound = folding, bound
         self._hot: OrderedDict[str, LoadedEntity] = OrderedDict()
+        self._remembered: dict[str, int] = {}  # commands, by hot entity
+        self._commands = 0  # their sum
         self.cold = ColdEntities(bound, folder)
         self.changed: set[str] = set()
 
@@ -131,24 +147,37 @@ class Entities:
             found = self._hot[name] = self._folding.decode(name, value)
         except HistoryFault as error:
             raise SnapshotFault(str(error)) from error
+        self._weigh(name, found)
         return found
 
     def keep(self, name: str, entity: LoadedEntity) -> None:
         """After a change."""
         self._hot[name] = entity
         self.changed.add(name)
+        self._weigh(name, entity)
+
+    def _weigh(self, name: str, entity: LoadedEntity) -> None:
+        commands = len(entity.commands)
+        self._commands += commands - self._remembered.get(name, 0)
+        self._remembered[name] = commands
+
+    @property
+    def _is_above(self) -> bool:
+        """One stays in any case."""
+        return len(self._hot) > self._bound or (self._commands > self._bound * COMMANDS_EACH and len(self._hot) > 1)
 
     def trim(self) -> None:
-        if len(self._hot) <= self._bound:
+        if not self._is_above:
             return
         evicted = []
-        while len(self._hot) > self._bound:
+        while self._is_above:
             name, entity = self._hot.popitem(last=False)
             if entity.fault is not None:
                 self._hot[name] = entity  # a fault is in no snapshot
                 if all(one.fault is not None for one in self._hot.values()):
                     break
                 continue
+            self._commands -= self._remembered.pop(name, 0)
             evicted.append((name, self._folding.encode(name, entity)))
         self.cold.put(evicted)
 
@@ -164,4 +193,6 @@ class Entities:
 
     def close(self) -> None:
         self._hot.clear()
+        self._remembered.clear()
+        self._commands = 0
         self.cold.close()

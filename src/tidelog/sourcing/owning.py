@@ -94,6 +94,7 @@ class PartitionOwner:
         self._stopping = Event()
         self._entities = Entities(folding, bound=settings.cache_entities, folder=settings.folder)
         self._end = self._since = self._asked = 0
+        self._taken = self._answered = 0  # of those that came by topic
         self._trusts_snapshots = True
         self.ready = Event()  # loaded once
         self.fenced = False
@@ -114,12 +115,18 @@ class PartitionOwner:
     def alive(self) -> bool:
         return self._thread.is_alive()
 
+    @property
+    def read_ahead(self) -> int:
+        """Commands that came by topic and are not answered."""
+        return self._taken - self._answered
+
     def offer(self, joint: Joint) -> bool:
         """Whether it was taken: it is then answered, or given back."""
         with self._lock:
             if self._closed:
                 return False
             self._queue.put(joint)
+            self._taken += joint.position >= 0
             return True
 
     # The thread
@@ -310,6 +317,7 @@ class PartitionOwner:
         figures = self.figures
         figures.events += events
         for joint, outcomes, error in decided:
+            self._answered += joint.position >= 0
             figures.commands += len(joint.requests)
             figures.refused += error is not None
             for at, request in enumerate(joint.requests):

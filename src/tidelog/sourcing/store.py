@@ -21,6 +21,7 @@ Rules:
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -66,6 +67,7 @@ DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 PARTITIONS = 4
 TIMEOUT_S = 30.0
 LOOK_S = 0.1
+NOTHING_S = 3.0  # a member that is given no partition for so long: others have them all
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +118,7 @@ class EventStore(Generic[State]):
     # As a part of a program -------------------------------------------------------------------------------------------
 
     def __enter__(self) -> EventStore[State]:
-        """Returns when what was given to this process is loaded."""
+        """Returns when what was given to this process is loaded, or when it seems that it is given nothing."""
         self._open()
         if self._serves:
             self._thread = Thread(target=self._beside, name=f"store-{self.name}", daemon=True)
@@ -212,7 +214,7 @@ class EventStore(Generic[State]):
             self._give_up(list(self._owners))
 
     def _follow(self, cluster: Cluster) -> None:
-        member = Member(cluster, self.topics.group)
+        member, begun = Member(cluster, self.topics.group), time.monotonic()
         try:
             anew = True
             while not self._stopping.is_set():
@@ -220,7 +222,8 @@ class EventStore(Generic[State]):
                 if changed or anew:
                     self._own({at.partition for at in member.partitions})
                 anew = self._bury()
-                if member.partitions and all(owner.ready.is_set() for owner in list(self._owners.values())):
+                is_given = bool(member.partitions) or time.monotonic() - begun > NOTHING_S
+                if is_given and all(owner.ready.is_set() for owner in list(self._owners.values())):
                     self._settled.set()
                 self._stopping.wait(LOOK_S)
         finally:
