@@ -13,7 +13,7 @@ from pathlib import Path
 from log.partition import UnsyncedFiles
 from tidelog.broker.broker import LATER_S, Broker
 from tidelog.broker.config_changes import SET, Alteration, Operation, decide_alter
-from tidelog.broker.decision import Decision
+from tidelog.broker.decision import Decision, Instant
 from tidelog.broker.groups.commits import decide_commit
 from tidelog.broker.settings.configuring import load_broker_config
 from tidelog.broker.topic_changes import Creation, Deletion, decide_create, decide_delete
@@ -79,6 +79,10 @@ class ByHand:
         self.broker = Broker(
             config, self._later, Logger(self.lines), lambda: None, self._fatal, self.files, self.committer
         )
+        self.broker.now = self.now  # type: ignore[method-assign]
+
+    def now(self) -> Instant:
+        return Instant(NOW_MS + int(self.clock * 1000), int(self.clock * 1000))
 
     def _fatal(self, error: Exception) -> None:
         raise error
@@ -138,15 +142,16 @@ class ByHand:
         found = self.broker.groups.offsets.get(group, {}).get((topic, 0))
         return None if found is None else found.offset
 
-    def produce(self, topic: str, *values: bytes, partition: int = 0) -> None:
-        """Returns when they are acked."""
+    def produce(self, topic: str, *values: bytes, partition: int = 0) -> int:
+        """The first offset that they got, when they are acked."""
         acked: list[object] = []
         log = self.broker.partition(topic, partition).log
         batch = encode([(b"key", value, (), NOW_MS) for value in values])
-        done = log.append(memoryview(batch), check(batch), NOW_MS)
+        done = log.append(memoryview(batch), check(batch), self.now().wall_ms)
         log.when_visible(done.last_offset + 1, acked.append)
         self.committer.settle()
         assert acked == [None]
+        return done.base_offset
 
     def values(self, topic: str, partition: int = 0) -> list[bytes | None]:
         log = self.broker.partition(topic, partition).log

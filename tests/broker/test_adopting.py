@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from by_hand import ByHand
 
 from proving import proves
+from tidelog.broker import broker as broker_module
 from tidelog.broker.adopting import Decided, adopt, decide
+from tidelog.broker.decision import Decision
 from tidelog.broker.orphans import Orphan
-from tidelog.broker.producer_ids import decide_allocate
+from tidelog.broker.producer_ids import BLOCK_SIZE, decide_allocate, give
 from tidelog.broker.stopped import StoppedBroker
 from tidelog.broker.topics import TOPICS_TOPIC, Topic, Topics, apply, fresh, topic_record
 from tidelog.cli.main import main
@@ -21,6 +25,7 @@ from tidelog.log.identity import IDENTITY_NAME, Identity
 from tidelog.log.names import partition_name
 from tidelog.record.codec import check
 from tidelog.record.columns import encode
+from tidelog.testing.disk import flip_bit
 
 A, B = b"a" * 16, b"b" * 16
 SOME = Held(5, 500)
@@ -178,22 +183,62 @@ def test_what_is_not_set_aside_cannot_be_adopted(aside: Path) -> None:
         adopt(stopped, ["other"])
 
 
-@proves("T6")
-def test_producer_ids_are_not_given_twice_when_the_log_of_topics_is_made_anew(tmp_path: Path) -> None:
+def remove(folder: Path) -> None:
+    shutil.rmtree(folder)
 
+
+def remove_last(folder: Path) -> None:
+    max(folder.glob("*.log")).unlink()
+
+
+def flip_last(folder: Path) -> None:
+    last = max(folder.glob("*.log"))
+    flip_bit(last, last.stat().st_size - 5)
+
+
+@proves("T6")
+@pytest.mark.parametrize(
+    ("damage", "what", "command"),
+    [
+        (remove, "the folder or all its segments are missing", ["adopt"]),
+        (remove_last, "the last segment is missing", ["adopt"]),
+        (remove_last, "the last segment is missing", [TOPICS_TOPIC.name, "0", "--skip", "--yes"]),
+        (flip_last, "is damaged at or after", [TOPICS_TOPIC.name, "0", "--skip", "--yes"]),
+    ],
+)
+def test_producer_ids_are_not_given_twice_when_the_record_of_them_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None], what: str, command: list[str]
+) -> None:
+    """Not those either that nobody has written with yet; a batch of the second producer would be one of the first's."""
     data = tmp_path / "data"
-    broker = ByHand(data).start()
-    broker.create("orders")
-    batch = encode([(None, b"x", (), 1)], producer_id=4711, producer_epoch=0, base_sequence=0)
+    config = broker_module.INTERNAL_CONFIG
+    with monkeypatch.context() as rolled:
+        log = replace(config.log, segment_ms=1)
+        rolled.setattr(broker_module, "INTERNAL_CONFIG", config._replace(log=log))
+        broker = ByHand(data).start()
+        broker.create("orders")
+        broker.clock += 1
+        given = give_ids(broker, 3 * BLOCK_SIZE)
+    batch = encode([(None, b"x", (), 1)], producer_id=4, producer_epoch=0, base_sequence=0)
     log = broker.broker.partition("orders", 0).log
     log.append(memoryview(batch), check(batch), 1)
-    broker.committer.settle()
+    broker.rest()
     broker.kill()
-    shutil.rmtree(data / partition_name(TOPICS_TOPIC.topic_id, 0))
-    with pytest.raises(DataFolderError, match="is missing; restore the data folder from a backup, or run: tidelog"):
+    damage(data / partition_name(TOPICS_TOPIC.topic_id, 0))
+    with pytest.raises(DataFolderError, match=what):
         ByHand(data).start()
-    with StoppedBroker(data) as stopped:
-        assert adopt(stopped).made_anew
+    assert main(["repair", *command, "--data", str(data)]) == 0
     broker = ByHand(data).start()
-    assert decide_allocate(broker.broker.topics.producer_ids).producer_id > 4711
+    assert decide_allocate(broker.broker.topics.producer_ids).producer_id > given
     broker.kill()
+
+
+def give_ids(broker: ByHand, count: int) -> int:
+    """The last one."""
+    state = broker.broker.topics.producer_ids
+    for _ in range(count):
+        allocated = decide_allocate(state)
+        if allocated.records:
+            broker.decide(TOPICS_TOPIC.name, Decision(allocated.records, []))
+        give(state, allocated)
+    return allocated.producer_id

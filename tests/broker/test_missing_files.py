@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from by_hand import ByHand
 from raw import RawConnection, batch_of, fetch, produce
 from test_partitions import connect, produced, serving
 
@@ -22,7 +23,8 @@ from tidelog.broker.topics import ACCESS_TOPIC, GROUPS_TOPIC, TOPICS_TOPIC, TRAN
 from tidelog.client.admin import access, configs, groups, topics, transactions
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
-from tidelog.errors import TidelogError
+from tidelog.errors import StorageError, TidelogError
+from tidelog.log import loading
 from tidelog.log.ends import End, read_ends
 from tidelog.log.files import RealFiles
 from tidelog.testing.broker import TestBroker
@@ -263,6 +265,30 @@ def test_a_broker_without_its_own_decisions_does_not_start(
         harmed_copy(getattr(written, ended), tmp_path, f"{topic.topic_id.hex()}-0", harm),
     ):
         pass
+
+
+@proves("T1", "T6")
+def test_a_file_that_is_put_back_while_the_broker_runs_is_used_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not the one that it had opened under the same name."""
+    monkeypatch.setattr(loading, "LOAD_AGAIN_S", 0.0)
+    data = tmp_path / "data"
+    broker = ByHand(data).start()
+    for name in NAMES:
+        broker.create(name)
+        broker.produce(name, b"first", b"second")
+    broker.stop()
+    own, other = (segments(data / f"{broker.broker.topics.by_name[name].topic_id.hex()}-0")[0] for name in NAMES)
+    kept = Path(shutil.copy(own, tmp_path / "kept"))
+    shutil.copy(other, own)
+    broker = ByHand(data).start()
+    with pytest.raises(StorageError, match="another partition"):
+        broker.values("harmed")
+    kept.replace(own)
+    assert broker.values("harmed") == [b"first", b"second"]
+    assert broker.produce("harmed", b"third") == 2
+    broker.stop()
 
 
 # What is legitimate ---------------------------------------------------------------------------------------------------

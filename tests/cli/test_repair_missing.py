@@ -28,6 +28,8 @@ from tidelog.testing.broker import TestBroker
 
 AT = TopicPartition("orders", 0)
 COUNT, IN_LAST = 12, 4
+MIDDLE = 3
+WHAT = ["folder", "first", "last", "both", "half", "middle", "emptied"]
 SETTINGS = {"tidelog.log.level": "ERROR", "log.roll.ms": 1}
 
 
@@ -95,6 +97,10 @@ def harm(folder: Path, what: str) -> None:
     elif what == "both":
         logs[0].unlink()
         logs[-1].unlink()
+    elif what == "middle":
+        logs[MIDDLE].unlink()
+    elif what == "emptied":
+        logs[0].write_bytes(b"")
     else:
         with logs[-1].open("r+b") as file:
             file.truncate(logs[-1].stat().st_size - 10)
@@ -103,19 +109,22 @@ def harm(folder: Path, what: str) -> None:
 def lost_offsets(written: Written, what: str) -> set[int]:
     logs = segments(written.stopped / written.folder)
     first, last = range(int(logs[1].stem)), range(int(logs[-1].stem), COUNT)
+    middle = range(int(logs[MIDDLE].stem), int(logs[MIDDLE + 1].stem))
     return {
         "folder": set(range(COUNT)),
         "first": set(first),
         "last": set(last),
         "both": {*first, *last},
         "half": {COUNT - 1},
+        "middle": set(middle),
+        "emptied": set(first),
     }[what]
 
 
 @proves("T1", "T6")
 @pytest.mark.parametrize(
     ("what", "ended"),
-    [*itertools.product(["folder", "first", "last", "both", "half"], ["stopped", "killed"]), ("half", "at_work")],
+    [*itertools.product(WHAT, ["stopped", "killed"]), ("half", "at_work")],
 )
 def test_what_is_missing_is_damage_and_the_partition_goes_on_behind_it(
     written: Written, tmp_path: Path, nowhere: Command, what: str, ended: str
@@ -145,7 +154,7 @@ def test_what_is_missing_is_damage_and_the_partition_goes_on_behind_it(
         # Half of the last segment is a hole once the partition has rested, and missing before that. Behind a hole at
         # the end there is a batch without records, which has an offset.
         is_hole = what == "half" and ended != "at_work"
-        goes_on, following = what == "first" or is_hole, COUNT + is_hole
+        goes_on, following = what in ("first", "middle", "emptied") or is_hole, COUNT + is_hole
         assert broker.cluster.topic("orders").partitions[0].leader_epoch == (0 if goes_on else 1)
         assert put(broker.cluster, b"next") == following
     with TestBroker(data) as broker:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from crash.damages import BATCHES, CONFIGS, END, RECORDS, TOPICS, partitions, repair, some, swap, values
+from crash.damages import BATCHES, END, RECORDS, TOPICS, configs_of, partitions, repair, some, swap, values
 from crash.seeds import run_seeds
 from proving import proves
 from tidelog.broker.embedded import Broker
@@ -24,7 +24,7 @@ from tidelog.errors import TidelogError
 from tidelog.log.folder import ORPHANED_SUFFIX
 from tidelog.log.names import partition_name
 
-PICKS = 20
+PICKS, PICKS_OF_A_TEST = 20, 4
 ENDS_KNOWN_S = 1.5  # the end of a partition is known elsewhere a second after a write
 TRIES = 8
 QUIET = {"tidelog.log.level": "ERROR"}
@@ -34,7 +34,7 @@ def write(data: Path, *, clean: bool) -> Path:
     broker = Broker(data, settings=QUIET).start()
     with Cluster(broker.bootstrap) as cluster, Producer(cluster) as producer:
         for topic, count in TOPICS.items():
-            topics.create(cluster, topic, partitions=count, configs=CONFIGS)
+            topics.create(cluster, topic, partitions=count, configs=configs_of(topic))
         for number in range(BATCHES):
             for topic, partition in partitions():
                 for value in values(topic, partition)[number * RECORDS :][:RECORDS]:
@@ -112,9 +112,9 @@ def missing(broker: Broker) -> list[tuple[str, int]]:
 def try_one(kept: dict[bool, Path], folder: Path, seed: int) -> None:
     rng = random.Random(seed)
     clean = rng.choice((True, False))
-    name, told, damage = some(rng, kept[clean])
+    name, wound = some(rng, kept[clean])
     data = Path(shutil.copytree(kept[clean], folder / "data"))
-    damage(data / name)
+    wound.damage(data / name)
     try:
         broker = started(data)
         refused = missing(broker)
@@ -132,13 +132,13 @@ def try_one(kept: dict[bool, Path], folder: Path, seed: int) -> None:
                 assert delivery.offset >= END, f"{topic}-{partition} gives out {delivery.offset} again"
         broker.kill()
     except BaseException as error:
-        error.add_note(f"{'stopped' if clean else 'killed'}; {name}: {told}")
+        error.add_note(f"{'stopped' if clean else 'killed'}; {wound.told}")
         raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("first", range(1, PICKS + 1, PICKS_OF_A_TEST))
 @proves("T6")
-def test_no_damage_takes_what_a_broker_has_acked(kept: dict[bool, Path], tmp_path: Path) -> None:
-    run_seeds(tmp_path, PICKS, lambda folder, seed: try_one(kept, folder, seed))
+def test_no_damage_takes_what_a_broker_has_acked(kept: dict[bool, Path], tmp_path: Path, first: int) -> None:
+    run_seeds(tmp_path, PICKS_OF_A_TEST, lambda folder, seed: try_one(kept, folder, seed), first)

@@ -9,38 +9,36 @@ adopted again: a new name goes into the files `topic`; folders get their names b
 written and synced.
 
 A log of topics that is lost is made anew: behind the newest snapshot where there is one, else from nothing. What was
-left of the old one stays, as `ID-INDEX.replaced`. Producer ids that may have been given out are then looked for in all
-partitions, for none may be given twice. Altered settings of brokers and groups that no snapshot has are forgotten.
+left of the old one stays, as `ID-INDEX.replaced`. Altered settings of brokers and groups that no snapshot has are
+forgotten. One that has lost its beginning or its end goes on with what is left. In either case producer ids are
+reserved anew (`reserving.py`).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.broker import orphans as finding
-from tidelog.broker import producer_ids, swapped
+from tidelog.broker import reserving, swapped
 from tidelog.broker import topics as fold
-from tidelog.broker.decision import Decision, NewRecord
 from tidelog.broker.internal import Fold, InternalTopic
 from tidelog.broker.names import collision_key, fault_of, is_own
 from tidelog.broker.orphans import Orphan
 from tidelog.broker.partitions import identity_of
 from tidelog.broker.stopped import StoppedBroker
-from tidelog.broker.topics import INTERNAL_TOPICS, TOPICS_TOPIC, TRANSACTIONS_TOPIC, Topic, Topics, topic_record
-from tidelog.errors import StorageError, UsageError
+from tidelog.broker.topics import TOPICS_TOPIC, Topic, Topics, topic_record
+from tidelog.errors import UsageError
 from tidelog.log import facts as facts_file
 from tidelog.log import identity as identity_file
 from tidelog.log.facts import Facts
-from tidelog.log.missing import ForeignSegment
+from tidelog.log.missing import ForeignSegment, MissingRecords
 from tidelog.log.names import partition_name
 from tidelog.log.upkeep import remove_folder
 
 REPLACED_SUFFIX = ".replaced"
-HIDDEN_IDS = 1_000_000  # that a partition may remember whose files are another's: more than one ever has
 
 
 class Adoption(NamedTuple):
@@ -169,8 +167,9 @@ def adopt(stopped: StoppedBroker, chosen: Sequence[str] = (), new_name: str | No
     for pair in pairs:
         for topic_id, index in pair:
             stopped.must_recover(topic_id, index)
+    is_short = _settle_for_what_is_left(stopped)
     stopped.abandon(TOPICS_TOPIC, 0)  # its mark: what it says of files that are gone is not so
-    internal = _topics(stopped)
+    internal = stopped.topics()
     found = finding.find(stopped.folder, stopped.files, internal.state.by_id)
     lost = [one for one in found if not one.is_aside]
     is_lost = finding.fault_of_topics(internal.log, internal.ahead, lost, stopped.folder.path) is not None
@@ -184,19 +183,28 @@ def adopt(stopped: StoppedBroker, chosen: Sequence[str] = (), new_name: str | No
     records = [topic_record(one.topic) for one in decided.adopted]
     if is_lost:
         internal = _make_anew(stopped, internal, state)
-        reserved = max(state.producer_ids.reserved, _reserved(stopped))
-        records = [*fold.to_records(state), *producer_ids.to_records(producer_ids.ProducerIds(reserved)), *records]
-    _write(stopped, internal, records)
+        records = [*fold.to_records(state), *records]
+    if is_lost or is_short:
+        records += reserving.records_of(stopped, state.producer_ids)
+    reserving.write(stopped, internal, records)
     return Adopted(decided, is_lost, len(pairs))
 
 
-def _topics(stopped: StoppedBroker) -> InternalTopic:
-    """A file of another partition in its folder is set aside: then records are missing, as when files are gone."""
+def _settle_for_what_is_left(stopped: StoppedBroker) -> bool:
+    """Whether files of the log of topics are missing. One of another partition is set aside; a beginning that is gone
+    is given up, so that the rest can be folded; without an end it is a shorter log, and folders say what it had.
+    """
+    is_short = False
     while True:
         try:
-            return stopped.topics()
-        except ForeignSegment as foreign:
-            stopped.accept(TOPICS_TOPIC, 0, foreign)
+            stopped.open(TOPICS_TOPIC, 0)
+        except MissingRecords as missing:
+            is_short = True
+            if not isinstance(missing, ForeignSegment) and missing.end == missing.known.end_offset:
+                return True
+            stopped.accept(TOPICS_TOPIC, 0, missing)
+        else:
+            return is_short
 
 
 def _now_ms() -> int:
@@ -240,17 +248,6 @@ def _bring_back(stopped: StoppedBroker, adoption: Adoption) -> None:
     files.sync_folder(folder.path)
 
 
-def _write(stopped: StoppedBroker, internal: InternalTopic, records: list[NewRecord]) -> None:
-    if not records:
-        return
-    failed: list[StorageError] = []
-    internal.commit(Decision(records, []), _now_ms())
-    internal.log.when_visible(internal.log.end_offset, lambda error: failed.append(error) if error else None)
-    stopped.settle()
-    if failed:
-        raise failed[0]
-
-
 def _make_anew(stopped: StoppedBroker, old: InternalTopic, state: Topics) -> InternalTopic:
     """An empty log of topics that begins behind the newest snapshot."""
     files, path = stopped.files, old.log.folder
@@ -272,32 +269,3 @@ def _make_anew(stopped: StoppedBroker, old: InternalTopic, state: Topics) -> Int
 def _free_name(path: str) -> str:
     names = [path, *(f"{path}.{number}" for number in range(2, 1000))]
     return next(name for name in names if not Path(name).exists())
-
-
-def _reserved(stopped: StoppedBroker) -> int:
-    """Above every producer id that a partition or the coordinator of transactions remembers."""
-    from tidelog.broker.transactions import state as transactions
-
-    own = {topic.topic_id: topic for topic in INTERNAL_TOPICS}
-    highest, hidden = -1, 0
-    for topic_id, index in stopped.folder.contents().partitions:
-        if topic_id != TOPICS_TOPIC.topic_id:
-            topic = own.get(topic_id) or Topic(topic_id.hex(), topic_id, 0, {}, 0)
-            try:
-                log = stopped.open(topic, index, checked=False)
-            except ForeignSegment:
-                hidden += HIDDEN_IDS
-                continue
-            highest = max(highest, *log.producers, *log.open_transactions(), -1)
-    told = InternalTopic(
-        TRANSACTIONS_TOPIC.name,
-        Fold(transactions.fresh, transactions.apply, transactions.to_records),
-        lambda _error: None,
-    )
-    if stopped.has(TRANSACTIONS_TOPIC, 0):
-        with suppress(ForeignSegment):  # which is counted
-            told.recover(stopped.open(TRANSACTIONS_TOPIC, 0), stopped.folder.path, stopped.files)
-        for one in told.state.transactions.values():
-            highest = max(highest, one.producer_id, one.previous_producer_id, one.next_producer_id)
-    highest += hidden
-    return (highest // producer_ids.BLOCK_SIZE + 1) * producer_ids.BLOCK_SIZE if highest >= 0 else 0

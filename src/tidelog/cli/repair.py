@@ -42,7 +42,7 @@ ADOPT = "adopt"
 
 # What a hole in a topic of the broker's own would make it forget.
 FORGOTTEN = {
-    "__tidelog.topics": "topics, their settings and producer ids that were decided there",
+    "__tidelog.topics": "topics and their settings that were decided there",
     "__tidelog.groups": "offsets and members of groups that were decided there",
     "__tidelog.queues": "what share groups have acknowledged; their groups start over",
     "__tidelog.transactions": "outcomes of transactions that were decided there; what hangs is then aborted",
@@ -126,8 +126,19 @@ def run(arguments: list[str]) -> int:
                 ask(found, options)
                 log.repair(skip=True)
                 found = [one._replace(hole=one.hole._replace(passed=True)) for one in found]
+        if options.skip and found:
+            reserve_ids(stopped, options.topic)
     show(found, checked, aside, options)
     return 1 if any(not one.hole.passed for one in found) or aside or is_lost else 0
+
+
+def reserve_ids(stopped: StoppedBroker, topic: str) -> None:
+    """What was passed may be the record of producer ids, and none may be given out twice."""
+    from tidelog.broker import reserving
+    from tidelog.broker.topics import TOPICS_TOPIC
+
+    if topic == TOPICS_TOPIC.name:
+        reserving.reserve(stopped)
 
 
 def known_topics(stopped: StoppedBroker) -> tuple[dict[str, Topic], list[Orphan], bool]:

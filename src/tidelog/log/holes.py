@@ -49,6 +49,9 @@ class Holes:
                 offset = hole.end_offset
         return offset
 
+    def may_be_passed(self, offset: int) -> bool:
+        return any(hole.passed and hole.base_offset <= offset < hole.end_offset for hole in self.known)
+
     def stop_before(self, segment: int, position: int, stop: int) -> int:
         """How far one may read from a position without coming to a hole."""
         for hole in self.known:

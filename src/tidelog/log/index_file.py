@@ -97,10 +97,14 @@ def walk_over(
 def find_hole(
     segment: Segment, index: Index | None, start: Boundary, fault: str | None, stop: Boundary, epochs: History
 ) -> Hole:
-    """How far the bad bytes go that begin at `start`: to good batches that lead to an index entry or to `stop`."""
+    """How far the bad bytes go that begin at `start`: to good batches that lead to an index entry or to `stop`.
+
+    There may be none: where a file has lost its head too, it ends before `start`.
+    """
     following = index.after_position(start.position) if index is not None else None
     if following is not None and following < stop:
         stop = following
+    stop = stop._replace(position=max(stop.position, start.position))
     end = find_next(segment.files, segment.file().fd, start, stop, epochs)
     reason = fault or f"offsets {start.offset} to {stop.offset - 1} are missing"
     return Hole(start.offset, end.offset, segment.base_offset, start.position, end.position, False, reason)

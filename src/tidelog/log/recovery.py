@@ -25,6 +25,7 @@ from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
+from tidelog.errors import StorageError
 from tidelog.log import facts as facts_file
 from tidelog.log import snapshot
 from tidelog.log.checking import check_batches
@@ -39,7 +40,7 @@ from tidelog.log.missing import NOTHING, ForeignSegment, check_beginning, check_
 from tidelog.log.names import partition_name
 from tidelog.log.open_files import OpenFiles
 from tidelog.log.producers import Producer, follow
-from tidelog.log.segment import CLEANED_SUFFIX, DELETED_SUFFIX, INDEX_SUFFIX, Name, Segment, Step, newest
+from tidelog.log.segment import CLEANED_SUFFIX, DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, Name, Segment, Step, newest
 from tidelog.log.settings import LogSettings
 from tidelog.log.tail import FIRST_SLOT, Extent
 from tidelog.log.transactions import NO_TRANSACTIONS, Transactions
@@ -109,7 +110,12 @@ def recover(
     known: End | None = None,
 ) -> Recovered:
     """`clean` is where a clean stop left the last segment; `known` is what the partition must have at least."""
-    return Recovery(folder, files, open_files, settings).run(clean, known)
+    recovery = Recovery(folder, files, open_files, settings)
+    try:
+        return recovery.run(clean, known)
+    except StorageError:
+        recovery.let_go()
+        raise
 
 
 def nothing_found(facts: Facts) -> Recovered:
@@ -166,6 +172,12 @@ class Recovery:
         recorded = slot is not None and slot[1:] == (end.offset, end.position)
         state = self._producers, transactions, facts, sequence, saved, recorded, self._names
         return Recovered(tuple(segments), extent, *state, report)
+
+    def let_go(self) -> None:
+        """Of files that are wrong: somebody may put others in their place before the folder is looked at again."""
+        for name in self._names:
+            if name.endswith(LOG_SUFFIX):
+                self._open_files.forget(f"{self._folder}/{name}")
 
     # The folder -------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,8 @@
-"""Checking old bytes before somebody needs them: a little at a time, from the oldest to the newest, then again."""
+"""Checking old bytes before somebody needs them: a little at a time, from the oldest to the newest, then again.
+
+A segment whose batches are good and end before the next one begins has lost what lay between, or a whole segment has:
+that is a hole as well, without bytes. What readers may pass is known, and told no more.
+"""
 
 from __future__ import annotations
 
@@ -55,8 +59,9 @@ class Scrub:
         before = segment.base_offset if segment is not None else -1
         later = [other for other in segments if other.base_offset > before]
         for following in later:
-            if self._reading.visible is not None and self._reading.end_of(following).position > HEADER_BLOCK:
-                self._segment, self._at = following, Boundary(HEADER_BLOCK, following.base_offset)
+            start = Boundary(HEADER_BLOCK, following.base_offset)
+            if self._reading.visible is not None and self._reading.end_of(following).offset > start.offset:
+                self._segment, self._at = following, start
                 return True
         return False
 
@@ -74,9 +79,9 @@ class Scrub:
         if not cached:
             segment.files.forget(file.fd, start.position, stop - start.position)
         self._at = checked.end
-        if checked.fault is None:
+        if checked.fault is None and (stop < end.position or checked.end.offset == end.offset):
             return None
         hole = find_hole(segment, index, checked.end, checked.fault, end, epochs)
         self._reading.note_hole(segment, hole)
         self._at = Boundary(hole.end_position, hole.end_offset)
-        return hole
+        return None if self._reading.holes.may_be_passed(hole.base_offset) else hole

@@ -3,7 +3,7 @@
 A *history* is what partitions have. A *reading* cuts it into micro-batches: each takes some more of every partition, so
 that it says in which order partitions are read against each other, too. `last_of` is the rule, written down as it is
 said: the largest (time, partition, offset), where a record's time counts as at least that of the key's record before
-it in its partition.
+it in its partition. The rows of a seed (`start_from`) are a partition of their own, which lies before all.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
+
+from tidelog.pipelines.operators.joins.places import SEED
+from tidelog.pipelines.seeding import BEFORE_ALL
 
 PARTITIONS = 3
 KEYS = "abc"
@@ -46,6 +49,14 @@ def histories(draw: Any) -> History:
         value = None if ends and number % 2 else number
         own.append(Record(key, partition, 2 * len(own), time, value))  # with gaps, as transactions leave them
     return partitions
+
+
+@st.composite
+def seeded_histories(draw: Any) -> History:
+    """Of some keys there is a row in a seed, too."""
+    keys = draw(st.lists(st.sampled_from(KEYS), unique=True))
+    seed = [Record(key, SEED, BEFORE_ALL + at, BEFORE_ALL, -1 - at) for at, key in enumerate(keys)]
+    return [seed, *draw(histories())]
 
 
 def last_of(records: Iterable[Record]) -> dict[str, Record]:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.operators.joins.driving import FEWER, KEYED, Driver, Row, arrow, in_a_batch, left, right
-from pipelines.operators.joins.histories import KEYS, History, Record, histories, last_of, readings, table_of
+from pipelines.operators.joins.histories import KEYS, History, Record, last_of, readings, seeded_histories, table_of
 from pipelines.operators.joins.kept_states import kept_state
 from proving import proves
 from tidelog.errors import StateMismatch
@@ -72,7 +72,7 @@ def shown(table: Table) -> dict[str, int]:
 
 @proves("P9", "B1")
 @FEWER
-@given(histories(), st.randoms(use_true_random=False))
+@given(seeded_histories(), st.randoms(use_true_random=False))
 def test_however_partitions_are_read_and_cut_the_table_is_that_of_plain_python(
     history: History, chance: random.Random
 ) -> None:
@@ -248,7 +248,7 @@ def as_of() -> AsOf:
 
 @proves("P10", "B1")
 @FEWER
-@given(histories(), st.randoms(use_true_random=False))
+@given(seeded_histories(), st.randoms(use_true_random=False))
 def test_of_versions_with_the_same_time_the_last_counts_however_partitions_are_read(
     history: History, chance: random.Random
 ) -> None:
@@ -276,7 +276,7 @@ def _found(records: list[Record], key: str, at: int) -> int | None:
 
 @proves("P10", "B1")
 @FEWER
-@given(histories(), st.randoms(use_true_random=False))
+@given(seeded_histories(), st.randoms(use_true_random=False))
 def test_what_the_table_has_now_is_its_last_row_however_partitions_are_read(
     history: History, chance: random.Random
 ) -> None:
