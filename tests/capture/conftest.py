@@ -34,7 +34,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def database(path: Path) -> Iterator[sqlite3.Connection]:
     """In WAL mode, with every statement a transaction of its own unless one is begun."""
-    connection = sqlite3.connect(path, isolation_level=None)
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA journal_mode = WAL")
     yield connection
     connection.close()

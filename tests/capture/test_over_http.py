@@ -18,9 +18,10 @@ from gateway.serving import Client, GatewayProcess
 from gateway.views.shop import Event, Follower, wait_for
 from gateway.views.shop import shop as view_of
 from proving import proves
-from tidelog.capture import chunking, control_thread
+from tidelog.capture import chunking
 from tidelog.client.cluster import Cluster
 from tidelog.control.captures import read_captures
+from tidelog.parts import running
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +114,8 @@ def test_an_incremental_snapshot_is_asked_for_paused_and_resumed_over_http(
     broker: tidelog.Broker, client: Client, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chunking, "CHUNK_ROWS", 1)
-    monkeypatch.setattr(control_thread, "LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(running, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(running, "COMMANDS_EVERY_S", 0.02)
     shop = SqliteShop(path)
     writer = shop.writer()
     shop.make(writer)

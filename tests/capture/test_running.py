@@ -79,6 +79,8 @@ def test_the_elder_of_two_captures_of_one_name_is_fenced(
         Changelog.read = read  # type: ignore[method-assign]
     told = envelopes(tidelog_broker.bootstrap, TOPIC)
     assert [one["after"]["id"] for one in told] == [1, 2]
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        assert state_of(cluster) == "stopped", "as the younger one told; the elder tells nothing by that name"
 
 
 @proves("cdc.33", "D3")
@@ -230,7 +232,6 @@ def test_an_incremental_snapshot_tells_the_table_while_changes_flow(
     from tidelog.capture import chunking
 
     monkeypatch.setattr(chunking, "CHUNK_ROWS", 7)
-    monkeypatch.setattr(chunking, "LOOK_EVERY_S", 0.0)
     orders.executemany("INSERT INTO orders VALUES (?, 'tea', 1.0)", [(number,) for number in range(50)])
     shop(tidelog_broker, path, snapshot="no_data").catch_up()
     with Cluster(tidelog_broker.bootstrap) as cluster, Producer(cluster) as producer:
@@ -262,6 +263,45 @@ def test_an_incremental_snapshot_tells_the_table_while_changes_flow(
     with Cluster(tidelog_broker.bootstrap) as cluster:
         progress = read_captures(cluster)["shop"].progress
     assert progress is not None and progress["incremental"] is None and progress["signals"] == 4
+
+
+def state_of(cluster: Cluster) -> str | None:
+    return next((told_state(one.figures) for one in read_status(cluster) if one.kind == "capture"), None)
+
+
+@proves("D2", "D3", "P3")
+def test_a_capture_is_paused_resumed_and_stopped_by_commands_and_loses_nothing(
+    tidelog_broker: tidelog.Broker, orders: sqlite3.Connection, path: Path
+) -> None:
+    orders.execute("INSERT INTO orders VALUES (1, 'tea', 2.5)")
+    bootstrap = tidelog_broker.bootstrap
+    with shop(tidelog_broker, path), Cluster(bootstrap) as cluster:
+        wait_until(lambda: state_of(cluster) == "running")
+        send_command(cluster, "capture", "shop", "pause")
+        wait_until(lambda: state_of(cluster) == "paused")
+        orders.execute("INSERT INTO orders VALUES (2, 'milk', 1.0)")
+        told = [one["op"] for one in envelopes(bootstrap, TOPIC)]
+        send_command(cluster, "capture", "shop", "resume")
+        wait_until(lambda: [one["op"] for one in envelopes(bootstrap, TOPIC)] == ["r", "c"])
+        send_command(cluster, "capture", "shop", "stop")
+        wait_until(lambda: state_of(cluster) == "stopped")
+    assert told == ["r"], "nothing was captured while it was paused"
+    assert folded(envelopes(bootstrap, TOPIC), KEY) == table(orders)
+
+
+@proves("D2", "P3")
+def test_a_capture_that_was_paused_before_it_starts_waits_for_resume(
+    tidelog_broker: tidelog.Broker, orders: sqlite3.Connection, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bootstrap = tidelog_broker.bootstrap
+    with Cluster(bootstrap) as cluster:
+        send_command(cluster, "capture", "shop", "pause")
+        with shop(tidelog_broker, path):
+            wait_until(lambda: state_of(cluster) == "paused")
+            assert "capture shop is paused; `tidelog resume shop`" in caplog.text
+            orders.execute("INSERT INTO orders VALUES (1, 'tea', 2.5)")
+            send_command(cluster, "capture", "shop", "resume")
+            wait_until(lambda: TOPIC in topics.names(cluster) and bool(envelopes(bootstrap, TOPIC)))
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:

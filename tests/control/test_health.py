@@ -12,6 +12,7 @@ from tidelog.control.health import (
     FAULTS,
     LONG_AGO_MS,
     SILENT_MS,
+    STARTS_WITHIN_MS,
     STATES,
     health_of,
     is_long_ago,
@@ -29,6 +30,8 @@ AHEAD = {"at_ms": NOW + HOUR_MS}
 # kind, what was told, the state, and what is said of it
 CASES: list[tuple[str, dict[str, Any], str, str]] = [
     ("query", {"state": "starting"}, "starting", "is starting"),
+    ("query", {"state": "starting", **SILENT}, "starting", "is starting"),  # Spark takes its time
+    ("query", {"state": "starting", "at_ms": NOW - STARTS_WITHIN_MS}, "gone", "has not reported for 3 minutes"),
     ("query", {"state": "running"}, "running", "is running"),
     ("query", {"state": "running", "error": AWAY}, "running", "is running"),  # it had a fault, and works again
     ("query", {"state": "running", "at_ms": NOW - SILENT_MS + 1}, "running", "is running"),

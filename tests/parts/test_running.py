@@ -73,6 +73,32 @@ def test_a_part_that_failed_is_an_error_in_the_log_or_a_warning_where_it_is_trie
     assert stopped == "INFO stopped name=shop"
 
 
+class Overtaken(Doomed):
+    """Another one has its name by now."""
+
+    def fault_of(self, error: Exception) -> Fault:
+        return Fault(str(error), final=True, superseded=True)
+
+
+@proves("P3")
+def test_a_part_whose_name_is_anothers_by_now_tells_nothing_by_it(ours: Cluster) -> None:
+    status.Reporter(ours, "query", "shop.a").tell({"state": "running", "by": "the other"})
+    assert supervised([Overtaken("shop.a", UsageError("another has begun"))], ours, quietly).loop() == 1
+    assert states(ours) == {"shop.a": "running"}
+
+
+@proves("P3")
+def test_a_process_that_its_run_has_paused_is_shown_as_paused_and_not_as_stopped(ours: Cluster) -> None:
+    child = Doomed("shop.a")
+    child.reports_as = "revenue.a"
+    run = supervised([child], ours, quietly)
+    status.Reporter(ours, "query", "revenue.a").tell({"state": "stopped", "ended": True})
+    run.step(("query", "shop.a"), time.monotonic())
+    run.obey(("query", "shop.a"), Command("query", "revenue.a", "pause", {}, 0))
+    run.report()
+    assert (states(ours), child.calls) == ({"revenue.a": "paused"}, ["start", "stop"])
+
+
 @proves("P3")
 def test_a_run_that_is_told_to_stop_before_it_begins_starts_nothing(ours: Cluster) -> None:
     part = Doomed("shop.a")

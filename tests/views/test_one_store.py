@@ -18,7 +18,8 @@ import pytest
 from contract import TIMEOUT_S
 from proving import proves
 from tidelog.client.cluster import Cluster
-from tidelog.control.status import read_status
+from tidelog.control.health import told_state
+from tidelog.control.status import read_status, send_command
 from tidelog.errors import DiskFullError
 from tidelog.testing.broker import TestBroker
 from tidelog.views.changes import NoChange
@@ -123,3 +124,26 @@ def test_an_applier_whose_store_has_no_room_says_so_keeps_its_place_and_goes_on_
     while "view revenue is applied again" not in said.readline():
         pass
     assert process.poll() is None
+
+
+def applier_state(cluster: Cluster) -> str | None:
+    return next((told_state(one.figures) for one in read_status(cluster) if one.kind == "applier"), None)
+
+
+@proves("P3", "eo.16")
+def test_an_applier_of_its_own_is_paused_resumed_and_stopped_by_commands(
+    cluster: Cluster, pipelines: dict[str, Pipeline], process: subprocess.Popen[str], url: str
+) -> None:
+    pipeline = pipelines["revenue"]
+    first = until_applied(url, pipeline.batch({"tea": 1}).ends)
+    until(lambda: applier_state(cluster) == "running")
+    (report,) = [one for one in read_status(cluster) if one.kind == "applier"]
+    send_command(cluster, report.kind, report.name, "pause")
+    until(lambda: applier_state(cluster) == "paused")
+    last = pipeline.batch({"cup": 2})
+    assert shown(url) == first, "nothing is applied while it is paused"
+    send_command(cluster, report.kind, report.name, "resume")
+    assert len(until_applied(url, last.ends).rows) == 2
+    send_command(cluster, report.kind, report.name, "stop")
+    assert process.wait(TIMEOUT_S) == 0
+    assert applier_state(cluster) == "stopped"

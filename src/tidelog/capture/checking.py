@@ -19,7 +19,7 @@ from tidelog.control.captures import (
     table_key,
     transactional_id_of,
 )
-from tidelog.control.health import health_of
+from tidelog.control.health import health_of, reason_of
 from tidelog.control.owner import Owner
 from tidelog.control.status import read_status, take_away
 
@@ -55,7 +55,7 @@ def told(cluster: Cluster) -> list[dict[str, Any]]:
                 "snapshot": figures.get("snapshot"),
                 "incremental": progress.get("incremental"),
                 "url": figures.get("url"),
-                "error": figures.get("error"),
+                "error": reason_of(figures),
                 "warning": figures.get("warning"),
             }
         )

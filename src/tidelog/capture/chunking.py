@@ -20,23 +20,22 @@ from uuid import uuid4
 
 from tidelog.capture import incremental, topics
 from tidelog.capture.change import Event, SourceTable
-from tidelog.capture.control_thread import ControlThread
 from tidelog.capture.incremental import CHUNK_ROWS, ChunkWindow, Incremental
 from tidelog.capture.newcomers import ASKED_BY
 from tidelog.capture.progress import CaptureProgress
 from tidelog.capture.settings import CaptureSettings
 from tidelog.capture.snapshotting import key_of
 from tidelog.capture.source import ChangeSource
+from tidelog.capture.supervising import SNAPSHOT, Lookout
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.control.captures import read_captures
 from tidelog.control.reading import read, span
-from tidelog.control.status import Commands, send_command
+from tidelog.control.status import send_command
 from tidelog.errors import SourceLost, TidelogError, UsageError
 
-LOOK_EVERY_S = 1.0
 AGAIN_S = 1.0  # after a chunk that could not be read
-KIND, SNAPSHOT = "capture", "snapshot"
+KIND = "capture"
 EXECUTE, PAUSE, RESUME, STOP = WAYS = ("execute", "pause", "resume", "stop")  # of a snapshot, as signals name them
 
 
@@ -63,16 +62,13 @@ class Chunking:
         source: ChangeSource,
         progress: CaptureProgress,
         log: Logger,
-        beside: ControlThread | None = None,
+        lookout: Lookout,
     ) -> None:
         self._cluster, self._settings, self._source, self._log = cluster, settings, source, log
         self._state: Incremental | None = incremental.from_fields(progress.incremental)
         self._next = self._state  # with the transaction that is under way
         self._signals = progress.signals
-        self._commands = Commands(cluster)
-        self._commands.first()
-        self._looked_at = 0.0
-        self._beside, self._looks = beside, -1
+        self._lookout, self._looks = lookout, -1
         self._not_before = 0.0
         self._said = ""  # of the last chunk that could not be read
         self._window: ChunkWindow | None = None
@@ -88,10 +84,9 @@ class Chunking:
         return self._window is not None
 
     def look(self, progress: CaptureProgress) -> CaptureProgress:
-        """Takes what it is told, once a second or when there may be something, and asks for the next chunk."""
+        """Takes what it is told when there may be something, and asks for the next chunk."""
         now = time.monotonic()
-        if self._is_due(now):
-            self._looked_at = now
+        if self._is_due():
             for signal in (*self._told_by_commands(), *self._told_by_signals()):
                 self._follow(signal)
         if self._window is None and self.is_busy and not self.is_dirty and now >= self._not_before:
@@ -106,25 +101,18 @@ class Chunking:
                 self._window, self._not_before = None, now + AGAIN_S
         return progress
 
-    def _is_due(self, now: float) -> bool:
-        if self._beside is None:
-            return now - self._looked_at >= LOOK_EVERY_S
-        before, self._looks = self._looks, self._beside.looks
+    def _is_due(self) -> bool:
+        before, self._looks = self._looks, self._lookout.looks
         return self._looks != before
 
     def _told_by_commands(self) -> list[dict[str, Any]]:
-        mine = [
-            one
-            for one in self._commands.next()
-            if one.kind == KIND and one.name == self._settings.known_as and one.command == SNAPSHOT
-        ]
         return [
             {
                 "type": f"{one.arguments.get('what', EXECUTE)}-snapshot",
                 "data": {"data-collections": one.arguments.get("tables")},
                 "id": str(one.at_ms),
             }
-            for one in mine
+            for one in self._lookout.asked()
         ]
 
     def _told_by_signals(self) -> list[dict[str, Any]]:

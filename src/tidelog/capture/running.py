@@ -7,8 +7,8 @@
                transaction of the log; then, and only then, the source is told that it may forget them. What comes
                meanwhile is the next one's: so many changes share a commit as come while it takes
 
-    ends       stop(); another capture of the same name; a fault that waiting does not mend
-    again      where the database or the broker is away: a new session, after a wait that doubles
+    ends       stop(), or the command; another capture of the same name; a fault that waiting does not mend
+    again      where the database or the broker is away: a new session, after a wait that doubles; and after a pause
 
 Rules:
 - Nothing is written but in a transaction that has the progress which counts it. So after a crash at any step, a reader
@@ -34,12 +34,12 @@ from typing import Any
 from tidelog.capture import incremental, newcomers, snapshotting, telling
 from tidelog.capture.change import TRUNCATE, Event, Idle, RowChange
 from tidelog.capture.chunking import Chunking
-from tidelog.capture.control_thread import ControlThread
 from tidelog.capture.foretelling import EndsAhead, ForetoldWrong, check, written_to
 from tidelog.capture.progress import CaptureProgress, Passing, apply, from_fields, to_fields
 from tidelog.capture.settings import CaptureSettings
 from tidelog.capture.source import ChangeSource, ChangeStream
 from tidelog.capture.sources.opening import open_source
+from tidelog.capture.supervising import CapturePart, CaptureSupervisor, Lookout
 from tidelog.capture.topics import CapturedTopics, of_signals
 from tidelog.capture.writing import CaptureWriter
 from tidelog.client.backoff import waits
@@ -148,27 +148,56 @@ class Capture:
         client_id = f"tidelog-capture-{self.settings.known_as}"
         return Cluster(self._bootstrap, client_id=client_id, timeout_s=self._timeout_s, security=self._security)
 
-    def _beside(self) -> ControlThread:
-        return ControlThread(self._connect, telling.KIND, self.settings.known_as, of_signals(self.settings.prefix))
-
     def _run(self, *, once: bool) -> None:
-        beside = None if once else self._beside()
-        with self._connect() as cluster, telling.CaptureReport(cluster, self.settings, beside) as told:
-            pauses = waits()
-            while not self._stop.is_set():
-                try:
-                    _Session(self, cluster, told, once=once).run()
-                    return
-                except ProducerFenced as error:
-                    raise AnotherCapture(
-                        f"another capture named {self.settings.known_as!r} has begun, and this one ends; there can be"
-                        " one of a name, so give each a --name of its own"
-                    ) from error
-                except (Disconnected, OutcomeUnknown, TransactionTimedOut) as error:
-                    self._foretells = self._foretells and not isinstance(error, ForetoldWrong)
-                    told.waits_after(error)
-                    log.warning("capture %s: %s; it tries again", self.settings.known_as, error)
-                    self._stop.wait(next(pauses))
+        loop = _Loop(self, once=once)
+        part = CapturePart(loop)
+        with self._connect() as cluster:
+            supervisor = CaptureSupervisor(part, cluster, loop.lookout, self._stop, once=once)
+            try:
+                supervisor.loop()
+            finally:
+                part.stop()
+        if (error := part.error) is not None:
+            raise error
+
+
+class _Loop:
+    """What its part runs: a session after the other."""
+
+    kind = telling.KIND
+
+    def __init__(self, capture: Capture, *, once: bool) -> None:
+        self.name = capture.settings.known_as
+        self.told = telling.CaptureReport(capture.settings)
+        self.lookout = Lookout(of_signals(capture.settings.prefix))
+        self.done = False
+        self._capture, self._once = capture, once
+
+    def figures(self) -> Mapping[str, Any]:
+        return self.told.fields()
+
+    def run(self, stopping: Flag) -> None:
+        capture, pauses = self._capture, waits()
+        self.told.starts()
+        try:
+            with capture._connect() as cluster:
+                while not stopping.is_set():
+                    try:
+                        _Session(self._capture, cluster, self, stopping, once=self._once).run()
+                        break
+                    except ProducerFenced as error:
+                        raise AnotherCapture(
+                            f"another capture named {self.name!r} has begun, and this one ends; there can be one of a"
+                            " name, so give each a --name of its own"
+                        ) from error
+                    except (Disconnected, OutcomeUnknown, TransactionTimedOut) as error:
+                        capture._foretells = capture._foretells and not isinstance(error, ForetoldWrong)
+                        self.told.waits_after(error)
+                        log.warning("capture %s: %s; it tries again", self.name, error)
+                        stopping.wait(next(pauses))
+        finally:
+            self.told.rests()
+        self.done = self._once
 
 
 def is_enough(open_s: float, read: int, *, whole: bool) -> bool:
@@ -181,15 +210,16 @@ def is_enough(open_s: float, read: int, *, whole: bool) -> bool:
 class _Session:
     """From one beginning of the owner to the first fault, or the end."""
 
-    def __init__(self, capture: Capture, cluster: Cluster, told: telling.CaptureReport, *, once: bool) -> None:
-        self._capture, self._cluster, self._told, self._once = capture, cluster, told, once
+    def __init__(self, capture: Capture, cluster: Cluster, loop: _Loop, stopping: Flag, *, once: bool) -> None:
+        self._capture, self._cluster, self._told, self._once = capture, cluster, loop.told, once
+        self._lookout = loop.lookout
         self.settings = capture.settings
         self._name = self.settings.known_as
         self._source: ChangeSource = open_source(
             self.settings.source_url, self.settings.known_as, self.settings.tables, self.settings.method
         )
         self._owner = Owner(cluster, transactional_id_of(self.settings.known_as))
-        self._stop = capture._stop
+        self._stop = stopping
         self._progress = CaptureProgress()
         self._idle: Idle | None = None
         self._told_us = 0  # all that the source committed before is told
@@ -343,13 +373,11 @@ class _Session:
     def _follow(self, stream: ChangeStream) -> None:
         try:
             self._pass_over(stream)
-            chunking = Chunking(self._cluster, self.settings, self._source, self._progress, log, self._told.beside)
+            chunking = Chunking(self._cluster, self.settings, self._source, self._progress, log, self._lookout)
             self._told.runs(self._source, self._progress)
             while not self._stop.is_set():
                 self._take_in_newcomers(chunking)
                 self._progress = chunking.look(self._progress)
-                if self._told.is_told_to_stop():
-                    return
                 wait_s = ONCE_WAIT_S if self._once else 0.0 if chunking.waits_for_its_window else WAIT_S
                 events = stream.read(READ_EVENTS, wait_s)
                 if self._is_idle(events) and not chunking.is_dirty:

@@ -1,9 +1,8 @@
-"""What a capture tells of itself: the record of kind `capture` in `__tidelog.status`, and the commands that it takes.
+"""What a capture tells of itself: the record of kind `capture` in `__tidelog.status`, which its supervisor writes.
 
-    figures    url (as written), connector, database, prefix, tables, state, position, rows_out, snapshot, lag, error,
-               warning: what fills the database's disk if nobody looks (`alarm_of`)
-
-It tells once a second at most, and says how it ended.
+figures    url (as written), connector, database, prefix, tables, state, position, rows_out, snapshot, lag, error,
+           restarts and last_error_ms of what it got past by itself,
+           warning: what fills the database's disk if nobody looks (`alarm_of`)
 """
 
 from __future__ import annotations
@@ -14,15 +13,12 @@ from contextlib import suppress
 from typing import Any
 
 from tidelog.capture.change import SourceLag
-from tidelog.capture.control_thread import ControlThread
 from tidelog.capture.progress import CaptureProgress
 from tidelog.capture.settings import CaptureSettings
 from tidelog.capture.source import ChangeSource
-from tidelog.client.cluster import Cluster
-from tidelog.control.health import FAILED, RETRYING, RUNNING, STARTING, STOPPED
-from tidelog.control.status import STOP, Commands, Reporter
+from tidelog.control.health import RETRYING, RUNNING, STARTING
 from tidelog.control.urls import redacted
-from tidelog.errors import AnotherCapture, TidelogError
+from tidelog.errors import TidelogError
 
 log = logging.getLogger(__name__)
 KIND = "capture"
@@ -42,11 +38,10 @@ def alarm_of(lag: SourceLag, alarm_bytes: int) -> str | None:
 
 
 class CaptureReport:
-    def __init__(self, cluster: Cluster, settings: CaptureSettings, beside: ControlThread | None = None) -> None:
-        """With `beside`, reports are written there, and commands looked for when it says so."""
-        self._cluster, self._settings, self.beside = cluster, settings, beside
-        self._looks = -1
-        self._reporter = Reporter(cluster, KIND, settings.known_as)
+    """Written by the thread that captures, and read by its supervisor's: each change is a new dictionary."""
+
+    def __init__(self, settings: CaptureSettings) -> None:
+        self._settings = settings
         self._about = {
             "url": redacted(settings.url),
             "prefix": settings.prefix,
@@ -54,56 +49,56 @@ class CaptureReport:
             "envelope": settings.envelope,
             "format": settings.written_as,
         }
-        self._figures: dict[str, Any] = {"state": STARTING}
-        self._rows = 0
+        self._figures: dict[str, Any] = {}
+        self._rows = self._restarts = 0
         self._at = 0.0
-        self._commands = Commands(cluster)
-        self._asked = False
         self._alarmed = False
 
-    def __enter__(self) -> CaptureReport:
-        return self
-
-    def __exit__(self, kind: object, error: object, _: object) -> None:
-        if self.beside is not None:
-            self.beside.close()
-        if isinstance(error, AnotherCapture):
-            return  # the name is that one's by now, and so is what is told by it
-        end = {"state": STOPPED} if error is None else {"state": FAILED, "error": str(error)}
-        with suppress(TidelogError):
-            self._reporter.tell({**self._about, **self._figures, **end, "ended": True}, at_once=True)
+    def fields(self) -> dict[str, Any]:
+        return {**self._about, **self._figures}
 
     def rows(self, count: int) -> None:
         self._rows += count
 
+    def starts(self) -> None:
+        self._figures = self._figures | {"state": STARTING, "rows_out": self._rows}
+
     def snapshot(self, done: int, total: int) -> None:
-        self._figures |= {"state": RUNNING, "snapshot": {"rows": done, "of": total}, "rows_out": self._rows}
-        self._tell()
+        told = {"state": RUNNING, "snapshot": {"rows": done, "of": total}, "rows_out": self._rows}
+        self._figures = self._without("error") | told
 
     def waits_after(self, error: Exception) -> None:
-        self._figures |= {"state": RETRYING, "error": str(error)}
-        self._tell()
+        self._restarts += 1
+        told = {"state": RETRYING, "error": str(error), "restarts": self._restarts}
+        self._figures = self._figures | told | {"last_error_ms": int(time.time() * 1000)}
 
     def runs(self, source: ChangeSource, progress: CaptureProgress) -> None:
-        self._figures |= {"state": RUNNING, "connector": source.connector, "database": source.database}
-        self._figures.pop("error", None)
-        self._figures.pop("snapshot", None)
+        about = {"state": RUNNING, "connector": source.connector, "database": source.database}
+        self._figures = self._without("error", "snapshot") | about
+        self._at = 0.0
         self.follows(source, progress)
 
     def follows(self, source: ChangeSource, progress: CaptureProgress) -> None:
         if time.monotonic() - self._at < EVERY_S:
             return
+        self._at = time.monotonic()
         lag = SourceLag(None, None, None)
         with suppress(TidelogError):
             lag = source.lag()
-        self._figures |= {
+        self._figures = self._figures | {
             "position": None if progress.position is None else dict(progress.position),
             "rows_out": self._rows,
             "incremental": progress.incremental,
             "warning": self._alarm(lag),
             "lag": {"seconds": lag.seconds, "bytes": lag.bytes, "kept_bytes": lag.kept_bytes, "state": lag.state},
         }
-        self._tell()
+
+    def rests(self) -> None:
+        """From here on its supervisor says how it is."""
+        self._figures = self._without("state", "error") | {"rows_out": self._rows}
+
+    def _without(self, *names: str) -> dict[str, Any]:
+        return {name: value for name, value in self._figures.items() if name not in names}
 
     def _alarm(self, lag: SourceLag) -> str | None:
         """Logged once, until it is over."""
@@ -112,21 +107,3 @@ class CaptureReport:
             log.warning("capture %s: %s", self._settings.known_as, found)
         self._alarmed = found is not None
         return found
-
-    def _tell(self) -> None:
-        self._at = time.monotonic()
-        tell = self._reporter.tell if self.beside is None else self.beside.tell
-        tell({**self._about, **self._figures})
-
-    def is_told_to_stop(self) -> bool:
-        """Looked at as often as it tells, or when there may be one."""
-        if self.beside is None and time.monotonic() - self._at < EVERY_S:
-            return False
-        if self.beside is not None and self._looks == (looks := self.beside.looks):
-            return False
-        self._looks = -1 if self.beside is None else looks
-        if not self._asked:
-            self._commands.first()
-            self._asked = True
-        mine = [one for one in self._commands.next() if (one.kind, one.name) == (KIND, self._settings.known_as)]
-        return any(one.command == STOP for one in mine)

@@ -1,8 +1,9 @@
 """`tidelog apply VIEW --store URL`: an applier in this process, until SIGTERM or Ctrl-C.
 
 It ends with 0 when it was told to, and with 1 when another one has taken its place. Its status says how it ended, also
-where it never came to apply anything. With `--share` it has some of the view's partitions, beside all others that were
-started so; what others take over, it leaves to them.
+where it never came to apply anything. It obeys `tidelog pause`, `resume` and `stop`; one that a run has started is
+paused and stopped by that run (`parts/running.py`). With `--share` it has some of the view's partitions, beside all
+others that were started so; what others take over, it leaves to them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from typing import TYPE_CHECKING, Any
 from tidelog.cli import options as command
 from tidelog.cli.main import OK
 from tidelog.cli.terminal import warn
+from tidelog.control.health import PAUSED, RUNNING, STARTING
+from tidelog.control.status import STOP
 from tidelog.errors import AnotherApplier, BrokerError, Disconnected, TidelogError, UsageError
+from tidelog.parts.supervision import Watch, commanded
 from tidelog.process import when_parent_ends
 
 if TYPE_CHECKING:
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
     from tidelog.views.applier import Applier
 
 APPLIER = "applier"
+PAUSED_LOOK_S = 0.2
+LISTEN_EVERY_S = 1.0
 EXAMPLES = """\
   tidelog apply revenue --store sqlite:///shop.db
   tidelog apply revenue --store 'postgresql://app:${PASSWORD}@db/shop' --bootstrap kafka-1:9092
@@ -69,9 +75,14 @@ def apply(cluster: Cluster, options: Namespace) -> int:
     url = options.store or options.declared or next(iter(find_view(cluster, options.view).stores), None)
     if url is None:
         raise UsageError(f"apply: view {options.view} does not declare a store; give --store URL")
-    telling = Telling(cluster, options.view, url, shared=options.share)
+    telling = Telling(cluster, options.view, url, shared=options.share, obeys=not options.with_parent)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: telling.stop())
+    if options.with_parent:
+        when_parent_ends(telling.stop)
     try:
-        _apply(cluster, options, url, telling)
+        while telling.is_to_run():
+            _apply(cluster, options, url, telling)
     except Exception as error:
         telling.failed(error)
         raise
@@ -80,6 +91,7 @@ def apply(cluster: Cluster, options: Namespace) -> int:
 
 
 def _apply(cluster: Cluster, options: Namespace, url: str, telling: Telling) -> None:
+    """Until it is told to end, or to rest."""
     from tidelog.control.urls import redacted
     from tidelog.views.applier import Applier
     from tidelog.views.catalog import find_view
@@ -104,10 +116,6 @@ def _apply(cluster: Cluster, options: Namespace, url: str, telling: Telling) -> 
         shared=options.share,
     )
     telling.begin(applier)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: applier.stop())
-    if options.with_parent:
-        when_parent_ends(applier.stop)
     print(f"{options.view} is applied to {redacted(url)}; {SHARED if options.share else store.sees}", flush=True)
     try:
         applier.run()
@@ -116,14 +124,14 @@ def _apply(cluster: Cluster, options: Namespace, url: str, telling: Telling) -> 
 
 
 class Telling:
-    """What status has of an applier, up to how it ended.
+    """What status has of an applier, up to how it ended, and what the applier is told.
 
     One that failed before it had told anything is a part if the view declares its store: somebody expects it there. Any
     other may be a mistyped name or URL. One that shares a view has a name for this once: its record goes with it.
     """
 
-    def __init__(self, cluster: Cluster, view: str, url: str, *, shared: bool) -> None:
-        from tidelog.control.status import Reporter
+    def __init__(self, cluster: Cluster, view: str, url: str, *, shared: bool, obeys: bool) -> None:
+        from tidelog.control.status import Commands, Reporter
         from tidelog.control.urls import redacted
         from tidelog.views.stores.opening import name_of
 
@@ -134,6 +142,10 @@ class Telling:
         self._part = f"{view}.{self.store_name}"
         self._shared = shared
         self._reporter = Reporter(cluster, APPLIER, self._part)
+        self._commands = Commands(cluster) if obeys else None
+        self._heard = False
+        self._listen_at = 0.0
+        self._watch = Watch(RUNNING)
         self._applier: Applier | None = None
         self._told = False
         self._error: object = None
@@ -143,11 +155,48 @@ class Telling:
         from tidelog.control.status import Reporter
 
         self._applier = applier
+        if self._watch.state != RUNNING:  # by a signal, meanwhile
+            applier.stop()
         if applier.member_id is not None:
-            self._part = f"{self._part}.{applier.member_id[:8]}"
+            self._part = f"{self._view}.{self.store_name}.{applier.member_id[:8]}"
             self._reporter = Reporter(self._cluster, APPLIER, self._part)
 
+    def stop(self) -> None:
+        """From a signal handler or another thread."""
+        self._obey(STOP)
+
+    def is_to_run(self) -> bool:
+        """Waits while it is paused. False when it is told to end, or has ended as it was told to."""
+        ran = self._applier is not None
+        self._listen()
+        if ran and self._watch.state == RUNNING:
+            return False
+        while self._watch.state == PAUSED:
+            self._reporter.tell({**self._about, "state": PAUSED})
+            time.sleep(PAUSED_LOOK_S)
+            self._listen()
+        if self._watch.state == STARTING:
+            self._watch = Watch(RUNNING)
+        return self._watch.state == RUNNING
+
+    def _listen(self) -> None:
+        if self._commands is None or (now := time.monotonic()) < self._listen_at:
+            return
+        self._listen_at = now + LISTEN_EVERY_S
+        with suppress(TidelogError):
+            found = self._commands.next() if self._heard else self._commands.first()
+            self._heard = True
+            for one in found:
+                if (one.kind, one.name) == (APPLIER, self._part):
+                    self._obey(one.command)
+
+    def _obey(self, command: str) -> None:
+        self._watch = commanded(self._watch, command, time.monotonic())
+        if self._applier is not None and self._watch.state != RUNNING:
+            self._applier.stop()
+
     def tell(self, figures: Mapping[str, Any]) -> None:
+        self._listen()
         self._told = True
         self._reporter.tell({**self._about, **figures, **self._last_error(figures.get("error"))})
 

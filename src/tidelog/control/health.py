@@ -13,6 +13,8 @@
 Rules:
 - A part says its state itself. An applier says one only when it has ended; until then its `error` says that it retries.
 - Reports of older versions have `waiting` for what is retrying now: with an `error` it is that.
+- A run tells that its queries are starting before Spark is, and nothing until Spark has started: STARTS_WITHIN_MS. Who
+  would work in its stead does not wait for so long.
 - A part that is paused, failed or stopped has said so, and may be silent. A broker reports only news.
 - A report of a time to come was written before the clock was set back, or by another clock, and nobody knows how old it
   is. Who shows health takes it to be as old as it is ahead. Who would work in the part's stead is `careful`, and takes
@@ -36,6 +38,7 @@ BROKER = "broker"
 
 AGAIN_S = 10.0  # after which a part that has nothing new to tell says that it is there
 SILENT_MS = 3 * int(AGAIN_S * 1000)
+STARTS_WITHIN_MS = 180_000  # Spark may take a minute on a busy machine
 LONG_AGO_MS = 24 * 3_600_000
 FAILED_LONG_AGO_MS = 7 * LONG_AGO_MS
 UNITS = ((86_400, "days"), (3600, "hours"), (60, "minutes"))
@@ -64,8 +67,9 @@ class Health(NamedTuple):
 def health_of(report: Report, now_ms: float, *, careful: bool = False) -> Health:
     figures, reason = report.figures, reason_of(report.figures)
     age_ms = age_of(figures, now_ms)
-    silent = report.kind != BROKER and (age_ms if careful else abs(age_ms)) >= SILENT_MS
     state = told_state(figures)
+    limit_ms = STARTS_WITHIN_MS if state == STARTING and not careful else SILENT_MS
+    silent = report.kind != BROKER and (age_ms if careful else abs(age_ms)) >= limit_ms
     if silent and state not in AT_REST:
         return Health(GONE, said_silence(figures, now_ms), reason, silent)
     said = {RETRYING: "retries after a fault", FAILED: "has failed"}.get(state, f"is {state}")

@@ -35,13 +35,13 @@ class ThreadPart:
         self._end_s = end_s
         self._loop = loop
         self._stopping = Event()
-        self._error: Exception | None = None
+        self.error: Exception | None = None  # what it ended with when it ran last
         self._thread: Thread | None = None
 
     def start(self) -> None:
         if self._thread is not None and self._thread.is_alive():
             raise TidelogError("what ran before has not ended yet")
-        self._stopping, self._error = Event(), None
+        self._stopping, self.error = Event(), None
         self._thread = Thread(target=self._run, args=(self._stopping,), name=f"{self.kind}-{self.name}", daemon=True)
         self._thread.start()
 
@@ -49,13 +49,13 @@ class ThreadPart:
         try:
             self._loop.run(stopping)
         except Exception as error:
-            self._error = error
+            self.error = error
 
     def look(self) -> Fault | None:
         assert self._thread is not None
         if self._thread.is_alive():
             return None
-        return ENDED if self._error is None else self.fault_of(self._error)
+        return ENDED if self.error is None else self.fault_of(self.error)
 
     def stop(self) -> None:
         self._stopping.set()

@@ -15,12 +15,15 @@ Key = tuple[str, str]  # kind and name
 
 
 class Fault(NamedTuple):
-    """Of a part, as people are told it. A final one stays until somebody changes something."""
+    """Of a part, as people are told it. A final one stays until somebody changes something. One that is superseded has
+    ended because another took its place: the name is that one's by now, and so is what is told by it.
+    """
 
     message: str
     final: bool
     file: str | None = None
     line: int | None = None
+    superseded: bool = False
 
     @property
     def fields(self) -> dict[str, object]:

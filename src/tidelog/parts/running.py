@@ -36,7 +36,7 @@ from typing import Any
 from tidelog import process
 from tidelog.client.cluster import Cluster
 from tidelog.clock import rest
-from tidelog.control.health import FAILED, RETRYING, RUNNING, STOPPED
+from tidelog.control.health import FAILED, PAUSED, RETRYING, RUNNING, STOPPED
 from tidelog.control.status import REBUILD, Command, Commands
 from tidelog.parts import supervision as watching
 from tidelog.parts.blocking import Blocking, ThreadPart
@@ -170,7 +170,11 @@ class Supervisor:
 
     def report(self, *, at_once: bool = False) -> None:
         for key, part in self.parts.items():
-            if part.reports_as is None:
+            watch = self.watches[key]
+            if part.reports_as is not None:
+                if watch.state == PAUSED:  # its process has told that it was stopped, and knows no more
+                    self.link.tell((part.kind, part.reports_as), {**part.figures(), "state": PAUSED})
+            elif watch.fault is None or not watch.fault.superseded:
                 self.link.tell(key, self.figures(key), at_once=at_once)
         if self.app is not None:
             states = {f"{kind} {name}": watch.told for (kind, name), watch in self.watches.items()}

@@ -185,7 +185,8 @@ class FollowerPart(ThreadPart):
 
     def fault_of(self, error: Exception) -> Fault:
         found = super().fault_of(error)
-        return found._replace(final=True) if isinstance(error, ProducerFenced | AnotherApplier) else found
+        fenced = isinstance(error, ProducerFenced | AnotherApplier)
+        return found._replace(final=True, superseded=True) if fenced else found
 
 
 def stable_id(name: str, *parts: object) -> str:

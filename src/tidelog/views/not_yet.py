@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from tidelog.control.captures import sink_of
-from tidelog.control.health import AT_WORK, STARTING, STOPPED, age_of, health_of, told_state
+from tidelog.control.health import AT_WORK, STARTING, STARTS_WITHIN_MS, STOPPED, age_of, health_of, told_state
 from tidelog.control.status import Report, Reporter, read_status
 from tidelog.errors import NotShown, TidelogError
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from tidelog.views.waiting import After, Hop
 
 QUERY, VIEW = "query", "view"
-STARTS_WITHIN_MS = 180_000  # for which what a run has told before Spark counts: it may take a minute on a busy machine
 AGAIN_S = 5
 STATUS_SHOWS = "`tidelog status` shows all parts"
 
