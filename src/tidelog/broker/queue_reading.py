@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 READ_BYTES = 64 << 10  # what is read for one partition at least, if there is so much
 BYTES_PER_RECORD = 2048  # and for each record that is asked for
 READ_BYTES_MAX = 4 << 20
+REST_MAX = 100  # records of a batch that are given beyond what was asked for, so that it is not sent twice
 SPANS_MAX = 500_000  # stretches of a window, each delayed record being one; above, nobody is given what lies behind
 LOOK_BYTES_MAX = 16 << 20  # what a batch may become when it is decompressed to look at keys and delays
 
@@ -64,6 +65,7 @@ class Wanted(NamedTuple):
     place: Place
     records: int
     bytes: int
+    whole: bool = False  # batches, though they may have more records than were asked for
 
 
 class ReadBatches(NamedTuple):
@@ -165,7 +167,8 @@ class QueueReader:
                 return None
             self._pass_over(wanted, window, log, found, offset, settings.committed)
             self._look(looked, found, partition.config)
-            given = self._acquire(wanted, window, looked, found, (offset, min(found.next_offset, top), most))
+            whole = wanted.whole and readers <= 1
+            given = self._acquire(wanted, window, looked, found, (offset, min(found.next_offset, top), most, whole))
             if given is not None:
                 return given
             if self._broker.now().monotonic_ms - began_ms > STEP_S * 1000:
@@ -178,13 +181,17 @@ class QueueReader:
         window: QueueWindow,
         looked: Looked | None,
         found: ReadBatches,
-        asked: tuple[int, int, int],
+        asked: tuple[int, int, int, bool],
     ) -> GivenRecords | None:
-        first, top, most = asked
+        first, top, most, whole = asked
         settings = self._coordinator.settings(wanted.group)
         until_ms, lonely = self._broker.now().monotonic_ms + settings.lock_ms, alone_from(settings.deliveries)
         if looked is None or not looked.by_key:
             acquired = window.acquire(wanted.member, first, top, most, until_ms, lonely)
+            end, room = _rest(found, acquired), settings.locks - window.held[LOCKED]
+            if whole and end is not None and room > 0 and acquired[0].deliveries <= lonely:
+                last = acquired[-1].last
+                acquired = window.acquire(wanted.member, last + 1, min(end, top), room, until_ms, lonely, acquired)
         else:
             offsets = list(islice(takewhile(lambda one: one < top, looked.candidates(wanted.member)), most))
             offsets = [one for one in offsets if one >= first]
@@ -265,6 +272,13 @@ def _free_parts(window: QueueWindow, span: QueueSpan) -> list[QueueSpan]:
     if span.last >= window.end:
         inside.append(span._replace(first=max(span.first, window.end)))
     return inside
+
+
+def _rest(found: ReadBatches, acquired: list[Acquired]) -> int | None:
+    """Where the batch ends that the last of these records is in, if there is a little more in it."""
+    last = acquired[-1].last if acquired else -1
+    end = next((header.next_offset for _, header in found.batches if header.last_offset >= last), 0)
+    return end if 0 < end - last - 1 <= REST_MAX and acquired else None
 
 
 def _batches_of(found: ReadBatches, acquired: list[Acquired]) -> bytes:

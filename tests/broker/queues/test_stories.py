@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import tidelog
+from against import patience
 from broker.queues.worker import ACCEPT, REJECT, RELEASE, TOPIC_RESOURCE, Worker, configure, create, send
 from broker.raw import RawConnection, fetch
 from proving import proves
@@ -353,6 +354,37 @@ def test_a_queue_that_begins_is_given_alone_and_later_all_partitions_together(br
         send_to_each()
         assert sorted(one.at.partition for one in reader.fetch(60_000)) == [0, 1, 2]
         reader.close()
+
+
+@proves("T4")
+def test_who_is_alone_and_takes_whole_batches_gets_the_rest_of_one_that_is_not_much_longer(
+    broker: tidelog.Broker,
+) -> None:
+    """As on Apache Kafka, so that a batch is not sent twice; but not where others wait, nor all of a large one."""
+    topic = create(broker.bootstrap)
+
+    def given(worker: Worker, most: int, mode: int = 0) -> list[tuple[int, int]]:
+        response = worker.fetch(most, 5000, mode=mode)
+        acquired = response.responses[0].partitions[0].acquired_records
+        return [(one.first_offset, one.last_offset) for one in acquired]
+
+    send(broker.bootstrap, *["x"] * 20)
+    send(broker.bootstrap, *["x"] * 3)
+    alone = Worker(broker.bootstrap, topic)
+    assert given(alone, 5) == [(0, 4), (5, 19)]
+    assert given(alone, 2, mode=1) == [(20, 21)]
+    assert given(alone, 1) == [(22, 22)]
+    other = Worker(broker.bootstrap, topic)
+    send(broker.bootstrap, *["x"] * 20)
+    assert given(other, 2) == [(23, 24)]
+    assert other.say(ACCEPT, 23, 24) == 0
+    other.heartbeat(-1)
+    other.die()
+    send(broker.bootstrap, *["x"] * 200)
+    assert broker._server is not None
+    sessions = broker._server.broker.queues.sessions
+    patience.eventually(lambda: len(sessions), lambda count: count == 1)
+    assert given(alone, 23) == [(25, 47)]
 
 
 @proves("T4")

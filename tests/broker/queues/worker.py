@@ -60,8 +60,9 @@ class Worker:
         return self.connection.call(request, 1, ShareGroupHeartbeatResponse)
 
     def fetch(
-        self, most: int = 1, wait_ms: int = 0, epoch: int | None = None, size: int = 1 << 20
+        self, most: int = 1, wait_ms: int = 0, epoch: int | None = None, size: int = 1 << 20, mode: int = 1
     ) -> ShareFetchResponse:
+        """In the mode that gives no more than is asked for, unless it says otherwise."""
         topics = [FetchTopic(topic_id=self.topic_id, partitions=[FetchPartition(partition_index=self.partition)])]
         request = ShareFetchRequest(
             group_id=self.group,
@@ -71,10 +72,11 @@ class Worker:
             max_bytes=size,
             max_records=most,
             batch_size=most,
+            share_acquire_mode=mode,
             topics=topics if self.epoch == 0 else [],
         )
         self.epoch += epoch is None
-        return self.connection.call(request, 1, ShareFetchResponse)
+        return self.connection.call(request, 2, ShareFetchResponse)
 
     def get(self, most: int = 1, wait_ms: int = 0) -> list[Given]:
         """The acquired records of one fetch, as a client finds them in the batches."""

@@ -5,7 +5,8 @@
 The acknowledgements are kept before anything is given, and the reply leaves when they are synced. With nothing to give
 the fetch waits for an append, a release or its time. Records come as whole batches; `acquired_records` says which of
 them are the member's own, and a client passes over the others. A part of what there is is given to each who asks
-(`queues/fairness.py`), in both acquire modes: never more than asked for, and nothing to who asks for no bytes.
+(`queues/fairness.py`), and nothing to who asks for no bytes. In the acquire mode of whole batches, who is alone in its
+group gets the rest of a batch that was cut, up to REST_MAX records; Kafka gives batches of any size, to anybody.
 
 A partition is in the reply if something is to be said of it. Where a queue begins, its first records are the last that
 the reply gives: on Apache Kafka each partition's queue begins by itself, which clients' own tests rely on.
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from tidelog.broker.call import Call
 
 MAX_WAIT_MS = 60_000
+WHOLE_BATCHES = 0  # an acquire mode: Kafka's default
 
 
 def handle(broker: Broker, request: ShareFetchRequest, call: Call) -> None:
@@ -172,7 +174,8 @@ class _ShareFetch:
         for place in places[turn:] + places[:turn]:
             if records <= 0 or size <= 0:
                 break
-            wanted = Wanted(session.group, session.member, place, records, size)
+            whole = request.share_acquire_mode == WHOLE_BATCHES
+            wanted = Wanted(session.group, session.member, place, records, size, whole)
             is_new = self._queues.state.queue(session.group, place) is None
             try:
                 given = self._reader.give(wanted)

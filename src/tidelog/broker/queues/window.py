@@ -22,7 +22,7 @@ flight is available, and a delivery that a crash of the broker ended is not coun
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
@@ -175,13 +175,21 @@ class QueueWindow:
     # Holds: memory only -----------------------------------------------------------------------------------------------
 
     def acquire(
-        self, owner: str, first: int, top: int, most: int, until_ms: int, alone_from: int = NEVER
+        self,
+        owner: str,
+        first: int,
+        top: int,
+        most: int,
+        until_ms: int,
+        alone_from: int = NEVER,
+        after: Sequence[Acquired] = (),
     ) -> list[Acquired]:
-        """Gives up to `most` free records from `first` on and below `top` to an owner.
+        """Gives up to `most` free records from `first` on and below `top` to an owner; those of `after`, which it
+        has just got, are told with them.
 
         One that failed `alone_from` times is given alone: should it be what its workers die of, no other dies with it.
         """
-        got: list[Acquired] = []
+        got = [*after]
         hold = Hold(LOCKED, owner, until_ms)
         while most > 0 and (at := self.next_free(first)) < top:
             if at >= self.end:
