@@ -37,7 +37,7 @@ FOUND_MIN = 0.9
 # The rooms whose tests come after its own: those that would notice first.
 BESIDE = {
     "log": ("broker", "crash"),
-    "broker": ("client", "crash", "cli"),
+    "broker": ("client", "against", "crash", "cli"),
     "client": ("cli", "views"),
     "spark": ("pipelines/driver",),
     "views": ("sql", "gateway"),

@@ -8,16 +8,20 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import Consumer as ForeignConsumer
 
+import tidelog
 from against.patience import eventually
 from contract import Broker
 from proving import proves
+from tidelog.client.address import parse_address
 from tidelog.client.admin import groups, topics
 from tidelog.client.cluster import Cluster
+from tidelog.client.connection import Connection
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
 from tidelog.control import lag
 from tidelog.errors import BrokerError
 from tidelog.wire.error_code import ErrorCode
+from tidelog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 
 PROTOCOLS = ["classic", "consumer"]
 
@@ -125,3 +129,23 @@ def test_an_active_group_is_neither_moved_nor_deleted(
     eventually(lambda: groups.describe(cluster, group), lambda seen: not seen.members)
     groups.commit(cluster, group, {at: 0})
     assert groups.committed(cluster, group)[at].offset == 0
+
+
+@proves("T3", "T7")
+def test_a_member_that_says_nothing_more_is_put_out_when_its_session_is_over() -> None:
+    """Its connection stays open, and nobody else asks anything of its group."""
+    with (
+        tidelog.Broker(settings={"group.min.session.timeout.ms": "100"}) as broker,
+        Connection.open(parse_address(broker.bootstrap)) as silent,
+        Cluster(broker.bootstrap) as cluster,
+    ):
+        request = JoinGroupRequest(
+            group_id="workers",
+            session_timeout_ms=500,
+            rebalance_timeout_ms=500,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+        )
+        joined = silent.call(request, JoinGroupResponse, version=3)
+        assert joined.error_code == 0 and joined.member_id
+        eventually(lambda: groups.describe(cluster, "workers").members, lambda members: members == ())

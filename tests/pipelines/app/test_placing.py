@@ -26,9 +26,9 @@ from tidelog.pipelines.placing import (
 from tidelog.pipelines.placing_topics import check_topic
 from tidelog.spark.ddl import is_ddl
 from tidelog.testing.broker import TestBroker
-from tidelog.views.catalog import Catalog, View, new_view, read_catalog, take_out, with_current
+from tidelog.views.catalog import Catalog, Editor, Generation, View, new_view, read_catalog, take_out, with_current
 from tidelog.views.declaration import Declaration, declare
-from tidelog.views.derived import Derived
+from tidelog.views.derived import Derived, TopicGeneration, begin, new_topic, switch
 from views.writing import REVENUE, Pipeline
 
 COLUMNS = {"product": "string", "revenue": "double"}
@@ -251,3 +251,33 @@ def test_a_view_whose_topic_has_less_than_its_last_mark_says_is_not_gone_on_with
         topics.create(cluster, "revenue.v1", partitions=1)
         with pytest.raises(ViewChanged, match=r"revenue.v1\[0\] ends at 0, and its last mark says 2"):
             place()
+
+
+@proves("dt.4", "eo.26")
+def test_a_view_that_has_read_nothing_begins_with_the_generation_of_its_topic_that_is_live_now(
+    tidelog_broker: TestBroker,
+) -> None:
+    app = App("shop")
+    app.stream("orders", topic="orders.eu")
+    app.topic("big")(lambda orders: orders)
+    app.view("revenue", key="product")(lambda big: big)
+    graph = graph_of(app)
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        topics.create(cluster, "orders.eu", partitions=1)
+
+        def begun_with(entry: Derived) -> Generation:
+            topics.create(cluster, entry.topic, partitions=1)
+            Editor(cluster, "big").write(entry)
+            place_view(cluster, graph, graph.node("revenue"), REVENUE, "/checkpoints", None)
+            view = read_catalog(cluster)["view", "revenue"]
+            assert isinstance(view, View) and view.current is not None
+            return view.current
+
+        first = new_topic("big", "shop", ("orders.eu",), TopicGeneration(1, "big", "shop.big"))
+        second = switch(begin(first, first.current), 2, {}, 0)
+        third = switch(begin(second, second.current), 3, {}, 0)
+        assert begun_with(first).reads == {"big": 1}
+        now = begun_with(second)
+        assert now.reads == {"big": 2}
+        Pipeline(cluster, now).batch({"tea": 1})
+        assert begun_with(third).reads == {"big": 2}, "rows of that one are in it"
