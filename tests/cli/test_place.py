@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proving import proves
-from tidelog.cli.place import OffsetSpec, not_there, parse_place
+from tidelog.cli.place import OffsetSpec, not_there, parse_place, parse_time
 from tidelog.errors import UsageError
 
 NOW_MS = 1_767_225_600_000
@@ -51,6 +51,14 @@ def test_a_time_of_the_clock_is_the_last_one_that_was() -> None:
 )
 def test_each_form_means_one_thing(written: str, place: OffsetSpec) -> None:
     assert parse_place(written, now_ms=NOW_MS) == place
+
+
+@proves("T7")
+@pytest.mark.parametrize("written", ["earliest", "latest", "17", "-10", "noon", "24:00"])
+def test_where_only_a_time_will_do_anything_else_is_told_so(written: str) -> None:
+    assert parse_time("@1767225600000") == 1_767_225_600_000
+    with pytest.raises(UsageError, match=f"'{written}' is not a time; write 2026-01-31T12:00, 22:33,"):
+        parse_time(written)
 
 
 @proves("T7")

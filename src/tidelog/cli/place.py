@@ -29,6 +29,7 @@ NUMBER_MAX = (1 << 63) - 1  # offsets and milliseconds are 64 bits wide
 SECONDS_IN = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 CLOCK = re.compile(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?")
 LIKE_A_TIME = 10**11  # in milliseconds, March of 1973; in offsets, more than one disk holds
+TIME_HELP = "2026-01-31T12:00, 22:33, @MILLISECONDS, or 2h for two hours ago"
 PLACE_HELP = "earliest, latest, OFFSET, a time (ISO 8601, 22:33 or @MILLISECONDS), so long ago (90s 15m 2h 7d)"
 
 
@@ -42,6 +43,17 @@ def parse_place(text: str, *, now_ms: int | None = None) -> OffsetSpec:
     if place.number > NUMBER_MAX:
         raise UsageError(f"{text!r} is too large; an offset or a time in milliseconds is at most {NUMBER_MAX}")
     return place
+
+
+def parse_time(text: str) -> int:
+    """Where only a time will do; in milliseconds."""
+    try:
+        place = parse_place(text)
+    except UsageError:
+        place = OffsetSpec("latest")
+    if place.kind != "time":
+        raise UsageError(f"{text!r} is not a time; write {TIME_HELP}")
+    return place.number
 
 
 def not_there(number: int, partitions: int, alone: str) -> str:

@@ -232,18 +232,16 @@ def _wait(cluster: Cluster, store: Store, options: Namespace) -> None:
 
 
 def past(cluster: Cluster, options: Namespace) -> int:
-    from tidelog.cli.place import parse_place
+    from tidelog.cli.place import parse_time
     from tidelog.schema.expression.checking import check
     from tidelog.schema.expression.evaluation import predicate
     from tidelog.views.as_of import as_of
     from tidelog.views.as_of import said as iso
 
-    place = parse_place(options.at)
-    if place.kind != "time":
-        raise UsageError(f"views as-of: {options.at!r} is not a time; write 2026-01-31T12:00, @MILLISECONDS, or 2h")
-    found = as_of(cluster, options.view, place.number)
+    at_ms = parse_time(options.at)
+    found = as_of(cluster, options.view, at_ms)
     if found.begins_ms is not None:
-        warn(f"view {options.view} did not have a row at {iso(place.number)}: it begins at {iso(found.begins_ms)}")
+        warn(f"view {options.view} did not have a row at {iso(at_ms)}: it begins at {iso(found.begins_ms)}")
     wanted = found.rows
     if (where := _where(options)) is not None:
         counts = predicate(check(where, found.declared.columns))

@@ -10,7 +10,7 @@ from typing import Any
 
 from tidelog.cli import options as command
 from tidelog.cli.main import OK
-from tidelog.cli.place import parse_place
+from tidelog.cli.place import parse_time
 from tidelog.cli.terminal import show_json
 from tidelog.errors import UsageError
 from tidelog.views.as_of import said as iso
@@ -41,7 +41,7 @@ def parser() -> command.Parser:
     made.add_argument(
         "--event-time",
         metavar="TIME",
-        help="all that happened up to then: ISO 8601, 22:33, @MILLISECONDS, or 2h ago",
+        help="all that happened up to then: ISO 8601, 22:33, @MILLISECONDS, or 2h for two hours ago",
     )
     made.add_argument(
         "--within", metavar="SECONDS", type=command.seconds, default=WITHIN_S, help=f"for so long ({WITHIN_S:g})"
@@ -60,7 +60,7 @@ def run(arguments: list[str]) -> int:
     with command.connect(options) as cluster:
         store = _store(cluster, options)
         try:
-            event_time = None if options.event_time is None else _time(options.event_time)
+            event_time = None if options.event_time is None else parse_time(options.event_time)
             found = wait(cluster, options.view, after, options.within, store=store, event_time=event_time)
         finally:
             store.close()
@@ -81,13 +81,6 @@ def _store(cluster: Any, options: Namespace) -> Any:
     if url is None:
         raise UsageError(f"view {view.name} does not declare a store; give --store URL")
     return open_store(url, view.name) if options.store else open_recorded(url, view.name, command.allowed(options))
-
-
-def _time(text: str) -> int:
-    place = parse_place(text)
-    if place.kind != "time":
-        raise UsageError(f"wait: {text!r} is not a time; write 2026-01-31T12:00, @MILLISECONDS, or 2h")
-    return place.number
 
 
 def _fields(view: str, found: Awaited) -> dict[str, Any]:

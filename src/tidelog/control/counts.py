@@ -21,6 +21,7 @@ Counts = Mapping[str, Mapping[str, Sums]]
 RECORDS, OPERATORS = KINDS = ("records", "operators")
 PASSED, OTHER = "passed", "other"
 HELD = "held"
+DUPLICATES, KEPT = "duplicates", "kept"  # of a deduplication
 LATE, WITHOUT_TIME, WITHOUT_KEY = LOST = ("late", "without_time", "without_key")
 NAMES_MAX = 50
 NOTHING: Counts = {}

@@ -50,7 +50,7 @@ KINDS = {  # how names of nodes begin, and what users know them as
     "Distinct": "a deduplication by other columns than its key",
     "TransformWithState": "an operator with state",
 }
-PYTHON = "a Python stage"
+PYTHON, BY_PYTHON = "a Python stage", ("Python", "Pandas", "Arrow")  # and what names of such nodes have
 
 
 class Settlement(NamedTuple):
@@ -158,4 +158,5 @@ def _unique_by(plan: Any, name: str, said: str) -> set[str] | None:
 
 
 def _named(name: str) -> str:
-    return next((told for begin, told in KINDS.items() if name.startswith(begin)), PYTHON)
+    told = next((told for begin, told in KINDS.items() if name.startswith(begin)), None)
+    return told or (PYTHON if any(word in name for word in BY_PYTHON) else f"{name}, an operator of Spark's")

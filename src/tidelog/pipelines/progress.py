@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 
 from tidelog.client.cluster import Cluster
 from tidelog.control import lag
-from tidelog.control.counts import LATE
+from tidelog.control.counts import DUPLICATES, KEPT, LATE
 from tidelog.control.metrics import OF_SPARK
 
 GROUP_PREFIX = "tidelog."
+SPARKS_DUPLICATES = "numDroppedDuplicateRows"
 SEEN_MAX = 10_000  # Spark tells of its last hundred again and again
 
 
@@ -38,7 +39,7 @@ class Progress:
     rows_in: int = 0
     rate: float = 0.0
     watermark_ms: int | None = None
-    by_spark: dict[str, dict[str, int]] = field(default_factory=dict)  # what Spark's own operators have dropped
+    by_spark: dict[str, dict[str, int]] = field(default_factory=dict)  # what became of rows in Spark's own operators
     state_rows: int = 0
     state_bytes: int = 0
     batch_ms: int = 0
@@ -75,9 +76,10 @@ class Progress:
             self.state_rows = sum(int(op.get("numRowsTotal") or 0) for op in operators)
             self.state_bytes = sum(int(op.get("memoryUsedBytes") or 0) for op in operators)
             self.rows_by_operator = _rows_of(operators)
-            for name, late in _late_of(operators):
-                sums = self.by_spark.setdefault(name, {LATE: 0})
-                sums[LATE] += late
+            for name, counted in _counted_by(operators):
+                sums = self.by_spark.setdefault(name, {})
+                for what, number in counted.items():
+                    sums[what] = sums.get(what, 0) + number
 
     def fields(self, now_ms: int, operators: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[str, Any]:
         """`operators`: what became of rows in ours, and in Spark's own."""
@@ -105,15 +107,20 @@ def _rows_of(operators: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     return dict(found)
 
 
-def _late_of(operators: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, int]]:
-    """Of Spark's own, by the name that it has for each. A fold of ours counts for itself what is late."""
+def _counted_by(operators: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, dict[str, int]]]:
+    """Of Spark's own, by the name that it has for each. A fold of ours counts for itself what is late. A deduplication
+    also tells of duplicates, and of rows that it has kept.
+    """
     names = Counter[str]()
     for one in operators:
         name = str(one.get("operatorName") or "operator")
         names[name] += 1
-        late = int(one.get("numRowsDroppedByWatermark") or 0)
-        if late:
-            yield name if names[name] == 1 else f"{name} {names[name]}", late
+        counted = {LATE: int(one.get("numRowsDroppedByWatermark") or 0)}
+        if (duplicates := (one.get("customMetrics") or {}).get(SPARKS_DUPLICATES)) is not None:
+            counted |= {DUPLICATES: int(duplicates), KEPT: int(one.get("numRowsUpdated") or 0)}
+        if any(counted.values()):
+            told = {what: number for what, number in counted.items() if number}
+            yield name if names[name] == 1 else f"{name} {names[name]}", told
 
 
 def _ms(iso: str) -> int:

@@ -85,6 +85,7 @@ UNSETTLED: dict[str, tuple[Make, str]] = {
     "shuffled": (lambda rows: rows.repartition(3), "a shuffle"),
     "by a udf": (lambda rows: rows.withColumn("more", one_more("value")), "a Python stage (a UDF)"),
     "over arrow": (lambda rows: rows.mapInArrow(batches, rows.schema), "a Python stage"),
+    "sampled": (lambda rows: rows.sample(0.5), "Sample, an operator of Spark's"),
     "once by another column": (
         lambda rows: rows.dropDuplicates(["value"]),
         "a deduplication by other columns than its key",

@@ -23,7 +23,7 @@ from bench.pipelines import nexmark as events
 from bench.pipelines import oracle
 from bench.pipelines.checking import difference, parsed
 
-EVENTS = events.Events(6_000)
+EVENTS = events.Events(60_000)  # a minute: six windows of ten seconds, and sessions that end in between
 QUERIES = ("q3", "q5", "q7", "q8", "q9", "q11", "q18", "q20")
 
 

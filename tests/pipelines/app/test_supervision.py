@@ -300,13 +300,14 @@ def test_progress_adds_up_what_spark_tells_and_counts_nothing_twice() -> None:
         {"operatorName": "stateStoreSave", "numRowsTotal": 7, "memoryUsedBytes": 100, "numRowsDroppedByWatermark": 1}
     ]
     first = told(0, 5, processedRowsPerSecond=50.0, durationMs={"triggerExecution": 100})
-    second = told(1, 3, stateOperators=state, eventTime={"watermark": "2026-01-01T00:00:00.000Z"})
+    dedupe = {"operatorName": "dedupe", "numRowsUpdated": 4, "customMetrics": {"numDroppedDuplicateRows": 2}}
+    second = told(1, 3, stateOperators=[*state, dedupe], eventTime={"watermark": "2026-01-01T00:00:00.000Z"})
     progress.take([first])
     progress.take([first, second])
     progress.take([first, second, told(2, 0)])
     ours = {"tumbling": {"in": 9, "late": 2, "without_time": 1}, "changes": {"in": 7}}
     fields = progress.fields(1_767_225_610_000, {"operators": ours, "by_spark": progress.by_spark})
-    assert progress.by_spark == {"stateStoreSave": {"late": 1}}
+    assert progress.by_spark == {"stateStoreSave": {"late": 1}, "dedupe": {"duplicates": 2, "kept": 4}}
     assert (fields["batch"], fields["rows_in"], fields["state_rows"], fields["state_bytes"]) == (2, 8, 7, 100)
     assert (fields["watermark_behind_s"], fields["late_rows"], fields["batch_ms"]) == (10, 3, 0)
 

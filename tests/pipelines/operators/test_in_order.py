@@ -5,7 +5,7 @@ Every step reads the state from its bytes and writes it back, so each one is a r
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -20,6 +20,7 @@ from proving import proves
 from tidelog.pipelines.operators.analytics import Earlier
 from tidelog.pipelines.operators.changes import Changes
 from tidelog.pipelines.operators.dedup import Once
+from tidelog.pipelines.operators.in_order import WAITS
 from tidelog.pipelines.operators.state.fold import Fold
 
 Row = dict[str, Any]
@@ -150,6 +151,26 @@ def test_a_late_row_is_dropped_and_all_others_are_as_if_it_had_not_been(
             on_time.append(row)
     found += driver.step([], END)
     assert as_set(found) == as_set(oracle(on_time))
+
+
+@proves("P2", "P3")
+@FEWER
+@given(drawn=rows_of_keys, marks=st.lists(st.integers(0, 7), min_size=25, max_size=25), within=st.integers(1, 6))
+def test_every_row_that_came_to_a_deduplication_is_put_out_or_late_or_a_duplicate_or_waits(
+    drawn: list[tuple[str | None, int, int | None]], marks: list[int], within: int
+) -> None:
+    fold = Once(ROW, "at", ("k",), within * MICROS_A_MS)
+    driver, on_time, watermark, put_out = Driver(lambda: fold, ROW, ["k"]), [], 0, 0
+    for came, (row, mark) in enumerate(zip(numbered(drawn), marks, strict=False), 1):
+        watermark = max(watermark, mark)
+        put_out += len(driver.step([row], watermark or None))
+        if micros(row) > watermark * MICROS_A_MS or not watermark:
+            on_time.append(row)
+        counts = Counter(driver.counts())
+        waiting = sum(one[WAITS] for one in driver.state())
+        assert counts["in"] == came == put_out + counts["late"] + counts["duplicates"] + waiting
+    driver.step([], END)
+    assert Counter(driver.counts())["duplicates"] == len(on_time) - len(once(on_time, within * MICROS_A_MS))
 
 
 @proves("P2", "B1")

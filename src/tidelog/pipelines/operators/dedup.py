@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from tidelog.control.counts import DUPLICATES
 from tidelog.errors import UsageError
 from tidelog.pipelines.operators.dropped import counting_untimed
 from tidelog.pipelines.operators.durations import Duration, positive
@@ -107,7 +108,9 @@ class Once:
         return self.rows
 
     def step(self, state: pa.Table, rows: pa.Table, clock: Clock) -> Step:
-        return step_in_order(self, state, rows, clock)
+        done = step_in_order(self, state, rows, clock)
+        decided = done.counts["in"] - done.counts["dropped"] - self.held(done.state) + self.held(state)
+        return done._replace(counts={**done.counts, DUPLICATES: decided - len(done.output)})
 
     def held(self, state: pa.Table) -> int:
         return waiting_in(state)
