@@ -1,7 +1,8 @@
 """A process with a store and many clients in threads, for E4: `python crowd_process.py BOOTSTRAP NAME CLIENTS TURNS`.
 
-It says `ready N` with the number of partitions that it owns whenever that changes, begins at the first line of its
-input, and ends with one line of JSON: what its clients did, and how often an owner of its was fenced or loaded since.
+It says `ready N` with the number of partitions that it owns and has loaded whenever that changes, begins at the first
+line of its input, and ends with one line of JSON: what its clients did, and how often an owner of its was fenced or
+loaded since.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def main(bootstrap: str, name: str, clients: str, turns: str) -> None:
 def _tell_owned(store: EventStore[Any], began: Event) -> None:
     last = -1
     while not began.wait(0.05):
-        owned = len(store.figures()["partitions"])
+        owned = sum(owner.figures.loads > 0 for owner in list(store._owners.values()))
         if owned != last:
             print(f"ready {owned}", flush=True)
             last = owned
