@@ -326,7 +326,7 @@ def test_pass_names_a_record_of_an_input_that_is_there(tidelog: Command, cluster
     ):
         ran = tidelog("pass", out, wrong)
         assert ran.code == 2 and said in ran.err, ran.err
-    assert "there is no output" in tidelog("pass", f"{topic}-nothing", f"{topic}:0:0").err
+    assert "does not exist" in tidelog("pass", f"{topic}-nothing", f"{topic}:0:0").err
 
 
 @proves("P3", "F1", "command_line")

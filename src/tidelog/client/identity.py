@@ -59,7 +59,7 @@ def refusal_of(code: int, what: str, identity: ProducerIdentity, said: str | Non
     return ProducerFenced(
         code,
         f"{what} was refused with {name(code)} ({int(code)}): producer {identity.producer_id} at epoch"
-        f" {identity.producer_epoch} no longer owns {identity.transactional_id!r}: another owner has begun, or"
+        f" {identity.producer_epoch} no longer owns {identity.transactional_id!r}: another owner began, or"
         " a transaction was open longer than its timeout_ms; stop this one, or take the id back by start()",
     )
 

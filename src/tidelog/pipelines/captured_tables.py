@@ -39,9 +39,11 @@ from tidelog.control.reading import read, span
 from tidelog.control.registry import Registry
 from tidelog.errors import InvalidSchema, UsageError
 from tidelog.pipelines.captured_formats import check_format, in_registry
-from tidelog.schema.column_types import KINDS, OF_SPARK
+from tidelog.schema.column_types import OF_SPARK
 from tidelog.schema.connect import FORMS, PRECISION, SCALE, ColumnType, from_connect, to_connect
+from tidelog.schema.decoding.column import Column as Decoded
 from tidelog.spark.ddl import is_ddl, struct_of
+from tidelog.spark.typed_columns import spark_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -219,18 +221,10 @@ def physical(column: ColumnType) -> DataType:
         return T.ArrayType(physical(parts_of["items"]))
     if form.type == "map":
         return T.MapType(T.StringType(), physical(parts_of["values"]))
-    plain: dict[str, DataType] = {
-        "boolean": T.BooleanType(),
-        "int8": T.ByteType(),
-        "int16": T.ShortType(),
-        "int32": T.IntegerType(),
-        "int64": T.LongType(),
-        "float": T.FloatType(),
-        "double": T.DoubleType(),
-        "string": T.StringType(),
-        "bytes": T.BinaryType(),
-    }
-    return T.TimestampType() if column.form == "timestamp" else plain[form.type]
+    if column.form == "timestamp":
+        return T.TimestampType()
+    plain = FORMS[from_connect({"type": form.type}).form]  # what the form means to Connect is for `logical`
+    return spark_type(Decoded("", plain.kind))
 
 
 def envelope_type(shape: CapturedShape) -> StructType:
@@ -363,8 +357,3 @@ def _keys(shape: CapturedShape) -> list[Column]:
     said = F.from_json(F.col("key").cast("string"), inside)
     before = [F.col("value.before"), F.col("value.payload.before")] if shape.envelope != ROW else []
     return [*before, said, said["payload"]]
-
-
-def view_kind(column: ColumnType) -> str:
-    """The type of a view's column."""
-    return KINDS[FORMS[column.form].kind].view
