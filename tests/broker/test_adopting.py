@@ -187,6 +187,10 @@ def remove(folder: Path) -> None:
     shutil.rmtree(folder)
 
 
+def remove_first(folder: Path) -> None:
+    min(folder.glob("*.log")).unlink()
+
+
 def remove_last(folder: Path) -> None:
     max(folder.glob("*.log")).unlink()
 
@@ -201,6 +205,7 @@ def flip_last(folder: Path) -> None:
     ("damage", "what", "command"),
     [
         (remove, "the folder or all its segments are missing", ["adopt"]),
+        (remove_first, "the first segment is missing", ["adopt"]),
         (remove_last, "the last segment is missing", ["adopt"]),
         (remove_last, "the last segment is missing", [TOPICS_TOPIC.name, "0", "--skip", "--yes"]),
         (flip_last, "is damaged at or after", [TOPICS_TOPIC.name, "0", "--skip", "--yes"]),
@@ -230,6 +235,7 @@ def test_producer_ids_are_not_given_twice_when_the_record_of_them_is_lost(
     assert main(["repair", *command, "--data", str(data)]) == 0
     broker = ByHand(data).start()
     assert decide_allocate(broker.broker.topics.producer_ids).producer_id > given
+    assert broker.values("orders") == [b"x"]
     broker.kill()
 
 
