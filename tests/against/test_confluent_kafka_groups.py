@@ -187,6 +187,7 @@ def test_a_group_moves_from_the_classic_to_the_consumer_protocol(broker: Broker,
 
 @proves("T3", "T7")
 @pytest.mark.parametrize("strategy", [pytest.param("range", marks=pytest.mark.full), "cooperative-sticky"])
+@pytest.mark.slow
 def test_a_group_rolls_from_the_classic_to_the_consumer_protocol_and_back(
     broker: Broker, topic: str, group: str, strategy: str
 ) -> None:

@@ -43,6 +43,7 @@ SHOP = str(Path(__file__).parent.parent.parent / "examples" / "shop_app.py")
 
 
 @proves("P1", "command_line")
+@pytest.mark.slow
 def test_the_plan_needs_neither_spark_nor_a_broker(nowhere: Command) -> None:
     lines = nowhere.ok("plan", SHOP).out.splitlines()
     assert lines[2].startswith("stream orders  shop_app.py:")

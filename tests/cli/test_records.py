@@ -258,6 +258,7 @@ def processor_seconds() -> float:
 
 
 @proves("T10")
+@pytest.mark.slow
 def test_a_long_line_is_read_in_one_go(tidelog: Command, topic: str) -> None:
     tidelog.ok("topics", "create", topic, "--set", "max.message.bytes=40000000")
     line = b"x" * 30_000_000

@@ -198,6 +198,7 @@ def test_no_message_of_a_client_is_a_fault_of_ours(first, second):
 
 @proves("T10")
 @given(st.text(min_size=1, max_size=40), st.text(min_size=1, max_size=40))
+@pytest.mark.slow
 def test_a_name_and_a_password_of_any_letters_log_in(user, password):
     from tidelog.wire.scram import MIN_ITERATIONS, SHA_256, credential, salted_password
 

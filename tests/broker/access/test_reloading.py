@@ -89,6 +89,7 @@ def up(tmp_path):
 
 
 @proves("T10")
+@pytest.mark.slow
 def test_a_new_certificate_is_shown_to_the_next_client_and_those_connected_stay(up, certificates, tmp_path):
     own = tmp_path / "own.pem"
     shutil.copy(certificates.client, own)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 from confluent_kafka import Consumer as ForeignConsumer
 from confluent_kafka import KafkaException
 from confluent_kafka import Producer as ForeignProducer
@@ -190,6 +191,7 @@ def ends_of(manifest: Manifest) -> dict[TopicPartition, int]:
 
 
 @proves("T6", "T8")
+@pytest.mark.slow
 def test_a_backup_under_load_is_what_there_was_up_to_its_offsets(tmp_path: Path) -> None:
     data, saved, elsewhere = tmp_path / "data", tmp_path / "saved", tmp_path / "elsewhere"
     with Broker(data, settings=SETTINGS) as broker:

@@ -134,6 +134,7 @@ def test_a_pattern_that_is_too_large_is_refused_by_size() -> None:
 
 
 @proves("T3")
+@pytest.mark.slow
 def test_a_pattern_that_costs_too_much_over_all_topics_is_refused() -> None:
     names = {f"{number:0128b}".replace("0", "a").replace("1", "b"): 1 for number in range(0, 1 << 20, 997)}
     shell = Shell(names)
