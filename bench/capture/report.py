@@ -23,7 +23,7 @@ the same Tidelog broker; figures are medians.
   committed records has it.
 - *us/write*: a session that inserts row after row, with and without what capture needs: the log with a slot or binlog
   (`wal_level` is `logical` in all of them), and triggers. Nothing reads meanwhile. The servers do not sync.
-- *Large transaction*: the same with 100,000 and with 1,000,000 rows in one transaction.
+- *Large transaction*: the same with 100,000 and with 5,000,000 rows in one transaction.
 - *Times*: our capture by the log beside Debezium by its defaults; above 1 is ahead.
 """
 

@@ -27,7 +27,7 @@ from tidelog.control.reading import span
 ROWS = 3_000
 MANY = 5_000_000
 FLAT_MB = 200.0
-WAIT_S = 540.0
+PATIENCE_S = 120.0  # in which no row comes
 
 
 def filled(shop: Shop, rows: int) -> str:
@@ -71,7 +71,7 @@ def test_a_large_transaction_is_many_of_the_log_and_never_held_whole(
 
 @proves("D1", "D2", "cdc.3")
 @pytest.mark.soak
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3000)
 def test_five_million_rows_of_one_transaction_pass_in_flat_memory(
     tidelog_broker: tidelog.Broker, logical_server: PostgresServer
 ) -> None:
@@ -84,17 +84,18 @@ def test_five_million_rows_of_one_transaction_pass_in_flat_memory(
     at, peak = TopicPartition(shop.topic(), 0), 0.0
     try:
         with Cluster(tidelog_broker.bootstrap) as cluster:
-            deadline = time.monotonic() + WAIT_S
+            heard = time.monotonic()
             while (found := read_captures(cluster).get("shop")) is None or not found.progress["position"]:  # type: ignore[index]
-                assert process.poll() is None and time.monotonic() < deadline
+                assert process.poll() is None and time.monotonic() < heard + PATIENCE_S
                 time.sleep(0.1)
             shop.writer().run(filled(shop, MANY))
-            end = 0
+            heard, end = time.monotonic(), 0
             while end < MANY:
-                assert process.poll() is None and time.monotonic() < deadline, f"{end} of {MANY} rows came"
-                there = span(cluster, at, committed=True)
+                there, before = span(cluster, at, committed=True), end
                 end = 0 if there is None else there.end
                 peak = max(peak, psutil.Process(process.pid).memory_info().rss / 1e6)
+                heard = time.monotonic() if end > before else heard
+                assert process.poll() is None and time.monotonic() < heard + PATIENCE_S, f"{end} of {MANY} rows came"
                 time.sleep(0.1)
             position = None
             while position is None:
@@ -105,4 +106,5 @@ def test_five_million_rows_of_one_transaction_pass_in_flat_memory(
         process.terminate()
         process.wait(60)
         shop.close()
-    assert peak < FLAT_MB, f"{peak:.0f} MB"
+    print(f"{MANY} rows of one transaction; at most {peak:.0f} MB")
+    assert peak < FLAT_MB

@@ -1,7 +1,8 @@
-"""Snapshots by ranges of keys, in several threads, over three kinds of databases."""
+"""Snapshots by ranges of keys, and by chunks beside changes, over three kinds of databases."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -11,11 +12,15 @@ from capture.databases import COLUMNS, Shop
 from capture.histories import Writers
 from capture.replaying import check_order, replayed, told
 from proving import proves
-from tidelog.capture import snapshotting
+from tidelog.capture import chunking, snapshotting
 from tidelog.capture.change import SourceTable
+from tidelog.capture.chunking import ask_for_snapshot
 from tidelog.capture.snapshotting import Chunk, Range, SnapshotReading
 from tidelog.capture.sources.postgres import snapshot as postgres_snapshot
 from tidelog.capture.sources.sqlite import source as sqlite_source
+from tidelog.client.cluster import Cluster
+from tidelog.control.captures import read_captures
+from tidelog.parts import running as part_running
 
 
 @proves("D3", "cdc.17")
@@ -50,3 +55,34 @@ def test_a_snapshot_by_ranges_and_changes_are_the_table_while_others_write(
     check_order(shop, tidelog_broker.bootstrap, shop.topic())
     assert parts[0] > 1, "by ranges"
     assert shown[-1][0] >= sum(change["op"] == "r" for _, change in changes) > 250 and shown[-1][1] > 0
+
+
+@proves("D3", "cdc.18", "cdc.19", "cdc.21")
+@pytest.mark.parametrize("method", [None, pytest.param("triggers", marks=pytest.mark.full)])
+@pytest.mark.parametrize("size", [1, 10])
+def test_an_incremental_snapshot_and_changes_are_the_table_while_others_write(
+    tidelog_broker: tidelog.Broker, shop: Shop, monkeypatch: pytest.MonkeyPatch, size: int, method: str | None
+) -> None:
+    """No row was read before, so whatever nobody changes is told by the chunks alone."""
+    monkeypatch.setattr(chunking, "CHUNK_ROWS", size)
+    monkeypatch.setattr(part_running, "COMMANDS_EVERY_S", 0.05)
+    monkeypatch.setattr(shop, "truncate", "UPDATE orders SET price = 0 WHERE id = 3")  # so that rows are left
+    bootstrap, writer, shop.method = tidelog_broker.bootstrap, shop.writer(), method
+    with writer.transaction():
+        for number in range(20):
+            writer.run(f"INSERT INTO orders VALUES ({number}, 'tea', 1, NULL)")
+    shop.capture(bootstrap, snapshot="no_data", transactions=True).catch_up()
+    with Cluster(bootstrap) as cluster:
+
+        def left() -> object:
+            progress = read_captures(cluster)["shop"].progress
+            return progress and progress["incremental"]
+
+        with Writers(shop, 11, count=2), shop.capture(bootstrap, snapshot="no_data", transactions=True):
+            ask_for_snapshot(cluster, "shop", [f"{shop.schema}.orders"])
+            deadline = time.monotonic() + 60
+            while left() is not None or not any(one["op"] == "r" for _, one in told(bootstrap, shop.topic())):
+                assert time.monotonic() < deadline, left()
+                time.sleep(0.5)
+    shop.capture(bootstrap, snapshot="no_data", transactions=True).catch_up()
+    assert replayed(told(bootstrap, shop.topic()), COLUMNS) == shop.rows()

@@ -19,6 +19,7 @@ from capture.captured import envelopes, folded, records, rows_of
 from proving import proves
 from tidelog.capture import running, snapshotting
 from tidelog.capture.change import SourceLag
+from tidelog.capture.chunking import ask_for_snapshot
 from tidelog.capture.running import Capture
 from tidelog.capture.sources.sqlite.changelog import Changelog
 from tidelog.capture.telling import alarm_of
@@ -309,6 +310,21 @@ def wait_until(is_so: Callable[[], bool]) -> None:
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+@proves("D3", "cdc.20")
+def test_a_snapshot_that_is_asked_of_a_stopped_capture_is_taken_when_it_runs(
+    tidelog_broker: tidelog.Broker, orders: sqlite3.Connection, path: Path
+) -> None:
+    orders.execute("INSERT INTO orders VALUES (1, 'tea', 2.5), (2, 'milk', 1.0)")
+    shop(tidelog_broker, path).catch_up()
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        ask_for_snapshot(cluster, "shop", ["main.orders"])
+        send_command(cluster, "capture", "another", "snapshot", tables=["main.orders"], what="execute")
+    for _ in range(2):
+        shop(tidelog_broker, path).catch_up()
+        told = [change["op"] for change in envelopes(tidelog_broker.bootstrap, TOPIC)]
+        assert told == ["r", "r", "r", "r"], "once"
 
 
 @proves("D2", "D3", "cdc.5")

@@ -4,7 +4,8 @@
     commands    `tidelog capture snapshot NAME`, by `__tidelog.commands`
 
 Rules:
-- What was asked for is stored before a chunk is read, with the offset of the signal: a crash does not forget it.
+- What was asked for is stored before a chunk is read, with the offset of the signal or command: a crash does not forget
+  it, and what is asked of a capture that is stopped, or starts, is done when it runs.
 - A signal that cannot be followed is logged and passed over. A chunk that cannot be read is tried again.
 """
 
@@ -31,7 +32,7 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.control.captures import read_captures
 from tidelog.control.reading import read, span
-from tidelog.control.status import send_command
+from tidelog.control.status import Commands, send_command
 from tidelog.errors import SourceLost, TidelogError, UsageError
 
 AGAIN_S = 1.0  # after a chunk that could not be read
@@ -68,6 +69,7 @@ class Chunking:
         self._state: Incremental | None = incremental.from_fields(progress.incremental)
         self._next = self._state  # with the transaction that is under way
         self._signals = progress.signals
+        self._commands = Commands(cluster, progress.commands)
         self._lookout, self._looks = lookout, -1
         self._not_before = 0.0
         self._said = ""  # of the last chunk that could not be read
@@ -106,13 +108,18 @@ class Chunking:
         return self._looks != before
 
     def _told_by_commands(self) -> list[dict[str, Any]]:
+        mine = [
+            one
+            for one in self._commands.next()
+            if one.kind == KIND and one.name == self._settings.known_as and one.command == SNAPSHOT
+        ]
         return [
             {
                 "type": f"{one.arguments.get('what', EXECUTE)}-snapshot",
                 "data": {"data-collections": one.arguments.get("tables")},
                 "id": str(one.at_ms),
             }
-            for one in self._lookout.asked()
+            for one in mine
         ]
 
     def _told_by_signals(self) -> list[dict[str, Any]]:
@@ -188,7 +195,12 @@ class Chunking:
 
     def stored(self, progress: CaptureProgress) -> CaptureProgress:
         """With what is true when the transaction is committed."""
-        return replace(progress, incremental=incremental.to_fields(self._next), signals=self._signals)
+        return replace(
+            progress,
+            incremental=incremental.to_fields(self._next),
+            signals=self._signals,
+            commands=self._commands.position,
+        )
 
     def commit(self) -> None:
         self.is_dirty = False

@@ -5,6 +5,7 @@
     snapshot      the initial snapshot while it is under way: where it began, what is left of each table
     incremental   an incremental snapshot while it is under way (`incremental.py`)
     signals       the next offset of the signal topic
+    commands      the next offset of `__tidelog.commands`; None before a capture has begun
 
 Rules:
 - `apply` is all that changes it. The record of what it gives lies in the transaction of the rows that it counts, so
@@ -32,6 +33,7 @@ class CaptureProgress:
     snapshot: Mapping[str, Any] | None = None
     incremental: Mapping[str, Any] | None = None
     signals: int = 0
+    commands: int | None = None
 
 
 def apply(progress: CaptureProgress, events: Iterable[Event]) -> CaptureProgress:
@@ -59,6 +61,7 @@ def to_fields(progress: CaptureProgress) -> dict[str, Any]:
         "snapshot": progress.snapshot,
         "incremental": progress.incremental,
         "signals": progress.signals,
+        "commands": progress.commands,
     }
 
 
@@ -72,6 +75,7 @@ def from_fields(content: Mapping[str, Any]) -> CaptureProgress:
             snapshot=content.get("snapshot"),
             incremental=content.get("incremental"),
             signals=int(content.get("signals", 0)),
+            commands=None if content.get("commands") is None else int(content["commands"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise MalformedMark(f"a capture's progress cannot be read: {error!r}") from error

@@ -59,6 +59,7 @@ from tidelog.control.captures import (
 from tidelog.control.marks import Mark, Sources, partition_of_marks
 from tidelog.control.owner import Outgoing, Owner
 from tidelog.control.positions import text_of
+from tidelog.control.status import end_of_commands
 from tidelog.errors import (
     AnotherCapture,
     Disconnected,
@@ -233,6 +234,8 @@ class _Session:
             self._owner.begin()
             kept = decode(self._owner.rows(CAPTURES)).get(self.settings.known_as) or Captured("", None, {})
             self._progress = CaptureProgress() if kept.progress is None else from_fields(kept.progress)
+            if self._progress.commands is None:
+                self._progress = replace(self._progress, commands=end_of_commands(self._cluster))
             self._last_mark = marks.read_mark(self._cluster, sink_of(self._name), self._marks_end())
             self._ahead = EndsAhead()
             self._ends: dict[TopicPartition, int] = {} if self._last_mark is None else dict(self._last_mark.ends)
@@ -267,7 +270,7 @@ class _Session:
             if self.settings.snapshot != snapshotting.WHEN_NEEDED:
                 raise
             log.warning("capture %s: %s; all rows are read again", self.settings.known_as, error)
-            self._progress = CaptureProgress(signals=self._progress.signals)
+            self._progress = CaptureProgress(signals=self._progress.signals, commands=self._progress.commands)
             self._snapshot(anew=True)
             if not self._stop.is_set():
                 self._follow(self._stream())

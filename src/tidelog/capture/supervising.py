@@ -3,17 +3,16 @@
     CapturePart          the thread that has the changes. What may pass (a database or a broker that is away) the
                          capture gets past by itself; what ends it is final
     CaptureSupervisor    does beside it what would make a change late: writes reports, takes commands, and looks out
-    Lookout              commands of snapshots, which the capture's thread takes, and `looks`: a number that rises when
-                         there is one, or when signals may have come, which are read then
+    Lookout              `looks`: a number that rises when a snapshot was asked for by a command, or when signals may
+                         have come. The capture's thread reads them then, from where its progress has read them
 
 If a look fails the number rises all the same: who reads for himself finds out what is wrong. One that is told to catch
-up takes no commands: who asks for that waits for its end.
+up does not pause or stop: who asks for that waits for its end. A snapshot that was asked for it takes.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
 from threading import Event
 from typing import Protocol
 
@@ -58,7 +57,6 @@ class Lookout:
         """`signals` is the topic of signals."""
         self._signals = TopicPartition(signals, 0)
         self._end: int | None = None
-        self._asked: deque[Command] = deque()
         self.looks = 0
 
     def look(self, cluster: Cluster) -> bool:
@@ -70,13 +68,8 @@ class Lookout:
                 self.looks += 1
         return True
 
-    def ask(self, command: Command) -> None:
-        self._asked.append(command)
+    def wake(self) -> None:
         self.looks += 1
-
-    def asked(self) -> list[Command]:
-        """Each once."""
-        return [self._asked.popleft() for _ in range(len(self._asked))]
 
 
 class CaptureSupervisor(Supervisor):
@@ -92,7 +85,7 @@ class CaptureSupervisor(Supervisor):
 
     def obey(self, key: Key, one: Command) -> None:
         if one.command == SNAPSHOT:
-            self._lookout.ask(one)
+            self._lookout.wake()
         else:
             super().obey(key, one)
 

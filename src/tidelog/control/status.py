@@ -143,9 +143,15 @@ def read_status(cluster: Cluster) -> list[Report]:
 class Commands:
     """Those to parts of some names, as they come."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, position: int | None = None) -> None:
+        """With `position` that of the next record: of a part that stores how far it has followed them."""
         self._cluster = cluster
-        self._position: int | None = None  # not before the topic is there
+        self._position = position  # None before the topic is there
+
+    @property
+    def position(self) -> int:
+        """Behind all that were given; 0 where there is no topic yet."""
+        return self._position or 0
 
     def first(self) -> list[Command]:
         """What counts for who starts now: the newest of each part, if it is lasting."""
@@ -159,8 +165,12 @@ class Commands:
         if end is None:
             return []
         begin = self._position or 0
-        self._position = end
+        begin, self._position = begin if begin <= end else 0, end  # a topic that was made anew
         return _commands(_read(self._cluster, COMMANDS, begin, end))
+
+
+def end_of_commands(cluster: Cluster) -> int:
+    return _end(cluster, COMMANDS) or 0
 
 
 def _newest(cluster: Cluster, at: TopicPartition) -> dict[bytes, bytes | None]:
