@@ -198,7 +198,7 @@ class _Loop:
                         stopping.wait(next(pauses))
         finally:
             self.told.rests()
-        self.done = self._once
+        self.done = self._once or not stopping.is_set()  # or its snapshot was all that was wanted
 
 
 def is_enough(open_s: float, read: int, *, whole: bool) -> bool:

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class CatchingUp(Blocking, Protocol):
-    done: bool  # whether it was told to catch up, and has
+    done: bool  # whether it was told to catch up, or to read a snapshot alone, and has
 
 
 class CapturePart(ThreadPart):
