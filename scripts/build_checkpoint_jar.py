@@ -1,5 +1,5 @@
 """Builds the jar of our Spark sessions from its Java sources, the same bytes each time: the file system of checkpoints,
-and a check of queries.
+a check of queries, and what is left out of Hadoop's settings.
 
 `scripts/build_checkpoint_jar.py` writes the jar beside the sources; with `--check` it only says whether the one there
 is what they give. The entries are stored uncompressed, in order and without a date, so that the bytes depend on

@@ -137,3 +137,21 @@ def test_a_state_store_that_nobody_knows_is_refused(stream: DataFrame) -> None:
 def test_workers_of_another_python_are_forked_by_sparks_own_daemon() -> None:
     assert wanted()[DAEMON] == "tidelog.spark.worker_daemon"
     assert DAEMON not in wanted(settings={"spark.pyspark.python": "/usr/bin/python3"})
+
+
+@proves("P1", "F1")
+def test_defaults_of_yarn_and_mapreduce_are_left_out_of_hadoops_settings_and_what_was_set_stays(
+    spark: SparkSession,
+) -> None:
+    jvm: Any = spark.sparkContext._jvm
+    theirs: Any = spark.sparkContext._jsc.hadoopConfiguration()
+    settings = jvm.org.apache.hadoop.conf.Configuration(theirs)
+    settings.set("yarn.resourcemanager.hostname", "here")
+    settings.set("mapreduce.fileoutputcommitter.algorithm.version", "1")
+    assert jvm.tidelog.checkpoint.HadoopSettings.leaveOutDefaults(settings) > 500
+    assert settings.get("yarn.resourcemanager.address") is None and settings.get("mapreduce.job.maps") is None
+    assert settings.get("yarn.resourcemanager.hostname") == "here"
+    assert settings.get("mapreduce.fileoutputcommitter.algorithm.version") == "1"
+    for name in ("fs.file.impl", "fs.s3a.impl", "io.file.buffer.size", "hadoop.security.authentication"):
+        assert settings.get(name) == theirs.get(name) is not None
+    assert jvm.tidelog.checkpoint.HadoopSettings.leaveOutDefaults(settings) == 0

@@ -58,6 +58,8 @@ QUIET = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.tidelog.quiet": "true",
+    # Of every plan Spark writes a text for its UI, which nobody looks at; the shortest kind is the cheapest.
+    "spark.sql.ui.explainMode": "simple",
 }
 
 
@@ -96,13 +98,19 @@ class Settings:
 
 
 def session_of(graph: Graph, settings: Settings) -> SparkSession:
-    from tidelog.spark.session import leave_errors_to_us, leave_faults_to_us, spark_session
+    from tidelog.spark.session import (
+        leave_errors_to_us,
+        leave_faults_to_us,
+        leave_out_defaults,
+        spark_session,
+    )
 
     spark = spark_session(
         graph.app.name, master=settings.master, memory=settings.memory, settings={**QUIET, **settings.spark}
     )
     leave_errors_to_us()
     leave_faults_to_us(spark)
+    leave_out_defaults(spark)
     travelling_whole(graph.app)
     return spark
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 CHECKPOINT_JAR = Path(__file__).parent / "checkpoint" / "checkpoint.jar"
 FILE_SYSTEM = "tidelog.checkpoint.SyncedFileSystem"
 FILE_CONTEXT = "tidelog.checkpoint.SyncedFileContext"
-EXTENSIONS = "spark.sql.extensions"
+CLASS_PATH, EXTENSIONS = "spark.driver.extraClassPath", "spark.sql.extensions"
 SINK_MODES = "tidelog.checkpoint.SinkModes"
 DAEMON, OTHER_PYTHON = "spark.python.daemon.module", "spark.pyspark.python"
 LOOPBACK = "127.0.0.1"
@@ -115,6 +115,16 @@ def leave_faults_to_us(spark: SparkSession) -> None:
         jvm.org.apache.logging.log4j.core.config.Configurator.setLevel(name, off)
 
 
+def leave_out_defaults(spark: SparkSession) -> None:
+    """For a run on this machine. Two thirds of Hadoop's settings are defaults of YARN and MapReduce, and all of them go
+    to the tasks of each operator with state, in each micro-batch.
+    """
+    context: Any = spark.sparkContext
+    if str(CHECKPOINT_JAR) in context.getConf().get(CLASS_PATH, ""):
+        jvm: Any = context._jvm
+        jvm.tidelog.checkpoint.HadoopSettings.leaveOutDefaults(context._jsc.hadoopConfiguration())
+
+
 def _check_pyspark() -> None:
     try:
         import pyspark
@@ -172,7 +182,7 @@ def local_settings(cores: int) -> dict[str, str]:
         "spark.driver.bindAddress": LOOPBACK,
         "spark.driver.host": LOOPBACK,
         # No process forked for a checkpoint, and none lost in a power cut.
-        "spark.driver.extraClassPath": str(CHECKPOINT_JAR),
+        CLASS_PATH: str(CHECKPOINT_JAR),
         "spark.hadoop.fs.AbstractFileSystem.file.impl": FILE_CONTEXT,
         "spark.hadoop.fs.file.impl": FILE_SYSTEM,
         # For so long Python and the JVM wait for each other's first words: 15 s are few on a busy machine.
@@ -241,7 +251,7 @@ def _launched(wanted: Mapping[str, str], java: str | Path | None) -> SparkSessio
         launching = {"JAVA_HOME": str(home)}
         if is_local(wanted.get("spark.master")):
             launching |= class_archive.launch_options(found, _jars(wanted), listing=quiet)
-            if quiet and (script := script_for_launch()) is not None:
+            if quiet and (script := script_for_launch(forks=True)) is not None:
                 launching[DRIVER_PYTHON] = script
             os.environ["PYSPARK_PYTHON"] = os.environ[DRIVER_PYTHON] = sys.executable
             launching[UI_ADDRESS] = os.environ.get(UI_ADDRESS, LOOPBACK)
@@ -255,7 +265,7 @@ def _jars(wanted: Mapping[str, str]) -> list[Path]:
     """What a JVM loads classes from."""
     from pyspark.find_spark_home import _find_spark_home
 
-    own = wanted.get("spark.driver.extraClassPath", "").split(os.pathsep)
+    own = wanted.get(CLASS_PATH, "").split(os.pathsep)
     return [*Path(_find_spark_home()).glob("jars/*.jar"), *map(Path, own)]
 
 

@@ -29,7 +29,8 @@ OF_TASKS = (
         "pyspark.sql.streaming.stateful_processor_api_client",
     ),
     *("tidelog.record.codec", "tidelog.record.arrow", "tidelog.client.consumer", "tidelog.spark.sink"),
-    *("tidelog.spark.typed_values", "tidelog.schema.decoding.decoder"),
+    *("tidelog.spark.typed_values", "tidelog.schema.decoding.decoder", "tidelog.schema.decoding.json_program"),
+    *("tidelog.spark.typed_columns", "pyspark.sql.worker.plan_data_source_read", "pyarrow.pandas_compat"),
 )
 TASKS = "pyspark.worker"
 

@@ -7,6 +7,8 @@ takes. But to import PySpark and Arrow is seconds of work, and more than 10 s wh
     launched    by `worker_launch.py`'s script, in the driver's Python, without `site`: a hundredth of a second
     connect     it connects, gives the secret where Spark asks for one, and becomes the Python that was asked for
     run         in that Python: Spark's own module runs, and when it connects it is handed the connection that is there
+    fork        in the place of both, where a process is there that has imported already (`worker_forks.py`): a fork of
+                it runs, with this connection, and this process stays until that has ended. It is for daemons as well
 
 Rules: it is run by its path, in a Python that may have no Tidelog. So it imports nothing of ours, and the rest only
 when its own folder is off the path. A worker that cannot connect here runs as without it, and Spark says why. One whose
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from socket import socket
     from typing import Any, NoReturn
 
-CONNECT, RUN = "connect", "run"
+CONNECT, RUN, FORK = "connect", "run", "fork"
 MODULE = "-m"
 # What Spark tells such a worker, and no other: where it listens, and the secret where that is a port.
 PATH, PORT, SECRET = "PYTHON_WORKER_FACTORY_SOCK_PATH", "PYTHON_WORKER_FACTORY_PORT", "PYTHON_WORKER_FACTORY_SECRET"
@@ -32,6 +34,8 @@ ACCEPTED = b"ok"
 SIZE_BYTES = 4  # before each text, as an unsigned number, highest byte first
 TALKATIVE = "pyspark.sql.streaming.transform_with_state_driver_worker"  # it prints each of its steps
 NUMBER_MIN = 64  # of the connection, above those that shell scripts use
+DESCRIPTORS_MAX = 4  # that a fork takes over: 0, 1, 2, and the connection
+ALONE = 255  # in the place of an exit code: no fork can be this worker
 
 
 def main(step: str, *given: str) -> None:
@@ -39,22 +43,57 @@ def main(step: str, *given: str) -> None:
         sys.path[0] = os.getcwd()  # noqa: PTH109 (nothing is imported yet); as with -m
     if step == CONNECT:
         connect(*given)
+    elif step == FORK:
+        fork(*given)
     else:
         run(*given)
 
 
 def connect(python: str, *arguments: str) -> NoReturn:
-    from fcntl import F_DUPFD, fcntl
-
+    made = None
     if arguments[:1] == (MODULE,):
         try:
             made = connected()
         except OSError:
-            pass
-        else:
-            descriptor = fcntl(made.fileno(), F_DUPFD, NUMBER_MIN)  # which the next program inherits
-            arguments = (__file__, RUN, str(descriptor), *arguments[1:])
+            made = None  # PySpark will say so
+    become(made, python, arguments)
+
+
+def become(made: socket | None, python: str, arguments: tuple[str, ...]) -> NoReturn:
+    from fcntl import F_DUPFD, fcntl
+
+    if made is not None:
+        descriptor = fcntl(made.fileno(), F_DUPFD, NUMBER_MIN)  # which the next program inherits
+        arguments = (__file__, RUN, str(descriptor), *arguments[1:])
     os.execvp(python, [python, *arguments])
+
+
+def fork(place: str, python: str, *arguments: str) -> NoReturn:
+    """Of the process whose socket is at `place`. Where it is not there, or the worker needs a Python of its own, this
+    becomes that.
+    """
+    import marshal
+    import socket
+
+    made = None
+    if os.environ.get(PATH) or os.environ.get(PORT):
+        try:
+            made = connected()
+        except OSError:
+            os.execvp(python, [python, *arguments])
+    asked = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        asked.connect(place)
+        told = marshal.dumps((arguments[1:], dict(os.environ), os.getcwd()))  # noqa: PTH109
+        socket.send_fds(asked, [len(told).to_bytes(SIZE_BYTES)], [0, 1, 2, *([made.fileno()] if made else [])])
+        asked.sendall(told)
+    except OSError:
+        become(made, python, arguments)
+    ended = asked.recv(1)
+    if ended == bytes([ALONE]):
+        asked.close()
+        become(made, python, arguments)
+    os._exit(ended[0] if ended else 1)
 
 
 def connected() -> socket:

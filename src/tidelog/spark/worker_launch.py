@@ -4,7 +4,8 @@ Spark starts what `SparkContext.pythonExec` names, for daemons and for the few w
 have 10 s to connect (`worker_entry.py`), so a busy machine was a broken one. Here the script takes the place of that
 Python, and becomes it.
 
-Daemons of Spark's own become ours (`worker_daemon.py`), where that can be imported: in the driver's Python.
+Daemons of Spark's own become ours (`worker_daemon.py`), where that can be imported: in the driver's Python. A command
+has all of them forked from one process (`worker_forks.py`), which imports while the JVM is launched.
 
 Rules: only where tasks run in the driver's own JVM. On a cluster the executors start what has the same name there, and
 the script is on this machine alone. Where it cannot be run, where a Python loses the connection (as a script may that
@@ -17,6 +18,7 @@ import os
 import shlex
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +29,12 @@ if TYPE_CHECKING:
 
 NAME = "tidelog-python"
 PLAIN_DAEMON = "pyspark.daemon"
+FORKING, FORKS = "tidelog.spark.worker_forks", "forks"
+PLACE_MAX = 80  # characters of a folder that a socket may have its name in
+END_S = 5.0
 ANSWER_S = 60  # how long a Python that is not this one may take to say whether it keeps a connection
+
+_forking: dict[str, subprocess.Popen[bytes]] = {}  # by their sockets
 
 
 def is_local(master: str | None) -> bool:
@@ -44,12 +51,13 @@ def connect_first(spark: SparkSession) -> None:
         return
     python: str = context.pythonExec
     if Path(python).name != NAME and keeps_connections(python):
-        context.pythonExec = _written(Path(context._temp_dir), python)
+        context.pythonExec = _written(Path(context._temp_dir), python, _place_of_forks())
 
 
-def script_for_launch() -> str | None:
+def script_for_launch(*, forks: bool = False) -> str | None:
     """For the JVM's own environment: by what it names there Spark starts those that look at a format which it has found
-    itself, whatever its session says. None where it cannot be. It is there as long as this process is.
+    itself, whatever its session says. None where it cannot be. It is there as long as this process is. `forks`: with a
+    process to fork workers from, as long as that.
     """
     import atexit
     from shutil import rmtree
@@ -59,7 +67,33 @@ def script_for_launch() -> str | None:
         return None
     folder = mkdtemp(prefix="tidelog-python-")
     atexit.register(rmtree, folder, ignore_errors=True)
-    return _written(Path(folder), sys.executable)
+    place = start_forks(folder) if forks and len(folder) < PLACE_MAX else None
+    return _written(Path(folder), sys.executable, place)
+
+
+def start_forks(folder: str) -> str:
+    """Where it will listen. It ends with this process."""
+    import atexit
+
+    place = os.path.join(folder, FORKS)  # noqa: PTH118 (a socket's, in a script)
+    told = {**os.environ, "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}  # as workers have it
+    told["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")
+    words = [sys.executable, "-P", "-m", FORKING, place]
+    made = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=told, start_new_session=True)
+    _forking[place] = made
+    atexit.register(_end, made)
+    return place
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    process.stdin.close()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(END_S)
+
+
+def _place_of_forks() -> str | None:
+    return next((place for place, process in _forking.items() if process.poll() is None), None)
 
 
 def keeps_connections(python: str) -> bool:
@@ -86,26 +120,29 @@ def _can_be() -> bool:
     return os.name == "posix" and "PYTHONHOME" not in os.environ and hasattr(util, "_do_server_auth")
 
 
-def _written(folder: Path, python: str) -> str:
+def _written(folder: Path, python: str, forks: str | None = None) -> str:
     """Beside what PySpark writes for this JVM, and deleted with it; one for each Python that it becomes."""
     from tempfile import mkdtemp
 
     if os.statvfs(folder).f_flag & os.ST_NOEXEC:
         return python
     script = Path(mkdtemp(dir=folder)) / NAME
-    script.write_text(script_of(python))
+    script.write_text(script_of(python, forks))
     script.chmod(0o700)
     return str(script)
 
 
-def script_of(python: str) -> str:
-    entry = [sys.executable, "-I", "-S", worker_entry.__file__, worker_entry.CONNECT, python]
-    own = shlex.join([python, "-m", worker_daemon.__name__])
-    ours = f'[ "$1 $2" = "-m {PLAIN_DAEMON}" ] && shift 2 && exec {own} "$@"' if python == sys.executable else ""
+def script_of(python: str, forks: str | None = None) -> str:
+    """`forks`: the socket of a process that forks workers, which have the driver's own Python then."""
+    entry = [sys.executable, "-I", "-S", worker_entry.__file__]
+    ours = python == sys.executable
+    daemon = f'[ "$1 $2" = "-m {PLAIN_DAEMON}" ] && shift 2 && set -- -m {worker_daemon.__name__} "$@"' if ours else ""
+    fork = shlex.join([*entry, worker_entry.FORK, forks, python]) if ours and forks else ""
     return f"""#!/bin/sh
 # Spark has this daemon where it only looks at a format, whatever its settings say: ours ends without a word.
-{ours}
+{daemon}
+{f'[ "$1" = -m ] && [ -S {shlex.quote(forks)} ] && exec {fork} "$@"' if fork and forks else ""}
 # Spark waits 10 s for a worker that no daemon forks: such a one connects first, and imports afterwards.
 [ -n "${worker_entry.PATH}${worker_entry.PORT}" ] || exec {shlex.quote(python)} "$@"
-exec {shlex.join(entry)} "$@"
+exec {shlex.join([*entry, worker_entry.CONNECT, python])} "$@"
 """
