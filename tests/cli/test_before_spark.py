@@ -208,6 +208,13 @@ def test_a_plan_compares_with_the_catalog_where_a_broker_is_named(
     assert shown[2] == "catalog new"
     assert main(["plan", shop(1), "--bootstrap", bootstrap, "--json"]) == 0
     told_of = {one["name"]: one["catalog"] for one in json.loads(capsys.readouterr().out)}
-    assert told_of["ranking"] == {"is_there": True, "generation": 1, "would_not_run": None}
-    assert told_of["big-orders"] == {"is_there": False, "generation": None, "would_not_run": None}
+    there = {"is_there": True, "generation": 1, "would_not_run": None, "state_partitions": None}
+    assert told_of["ranking"] == there
+    assert told_of["big-orders"] == {**there, "is_there": False, "generation": None}
+    kept = Path("tidelog-checkpoints/shop/ranking.v1")
+    (kept / "state").mkdir(parents=True)
+    (kept / "offsets").mkdir()
+    (kept / "offsets" / "0").write_text('v1\n{"conf":{"spark.sql.shuffle.partitions":"2"}}\n{}')
+    assert main(["plan", shop(1), "--bootstrap", bootstrap]) == 0
+    assert "state in 2 partitions: as many tasks; `tidelog rebuild --parallelism N`" in capsys.readouterr().out
     assert main(["plan", shop(2)]) == 0 and "catalog" not in capsys.readouterr().out, "without a broker it is not asked"

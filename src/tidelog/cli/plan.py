@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.cli import options as command
 from tidelog.cli.app_settings import add_app, add_running, settings_of
 from tidelog.cli.main import FAILED, OK
-from tidelog.cli.terminal import STARTING_SPARK, show_json, warn
+from tidelog.cli.terminal import STARTING_SPARK, count_text, show_json, warn
 from tidelog.errors import UsageError
 
 if TYPE_CHECKING:
@@ -107,7 +107,9 @@ def _analysed(graph: Graph, settings: Settings, *, with_broker: bool) -> list[An
 
 
 def _notes(node: Node, ahead: list[Foreseen], analysed: list[Analysed]) -> list[str]:
-    notes = [f"catalog {_standing(one)}" for one in ahead if one.target.node is node]
+    found = [one for one in ahead if one.target.node is node]
+    notes = [f"catalog {_standing(one)}" for one in found]
+    notes += [f"state in {_partitions(number)}" for one in found if (number := _state_partitions(one)) is not None]
     for one in (one for one in analysed if one.node is node):
         notes.append(f"columns {', '.join(f'{name} {kind}' for name, kind in one.columns)}")
         notes.append(f"rows {one.rows}{'; its query keeps state' if one.state else ''}")
@@ -122,13 +124,26 @@ def _standing(one: Foreseen) -> str:
     return f"goes on with generation {target.generation}" if one.is_there else "new"
 
 
+def _state_partitions(one: Foreseen) -> int | None:
+    from tidelog.pipelines.micro_batches import state_partitions
+
+    return state_partitions(one.target.checkpoint) if one.is_there else None
+
+
+def _partitions(number: int) -> str:
+    """Its checkpoint keeps it so, whatever the session says later."""
+    return f"{count_text(number, 'partition')}: as many tasks; `tidelog rebuild --parallelism N` makes it N"
+
+
 def _fields(node: Node, ahead: list[Foreseen], analysed: list[Analysed]) -> dict[str, Any]:
     one = node.output
     said: dict[str, Any] = {"name": one.name, "kind": one.kind, "key": list(one.key), "at": str(one.place)}
     said |= {"reads": [read.name for read in node.reads], "fingerprint": node.fingerprint}
-    for target, is_there in (found for found in ahead if found.target.node is node):
+    for one_ahead in (found for found in ahead if found.target.node is node):
+        target, is_there = one_ahead
         number = target.generation if is_there else None
         said["catalog"] = {"is_there": is_there, "generation": number, "would_not_run": target.changed}
+        said["catalog"]["state_partitions"] = _state_partitions(one_ahead)
     for found in (found for found in analysed if found.node is node):
         said["analysed"] = {"columns": dict(found.columns), "rows": found.rows, "keeps_state": found.state}
         said["analysed"]["warnings"] = list(found.warnings)

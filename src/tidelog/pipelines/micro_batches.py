@@ -29,6 +29,7 @@ from tidelog.spark.ticks import Tick, tick_of
 COMMITS, OFFSETS, STATE = "commits", "offsets", "state"
 KEPT = 100  # micro-batches, by Spark's own setting
 KEPT_BY = "spark.sql.streaming.minBatchesToRetain"
+PARTITIONS = "spark.sql.shuffle.partitions"  # which the first micro-batch fixes
 NUMBERED = re.compile(r"\.?(?P<number>\d+)(\.crc)?")
 VERSIONED = re.compile(r"\.?(?P<number>\d+)(_[^.]*)?\.(delta|snapshot|zip|changelog)(\.crc)?")
 
@@ -59,6 +60,14 @@ def not_a_checkpoint(folder: Path) -> UsageError:
     return UsageError(f"{folder} is not a checkpoint of a query that has run; is --checkpoints right?")
 
 
+def state_partitions(checkpoint: str) -> int | None:
+    """Of a checkpoint as it is; None where none is on this machine, or it does not say it."""
+    try:
+        return History(checkpoint).state_partitions
+    except (UsageError, OSError, ValueError, IndexError):
+        return None
+
+
 class History:
     """What a checkpoint says of its micro-batches."""
 
@@ -72,6 +81,15 @@ class History:
     @property
     def has_state(self) -> bool:
         return (self.folder / STATE).is_dir()
+
+    @property
+    def state_partitions(self) -> int | None:
+        """Into how many the state of each operator is cut; None where there is none, or it is not said."""
+        if not self.has_state or not self.planned:
+            return None
+        told = json.loads((self.folder / OFFSETS / str(self.planned[-1])).read_text().split("\n")[1])
+        said = told.get("conf", {}).get(PARTITIONS)
+        return None if said is None else int(said)
 
     def check(self, number: int) -> None:
         """Refuses a micro-batch that cannot be run again."""

@@ -13,7 +13,7 @@ from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
 from tidelog.errors import UsageError
 from tidelog.pipelines.debugging import check_there
-from tidelog.pipelines.micro_batches import History, Read
+from tidelog.pipelines.micro_batches import History, Read, state_partitions
 from tidelog.spark.ticks import Tick
 from tidelog.testing.broker import TestBroker
 
@@ -71,6 +71,18 @@ def test_a_micro_batch_reads_from_the_offsets_before_it_to_its_own(tmp_path: Pat
     assert (second.at_ms, second.watermark_ms, second.is_committed) == (1000, 5, True)
     assert history.micro_batch(3).reads[1] == Read({b: 7}, {b: 7}, Tick(300))
     assert not history.micro_batch(3).is_committed
+
+
+@proves("P1", "F1")
+def test_the_partitions_of_state_are_those_that_the_checkpoint_was_made_with(tmp_path: Path) -> None:
+    assert state_partitions(str(tmp_path / "none")) is None and state_partitions("s3a://bucket/shop") is None
+    checkpoint(tmp_path / "plain", range(3), range(3))
+    assert state_partitions(str(tmp_path / "plain")) is None, "no operator has any"
+    checkpoint(tmp_path / "kept", range(3), range(3), range(1, 4))
+    assert state_partitions(str(tmp_path / "kept")) is None, "it is not said"
+    told = TOLD.replace('"conf":{}', '"conf":{"spark.sql.shuffle.partitions":"3"}')
+    write(tmp_path / "kept" / "offsets" / "2", f"v1\n{told}\n{{}}\n-")
+    assert state_partitions(str(tmp_path / "kept")) == 3
 
 
 @proves("P1", "F1")

@@ -205,12 +205,16 @@ def expected(count: int) -> dict[str, tuple[float, int]]:
     return {name: (sum(amounts), len(amounts)) for name, amounts in of.items()}
 
 
-def applier_of(pid: int) -> psutil.Process:
+def child_of(pid: int, word: str) -> psutil.Process:
     for one in psutil.Process(pid).children(recursive=True):
         with suppress(psutil.Error):  # Spark's workers come and go
-            if "apply" in one.cmdline():
+            if word in one.cmdline():
                 return one
-    raise AssertionError("it has no applier")
+    raise AssertionError(f"none of its processes was started with {word}")
+
+
+def applier_of(pid: int) -> psutil.Process:
+    return child_of(pid, "apply")
 
 
 @proves("P1", "P3", "F1", "eo.20")
@@ -227,11 +231,14 @@ def test_a_driver_that_is_killed_goes_on_to_the_same_view_and_its_applier_dies_w
     try:
         until(lambda: " ready app=shop" in first.log.read_text(), "it is ready")
         assert sums() == expected(300), "what it says can be read is there"
-        applier = applier_of(first.process.pid)
+        applier, forks = applier_of(first.process.pid), child_of(first.process.pid, "tidelog.spark.worker_forks")
+        workers = forks.children(recursive=True)
+        assert len(workers) >= 3, "planners, a daemon, and what that has forked"
         produce(ours, "orders", orders(300, 300))
     finally:
         first.stop(signal.SIGKILL)
-    until(lambda: not applier.is_running(), "its applier has ended, too")
+    for one in (applier, forks, *workers):
+        until(lambda one=one: not one.is_running(), f"it has ended, too: {one}")
     produce(ours, "orders", orders(600, 300))
     second = Process(tidelog_broker.bootstrap, tmp_path)
     try:
