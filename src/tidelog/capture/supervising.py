@@ -48,7 +48,7 @@ class CapturePart(ThreadPart):
     def look(self) -> Fault | None:
         return None if self.done else super().look()
 
-    def fault_of(self, error: Exception) -> Fault:
+    def fault_of(self, error: BaseException) -> Fault:
         return Fault(str(error) or type(error).__name__, final=True, superseded=isinstance(error, AnotherCapture))
 
 

@@ -35,7 +35,7 @@ class ThreadPart:
         self._end_s = end_s
         self._loop = loop
         self._stopping = Event()
-        self.error: Exception | None = None  # what it ended with when it ran last
+        self.error: BaseException | None = None  # what it ended with when it ran last
         self._thread: Thread | None = None
 
     def start(self) -> None:
@@ -48,7 +48,7 @@ class ThreadPart:
     def _run(self, stopping: Event) -> None:
         try:
             self._loop.run(stopping)
-        except Exception as error:
+        except BaseException as error:  # not lost with the thread
             self.error = error
 
     def look(self) -> Fault | None:
@@ -67,5 +67,5 @@ class ThreadPart:
     def figures(self) -> dict[str, Any]:
         return dict(self._loop.figures())
 
-    def fault_of(self, error: Exception) -> Fault:
+    def fault_of(self, error: BaseException) -> Fault:
         return fault_of(error)

@@ -183,7 +183,7 @@ def not_ours(own: TopicPartition, row: Row) -> Iterator[None]:
 class FollowerPart(ThreadPart):
     """A follower as a part of a deployment. Another one that has begun since is not fenced in its turn."""
 
-    def fault_of(self, error: Exception) -> Fault:
+    def fault_of(self, error: BaseException) -> Fault:
         found = super().fault_of(error)
         fenced = isinstance(error, ProducerFenced | AnotherApplier)
         return found._replace(final=True, superseded=True) if fenced else found
