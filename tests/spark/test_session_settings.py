@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -91,6 +92,23 @@ def test_under_spark_submit_the_jvm_and_its_master_are_the_callers() -> None:
 def test_a_session_with_other_settings_that_runs_already_is_not_returned_as_ours(spark: SparkSession) -> None:
     with pytest.raises(ConfigError, match=r"a Spark session with other settings runs in this process.*stop"):
         tidelog.spark_session(memory="3g")
+
+
+@proves("P1")
+def test_a_session_that_runs_already_is_found_from_every_thread(spark: SparkSession) -> None:
+    """Spark has an active session for each thread, and one for all that have none."""
+    refused: list[ConfigError] = []
+
+    def ask() -> None:
+        try:
+            tidelog.spark_session(memory="3g")
+        except ConfigError as error:
+            refused.append(error)
+
+    thread = Thread(target=ask)
+    thread.start()
+    thread.join()
+    assert [type(one) for one in refused] == [ConfigError]
 
 
 # --- the state store of one query ------------------------------------------------------------------------------------

@@ -205,9 +205,8 @@ def local_settings(cores: int) -> dict[str, str]:
 
 def _running(wanted: Mapping[str, str]) -> SparkSession | None:
     from pyspark import SparkContext
-    from pyspark.sql import SparkSession
 
-    session = SparkSession.getActiveSession()
+    session = _of_this_process()
     if session is None:
         if FILE_SYSTEM in wanted.values() and not _knows_the_file_system(SparkContext):
             raise ConfigError(
@@ -221,6 +220,18 @@ def _running(wanted: Mapping[str, str]) -> SparkSession | None:
         "a Spark session with other settings runs in this process, and most settings count only at its launch;"
         " stop() it first, or give the settings to the first call"
     )
+
+
+def _of_this_process() -> SparkSession | None:
+    """A thread that has not made it has no active session, and Spark's builder would give it this one all the same."""
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    try:
+        session = SparkSession.active()
+    except PySparkRuntimeError:
+        return None
+    return session if session.sparkContext._jsc is not None else None
 
 
 def _knows_the_file_system(context: type) -> bool:
