@@ -131,10 +131,12 @@ def test_the_last_whole_run_is_the_first_row_and_may_be_300_commits_back(
     try_change: ModuleType, try_all: ModuleType
 ) -> None:
     page = try_change.PAGE.read_text()
-    results = {shard: {"tests": 2, "minutes": 1.5} for shard in SHARDS}
+    results = {shard: {"tests": 2, "minutes": 1.5, "again": []} for shard in SHARDS}
     newer = try_all.with_row(page, try_all.row_of("abcdef0123", results))
     assert try_change.whole_run_of(newer) == "abcdef0123"
     assert "| 8 | 6 | broker 2, views 2, spark 2, pipelines 2 |" in newer
+    results["views"]["again"] = ["tests/a.py::test"]
+    assert "pipelines 2; at a second try only: tests/a.py::test |" in try_all.row_of("abcdef0123", results)
     assert try_change.whole_run_faults("abcdef0123", 300) == []
     assert "301 commits back" in try_change.whole_run_faults("abcdef0123", 301)[0]
     assert "names no commit" in try_change.whole_run_faults("abcdef0123", None)[0]
