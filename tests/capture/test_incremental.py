@@ -106,7 +106,7 @@ def test_the_last_event_of_each_key_is_its_newest_state(
         if data.draw(st.integers(0, 3), label="crash") == 3:
             state = from_fields(json.loads(json.dumps(to_fields(state))))
             continue  # and the next window is another: old watermarks count for nothing
-        events, given = pass_through(window, database.log[read:], KEY)
+        events, given = pass_through(window, database.log[read:], key_of)
         read = len(database.log)
         assert given is not None
         fold(seen, events)
@@ -115,6 +115,47 @@ def test_the_last_event_of_each_key_is_its_newest_state(
     for key, value in database.rows.items():
         assert seen.get(str(key)) == str(value)
     assert set(seen) <= {str(key) for key in database.rows}
+
+
+def given_by(rows: list[tuple[str, str]], changed: SourceTable, *changes: RowChange) -> tuple[list[Event], Incremental]:
+    """Of a window between whose watermarks the table was changed, and what is to be read next."""
+    window = incremental.window_of("1", TABLE, rows, KEY, 10)
+    low, high = (Message(incremental.PREFIX, mark("1", edge).encode(), True) for edge in ("low", "high"))
+    events, given = pass_through(window, [low, *changes, high], key_of)
+    assert given is not None
+    state = after_window(Incremental("s", ("main.kv", "main.b"), ("0",), ("9",)), window, given)
+    assert state is not None
+    return [one for one in events if isinstance(one, RowChange) and one.op == READ], state
+
+
+@proves("D3", "cdc.14", "cdc.18")
+def test_a_table_that_changes_inside_of_a_window_is_compared_by_the_keys_of_its_shapes() -> None:
+    note = SourceColumn("note", {"type": "string"})
+    first = SourceTable("main", "kv", (note, *TABLE.columns), ("id",))
+    changes = (
+        RowChange(first, UPDATE, ('"x"', "2", "20"), ('"x"', "2", "21")),
+        RowChange(first, DELETE, ('"x"', "3", "30"), None),
+    )
+    rows = [("1", "10"), ("2", "20"), ("3", "30"), ("21", "1")]
+    read, state = given_by(rows, first, *changes)
+    assert [one.after for one in read if isinstance(one, RowChange)] == [("1", "10"), ("21", "1")]
+    assert state == Incremental("s", ("main.b",), rows=2)
+
+
+@proves("D3", "cdc.14", "cdc.20")
+@pytest.mark.parametrize(
+    "other",
+    [
+        SourceTable("main", "kv", (SourceColumn("id", {"type": "string"}), TABLE.columns[1]), ("id",)),
+        SourceTable("main", "kv", (SourceColumn("number", {"type": "int64"}), TABLE.columns[1]), ("number",)),
+        SourceTable("main", "kv", TABLE.columns, ("id", "v")),
+        SourceTable("main", "kv", TABLE.columns, ()),
+    ],
+)
+def test_a_table_that_gets_another_key_inside_of_a_window_is_read_from_its_beginning(other: SourceTable) -> None:
+    read, state = given_by([("1", "10"), ("2", "20")], other, RowChange(other, CREATE, None, ('"3"', "30")))
+    assert read == []
+    assert state == Incremental("s", ("main.kv", "main.b"))
 
 
 def fold(seen: dict[str, str], events: list[Event]) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 import tidelog
+from capture.crashing import Killed, killing
 from capture.databases import COLUMNS, PostgresShop, Shop
 from capture.histories import Writers
 from capture.replaying import replayed, told, transactions
@@ -127,6 +129,12 @@ def test_rows_of_a_transaction_that_was_open_when_its_table_was_published_are_re
     shop.close()
 
 
+def _has_position(bootstrap: str) -> bool:
+    with Cluster(bootstrap) as cluster:
+        progress = read_captures(cluster)["shop"].progress
+    return progress is not None and progress["position"] is not None
+
+
 def _published(shop: Shop) -> set[str]:
     return {name for (name,) in shop.writer().run("SELECT tablename FROM pg_publication_tables")}
 
@@ -149,4 +157,33 @@ def test_a_table_that_was_made_anew_while_its_capture_was_stopped_has_no_old_row
     assert replayed(changes, ("id", "n")) == {(2,): (2, 20), (3,): (3, 3)}
     whole = transactions(bootstrap, [shop.topic(name) for name in ("credit", "debit")])
     assert [len(one) for one in whole if one] == [1], "what the capture tells of itself is in no transaction"
+    shop.close()
+
+
+@proves("D1", "D3", "cdc.8", "cdc.17")
+def test_a_table_that_is_made_between_two_attempts_of_a_snapshot_has_all_of_its_rows(
+    tidelog_broker: tidelog.Broker, logical_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction that wrote to it before it was published, and is open when rows are read again, is not told."""
+    monkeypatch.setattr(chunking, "AGAIN_S", 0.1)
+    shop, bootstrap = PostgresShop(logical_server), tidelog_broker.bootstrap
+    writer, long = shop.writer(), shop.writer()
+    shop.make(writer)
+    writer.run("INSERT INTO debit VALUES (1, 1)", "INSERT INTO orders VALUES (1, 'tea', 1, NULL)")
+    with killing(monkeypatch, shop.stream, "after commit", 2) as seen, suppress(Killed):
+        shop.capture(bootstrap).catch_up()
+    assert seen() == 2
+    writer.run(KV, "INSERT INTO kv VALUES (1, 1)")
+    with long.transaction():
+        long.run("INSERT INTO kv VALUES (2, 2)")
+        with shop.capture(bootstrap):
+            until(lambda: _published(shop) == {"debit", "credit", "orders", "kv"})
+            until(lambda: _has_position(bootstrap))
+            long.run("COMMIT", "BEGIN")
+            until(lambda: _is_read(bootstrap, "public.kv"))
+        writer.run("INSERT INTO kv VALUES (3, 3)")
+    shop.capture(bootstrap).catch_up()
+    assert table(shop, bootstrap) == {(1,): (1, 1), (2,): (2, 2), (3,): (3, 3)}
+    for name in ("debit", "orders"):
+        assert [change["op"] for _, change in told(bootstrap, shop.topic(name))] == ["r"], "once"
     shop.close()

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
 import tidelog
+from capture.conftest import MARIADB
 from capture.databases import COLUMNS, Shop
 from capture.histories import Writers
 from capture.replaying import check_order, replayed, told
 from proving import proves
-from tidelog.capture import chunking, snapshotting
+from tidelog.capture import chunking, running, snapshotting
 from tidelog.capture.change import SourceTable
 from tidelog.capture.chunking import ask_for_snapshot
 from tidelog.capture.snapshotting import Chunk, Range, SnapshotReading
@@ -86,3 +88,38 @@ def test_an_incremental_snapshot_and_changes_are_the_table_while_others_write(
                 time.sleep(0.5)
     shop.capture(bootstrap, snapshot="no_data", transactions=True).catch_up()
     assert replayed(told(bootstrap, shop.topic()), COLUMNS) == shop.rows()
+
+
+@proves("D3", "cdc.14", "cdc.18")
+@pytest.mark.parametrize("shop", ["postgres", MARIADB], indirect=True)
+def test_a_row_that_is_read_while_its_table_changes_never_hides_a_newer_one(
+    tidelog_broker: tidelog.Broker, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A column in front of the key is dropped when a chunk has been read, and a row is changed."""
+    monkeypatch.setattr(part_running, "COMMANDS_EVERY_S", 0.05)
+    bootstrap, writer, name = tidelog_broker.bootstrap, shop.writer(), f"{shop.schema}.kv"
+    writer.run("CREATE TABLE kv (a INTEGER, id INTEGER PRIMARY KEY, n INTEGER)")
+    writer.run("INSERT INTO kv VALUES (7, 1, 11), (7, 2, 12), (7, 3, 13)")
+    capture = shop.capture(bootstrap, tables=name, snapshot="no_data")
+    capture.catch_up()
+    opened = running.open_source
+
+    def opening(*arguments: Any) -> Any:
+        source = opened(*arguments)
+        chunk = source.chunk
+
+        def chunked(*of: Any) -> Any:
+            rows = chunk(*of)
+            monkeypatch.setattr(source, "chunk", chunk)
+            writer.run("ALTER TABLE kv DROP COLUMN a", "UPDATE kv SET n = 22 WHERE id = 2")
+            return rows
+
+        monkeypatch.setattr(source, "chunk", chunked)
+        return source
+
+    monkeypatch.setattr(running, "open_source", opening)
+    with Cluster(bootstrap) as cluster:
+        ask_for_snapshot(cluster, "shop", [name])
+    shop.capture(bootstrap, tables=name, snapshot="no_data").catch_up()
+    assert [row[0] for row in writer.run("SELECT n FROM kv ORDER BY id")] == [11, 22, 13]
+    assert replayed(told(bootstrap, shop.topic("kv")), ("id", "n")) == shop.rows("kv", ("id", "n"))

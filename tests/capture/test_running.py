@@ -6,7 +6,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 from threading import Thread
@@ -16,6 +16,7 @@ import pytest
 
 import tidelog
 from capture.captured import envelopes, folded, records, rows_of
+from capture.crashing import Killed, killing
 from proving import proves
 from tidelog.capture import running, snapshotting
 from tidelog.capture.change import SourceLag
@@ -171,6 +172,42 @@ def test_a_snapshot_is_taken_when_its_mode_says_so(
     orders.execute("INSERT INTO orders VALUES (2, 'milk', 2.5)")
     shop(tidelog_broker, path, snapshot="initial_only" if mode == "initial_only" else "initial").catch_up()
     assert "".join(one["op"] for one in envelopes(tidelog_broker.bootstrap, TOPIC)) == ops
+
+
+@proves("D3", "D8")
+def test_a_capture_that_leaves_its_snapshot_and_takes_no_rows_is_waited_for_all_the_same(
+    tidelog_broker: tidelog.Broker, orders: sqlite3.Connection, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders.execute("INSERT INTO orders VALUES (1, 'tea', 2.5)")
+    with killing(monkeypatch, Changelog, "after commit", 1), suppress(Killed):
+        shop(tidelog_broker, path).catch_up()
+    shop(tidelog_broker, path, snapshot="no_data").catch_up()
+    orders.execute("INSERT INTO orders VALUES (2, 'milk', 2.5)")
+    shop(tidelog_broker, path, snapshot="no_data").catch_up()
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        mark = read_mark(cluster, sink_of("shop"))
+    assert mark is not None and mark.ends[TopicPartition(TOPIC, 0)] > 0
+
+
+@proves("D2", "cdc.3", "cdc.33")
+def test_tables_are_not_changed_while_a_part_of_a_transaction_is_stored(
+    tidelog_broker: tidelog.Broker, orders: sqlite3.Connection, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is stored of it is a number of rows, and other tables have others."""
+    monkeypatch.setattr(running, "READ_EVENTS", 4)
+    monkeypatch.setattr(running, "ROWS", 6)
+    orders.execute("CREATE TABLE users (id INTEGER PRIMARY KEY)")
+    shop(tidelog_broker, path, tables="main.orders").catch_up()
+    orders.executemany("INSERT INTO orders VALUES (?, 'tea', 2.5)", [(number,) for number in range(20)])
+    with killing(monkeypatch, Changelog, "after commit", 1), suppress(Killed):
+        shop(tidelog_broker, path, tables="main.orders").catch_up()
+    told = len(envelopes(tidelog_broker.bootstrap, TOPIC))
+    assert 0 < told < 20
+    with pytest.raises(UsageError, match=r"is stored, of the tables main\.orders; let the capture run with --tables"):
+        shop(tidelog_broker, path, tables=["main.orders", "main.users"]).catch_up()
+    shop(tidelog_broker, path, tables="main.orders").catch_up()
+    shop(tidelog_broker, path, tables=["main.orders", "main.users"]).catch_up()
+    assert [one["after"]["id"] for one in envelopes(tidelog_broker.bootstrap, TOPIC)] == list(range(20))
 
 
 @proves("D2", "cdc.6")
@@ -429,6 +466,41 @@ def test_rows_of_an_outbox_are_messages_of_the_topic_that_they_name(
     assert dict(found[0].headers) == {"id": b"m1", "eventType": b"created"}
     database.execute("UPDATE outbox SET payload = 'x'")
     with pytest.raises(UsageError, match="was updated, and what was sent cannot be changed"):
+        shop(tidelog_broker, path, outbox="main.outbox").catch_up()
+
+
+@proves("cdc.3", "cdc.32", "cdc.33")
+def test_messages_of_an_outbox_have_no_place_among_rows_after_a_crash_either(
+    tidelog_broker: tidelog.Broker, orders: sqlite3.Connection, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "READ_EVENTS", 4)
+    monkeypatch.setattr(running, "ROWS", 6)
+    settings: dict[str, Any] = {"outbox": "main.outbox", "transactions": True}
+    orders.execute("CREATE TABLE outbox (id TEXT, aggregatetype TEXT, aggregateid TEXT, type TEXT, payload TEXT)")
+    shop(tidelog_broker, path, **settings).catch_up()
+    orders.execute("BEGIN")
+    for number in range(10):
+        orders.execute("INSERT INTO orders VALUES (?, 'tea', 2.5)", (number,))
+        orders.execute("INSERT INTO outbox VALUES (?, 'order', ?, 'created', 'x')", (str(number), str(number)))
+    orders.execute("COMMIT")
+    with killing(monkeypatch, Changelog, "after commit", 1), suppress(Killed):
+        shop(tidelog_broker, path, **settings).catch_up()
+    shop(tidelog_broker, path, **settings).catch_up()
+    places = [one["transaction"]["total_order"] for one in envelopes(tidelog_broker.bootstrap, TOPIC)]
+    assert places == list(range(1, 11))
+    (ended,) = [one for one in envelopes(tidelog_broker.bootstrap, "shop.transaction") if one["status"] == "END"]
+    assert ended["event_count"] == 10 and len(records(tidelog_broker.bootstrap, "shop.order")) == 10
+
+
+@proves("cdc.32")
+def test_a_text_in_a_column_of_bytes_of_an_outbox_is_refused_with_what_to_do(
+    tidelog_broker: tidelog.Broker, database: sqlite3.Connection, path: Path
+) -> None:
+    """SQLite takes anything in a column that has no type."""
+    database.execute("CREATE TABLE outbox (id, aggregatetype TEXT, aggregateid TEXT, type TEXT, payload TEXT)")
+    shop(tidelog_broker, path, outbox="main.outbox").catch_up()
+    database.execute("INSERT INTO outbox VALUES ('m1', 'order', '7', 'created', 'x')")
+    with pytest.raises(UsageError, match="has a text in id, a column of bytes; declare it as one of text"):
         shop(tidelog_broker, path, outbox="main.outbox").catch_up()
 
 

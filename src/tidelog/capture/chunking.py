@@ -187,7 +187,7 @@ class Chunking:
     def pass_through(self, events: Sequence[Event]) -> Sequence[Event]:
         if self._window is None or self._over:
             return events
-        out, given = incremental.pass_through(self._window, events, key_of(self._window.table))
+        out, given = incremental.pass_through(self._window, events, key_of)
         if given is not None:
             assert self._state is not None
             self._over, self._next = True, incremental.after_window(self._state, self._window, given)

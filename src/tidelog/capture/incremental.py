@@ -13,17 +13,20 @@ Rules:
   tells of. After a crash the chunk that was open is read again; its old watermarks name another window, and count for
   nothing.
 - Composite keys are compared as a whole, by the source.
+- A table may change inside of a window. A row's key is that of its own shape. If the key itself is another one, what
+  was read cannot be compared with what came: the window gives nothing, and the table is read from its beginning.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidelog.capture.change import READ, TRUNCATE, Event, Message, RowChange, SourceTable, Values
 
+KeyOf = Callable[[Values], Values]
 CHUNK_ROWS = 1024
 PREFIX = "tidelog.watermark"
 
@@ -50,6 +53,8 @@ class ChunkWindow:
     last: Values | None  # the last key that was read; None where nothing was
     ends: bool  # whether the table is read whole
     open: bool = False
+    spoiled: bool = False  # the table has another key now
+    keys: dict[SourceTable, KeyOf | None] = field(default_factory=dict)  # by shape; None: of another key
 
 
 def to_fields(state: Incremental | None) -> dict[str, Any] | None:
@@ -133,15 +138,15 @@ def mark(number: str, edge: str) -> str:
     return f"{number}:{edge}"
 
 
-def window_of(
-    number: str, table: SourceTable, rows: Sequence[Values], key_of: Callable[[Values], Values], size: int
-) -> ChunkWindow:
+def window_of(number: str, table: SourceTable, rows: Sequence[Values], key_of: KeyOf, size: int) -> ChunkWindow:
     keyed = {key_of(row): row for row in rows}
     return ChunkWindow(number, table, keyed, key_of(rows[-1]) if rows else None, ends=len(rows) < size)
 
 
 def after_window(state: Incremental, window: ChunkWindow, given: int) -> Incremental | None:
     """When what is left of its rows was given."""
+    if window.spoiled:
+        return _begun_anew(state)
     rows = state.rows + given
     if not window.ends:
         return replace(state, after=window.last, rows=rows)
@@ -150,7 +155,7 @@ def after_window(state: Incremental, window: ChunkWindow, given: int) -> Increme
 
 
 def pass_through(
-    window: ChunkWindow, events: Iterable[Event], key_of: Callable[[Values], Values]
+    window: ChunkWindow, events: Iterable[Event], key_of: Callable[[SourceTable], KeyOf]
 ) -> tuple[list[Event], int | None]:
     """Events with the window's rows behind its high watermark. How many, once they were given."""
     out: list[Event] = []
@@ -170,9 +175,22 @@ def pass_through(
     return out, given
 
 
-def _take_out(window: ChunkWindow, row: RowChange, key_of: Callable[[Values], Values]) -> None:
+def _take_out(window: ChunkWindow, row: RowChange, key_of: Callable[[SourceTable], KeyOf]) -> None:
     if row.op == TRUNCATE:
         window.rows.clear()
+    if row.table not in window.keys:
+        window.keys[row.table] = key_of(row.table) if _keyed(row.table) == _keyed(window.table) else None
+    key = window.keys[row.table]
+    if key is None:
+        window.spoiled = True
+        window.rows.clear()
+        return
     for values in (row.before, row.after):
         if values is not None:
-            window.rows.pop(key_of(values), None)
+            window.rows.pop(key(values), None)
+
+
+def _keyed(table: SourceTable) -> list[Any]:
+    """What makes keys comparable: their columns, and how these are written."""
+    by_name = {column.name: column.connect for column in table.columns}
+    return [(name, {**by_name[name], "default": None}) for name in table.key]

@@ -56,6 +56,14 @@ class Outbox(NamedTuple):
     def _headers(self, row: RowChange) -> list[tuple[str, bytes | None]]:
         return [("id", self._bytes(row, self.id)), ("eventType", self._bytes(row, self.type))]
 
+    def _decoded(self, name: str, found: str) -> bytes:
+        try:
+            return b64decode(found, validate=True)
+        except ValueError:
+            raise UsageError(
+                f"a row of the outbox {self.table} has a text in {name}, a column of bytes; declare it as one of text"
+            ) from None
+
     def _bytes(self, row: RowChange, name: str) -> bytes | None:
         assert row.after is not None
         for column, text in zip(row.table.columns, row.after, strict=True):
@@ -65,6 +73,6 @@ class Outbox(NamedTuple):
             if found is None:
                 return None
             if isinstance(found, str) and column.connect.get("type") == "bytes":
-                return b64decode(found)
+                return self._decoded(name, found)
             return found.encode() if isinstance(found, str) else text.encode()
         raise UsageError(f"the outbox {self.table} has no column {name!r}")

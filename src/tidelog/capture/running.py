@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from threading import Event as Flag
 from threading import Thread
@@ -234,6 +234,7 @@ class _Session:
             self._owner.begin()
             kept = decode(self._owner.rows(CAPTURES)).get(self.settings.known_as) or Captured("", None, {})
             self._progress = CaptureProgress() if kept.progress is None else from_fields(kept.progress)
+            self._check_same_tables(kept.progress)
             if self._progress.commands is None:
                 self._progress = replace(self._progress, commands=end_of_commands(self._cluster))
             self._last_mark = marks.read_mark(self._cluster, sink_of(self._name), self._marks_end())
@@ -250,7 +251,7 @@ class _Session:
                 dict(kept.tables),
                 self.settings.converter(),
             )
-            if self._progress.position is not None:
+            if self._progress.position is not None or self._progress.snapshot is not None:
                 self._ask_for_newcomers()
             self._source.prepare()
             self._snapshot()
@@ -279,6 +280,15 @@ class _Session:
         wrong = [one for one in self._source.check() if one.severity == "error"]
         if wrong:
             raise UsageError("; ".join(f"{one.what}: {one.remedy}" if one.remedy else one.what for one in wrong))
+
+    def _check_same_tables(self, kept: Mapping[str, Any] | None) -> None:
+        """What is stored of an open transaction is a number of rows: of the tables that were captured then."""
+        before = None if kept is None else kept.get("tables")
+        if self._progress.open is not None and before is not None and before != list(self.settings.tables):
+            raise UsageError(
+                f"a part of transaction {self._progress.open} is stored, of the tables {' '.join(before)}; let the"
+                f" capture run with --tables {' '.join(before)} until the rest is, and then choose others"
+            )
 
     # Tables that come later -------------------------------------------------------------------------------------------
 
@@ -326,13 +336,18 @@ class _Session:
             return
         found = self._source.snapshot()
         try:
-            reading = snapshotting.SnapshotReading(found, progress.snapshot)
+            reading = snapshotting.SnapshotReading(found, progress.snapshot, without=self._read_by_chunks())
             if progress.position is not None:
                 reading.position = progress.position  # read once more: the stream goes on where it was
             self._store_snapshot(reading, anew=anew)
         finally:
             found.close()
         self._capture._fresh = False
+
+    def _read_by_chunks(self) -> Collection[str]:
+        """New since a snapshot that was broken off. Their changes are told from later on than its position."""
+        reading = incremental.from_fields(self._progress.incremental)
+        return () if reading is None or self._progress.snapshot is None else reading.tables
 
     def _store_snapshot(self, reading: snapshotting.SnapshotReading, *, anew: bool) -> None:
         """`anew`: tables are told as truncated first, for what became of rows that are gone nobody has seen."""
@@ -363,7 +378,7 @@ class _Session:
                 for table in found.tables():
                     self._writer.target(table)
                 self._writer.write_snapshot(outgoing, (), time.time_ns())
-                self._store(outgoing, replace(self._progress, position=found.position))
+                self._store(outgoing, replace(self._progress, position=found.position, snapshot=None))
         finally:
             found.close()
 
@@ -448,7 +463,7 @@ class _Session:
     def _store(self, outgoing: Outgoing, progress: CaptureProgress, complete_ms: int | None = None) -> None:
         """Last in its transaction; what is known changes with it, since a transaction that fails ends the session."""
         now_ms = int(time.time() * 1000)
-        content = {**to_fields(progress), "at_ms": now_ms}
+        content = {**to_fields(progress), "tables": list(self.settings.tables), "at_ms": now_ms}
         topics = self._writer.topics
         foretold = self._ahead.foretold(outgoing, topics) if self._capture._foretells else None
         if foretold is None:

@@ -18,7 +18,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from queue import Queue
 from threading import Event, Thread
 from typing import Any, NamedTuple
@@ -84,9 +84,17 @@ class HeldRows(NamedTuple):
 class SnapshotReading:
     """One attempt. `batches` gives rows with their words, and the plan when those are stored."""
 
-    def __init__(self, snapshot: SourceSnapshot, content: Mapping[str, Any] | None, *, parts: int = PARTS) -> None:
+    def __init__(
+        self,
+        snapshot: SourceSnapshot,
+        content: Mapping[str, Any] | None,
+        *,
+        parts: int = PARTS,
+        without: Collection[str] = (),
+    ) -> None:
+        """Tables `without` which it is are read by chunks, which those without a key cannot be."""
         self._snapshot = snapshot
-        self.tables = snapshot.tables()
+        self.tables = [table for table in snapshot.tables() if not table.key or table.full_name not in without]
         self.position: Position = snapshot.position if content is None else content["position"]
         self._begun = content is not None and bool(content["begun"])
         old = {} if content is None else plan_of(content)

@@ -103,7 +103,7 @@ class CaptureWriter:
         for event in events:
             if isinstance(event, Begin):
                 self._begun(event)
-            elif isinstance(event, RowChange):
+            elif isinstance(event, RowChange) and not self._is_routed(event.table):
                 moved = event.op == UPDATE and self._is_moved(event)
                 self._block(event.table)() if not moved else [self._block(event.table)() for _ in range(2)]
 
@@ -120,8 +120,8 @@ class CaptureWriter:
         self._flush(outgoing)
 
     def _row(self, row: RowChange, times: str) -> None:
-        if self._outbox is not None and self._outbox.is_for(row.table):
-            self._routed(row, self._outbox)
+        if self._is_routed(row.table):
+            self._routed(row)
             return
         target = self._targets.get(row.table) or self.target(row.table)
         read = row.op == READ
@@ -184,8 +184,8 @@ class CaptureWriter:
         begin = Begin("", now_ns // 1000)
         for table, values, word in rows:
             row = RowChange(table, READ, None, values)
-            if self._outbox is not None and self._outbox.is_for(table):
-                self._routed(row, self._outbox)
+            if self._is_routed(table):
+                self._routed(row)
                 continue
             target = self._targets.get(table) or self.target(table)
             source = self._source.source_block(row, begin, word, self._options.prefix)
@@ -278,8 +278,12 @@ class CaptureWriter:
             made = self._converter.pair(topic, *made)
         self._put(at, [(*made, ())])
 
-    def _routed(self, row: RowChange, outbox: Outbox) -> None:
-        found = outbox.route(row)
+    def _is_routed(self, table: SourceTable) -> bool:
+        return self._outbox is not None and self._outbox.is_for(table)
+
+    def _routed(self, row: RowChange) -> None:
+        assert self._outbox is not None, "it is routed"
+        found = self._outbox.route(row)
         if found is not None:
             topic, key, value, headers = found
             self._put(self._topics.place(topic, key), [(key, value, headers)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,3 +75,40 @@ def _lose(base: Base) -> None:
         if base.ask("SELECT wal_status FROM pg_replication_slots")[0][0] == "lost":
             return
     raise AssertionError("the server has kept all of its log")
+
+
+@proves("cdc.7", "cdc.2")
+@pytest.mark.slow
+def test_a_server_whose_disk_was_restored_is_not_read_on(small_server: PostgresServer, tmp_path: Path) -> None:
+    """It has the slot and its own identifier again, and would pass over all that it writes up to our position."""
+    with Base(small_server.url()) as base:
+        base.run(KV)
+        source, stream = base.started()
+        stream.close()
+        source.close()
+        small_server.stop()
+        subprocess.run(["cp", "-a", small_server.folder, tmp_path / "copy"], check=True)
+        small_server.start()
+        base.writer = base.connection()
+        stream = base.stream(source, base.first)
+        base.run("INSERT INTO kv SELECT n, repeat('x', 100) FROM generate_series(1, 1000) AS n")
+        (position,) = check_frames(base.drain(stream))
+        stream.confirm(position)
+        stream.close()
+        source.close()
+        small_server.stop()
+        subprocess.run(["find", small_server.folder, "-mindepth", "1", "-delete"], check=True)
+        subprocess.run(["cp", "-a", f"{tmp_path / 'copy'}/.", small_server.folder], check=True)
+        small_server.start()
+        base.writer = base.connection()
+        base.run("INSERT INTO kv VALUES (1, 'after')")
+        with pytest.raises(SourceLost, match=r"ends at .*, before the stored position .*: .* take a new snapshot"):
+            source.stream(position)
+        taken = source.snapshot()
+        folded = Folded()
+        for table in taken.tables():
+            folded.read(table, [row for rows in taken.rows(table, None, None, 10) for row in rows])
+        taken.close()
+        base.run("INSERT INTO kv VALUES (2, 'b')")
+        folded.apply(base.drain(base.stream(source, taken.position)))
+        assert folded.rows("kv") == [[1, "after"], [2, "b"]]

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proving import proves
-from tidelog.capture.change import Begin, Commit, Event, Idle, RowChange, SourceColumn, SourceTable
+from tidelog.capture.change import Begin, Commit, Event, Idle, Message, RowChange, SourceColumn, SourceTable
+from tidelog.capture.progress import CaptureProgress, apply
 from tidelog.capture.sources.postgres import pgoutput
 from tidelog.capture.sources.postgres.catalog import Catalog, Known, describe
 from tidelog.capture.sources.postgres.columns import Type
@@ -141,6 +142,16 @@ def test_a_keepalive_is_a_place_to_go_on_from_only_between_transactions() -> Non
     changes.idle(80, events)
     assert [type(event) for event in events] == [Begin, Commit, Idle]
     assert cast(Idle, events[-1]).position == {"lsn": "0/50", "system": "1"}
+
+
+@proves("cdc.2")
+def test_a_message_outside_of_transactions_is_a_place_to_go_on_from() -> None:
+    """Or it would be told once more after a restart: no commit moves the position behind it."""
+    loose = struct.pack(">cBQ", b"M", 0, 77) + b"prefix\0" + struct.pack(">I", 2) + b"hi"
+    events = taken(data(70, loose), start=50)
+    assert [type(event) for event in events] == [Message, Idle]
+    assert apply(CaptureProgress({"lsn": "0/32"}), events).position == {"lsn": "0/4D", "system": "1"}
+    assert [type(event) for event in taken(data(70, begin(90, 3)), data(70, MESSAGES["message"]))] == [Begin, Message]
 
 
 @proves("cdc.1")

@@ -10,6 +10,7 @@ from capture.sources.postgres.following import SECONDS, Base, check_frames, rows
 from postgres_server import PostgresServer
 from proving import proves
 from tidelog.capture.change import UNAVAILABLE, Begin, Commit, Event, Idle, Message, RowChange, SchemaChange
+from tidelog.capture.progress import CaptureProgress, apply
 from tidelog.capture.sources.postgres.pgoutput import lsn_of, lsn_text
 from tidelog.capture.sources.postgres.slots import ReplicationSlot, lsn_in, resume_fault
 from tidelog.errors import Disconnected, SourceLost, UsageError
@@ -196,6 +197,7 @@ def test_a_publication_that_somebody_dropped_stops_capture_until_all_is_read_ane
         (WORKING._replace(database="other"), HERE, "of the database|the database other"),
         (WORKING._replace(plugin="wal2json"), HERE, "plugin wal2json"),
         (WORKING, {"lsn": "0/64", "system": "2"}, "another cluster"),
+        (WORKING._replace(confirmed=101), {"lsn": "0/66", "system": "1"}, "log ends at 0/65, before .* 0/66"),
         (WORKING, HERE, None),
         (WORKING._replace(wal_status="unreserved"), HERE, None),
     ],
@@ -205,7 +207,7 @@ def test_what_cannot_go_on_is_told_with_what_to_do(
 ) -> None:
     import re
 
-    fault = resume_fault(slot, "s", position, "1", "shop")
+    fault = resume_fault(slot, "s", position, "1", "shop", 101)
     assert (fault is None) == (why is None)
     if fault is not None and why is not None:
         assert re.search(why, fault)
@@ -217,6 +219,28 @@ def test_what_is_not_a_position_is_refused() -> None:
     for wrong in ({}, {"lsn": "x"}, {"lsn": "zz/1"}):
         with pytest.raises(UsageError, match="is not a position"):
             lsn_in(wrong)
+
+
+@proves("cdc.2")
+def test_a_message_outside_of_transactions_is_told_once(base: Base) -> None:
+    base.run(KV)
+    source, stream = base.started()
+    base.run("SELECT pg_logical_emit_message(false, 'loose', 'one')")
+    came: list[Event] = []
+    while not any(isinstance(event, Message) for event in came):
+        came += stream.read(10, SECONDS)
+    told_at = next(at for at, event in enumerate(came) if isinstance(event, Message))
+    progress = apply(CaptureProgress(base.first), came[: told_at + 2])
+    assert lsn_in(progress.position or {}) == came[told_at].where  # type: ignore[union-attr]
+    stream.close()
+    until_free(base)
+    assert progress.position is not None
+    position = base.ask("SELECT pg_current_wal_flush_lsn()::text")[0][0]
+    assert lsn_in(progress.position) <= lsn_of(position)
+    base.run("SELECT pg_logical_emit_message(false, 'loose', 'two')", "SELECT pg_switch_wal()")
+    again = base.stream(source, progress.position)
+    told_again = base.drain(again)
+    assert [event.content for event in told_again if isinstance(event, Message)] == [b"two"]
 
 
 @proves("cdc.4")

@@ -10,6 +10,8 @@ between two), and the server's own identifier, because the same number in anothe
 - A slot that is ahead of the stored position has confirmed what we do not have: those changes are lost. PostgreSQL
   would go on from the slot in silence.
 - A slot that is gone or lost (`wal_status`) cannot be read.
+- A log that ends before the stored position is that of an older copy of the server, slot and identifier and all.
+  PostgreSQL would pass over what is written to it in silence, until it has come to where we were.
 """
 
 from __future__ import annotations
@@ -65,8 +67,10 @@ def lsn_in(position: Mapping[str, Any]) -> int:
         raise UsageError(f"{dict(position)} is not a position of a PostgreSQL database") from None
 
 
-def resume_fault(slot: ReplicationSlot | None, name: str, position: Position, system: str, database: str) -> str | None:
-    """Why reading cannot go on from this position, or None."""
+def resume_fault(
+    slot: ReplicationSlot | None, name: str, position: Position, system: str, database: str, end: int
+) -> str | None:
+    """Why reading cannot go on from this position, or None. `end` is where the server's log ends."""
     stored = lsn_in(position)
     at = lsn_text(stored)
     if position.get("system", system) != system:
@@ -90,5 +94,10 @@ def resume_fault(slot: ReplicationSlot | None, name: str, position: Position, sy
         return (
             f"the replication slot {name} is at {lsn_text(slot.confirmed)}, ahead of the stored position {at}:"
             f" somebody else read or advanced it, and the changes between are lost; {AGAIN}"
+        )
+    if end < stored:
+        return (
+            f"the server's log ends at {lsn_text(end)}, before the stored position {at}: it was restored from a copy,"
+            f" and what was captured since is not in it; {AGAIN}"
         )
     return None

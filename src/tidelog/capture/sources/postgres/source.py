@@ -32,7 +32,7 @@ from tidelog.capture.sources.postgres.session import SqlSession, TableLocked
 from tidelog.capture.sources.postgres.slots import AGAIN, lsn_in, resume_fault, slot_of
 from tidelog.capture.sources.postgres.snapshot import PostgresSnapshot
 from tidelog.capture.sources.postgres.stream import HEARTBEAT, PostgresStream, SlotStream, StreamedTransaction
-from tidelog.errors import PeerError, SourceLost, UsageError
+from tidelog.errors import Disconnected, PeerError, SourceLost, UsageError
 
 log = logging.getLogger(__name__)
 NAME_LIMIT = 63 - len("tidelog__inserts")
@@ -52,7 +52,8 @@ SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint FROM
 """
 
 _END = """
-SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END)::text
+SELECT pg_is_in_recovery(), CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
+                                 ELSE pg_current_wal_flush_lsn() END::text
 """
 
 
@@ -203,9 +204,11 @@ class PostgresSource:
         return taken
 
     def stream(self, position: Position) -> PostgresStream:
-        start = lsn_in(position)
+        start, (standby, end) = lsn_in(position), self._end()
+        if standby and end < start:  # it was started anew, and comes to where it was
+            raise Disconnected(f"{self._session.address} has not replayed its log up to {position['lsn']} yet")
         fault = resume_fault(
-            slot_of(self._session, self.slot), self.slot, position, self._identified(), self._database()
+            slot_of(self._session, self.slot), self.slot, position, self._identified(), self._database(), end
         )
         missing = self._unpublished()
         if fault is None and missing:
@@ -218,9 +221,7 @@ class PostgresSource:
         except BaseException:
             replication.close()
             raise
-        changes = SlotStream(
-            self._catalog, self._database(), self._identified(), start, lsn_of(self._session.one(_END))
-        )
+        changes = SlotStream(self._catalog, self._database(), self._identified(), start, self._end()[1])
         return PostgresStream(replication, changes, start)
 
     def tables(self) -> Sequence[SourceTable]:
@@ -327,6 +328,11 @@ class PostgresSource:
         if self._system is None:
             self._system = str(self._session.one("SELECT system_identifier::text FROM pg_control_system()"))
         return self._system
+
+    def _end(self) -> tuple[bool, int]:
+        """Whether the server is a standby, and where its log ends."""
+        ((standby, end),) = self._session.query(_END)
+        return standby, lsn_of(end)
 
     def _database(self) -> str:
         self.database = str(self._session.one("SELECT current_database()::text"))

@@ -8,6 +8,7 @@
 - The server is told a position only when `confirm` was called with it (or `stream` was begun there): then the log has
   it. It hears from us when it asks, and every STATUS_S while nothing comes: a sender that has missed
   the wake-up by a commit sleeps for ten seconds (seen on PostgreSQL 18), and a word of ours wakes it.
+- A message that is not transactional is a place to go on from: its LSN is where its record ends.
 - `Idle` says the time up to which all is told. The clock of a keepalive does not, for the server may be far behind with
   sending when it writes one. What does is a heartbeat of ours: its text is the server's clock when it was written.
 - What was in the server's log when the stream began counts as there: until it is told, `read` waits for it (BEHIND_S at
@@ -171,6 +172,9 @@ class SlotStream:
             self.idle(told.lsn, events)
             return
         events.append(Message(told.prefix, told.content, told.transactional, told.lsn))
+        if not told.transactional and self._transaction is None:  # or it would be told again after a restart
+            self._end = max(self._end, told.lsn)
+            events.append(Idle(position_of(self._end, self._system), self._told_us))
 
 
 class PostgresStream:
