@@ -25,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from outcome import Outcome, read_outcome  # noqa: E402  it is beside the tests, since it is a plugin of theirs
+from outcome import SHARED, Outcome, read_outcome  # noqa: E402  it is beside the tests, since it is a plugin of theirs
 
 BUDGETS = ROOT / "tests" / "budgets.toml"
 UNSTEADY = ROOT / "tests" / "unsteady.toml"
@@ -51,11 +51,12 @@ def over_budget(costs: Mapping[str, float], budgets: Mapping[str, float]) -> lis
     """One sentence for each folder that costs more than it may."""
     faults = []
     for folder, seconds in costs.items():
+        name = "what tests share" if folder == SHARED else f"tests/{folder}"
         if folder not in budgets:
-            faults.append(f"tests/{folder} has no budget; give it one in tests/budgets.toml, from {TO_COME!r}")
+            faults.append(f"{name} has no budget; give it one in tests/budgets.toml, from {TO_COME!r}")
         elif seconds > budgets[folder] * OVER_BUDGET:
             faults.append(
-                f"tests/{folder} costs {seconds:.0f} CPU seconds, and its budget is {budgets[folder]:g}"
+                f"{name} costs {seconds:.0f} CPU seconds, and its budget is {budgets[folder]:g}"
                 f" (above {OVER_BUDGET} times that a run fails); mark tests slow or full, or take from another folder"
             )
     return faults

@@ -5,7 +5,8 @@ say how busy the machine is; CPU seconds say what a test asks for. They still de
 its cores, so each worker now and then takes the *pace*: the CPU seconds of a fixed piece of work. Sums by folder are
 given at the pace of the machine that tests/budgets.toml was written on.
 
-A server that all workers share is counted where it was started, and a process that outlives its parent not at all.
+What a fixture of the whole run costs to set up (the Spark session, a server) counts for `SHARED`, and not for the
+folder whose test happens to need it first. A process that outlives its parent is not counted at all.
 With TESTS_OUTCOME=FILE the outcome of the run is written there as JSON (`Outcome`).
 """
 
@@ -29,6 +30,7 @@ PACE_EVERY_S = 5.0
 REFERENCE_PACE_S = 0.005
 ROOMS_WITH_FOLDERS = ("pipelines", "views")  # each of their folders costs as much as another room
 REASON_CHARACTERS = 200
+SHARED = "shared"
 
 
 @dataclass(slots=True)
@@ -38,6 +40,8 @@ class Outcome:
     failures: dict[str, str] = field(default_factory=dict)
     """The first line of why, by test."""
     paces: list[float] = field(default_factory=list)
+    shared: float = 0.0
+    """CPU seconds of what many tests use."""
 
     def pace(self) -> float:
         """Above 1: this machine was slower than the one of the budgets."""
@@ -48,6 +52,8 @@ class Outcome:
         sums: dict[str, float] = defaultdict(float)
         for test, seconds in self.costs.items():
             sums[folder_of(test)] += seconds
+        if self.shared:
+            sums[SHARED] += self.shared
         pace = self.pace()
         return {folder: seconds / pace for folder, seconds in sorted(sums.items())}
 
@@ -106,9 +112,24 @@ class Measuring:
     def __init__(self) -> None:
         self._before = 0.0
         self._paced = 0.0
+        self._shared = 0.0
+        self._is_setting_up = False
 
     def pytest_runtest_logstart(self) -> None:
         self._before = cpu_seconds()
+        self._shared = 0.0
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[object]) -> Generator[None, object, object]:
+        if fixturedef.scope != "session" or self._is_setting_up:  # what it asks for is a part of it
+            return (yield)
+        begun = cpu_seconds()
+        self._is_setting_up = True
+        try:
+            return (yield)
+        finally:
+            self._is_setting_up = False
+            self._shared += max(cpu_seconds() - begun, 0.0)
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_makereport(
@@ -117,7 +138,8 @@ class Measuring:
         report = yield
         if call.when == "teardown":
             now = cpu_seconds()
-            report.user_properties.append(("cpu_s", max(now - self._before, 0.0)))
+            report.user_properties.append(("cpu_s", max(now - self._before - self._shared, 0.0)))
+            report.user_properties.append(("shared_cpu_s", self._shared))
             if time.monotonic() - self._paced > PACE_EVERY_S:
                 report.user_properties.append(("pace_s", take_pace()))
                 self._paced = time.monotonic()
@@ -140,6 +162,8 @@ class Writing:
         for name, value in report.user_properties:
             if name == "cpu_s":
                 self._outcome.costs[report.nodeid] = round(float(value), 3)
+            elif name == "shared_cpu_s":
+                self._outcome.shared = round(self._outcome.shared + float(value), 3)
             elif name == "pace_s":
                 self._outcome.paces.append(float(value))
 

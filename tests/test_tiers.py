@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from outcome import Outcome, folder_of
+from outcome import SHARED, Outcome, folder_of, read_outcome
 from proving import proves
 from scheduling import needs_spark, preferred
 from selecting import SHARDS, STEP, in_turn, shard_name, tiers_named
@@ -70,7 +71,7 @@ def test_every_folder_of_tests_is_in_one_shard() -> None:
 def test_every_folder_of_tests_has_a_budget_and_their_sum_is_fixed(try_change: ModuleType) -> None:
     table = tomllib.loads(try_change.BUDGETS.read_text())
     named = {folder for shard in SHARDS.values() for folder in shard}
-    assert set(table["folders"]) - {try_change.TO_COME} == named
+    assert set(table["folders"]) - {try_change.TO_COME, SHARED} == named
     assert try_change.budget_faults(table["total"], table["folders"]) == []
     assert try_change.budget_faults(10, {"a": 4, "b": 7}) == ["the budgets sum up to 11, and the total is 10"]
 
@@ -101,10 +102,11 @@ def test_no_files_have_no_turn() -> None:
 
 @proves("tiers")
 def test_a_folder_above_its_budget_fails_and_one_without_is_told(try_change: ModuleType) -> None:
-    faults = try_change.over_budget({"log": 13.0, "wire": 13.1, "work": 1.0}, {"log": 10, "wire": 10})
-    assert len(faults) == 2
+    faults = try_change.over_budget({"log": 13.0, "wire": 13.1, "work": 1.0, "shared": 9.0}, {"log": 10, "wire": 10})
+    assert len(faults) == 3
     assert faults[0].startswith("tests/wire costs 13 CPU seconds, and its budget is 10")
     assert faults[1].startswith("tests/work has no budget")
+    assert faults[2].startswith("what tests share has no budget")
 
 
 @proves("tiers")
@@ -166,9 +168,37 @@ def test_a_cost_is_the_cpu_of_the_process_and_of_all_below_it(below: str) -> Non
 @proves("tiers")
 def test_costs_are_summed_by_folder_at_the_pace_of_the_budgets() -> None:
     costs = {"tests/log/a/test_b.py::test": 4.0, "tests/pipelines/app/test_c.py::t[x]": 1.0, "tests/test_d.py::t": 2.0}
-    outcome = Outcome(costs, {}, [0.010, 0.010])
+    outcome = Outcome(costs, {}, [0.010, 0.010], shared=6.0)
     assert outcome.pace() == 2.0
-    assert outcome.by_folder() == {".": 1.0, "log": 2.0, "pipelines/app": 0.5}
+    assert outcome.by_folder() == {".": 1.0, "log": 2.0, "pipelines/app": 0.5, "shared": 3.0}
+
+
+@proves("tiers")
+def test_what_a_fixture_of_the_whole_run_costs_is_not_the_test_s_that_needs_it_first(tmp_path: Path) -> None:
+    (tmp_path / "test_one.py").write_text(
+        "import pytest, subprocess, sys\n"
+        f"def burn(): subprocess.run([sys.executable, '-c', {BURN!r}])\n"
+        "@pytest.fixture(scope='session')\n"
+        "def server(): burn()\n"
+        "@pytest.fixture(scope='session')\n"
+        "def client(request): request.getfixturevalue('server')\n"
+        "def test_first(client): pass\n"
+        "def test_second(client): burn()\n"
+    )
+    (tmp_path / "conftest.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(ROOT / 'tests')!r})\n"
+        "from outcome import outcome_plugins\n"
+        "def pytest_addoption(parser): parser.addoption('--numprocesses')\n"
+        "def pytest_configure(config):\n"
+        "    for plugin in outcome_plugins(config): config.pluginmanager.register(plugin)\n"
+    )
+    words = [sys.executable, "-m", "pytest", "-c", "/dev/null", "--rootdir", str(tmp_path), "-p", "no:cacheprovider"]
+    environment = {**os.environ, "TESTS_OUTCOME": str(tmp_path / "outcome.json"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    ran = subprocess.run([*words, str(tmp_path)], capture_output=True, text=True, env=environment)
+    found = read_outcome(tmp_path / "outcome.json")
+    first, second = found.costs["test_one.py::test_first"], found.costs["test_one.py::test_second"]
+    assert found.shared >= 0.25 and second >= 0.25, ran.stdout
+    assert first < 0.25, ran.stdout
 
 
 @proves("tiers")
