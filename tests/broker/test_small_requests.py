@@ -11,7 +11,8 @@ from itertools import islice
 
 import pytest
 from costs import COMPACTED, COMPACTED_PARTITIONS, Cost, CostedBroker, costed_broker
-from repeated import Shape, Writer, shapes
+from raw import RawConnection
+from repeated import TOPIC, Shape, Writer, shapes
 
 from proving import proves
 from tidelog.broker.dispatch import APIS
@@ -20,6 +21,12 @@ from tidelog.record.codec import seal
 from tidelog.record.columns import encode
 from tidelog.record.compression import ZSTD, compress
 from tidelog.record.header import HEADER_SIZE
+from tidelog.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from tidelog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 CPU_S_MAX = 2.0
@@ -138,3 +145,29 @@ def test_a_produce_request_of_kilobytes_that_become_gigabytes_costs_little(coste
     cost = costed.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[topic]), 9)
     assert not cost.closed
     assert not excess(cost)
+
+
+def smallest_records(count: int) -> bytes:
+    """A batch of records of nothing: what takes the most memory when it is decoded. The last one is later."""
+    rows = [(None, None, (), 1_000)] * (count - 1) + [(None, None, (), 2_000)]
+    batch = encode(rows, compression="zstd")
+    assert len(batch) < 1 << 20
+    return bytes(batch)
+
+
+@proves("T5")
+def test_an_offset_by_time_in_a_batch_that_becomes_large_costs_little(costed: CostedBroker):
+    costed.stage()
+    largest = 850_000  # records of nine bytes or less
+    many = [smallest_records(largest), bomb(record_with_headers(20 << 20)), bomb(record_with_headers(7 << 20))]
+    asked = []
+    for index, batch in enumerate(many):
+        sent = PartitionProduceData(index=index, records=batch)
+        topic = TopicProduceData(name=TOPIC, partition_data=[sent])
+        assert not costed.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[topic]), 9).closed
+        asked.append(ListOffsetsPartition(partition_index=index, timestamp=1_000 if index else 2_000))
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=TOPIC, partitions=asked)])
+    assert not excess(costed.ask(request, 7))
+    with RawConnection(costed.bootstrap) as connection:
+        found = connection.call(request, 7, ListOffsetsResponse).topics[0].partitions
+    assert [(one.error_code, one.offset) for one in found] == [(0, largest - 1), (0, 0), (0, 0)]

@@ -13,9 +13,10 @@ from tidelog.errors import OffsetOutOfRange
 from tidelog.log.commit import Committer
 from tidelog.log.files import RealFiles
 from tidelog.log.log import Log
+from tidelog.log.record_times import TIMES_BYTES_AT_ONCE, TIMES_BYTES_MAX
 from tidelog.log.settings import LogSettings
 from tidelog.record.codec import check, seal
-from tidelog.record.columns import decode
+from tidelog.record.columns import decode, encode
 
 
 @pytest.fixture
@@ -95,6 +96,33 @@ def test_a_batch_whose_records_make_no_sense_is_found_by_time_as_a_whole(partiti
     piece = partition.log.read(0, 1)
     assert piece is not None
     assert piece.read()[61:] == nonsense[61:]
+
+
+@proves("T5")
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_a_batch_is_searched_by_time_up_to_a_limit_and_above_it_found_as_a_whole(
+    partition: Partition, compression: str
+) -> None:
+    """A small request must not take gigabytes, and must not pass over a record either."""
+    for offset, size in ((0, TIMES_BYTES_AT_ONCE * 2), (2, TIMES_BYTES_MAX)):
+        rows = [(None, bytes(size), (), NOW + offset), (None, b"later", (), NOW + offset + 1)]
+        partition.append(encode(rows, compression=compression))
+    partition.commit()
+    assert partition.log.offset_at(NOW + 1) == (1, NOW + 1)
+    assert partition.log.offset_at(NOW + 1, TIMES_BYTES_AT_ONCE) == (0, NOW + 1)
+    assert partition.log.offset_at(NOW + 3) == (2, NOW + 3), "its first offset, its latest time"
+    assert partition.log.max_timestamp() == (2, NOW + 3)
+
+
+@proves("T5")
+def test_batches_that_lie_about_their_times_do_not_make_one_search_decode_them_all(partition: Partition) -> None:
+    for _ in range(4):
+        liar = encode([(None, bytes(TIMES_BYTES_MAX // 3 - 100), (), NOW)], compression="zstd")
+        liar[35:43] = (NOW + 100).to_bytes(8)  # the latest time
+        seal(liar)
+        partition.append(liar)
+    partition.commit()
+    assert partition.log.offset_at(NOW + 50) == (3, NOW + 100), "the fourth was not decoded any more"
 
 
 @proves("T1")

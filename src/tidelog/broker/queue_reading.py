@@ -28,6 +28,7 @@ from tidelog.broker.queues.window import ARCHIVED, LOCKED, Acquired, QueueSpan, 
 from tidelog.broker.settings.topic_config import TopicConfig
 from tidelog.errors import HoleError, MalformedBatch, OffsetOutOfRange, StorageError
 from tidelog.log.log import Log
+from tidelog.log.record_times import TIMES_BYTES_AT_ONCE
 from tidelog.log.slice import Cold
 from tidelog.record.codec import peek
 from tidelog.record.columns import Row, decode
@@ -124,7 +125,8 @@ class QueueReader:
         since_ms = duration_ms(settings.reset)
         if since_ms is None:
             return log.high_watermark
-        found = log.offset_at(self._broker.now().wall_ms - since_ms)
+        # The loop looks, so it decodes little: of a larger batch the queue begins with the first record.
+        found = log.offset_at(self._broker.now().wall_ms - since_ms, TIMES_BYTES_AT_ONCE)
         return log.high_watermark if found is None else found[0]
 
     def give(self, wanted: Wanted, found: ReadBatches | None = None) -> GivenRecords | QueueFault | None:

@@ -45,6 +45,7 @@ from tidelog.log.old_records import OldRecords
 from tidelog.log.pending import Done, Release
 from tidelog.log.producers import Producer, find_duplicate
 from tidelog.log.reading import Reading
+from tidelog.log.record_times import TIMES_BYTES_MAX
 from tidelog.log.recovery import NOTHING_DONE, Recovered, Report
 from tidelog.log.retention import SegmentFacts
 from tidelog.log.scrub import Scrub, Scrubbed
@@ -294,10 +295,10 @@ class Log:
             return None
         return self._reading.read(offset, max_bytes, limit, min_one=min_one, wait=wait)
 
-    def offset_at(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """The first visible record at or after a time, as (offset, timestamp)."""
+    def offset_at(self, timestamp_ms: int, most: int = TIMES_BYTES_MAX) -> tuple[int, int] | None:
+        """The first visible record at or after a time, as (offset, timestamp); `most` bytes are decoded for it."""
         self.load()
-        return self._reading.offset_at(timestamp_ms, self.start_offset)
+        return self._reading.offset_at(timestamp_ms, self.start_offset, most)
 
     def max_timestamp(self) -> tuple[int, int] | None:
         """The first visible record with the latest timestamp, as (offset, timestamp)."""

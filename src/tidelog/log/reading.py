@@ -15,17 +15,19 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 
-from tidelog.errors import CorruptBatch, HoleError, MalformedBatch, OffsetOutOfRange, TruncatedBatch
+from tidelog.errors import CorruptBatch, HoleError, OffsetOutOfRange, TruncatedBatch
 from tidelog.log.checking import check_batches
 from tidelog.log.facts import NO_FACTS, Hole
-from tidelog.log.files import read_fully
+from tidelog.log.files import Buffer, read_fully
 from tidelog.log.header_block import HEADER_BLOCK
 from tidelog.log.holes import Holes
 from tidelog.log.index import NO_TIMESTAMP, Boundary, Index
 from tidelog.log.index_cache import IndexCache
 from tidelog.log.index_file import find_hole, rebuild_index
+from tidelog.log.record_times import TIMES_BYTES_MAX, TimeSearch
 from tidelog.log.retention import SegmentFacts
 from tidelog.log.segment import WALK_WINDOW, BadHeader, BatchPosition, Segment, Step
 from tidelog.log.slice import Asked, Cold, Slice
@@ -260,18 +262,20 @@ class Reading:
 
     # By time ----------------------------------------------------------------------------------------------------------
 
-    def offset_at(self, timestamp_ms: int, start_offset: int) -> tuple[int, int] | None:
-        """The first visible record at or after a time, as (offset, timestamp)."""
+    def offset_at(self, timestamp_ms: int, start_offset: int, most: int = TIMES_BYTES_MAX) -> tuple[int, int] | None:
+        """The first visible record at or after a time, as (offset, timestamp); `most` bytes are decoded for it."""
         if self.visible is None:
             return None
+        search = TimeSearch(timestamp_ms, start_offset, most)
         for segment in self.segments:
             if self._latest(segment) < timestamp_ms:
                 continue
             start = self.index_of(segment).before_time(timestamp_ms)
             for position, header in self._headers(segment, start):
-                if header.latest >= timestamp_ms and header.count and header.next_offset > start_offset:
+                if search.may_be_in(header):
+                    read = partial(_read_batch, segment, position, header)
                     try:
-                        found = _first_row(segment, position, header, timestamp_ms, start_offset)
+                        found = search.find(header, read)
                     except (CorruptBatch, TruncatedBatch) as error:
                         raise self.found_bad(segment, Boundary(position, header.base_offset), str(error)) from error
                     if found is not None:
@@ -345,25 +349,8 @@ class Reading:
         return self.visible.offset if self.visible is not None else 0
 
 
-def _first_row(
-    segment: Segment, position: int, header: BatchHeader, timestamp_ms: int, start_offset: int
-) -> tuple[int, int] | None:
-    first = max(header.base_offset, start_offset)
-    if header.append_time and header.count == header.last_offset_delta + 1:
-        return first, header.max_timestamp
-    from tidelog.record.columns import decode
-
-    try:
-        columns = decode(read_fully(segment.files, segment.file().fd, header.size, position), partial=False)
-    except (CorruptBatch, TruncatedBatch):
-        raise
-    except MalformedBatch:
-        # Its bytes are what the producer sent, and so they stay: nobody looked into them. It is found as a whole.
-        return first, header.max_timestamp
-    for offset, timestamp in zip(columns.offsets, columns.timestamps, strict=True):
-        if timestamp >= timestamp_ms and offset >= start_offset:
-            return offset, timestamp
-    return None
+def _read_batch(segment: Segment, position: int, header: BatchHeader) -> Buffer:
+    return read_fully(segment.files, segment.file().fd, header.size, position)
 
 
 def _base_offset(segment: Segment) -> int:

@@ -7,7 +7,8 @@
     v11   -6: the earliest offset not yet tiered
 
 Nothing is tiered here: -4 is the earliest offset, -5 is none, -6 is the earliest too. The latest offset of a partition
-is known; the others, with their epochs, may be on disk: they are looked up in a worker thread.
+is known; the others, with their epochs, may be on disk: they are looked up in a worker thread. How much of the batches
+is decoded for that is bounded (`log/record_times.py`).
 
 With isolation level 1, read committed, the latest offset is the last stable one, where the oldest open transaction
 begins, which only a loaded partition knows; what is behind it is not found by its time either.
