@@ -4,6 +4,9 @@ Rules:
 - How far commands are answered is committed in the transaction that answers them (`owning.py`), so none is lost with an
   owner, and one that is decided twice has the same id and the same answer.
 - What is not a command is passed over, with a warning: the position moves on.
+- A command is decided by the owner of its entity's partition and by nobody else. One that lies in another partition
+  (librdkafka's default partitioner is not Java's) is handed on there, in the transaction that moves the position. What
+  cannot be handed on is refused: it was handed on before, is too large, or is of entities of several partitions.
 - No more than AHEAD_MAX are given to the owner before it has answered: a day's commands may be in the topic.
 """
 
@@ -21,11 +24,11 @@ from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, list_offsets
 from tidelog.errors import TidelogError, UsageError
 from tidelog.record.columns import Row
-from tidelog.sourcing.command_record import decode_command
+from tidelog.sourcing.command_record import HANDED_ON, decode_command
 from tidelog.sourcing.owning import PartitionOwner
 from tidelog.sourcing.past_reading import PastReader
 from tidelog.sourcing.requests import Joint
-from tidelog.sourcing.store_topics import StoreTopics
+from tidelog.sourcing.store_topics import StoreTopics, place_of
 
 WAIT_MS = 250
 AHEAD_MAX, REST_S = 4_000, 0.01
@@ -39,6 +42,7 @@ class CommandReader:
         self._at = TopicPartition(named.commands, owner.partition)
         self._past = PastReader(named, owner.folding, connect, owner.offer)
         self._position: int | None = None
+        self.handed_on = 0
         self._stopping = Event()
         self._thread = Thread(target=self._run, name=f"store-{named.name}-{owner.partition}-commands", daemon=True)
 
@@ -72,7 +76,7 @@ class CommandReader:
             for fetched in consumer.fetch():
                 for row in fetched.rows():
                     self._wait_for_room()
-                    if not self._owner.offer(self._past.passed_on(self._joint(row))):
+                    if not self._owner.offer(self._past.passed_on(self._placed(self._joint(row), row))):
                         return
                     self._position = row.offset + 1
 
@@ -86,3 +90,34 @@ class CommandReader:
         except UsageError as error:
             log.warning("store %s, %s: %s; it is passed over", self._named.name, self._at, error)
             return Joint((), row.offset + 1)
+
+    def _placed(self, joint: Joint, row: Row) -> Joint:
+        """As its entity's owner is to have it, which may be another one."""
+        count = self._owner.settings.partitions
+        places = {place_of(self._named.commands, request.key, count) for request in joint.requests}
+        if places <= {self._at}:
+            return joint
+        entities = ", ".join(repr(request.entity) for request in joint.requests[:3])
+        where = f"{entities} in partition {self._at.partition} of {self._named.commands}"
+        if len(places) > 1:
+            numbers = ", ".join(str(number) for number in sorted(place.partition for place in places))
+            return joint._replace(
+                fault=UsageError(
+                    f"{where}: its entities are of partitions {numbers}, and what counts together is of one; a store"
+                    " with partitions=1 has all entities in one"
+                )
+            )
+        (place,) = places
+        size = len(row.key or b"") + len(row.value or b"") + sum(len(data or b"") for _, data in row.headers)
+        if (HANDED_ON, b"1") in row.headers or size > self._owner.settings.largest_command:
+            return joint._replace(
+                fault=UsageError(
+                    f"{where}: it belongs in partition {place.partition}, and nothing was decided. Give the producer"
+                    " the partitioner of Java's clients (librdkafka: partitioner=murmur2_random), or name the partition"
+                )
+            )
+        if not self.handed_on:
+            log.warning("store %s: the command of %s belongs in %s: it is handed on", self._named.name, where, place)
+        self.handed_on += 1
+        record = (row.key, row.value, [*row.headers, (HANDED_ON, b"1")], row.timestamp)
+        return Joint((), joint.position, onward=(place, record))

@@ -42,6 +42,7 @@ from tidelog.sourcing.requests import (
 )
 
 TOGETHER = "tidelog.together"
+HANDED_ON = "handed-on"  # the header of a command that lay in a wrong partition
 OWN_KINDS = (FIND, STATE, CLOSE, PAST)
 ERRORS: dict[str, type[Exception]] = {
     one.__name__: one for one in (HistoryClosed, CommandConflict, HistoryFault, UnknownEvent, UsageError)

@@ -51,8 +51,10 @@ class OwnerSettings(NamedTuple):
     snapshot_every: int
     cache_entities: int
     remembered: int
-    largest: int
+    largest: int  # event
     folder: str | None
+    partitions: int = 0
+    largest_command: int = 0
 
 
 class Figures:
@@ -79,7 +81,7 @@ class PartitionOwner:
         give_back: Callable[[Sequence[Joint]], None],
     ) -> None:
         self.partition = partition
-        self._named, self._settings = named, settings
+        self._named, self.settings = named, settings
         self.folding = self._folding = folding
         self._connect, self._give_back = connect, give_back
         self._events = TopicPartition(named.events, partition)
@@ -159,7 +161,7 @@ class PartitionOwner:
         self._give_back([joint for joint in waiting if joint.position < 0 and joint.to is None])
 
     def _serve(self, cluster: Cluster, waiting: list[Joint]) -> None:
-        batch_bytes = min(BATCH_BYTES, self._settings.largest)
+        batch_bytes = min(BATCH_BYTES, self.settings.largest)
         owner = Owner(cluster, self._named.transactional_id(self.partition), batch_bytes=batch_bytes)
         pauses = waits()
         is_loaded, erased = False, self._erased()
@@ -177,7 +179,7 @@ class PartitionOwner:
                     self._batch(owner, waiting)
                     waiting.clear()
                     pauses = waits()
-                if self._since >= self._settings.snapshot_every:
+                if self._since >= self.settings.snapshot_every:
                     self._checkpoint(owner)
             except (ProducerFenced, UsageError, StorageError):
                 raise
@@ -198,7 +200,7 @@ class PartitionOwner:
 
     def _load(self, cluster: Cluster, owner: Owner) -> None:
         self._entities.close()
-        self._entities = Entities(self._folding, bound=self._settings.cache_entities, folder=self._settings.folder)
+        self._entities = Entities(self._folding, bound=self.settings.cache_entities, folder=self.settings.folder)
         owner.begin([self._events])
         snapshots = self._snapshots if self._trusts_snapshots else None
         found: Loaded = load(cluster, self._folding, self._entities, self._events, snapshots)
@@ -245,6 +247,8 @@ class PartitionOwner:
         self._settle(decided, len(records))
 
     def _decide(self, joint: Joint, now_ms: int) -> tuple[list[CommandOutcome], Exception | None]:
+        if joint.fault is not None:
+            return [], joint.fault
         try:
             after, outcomes = self._deciding.decide(self._entities.find, joint.requests, now_ms)
         except SnapshotFault:
@@ -283,6 +287,10 @@ class PartitionOwner:
                     outgoing.flush()  # a reply tells of offsets
                     self._place(outgoing.ends[self._events], len(records), places)
                 outgoing.send(self._replies, self._reply_records(decided, now_ms))
+            for joint, _, _ in decided:
+                if joint.onward is not None:
+                    at, record = joint.onward
+                    outgoing.send(at, [record])
             if position >= 0:
                 outgoing.send_offsets(self._named.group, {self._commands: position})
         if records:

@@ -59,7 +59,9 @@ class PastReader:
 
     def passed_on(self, joint: Joint) -> Joint:
         """What the owner is to be given instead: nothing but the position, where the answer comes later."""
-        if len(joint.requests) != 1 or joint.requests[0].kind != PAST or joint.requests[0].value in (None, b"{}"):
+        if len(joint.requests) != 1 or joint.fault is not None:
+            return joint
+        if joint.requests[0].kind != PAST or joint.requests[0].value in (None, b"{}"):
             return joint
         if self._queue.qsize() >= QUESTIONS_MAX:
             joint.requests[0].found = UsageError(f"{QUESTIONS_MAX} questions of then wait already; ask again later")

@@ -13,6 +13,8 @@ from __future__ import annotations
 from _thread import allocate_lock
 from typing import Any, NamedTuple
 
+from tidelog.client.metadata import TopicPartition
+from tidelog.client.producer import Record
 from tidelog.errors import OutcomeUnknown, UsageError
 from tidelog.sourcing.event_record import NO_CONTEXT, CommandContext
 
@@ -132,12 +134,14 @@ class Request:
 class Joint(NamedTuple):
     """Requests that count together or not at all, mostly one. `position` is the next offset of the command topic where
     they came from there, and `to` whom to reply to; -1 where they came from this process, or where commands behind them
-    may have been answered since.
+    may have been answered since. `onward` is a record for another owner, and `fault` why nothing is decided.
     """
 
     requests: tuple[Request, ...]
     position: int = -1
     to: bytes | None = None
+    onward: tuple[TopicPartition, Record] | None = None
+    fault: Exception | None = None
 
 
 def check_names(request: Request) -> None:

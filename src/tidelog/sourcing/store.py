@@ -160,13 +160,18 @@ class EventStore(Generic[State]):
             "refused": sum(one.refused for one in told),
             "transactions": sum(one.transactions for one in told),
             "foreign_records": sum(one.foreign for one in told),
+            "handed_on": sum(one.handed_on for one in dict(self._readers).values()),
         }
 
     def _open(self) -> None:
         with self.connect() as cluster:
             if self._serves:
                 self._partitions = store_topics.ensure(cluster, self.topics, self._wanted_partitions)
-                self._settings = self._settings._replace(largest=store_topics.largest_event(cluster, self.topics))
+                self._settings = self._settings._replace(
+                    partitions=self._partitions,
+                    largest=store_topics.largest(cluster, self.topics.events),
+                    largest_command=store_topics.largest(cluster, self.topics.commands),
+                )
                 declaring.declare(cluster, self.topics, self.decider.types)
             else:
                 self._partitions = store_topics.count(cluster, self.topics)

@@ -132,9 +132,9 @@ def check_kept(cluster: Cluster, named: StoreTopics) -> None:
         )
 
 
-def largest_event(cluster: Cluster, named: StoreTopics) -> int:
-    """Bytes of an event's value and key, and what its command carried."""
-    said = configs.describe(cluster, configs.TOPIC, named.events, keys=["max.message.bytes"])
+def largest(cluster: Cluster, topic: str) -> int:
+    """Bytes of a record's value and key, and what its command carried."""
+    said = configs.describe(cluster, configs.TOPIC, topic, keys=["max.message.bytes"])
     return next((int(one.value) for one in said if one.value), LARGEST_DEFAULT) - RECORD_OVERHEAD
 
 
