@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,9 @@ def count_open_files() -> int:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    shared = sys.modules.get("spark.shared_session")
+    if shared is not None and "spark" in getattr(item, "fixturenames", ()):
+        shared.hand_on(item.nodeid)
     fault = fault_of(proven_by(item))
     if fault:
         pytest.fail(fault, pytrace=False)

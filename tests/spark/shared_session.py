@@ -6,6 +6,7 @@ It is made as users make it, by `tidelog.spark_session`, with flags of the JVM f
 from __future__ import annotations
 
 import atexit
+import warnings
 from functools import cache
 from pathlib import Path
 from shutil import rmtree
@@ -15,6 +16,7 @@ from pyspark.sql import SparkSession
 
 import tidelog
 from spark.connector import found_jars
+from tidelog.spark.session import activate
 
 SHORT_LIFE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"  # compiling well does not pay
 SETTINGS = {
@@ -29,10 +31,21 @@ SETTINGS = {
 @cache
 def running_spark() -> SparkSession:
     """It ends with this process, whichever test was the last to need it."""
+    session = asked_for()
+    atexit.register(session.stop)
+    return session
+
+
+def asked_for() -> SparkSession:
+    return tidelog.spark_session("tidelog-tests", cores=2, memory="1g", settings=settings())
+
+
+@cache
+def settings() -> dict[str, str]:
     folder = Path(mkdtemp(prefix="tidelog-spark-"))
     atexit.register(rmtree, folder, ignore_errors=True)
     (folder / "events").mkdir()
-    settings = SETTINGS | {
+    found = SETTINGS | {
         "spark.eventLog.compress": "false",  # what is not in it is looked for in its bytes
         "spark.eventLog.dir": str(folder / "events"),
         "spark.eventLog.enabled": "true",
@@ -40,7 +53,12 @@ def running_spark() -> SparkSession:
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
     if jars := found_jars():
-        settings["spark.jars"] = ",".join(map(str, jars))
-    session = tidelog.spark_session("tidelog-tests", cores=2, memory="1g", settings=settings)
-    atexit.register(session.stop)
-    return session
+        found["spark.jars"] = ",".join(map(str, jars))
+    return found
+
+
+def hand_on(test: str) -> None:
+    """From test to test, as active as when it was made. Who leaves it otherwise is told of."""
+    if running_spark.cache_info().currsize and SparkSession.getActiveSession() is None:
+        warnings.warn(f"what ran before {test} left no active Spark session in this thread", stacklevel=2)
+        activate(running_spark())

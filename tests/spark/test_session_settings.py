@@ -7,11 +7,14 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.functions import col
 from pyspark.sql.streaming import StatefulProcessor
 
 import tidelog
 from proving import proves
+from spark.shared_session import asked_for, hand_on
 from tidelog.errors import ConfigError
 from tidelog.spark.providers import PROVIDER, PROVIDERS, state_store
 from tidelog.spark.session import (
@@ -109,6 +112,34 @@ def test_a_session_that_runs_already_is_found_from_every_thread(spark: SparkSess
     thread.start()
     thread.join()
     assert [type(one) for one in refused] == [ConfigError]
+
+
+@proves("P1")
+def test_a_thread_that_asks_for_the_session_can_write_by_it(spark: SparkSession) -> None:
+    """Spark finds the format of a write in the active session of a thread, or not at all."""
+    active: list[bool] = []
+
+    def ask() -> None:
+        active.append(SparkSession.getActiveSession() is not None)
+        rows = asked_for().range(1).select(col("id").cast("string").alias("value"))
+        active.append(SparkSession.getActiveSession() is not None)
+        with pytest.raises(AnalysisException, match="no topic is given"):
+            rows.write.format("tidelog").option("kafka.bootstrap.servers", "127.0.0.1:1").mode("append").save()
+        active.append(True)
+
+    thread = Thread(target=ask)
+    thread.start()
+    thread.join()
+    assert active == [False, True, True]
+
+
+@proves("P1")
+def test_a_session_that_lost_its_activity_is_handed_on_active(spark: SparkSession) -> None:
+    jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.classic.SparkSession.clearActiveSession()
+    with pytest.warns(UserWarning, match="what ran before this test left no active Spark session"):
+        hand_on("this test")
+    assert SparkSession.getActiveSession() is not None
 
 
 # --- the state store of one query ------------------------------------------------------------------------------------

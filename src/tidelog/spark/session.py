@@ -215,6 +215,7 @@ def _running(wanted: Mapping[str, str]) -> SparkSession | None:
             )
         return None
     if session.conf.get(ASKED, None) == _digest(wanted):
+        activate(session)
         return session
     raise ConfigError(
         "a Spark session with other settings runs in this process, and most settings count only at its launch;"
@@ -232,6 +233,14 @@ def _of_this_process() -> SparkSession | None:
     except PySparkRuntimeError:
         return None
     return session if session.sparkContext._jsc is not None else None
+
+
+def activate(session: SparkSession) -> None:
+    """In the thread that calls. Spark looks the format of a write up in a thread's active session alone, and would find
+    no data source `tidelog` where there is none.
+    """
+    jvm: Any = session._jvm
+    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
 
 
 def _knows_the_file_system(context: type) -> bool:
