@@ -1,4 +1,6 @@
-"""The public doors: what they hand out, that they load nothing before, and that pages and examples use nothing else."""
+"""The public doors: what they hand out, that they load nothing before, and that pages, examples and the texts of
+programs use nothing else.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +22,7 @@ DOORS = (*LAZY, "tidelog.operators", "tidelog.errors")
 # What a program may also do: run a command as the command line does.
 ALSO = {"tidelog.cli.main"}
 IMPORT = re.compile(r"^\s*(?:from (tidelog[\w.]*) import|import (tidelog[\w.]*))", re.MULTILINE)
+IMPORTED = re.compile(r"^\s*from (tidelog[\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
 NAMED = re.compile(
     r"\btidelog\.(?:pipelines|broker|record|wire|schema|gateway)\.[a-z_]+"
 )  # `tidelog.log.` is of settings
@@ -69,13 +72,68 @@ def test_a_door_loads_what_it_is_asked_for_and_nothing_else() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+def told_files() -> list[Path]:
+    return [ROOT / "README.md", *(ROOT / "docs" / "guide").glob("*.md"), *(ROOT / "examples").glob("*.py")]
+
+
 @proves("doors")
 def test_pages_and_examples_import_from_doors_alone() -> None:
-    files = [ROOT / "README.md", *(ROOT / "docs" / "guide").glob("*.md"), *(ROOT / "examples").glob("*.py")]
     found = []
-    for file in files:
+    for file in told_files():
         text = file.read_text()
         modules = {first or second for first, second in IMPORT.findall(text)}
         found += [f"{file.name} imports {module}" for module in modules - set(DOORS) - ALSO]
         found += [f"{file.name} names {name}" for name in NAMED.findall(text)]
     assert found == []
+
+
+@proves("doors")
+def test_what_pages_and_examples_import_is_there() -> None:
+    """Also in blocks that are only shown and do not run."""
+    wanted = {
+        (module, name.partition(" as ")[0].strip(), file.name)
+        for file in told_files()
+        for module, names in IMPORTED.findall(file.read_text())
+        for name in re.sub(r"#.*", "", names).strip("()").replace("\n", " ").split(",")
+        if name.strip()
+    }
+    assert ("tidelog.testing", "AppRun", "debugging.md") in wanted
+    assert [one for one in sorted(wanted) if not hasattr(importlib.import_module(one[0]), one[1])] == []
+
+
+def behind_doors(text: str) -> list[str]:
+    """What a text sends its reader to that is not a door: an import, or a module of a room by its name."""
+    modules = {first or second for first, second in IMPORT.findall(text)} - set(DOORS) - ALSO
+    named = [] if re.fullmatch(r"[\w.]+", text.strip()) else re.findall(r"(?<![\w./-])tidelog(?:\.[a-z_]+){2,}", text)
+    there = [name for name in named if (ROOT / "src" / name.replace(".", "/")).with_suffix(".py").is_file()]
+    return sorted({*modules, *there})
+
+
+@proves("doors")
+def test_no_text_of_a_program_sends_its_reader_behind_a_door() -> None:
+    """Messages, help, and code that is written for users. A name alone is what the program itself loads."""
+    found = []
+    for file in sorted((ROOT / "src").rglob("*.py")):
+        tree = ast.parse(file.read_text())
+        of_code = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in of_code:
+                found += [f"{file.name}:{node.lineno} names {name}" for name in behind_doors(node.value)]
+    assert found == []
+
+
+@proves("doors")
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("from tidelog.testing.pipeline_app import ", ["tidelog.testing.pipeline_app"]),
+        ("import tidelog.spark.session", ["tidelog.spark.session"]),
+        ("use tidelog.client.producer.Producer instead", ["tidelog.client.producer"]),
+        ("use what tidelog.client.producer has", ["tidelog.client.producer"]),
+        ("tidelog.client.producer", []),
+        ("set tidelog.log.level at the start", []),
+        ("from tidelog.testing import AppRun", []),
+    ],
+)
+def test_a_text_that_does_would_be_found(text: str, found: list[str]) -> None:
+    assert behind_doors(text) == found

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from tidelog.log.scrub import Scrubbed
 
 TURN_S = 1.0
+DAMAGE_EVERY_S = 24 * 3600
+DAMAGES_REMEMBERED = 10_000
 PARTITIONS_A_TURN = 200
 SCRUB_BYTES = 4 << 20
 DISK_LOOK_S = 10.0
@@ -85,6 +87,7 @@ class Housekeeping:
         self._steady.look(**broker.now()._asdict())
         self._scrub_walk: Iterator[tuple[str, int]] = iter(())
         self._scrubbing: Partition | None = None
+        self._told_again_s: dict[tuple[str, str], float] = {}  # of damage, by its partition's folder
         self._busy = False
         self._samples: deque[Sample] = deque(maxlen=DISK_SAMPLES)
         self._next_look_s = 0.0
@@ -180,13 +183,23 @@ class Housekeeping:
         if partition is None or partition.dropped:  # what goes wrong with a folder that is being removed is no news
             return
         if error is not None:
-            self._broker.logger.error("scrub failed", topic=partition.topic, partition=partition.index, error=error)
+            self._tell_damage(partition, "scrub failed", error=error)
             return
         scrubbed: Scrubbed = result  # type: ignore[assignment]
         for hole in scrubbed.holes:
-            self._broker.logger.error("hole found", topic=partition.topic, partition=partition.index, hole=hole)
+            self._tell_damage(partition, "hole found", hole=hole)
         if not scrubbed.finished:
             self._scrubbing = partition
+
+    def _tell_damage(self, partition: Partition, event: str, **what: object) -> None:
+        """Once a day, until somebody mends it: a round over few partitions takes seconds."""
+        now_s, damage = self._broker.now().monotonic_ms / 1000, (partition.log.folder, f"{event} {what}")
+        if now_s < self._told_again_s.get(damage, 0.0):
+            return
+        if len(self._told_again_s) >= DAMAGES_REMEMBERED:
+            self._told_again_s.clear()
+        self._told_again_s[damage] = now_s + DAMAGE_EVERY_S
+        self._broker.logger.error(event, topic=partition.topic, partition=partition.index, **what)
 
     def _look_at_disk(self, now_s: float) -> None:
         if now_s < self._next_look_s:

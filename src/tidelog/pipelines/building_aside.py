@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
-from tidelog.client.transactions import Transactions
 from tidelog.clock import rest
 from tidelog.control import status
 from tidelog.control.health import AT_WORK, FAILED, SILENT_MS, age_of, said_silence, told_state
 from tidelog.control.marks import Ends, end_of_marks, read_mark, transactional_id_of
+from tidelog.control.owner import Owner
 from tidelog.errors import PipelineFailed, UsageError
 from tidelog.parts.part import APP, Say
 from tidelog.pipelines.app import Input, Output
@@ -172,7 +172,7 @@ class BuildingAside:
     def _fence(self, begun: Begun) -> None:
         """What whoever still writes the old one has open, and tells nobody of, is ended: its last mark stands then."""
         if not self.stopping.is_set():
-            Transactions(self._cluster, transactional_id_of(begun.old)).start()
+            Owner(self._cluster, transactional_id_of(begun.old)).begin()
             self._old_end = end_of_marks(self._cluster, begun.old)
 
     def _check_fenced(self, begun: Begun) -> None:

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
-from tidelog.client.transactions import Transactions
 from tidelog.control import marks
 from tidelog.control.marks import Ends, Mark, Sources
 from tidelog.control.offsets import to_fields
+from tidelog.control.owner import Owner
 from tidelog.control.urls import redacted
 from tidelog.errors import UsageError
 from tidelog.pipelines.operators.joins.places import SEED
@@ -95,21 +95,21 @@ def older(frame: DataFrame, seed: Seed) -> DataFrame:
 def seed_of(cluster: Cluster, sink: str, table: str, start_from: str) -> Seed:
     """Of this sink; written where there is none yet."""
     url, name = parse_start(start_from, table)
-    owner = f"{OWNER_PREFIX}{sink}.{table}"
+    seeding = f"{OWNER_PREFIX}{sink}.{table}"
     topic = f"{PREFIX}{sink}.{table}"
     _ensure(cluster, topic)
-    marks.ensure_topic(cluster, owner)
-    transactions = Transactions(cluster, marks.transactional_id_of(owner))
-    transactions.start()
-    mark = marks.read_mark(cluster, owner, marks.end_of_marks(cluster, owner))
+    marks.ensure_topic(cluster, seeding)
+    owner = Owner(cluster, marks.transactional_id_of(seeding))
+    owner.begin()
+    mark = marks.read_mark(cluster, seeding, marks.end_of_marks(cluster, seeding))
     if mark is None:
-        mark = _write(cluster, transactions, owner, topic, url, name)
+        mark = _write(cluster, owner, seeding, topic, url, name)
     view_topic = next((at.topic for at in mark.sources.offsets), None)
     assert view_topic is not None, "a view has a partition"
     return Seed(topic, view_topic, mark.sources.offsets)
 
 
-def _write(cluster: Cluster, owner: Transactions, sink: str, topic: str, url: str, name: str) -> Mark:
+def _write(cluster: Cluster, owner: Owner, sink: str, topic: str, url: str, name: str) -> Mark:
     view = find_view(cluster, name)
     store = open_store(url, name)
     try:
@@ -122,14 +122,11 @@ def _write(cluster: Cluster, owner: Transactions, sink: str, topic: str, url: st
         raise UsageError(
             f"{redacted(url)} shows generation {number} of view {name}, and {view.live} is live; is it being applied?"
         )
-    with owner.transaction() as producer:
-        for row in rows:
-            key, value = encode(declared, row)
-            producer.send(topic, value, key=key, partition=0)
-        now = int(time.time() * 1000)
-        mark = Mark(sink, f"seed {name}", 0, Sources(begin_of(place, generation)), {TopicPartition(topic, 0): 0}, now)
-        key, value = marks.encode(mark)
-        producer.send(marks.topic_of(sink), value, key=key, partition=0)
+    now, at = int(time.time() * 1000), TopicPartition(topic, 0)
+    mark = Mark(sink, f"seed {name}", 0, Sources(begin_of(place, generation)), {at: 0}, now)
+    with owner.transaction() as outgoing:
+        outgoing.send(at, ((*encode(declared, row), (), now) for row in rows))
+        outgoing.send(TopicPartition(marks.topic_of(sink), 0), [(*marks.encode(mark), (), now)])
     return mark
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tidelog.testing.disk import PowerCut as PowerCut
     from tidelog.testing.disk import SimulatedDisk as SimulatedDisk
     from tidelog.testing.pipeline import PipelineDriver as PipelineDriver
+    from tidelog.testing.pipeline_app import AppRun as AppRun
+    from tidelog.testing.pipeline_app import assert_rows as assert_rows
     from tidelog.testing.pipeline_times import at as at
 
 HOMES = {
@@ -23,6 +25,8 @@ HOMES = {
     "PowerCut": "tidelog.testing.disk",
     "SimulatedDisk": "tidelog.testing.disk",
     "PipelineDriver": "tidelog.testing.pipeline",
+    "AppRun": "tidelog.testing.pipeline_app",
+    "assert_rows": "tidelog.testing.pipeline_app",
     "at": "tidelog.testing.pipeline_times",
 }
 

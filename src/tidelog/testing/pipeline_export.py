@@ -131,7 +131,7 @@ def _head(made: Exported, to: Path, *, data: bool) -> str:
         "from pathlib import Path",
         "",
         *(["import pytest", "", "from tidelog.errors import PipelineFailed"] if made.error else []),
-        f"from tidelog.testing.pipeline_app import {', '.join(names)}",
+        f"from tidelog.testing import {', '.join(names)}",
         "",
         "HERE = Path(__file__).parent",
         f"APP = {app}",

@@ -12,6 +12,7 @@ from tidelog.broker import housekeeping
 from tidelog.broker.decision import Instant
 from tidelog.broker.status import Status
 from tidelog.log.log import Log
+from tidelog.testing.disk import flip_bit
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from tidelog.wire.messages.delete_topics import DeleteTopicsRequest
@@ -91,6 +92,48 @@ def test_a_topic_that_is_deleted_while_it_is_scrubbed_is_no_trouble(
         for _ in range(50):
             served.broker.housekeeping._turn()
         assert "scrub failed" not in served.log_lines.getvalue()
+
+
+def scrub(served: Served, rounds: int) -> list[str]:
+    """The lines about damage after so many rounds over all partitions."""
+    for _ in range(rounds):
+        served.broker.housekeeping._scrub()
+        while served.broker.housekeeping._scrubbing is not None:
+            served.broker.housekeeping._scrub()
+    lines = served.log_lines.getvalue().splitlines()
+    return [line for line in lines if "scrub failed" in line or "hole found" in line]
+
+
+@proves("T6")
+@pytest.mark.parametrize(("gone", "told"), [(False, "hole found"), (True, "scrub failed")], ids=["rot", "gone"])
+def test_damage_that_a_scrub_finds_is_told_once_a_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: bool, told: str
+) -> None:
+    """Each round told it again: a line every few seconds, until somebody mended it."""
+    with serving(tmp_path / "data") as served:
+        topic = CreatableTopic(name="old", num_partitions=1, replication_factor=1)
+        served.ask(CreateTopicsRequest(topics=[topic]), 5)
+        for _ in range(3):
+            served.produce("old", 0, b"x" * 100)
+        found = served.broker.partition("old", 0)
+        assert found is not None
+        folder = Path(found.log.folder)
+    damage(folder, gone=gone)
+    with serving(tmp_path / "data") as served:
+        assert served.broker.partition("old", 0) is not None, "in use, which is what is scrubbed"
+        (line,) = scrub(served, 30)
+        assert told in line and "topic=old partition=0" in line
+        now = served.broker.now()
+        monkeypatch.setattr(served.broker, "now", lambda: now._replace(monotonic_ms=now.monotonic_ms + DAY_MS))
+        assert len(scrub(served, 30)) == 2
+
+
+def damage(folder: Path, *, gone: bool) -> None:
+    (log,) = folder.glob("*.log")
+    if gone:
+        log.unlink()
+    else:
+        flip_bit(log, log.stat().st_size - 250, 1)
 
 
 @proves("T6")

@@ -10,7 +10,6 @@ import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
 
 from tidelog.control.urls import VARIABLE
 from tidelog.errors import StorageError
@@ -19,11 +18,6 @@ from tidelog.views.stores.sqlite_file import BUSY_S
 
 PREFIXES = ("sqlite:///", "sqlite+fts:///")
 LAYOUT = "SELECT 1 FROM sqlite_master WHERE name = '_tidelog_places'"
-
-
-class CopiedStore(NamedTuple):
-    url: str
-    path: str
 
 
 def file_of(url: str) -> Path | None:

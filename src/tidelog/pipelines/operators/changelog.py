@@ -70,6 +70,11 @@ def signs(changelog: pa.Table) -> Numbers:
     return np.where(added.to_numpy(), 1, -1).astype(np.int64)
 
 
+def key_names(by: str | Sequence[str]) -> tuple[str, ...]:
+    """A key of one column may be given as its name."""
+    return (by,) if isinstance(by, str) else tuple(by)
+
+
 class Table:
     """A table that a changelog is applied to, micro-batch by micro-batch, and which refuses what is no changelog.
 
@@ -78,8 +83,8 @@ class Table:
     tuples of `columns`.
     """
 
-    def __init__(self, by: Sequence[str] = (), *, columns: Sequence[str] = ()) -> None:
-        self.by = tuple(by)
+    def __init__(self, by: str | Sequence[str] = (), *, columns: Sequence[str] = ()) -> None:
+        self.by = key_names(by)
         self._columns = tuple(columns)
         self.rows: Counter[tuple[tuple[str, Any], ...]] = Counter()
         self._keys: Counter[tuple[Any, ...]] = Counter()
@@ -140,7 +145,7 @@ def upserts_of(changes: pa.Table, by: Sequence[str]) -> pa.Table:
 
 
 def latest_by_key(
-    by: Sequence[str], *, order: str | Sequence[str], deleted: str | None = None
+    by: str | Sequence[str], *, order: str | Sequence[str], deleted: str | None = None
 ) -> Callable[[DataFrame], DataFrame]:
     """Takes plain rows of a batch and gives plain rows: of each key, the row with the largest `order`.
 
@@ -148,23 +153,24 @@ def latest_by_key(
     true for a row that ends its key: `"value is null"`. On a stream the answer would change, so there it is
     `as_changelog`.
     """
+    key = key_names(by)
 
     def latest(frame: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
 
         if frame.isStreaming:
             raise UsageError("the latest row by key of a stream changes; use as_changelog(by=..., order=...) for it")
-        keyed = frame.where(" and ".join(f"`{name}` is not null" for name in by))
-        rest = [F.col(name) for name in frame.columns if name not in by]
+        keyed = frame.where(" and ".join(f"`{name}` is not null" for name in key))
+        rest = [F.col(name) for name in frame.columns if name not in key]
         gone = F.expr(deleted) if deleted else F.lit(False)
         row = F.struct(*rest, gone.alias(ENDS))
         # Within a struct: a row whose order is null would not be looked at, and is the first of its key.
         if isinstance(order, str):
-            last = keyed.groupBy(*by).agg(F.max_by(row, F.struct(order)).alias("last"))
+            last = keyed.groupBy(*key).agg(F.max_by(row, F.struct(order)).alias("last"))
         else:
-            last = _last_by_place(keyed, by, row, order)
+            last = _last_by_place(keyed, key, row, order)
         found = last.where(f"not coalesce(last.{ENDS}, false)")
-        return found.select(*(name if name in by else F.col(f"last.{name}") for name in frame.columns))
+        return found.select(*(name if name in key else F.col(f"last.{name}") for name in frame.columns))
 
     return latest
 
@@ -184,7 +190,7 @@ def _last_by_place(keyed: DataFrame, by: Sequence[str], row: Column, order: Sequ
 
 
 def as_changelog(
-    by: Sequence[str],
+    by: str | Sequence[str],
     *,
     order: OrderBy = None,
     deleted: str | None = None,
@@ -205,7 +211,7 @@ def as_changelog(
     tells of truncates and of values that were not sent (`joins/upserts.py`).
     """
 
-    kept = milliseconds(deletes_kept, what="deletes_kept")
+    kept, key = milliseconds(deletes_kept, what="deletes_kept"), key_names(by)
 
     def changelog(frame: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
@@ -221,26 +227,27 @@ def as_changelog(
         gone = F.coalesce(F.expr(deleted), F.lit(False)) if deleted else F.lit(False)
         says = (column.alias(name) for name, column in place.columns.items())
         rows = frame.select(*columns, gone.alias(GONE), *says, *beside)
-        asking = asking_of("as_changelog", questions, by)
+        asking = asking_of("as_changelog", questions, key)
         schema = arrow_schema(frame.select(*columns))
-        fold = Upserts(schema, tuple(by), place.name, place.unit, place.across, kept, captured)
-        return run_fold(rows, by, fold, asking=asking, for_all=TRUNCATED if captured else None)
+        fold = Upserts(schema, key, place.name, place.unit, place.across, kept, captured)
+        return run_fold(rows, key, fold, asking=asking, for_all=TRUNCATED if captured else None)
 
     return changelog
 
 
-def as_upserts(by: Sequence[str]) -> Callable[[DataFrame], DataFrame]:
+def as_upserts(by: str | Sequence[str]) -> Callable[[DataFrame], DataFrame]:
     """Takes a changelog and gives upserts: in each micro-batch at most one row a key, with `_deleted`.
 
     This is what a derived topic gets: the row as the value, or null where it is deleted.
     """
+    key = key_names(by)
 
     def upserts(frame: DataFrame) -> DataFrame:
         from tidelog.pipelines.operators.joins.upserts import Netting
         from tidelog.pipelines.operators.state.operator import run_fold
 
         must_be_changelog(frame, "as_upserts")
-        return run_fold(frame, by, Netting(arrow_schema(frame), tuple(by)))
+        return run_fold(frame, key, Netting(arrow_schema(frame), key))
 
     return upserts
 

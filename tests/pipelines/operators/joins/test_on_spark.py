@@ -364,6 +364,19 @@ def test_a_row_without_an_order_is_the_first_of_its_key(spark: SparkSession) -> 
 
 @proves("P9", "B1")
 @pytest.mark.slow
+def test_a_key_of_one_column_may_be_given_as_its_name(spark: SparkSession) -> None:
+    """As in windows and joins. Its letters were taken for columns."""
+    frame = spark.createDataFrame([("a", 1, 1), ("a", 2, 2)], "id string, v int, n int").coalesce(1)
+    changed = frame.transform(as_changelog("id", order="n"))
+    table = Table(by="id")
+    table.apply(changed.collect())
+    assert table.to_list() == [{"id": "a", "v": 2}]
+    for made in (frame.transform(latest_by_key("id", order="n")), changed.transform(as_upserts("id"))):
+        assert tuples(made.collect(), "id", "v") == [("a", 2)]
+
+
+@proves("P9", "B1")
+@pytest.mark.slow
 def test_times_within_one_second_are_an_order(spark: SparkSession) -> None:
     kinds = "id string, v int, at timestamp"
     rows = [("a", 1, datetime(2026, 1, 1, 10, 0, 0, 900_000)), ("a", 2, datetime(2026, 1, 1, 10, 0, 0, 100_000))]
