@@ -1,5 +1,5 @@
 """Builds the jar of our Spark sessions from its Java sources, the same bytes each time: the file system of checkpoints,
-a check of queries, and what is left out of Hadoop's settings.
+a check of queries, the rows of a micro-batch, and what is left out of Hadoop's settings.
 
 `scripts/build_checkpoint_jar.py` writes the jar beside the sources; with `--check` it only says whether the one there
 is what they give. The entries are stored uncompressed, in order and without a date, so that the bytes depend on
@@ -24,7 +24,7 @@ JAR = FOLDER / "checkpoint.jar"
 RELEASE = "17"
 SAME_BYTES = ("-proc:none", "-XDstringConcat=inline")
 DIGEST = "META-INF/sources.sha256"
-NEEDED = ("hadoop-client-api-*", "scala-library-*", "spark-*")
+NEEDED = ("hadoop-client-api-*", "scala-library-*", "spark-*", "kryo-shaded-*", "jackson-databind-*", "jsr305-*")
 NO_DATE = (1980, 1, 1, 0, 0, 0)
 
 

@@ -20,6 +20,7 @@ from typing import NamedTuple, Self
 SECONDS = 120  # until what is waited for is printed
 LOOK_S = 0.1
 SHOWN = 4000  # characters of the end of what was printed
+TRACEBACK = "Traceback (most recent call last)"
 
 Missing = Callable[[str, str], list[str]]
 
@@ -73,8 +74,10 @@ class Terminals:
             os.killpg(newest.process.pid, signal.SIGINT)
         code = newest.process.wait(SECONDS)
         missing = self._missing(lines, text_of(newest))
-        printed = text_of(newest)[-SHOWN:]
-        return [f"shows {missing} and ended with {code}; it printed:\n{printed}"] if code or missing else []
+        printed = text_of(newest)
+        wrong = f"shows {missing} and ended with {code}" if code or missing else ""
+        wrong = wrong or ("shows a traceback when it is interrupted" if TRACEBACK in printed else "")
+        return [f"{wrong}; it printed:\n{printed[-SHOWN:]}"] if wrong else []
 
     def __enter__(self) -> Self:
         return self

@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from tidelog.spark.text_rows import TextBatch
+
 OF_THE_JVM = "py4j.protocol.Py4JJavaError: "
 HANDED_MAX = 500  # characters of such an error that Spark is handed; of about 1,500 its regular expression overflows
 
@@ -88,6 +90,7 @@ def start_query(
 ) -> StreamingQuery:
     """`options` say how the brokers are reached, as the source and the sink take them."""
     from tidelog.spark.providers import state_store
+    from tidelog.spark.text_rows import for_each_batch
 
     frame = in_order(frame, target)
     output = target.node.output
@@ -102,7 +105,8 @@ def start_query(
     else:
         rows, writer = as_texts(frame, texts), text_writer_of(texts, target, options, written, observed)
     with state_store(frame):
-        stream: Any = rows.writeStream.foreachBatch(writer)
+        stream: Any = rows.writeStream
+        stream = stream.foreachBatch(writer) if texts is None else for_each_batch(stream, rows, writer)
         stream = stream.outputMode(mode).queryName(target.name).option("checkpointLocation", target.checkpoint)
         started: StreamingQuery = stream.trigger(**trigger).start()
     return started
@@ -152,7 +156,7 @@ def text_writer_of(
     where = {"bootstrap": bootstrap, "sink_name": target.sink, "checkpoint": target.checkpoint}
     writer = ViewWriter(target.topic, options=given, by=observed, **where)
 
-    def each(rows: DataFrame, batch_id: int) -> None:
+    def each(rows: TextBatch, batch_id: int) -> None:
         with noting_errors(target, written):
             offsets = offsets_to_read(target.checkpoint, batch_id)
             road = road_of(offsets, batch_id, written.state_bytes, is_bounded=texts.is_bounded)
@@ -161,7 +165,7 @@ def text_writer_of(
                 found = records_here(rows.collect(), texts, tail)
                 written.rows += writer.write_here(rows, found, batch_id)
             else:
-                written.rows += writer.write(envelopes_of_texts(rows, texts, tail), batch_id)
+                written.rows += writer.write(envelopes_of_texts(rows.frame, texts, tail), batch_id)
             written.roads[road] = written.roads.get(road, 0) + 1
             written.batch = batch_id
 

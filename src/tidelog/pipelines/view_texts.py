@@ -1,10 +1,11 @@
 """A view's rows as texts, made inside of the streaming plan; and which road they take from there to the view's topic.
 
     in the plan    key and row become JSON; of a changelog `_op` and `_seq` go along. The plan is made once a query
-    driver         a small micro-batch is collected, and netted and put into envelopes here (`envelopes.py`)
+    driver         a small micro-batch is handed over (`spark/text_rows.py`), and netted and put into envelopes here
+                   (`envelopes.py`)
     staged         of a large one Spark does that, and tasks encode and stage it, as for any other output
 
-What a micro-batch is asked for on the first road is one `collect()`: no DataFrame is built, analysed and compiled anew.
+What a micro-batch is asked for on the first road are its rows: no DataFrame is built, analysed and compiled anew.
 
 Rules:
 - Texts are made where a key has one row a micro-batch, or rows say their order: an aggregate grouped by the view's key,

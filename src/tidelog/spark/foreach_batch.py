@@ -19,7 +19,7 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tidelog.control.counts import NOTHING, Counts
 from tidelog.control.marks import Sources
@@ -28,6 +28,7 @@ from tidelog.spark.native_operators import keep_plan_to
 from tidelog.spark.query_log import default_name, planned_of, query_id_of, watermark_of
 from tidelog.spark.reporting import REPORT_EVERY_S
 from tidelog.spark.routing import COLUMNS, Router, check_columns
+from tidelog.spark.session import has_our_jar
 from tidelog.spark.sink_options import SinkOptions, read_sink_options
 from tidelog.spark.stage_files import Driver
 from tidelog.spark.staging import Stage
@@ -118,6 +119,13 @@ def topic_writer(
     return write
 
 
+class OfSession(Protocol):
+    """A micro-batch, which may have to make its session first."""
+
+    @property
+    def sparkSession(self) -> SparkSession: ...
+
+
 class ViewWriter:
     """Of one run of one query with one topic: what Spark says of it is asked once. `write` has tasks stage the rows;
     `write_here` is given them.
@@ -146,13 +154,13 @@ class ViewWriter:
         check_columns(types_of(rows.schema), self.options.topic)
         return self._write(rows, batch_id, lambda options, sink: _staged(options, sink, rows))
 
-    def write_here(self, batch: DataFrame, records: Sequence[tuple[str, str | None]], batch_id: int) -> int:
+    def write_here(self, batch: OfSession, records: Sequence[tuple[str, str | None]], batch_id: int) -> int:
         """`batch` is what Spark gave, of which only the session is looked at."""
         return self._write(batch, batch_id, lambda options, sink: [self._encoded(records)])
 
-    def _write(self, rows: DataFrame, batch_id: int, stages: Callable[[SinkOptions, str], list[Stage]]) -> int:
+    def _write(self, rows: OfSession, batch_id: int, stages: Callable[[SinkOptions, str], list[Stage]]) -> int:
         query = self._query = self._query or Running.of(rows.sparkSession)
-        return _write(self.options, rows.sparkSession, query, batch_id, self, stages, self._by)
+        return _write(self.options, rows, query, batch_id, self, stages, self._by)
 
     def _encoded(self, records: Sequence[tuple[str, str | None]]) -> Stage:
         import pyarrow as pa
@@ -176,12 +184,12 @@ def write_micro_batch(options: SinkOptions, rows: DataFrame, batch_id: int, writ
     check_columns(types_of(rows.schema), options.topic)
     query = Running.of(rows.sparkSession)
     staged = partial(_staged, rows=rows)
-    return _write(options, rows.sparkSession, query, batch_id, writer, staged, by)
+    return _write(options, rows, query, batch_id, writer, staged, by)
 
 
 def _write(
     options: SinkOptions,
-    session: SparkSession,
+    rows: OfSession,
     query: Running,
     batch_id: int,
     writer: object,
@@ -197,7 +205,7 @@ def _write(
     writes, before = Written(query.run_id, batch_id, writer), _written.get(sink)
     _refuse_twice(sink, before, writes)
     if query.plan is not None and (before is None or before.run_id != query.run_id):
-        keep_plan_to(session, query.plan, query.checkpoint or options.checkpoint)
+        keep_plan_to(rows.sparkSession, query.plan, query.checkpoint or options.checkpoint)
     stages = staged(options, sink)
     noted = by.noted(query.metrics)
     if options.exactly_once:
@@ -286,17 +294,28 @@ def _task(
 class Running:
     """What Spark says of the query whose micro-batch this is."""
 
-    def __init__(self, run_id: str | None, checkpoint: str | None, name: str | None, execution: Any = None) -> None:
+    def __init__(
+        self,
+        run_id: str | None,
+        checkpoint: str | None,
+        name: str | None,
+        execution: Any = None,
+        metrics_of: Callable[[Any], str] | None = None,
+    ) -> None:
+        """`metrics_of` is that of our jar; None where that is not there."""
         self.run_id = run_id
         self.checkpoint = checkpoint
         self.name = name
         self.plan = None if execution is None else execution.analyzedPlan()
         self._execution = execution
+        self._metrics_of = metrics_of
 
     def metrics(self) -> dict[str, dict[str, int]]:
         """What the plan of this micro-batch has observed, by name; it has run by now."""
         if self._execution is None:
             return {}
+        if self._metrics_of is not None:
+            return metrics_in(self._metrics_of(self._execution.lastExecution()))
         found, made = self._execution.lastExecution().observedMetrics(), {}
         rows = found.iterator()
         while rows.hasNext():
@@ -318,4 +337,14 @@ class Running:
             raise UsageError("this is not a micro-batch of a streaming query; give topic_writer to foreachBatch")
         found = shared.activeStreamingQueries().get(jvm.java.util.UUID.fromString(query_id))
         run_id, checkpoint = context.getLocalProperty(RUN_ID), found.resolvedCheckpointRoot()
-        return cls(run_id, checkpoint, found.name(), found)
+        ours: Any = jvm.tidelog.checkpoint.ObservedMetrics.of if has_our_jar(spark) else None
+        return cls(run_id, checkpoint, found.name(), found, ours)
+
+
+def metrics_in(said: str) -> dict[str, dict[str, int]]:
+    """As our jar tells them: a line for each, with tabs between its name, its field and its number."""
+    made: dict[str, dict[str, int]] = {}
+    for line in said.splitlines():
+        name, field, number = line.split("\t")
+        made.setdefault(name, {})[field] = int(number)
+    return made

@@ -119,10 +119,16 @@ def leave_out_defaults(spark: SparkSession) -> None:
     """For a run on this machine. Two thirds of Hadoop's settings are defaults of YARN and MapReduce, and all of them go
     to the tasks of each operator with state, in each micro-batch.
     """
-    context: Any = spark.sparkContext
-    if str(CHECKPOINT_JAR) in context.getConf().get(CLASS_PATH, ""):
+    if has_our_jar(spark):
+        context: Any = spark.sparkContext
         jvm: Any = context._jvm
         jvm.tidelog.checkpoint.HadoopSettings.leaveOutDefaults(context._jsc.hadoopConfiguration())
+
+
+def has_our_jar(spark: SparkSession) -> bool:
+    """Whether its JVM, which runs its tasks too, has the classes of our jar."""
+    context: Any = spark.sparkContext
+    return is_local(context.master) and str(CHECKPOINT_JAR) in context.getConf().get(CLASS_PATH, "")
 
 
 def _check_pyspark() -> None:

@@ -196,6 +196,35 @@ def test_of_two_rows_of_one_key_the_one_that_was_read_later_counts_on_either_roa
         assert run.batch("latest") == run.view("latest")
 
 
+@pytest.mark.full
+@proves("P1")
+@pytest.mark.parametrize("road", [DRIVER, STAGED])
+def test_no_class_is_compiled_anew_in_a_micro_batch(
+    spark: SparkSession, tidelog_broker: TestBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, road: str
+) -> None:
+    """A number of the micro-batch in its plan, as its time or its batch, would make new ones each time."""
+    monkeypatch.setattr("tidelog.pipelines.queries.road_of", lambda *_, **__: road)
+    jvm: Any = spark.sparkContext._jvm
+    compiled = jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME().getCount
+    app = App("shop")
+    app.stream("orders", value="id long, product string")
+    app.view("sold", key="product")(lambda orders: orders.groupBy("product").count())
+    app.table("prices", key="product", value="product string, cents long")
+    app.view("priced", key="product")(lambda prices: prices)
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        make_topic(cluster, "orders")
+        make_topic(cluster, "prices", partitions=1, configs={"cleanup.policy": "compact"})
+        run = Driven(app, spark, cluster, tidelog_broker.bootstrap, tmp_path)
+        counts = []
+        for step in range(6):
+            produce(cluster, "orders", [{"id": step, "product": f"{one}"} for one in range(step, step + 3)])
+            produce(cluster, "prices", [{"product": "tea", "cents": step}], key=["tea"])
+            run.step()
+            counts.append(int(compiled()))
+        assert run.view("sold") == run.batch("sold")
+    assert counts[2] == counts[-1], f"compiled by the end of each step: {counts}"
+
+
 @proves("P1")
 @pytest.mark.slow
 def test_two_rows_of_one_key_are_refused_on_either_road(
