@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.repository import REPOSITORY
 from bench.run import Extent, Run
 from bench.session import QUIET, end_with_jvm
+from bench.views.figures import BEFORE, TIDELOG
 
 import tidelog
 from against.apache_kafka import Missing
@@ -28,9 +31,25 @@ STORES = (*FILES, POSTGRES, REDIS, OPENSEARCH)
 
 
 class Bench(Run):
-    def __init__(self, folder: Path, extent: Extent) -> None:
+    """`before`: another checkout, with its extension modules built, whose broker and runs take turns with this one's
+    where a row starts its own.
+    """
+
+    def __init__(self, folder: Path, extent: Extent, before: Path | None = None) -> None:
         super().__init__(folder, extent)
+        self.before = before
         self._session: SparkSession | None = None
+
+    @property
+    def sides(self) -> list[str]:
+        return [TIDELOG] if self.before is None else [TIDELOG, BEFORE]
+
+    def environment(self, side: str) -> dict[str, str]:
+        """Of a process that runs that side's Tidelog."""
+        return {**os.environ, "PYTHONPATH": str(self.checkout(side) / "src")}
+
+    def checkout(self, side: str) -> Path:
+        return self.before if side == BEFORE and self.before is not None else REPOSITORY
 
     def stop(self) -> None:
         self.stop_session()
@@ -47,10 +66,6 @@ class Bench(Run):
     def broker(self) -> str:
         """Where it is."""
         return self._broker.bootstrap
-
-    @property
-    def broker_pid(self) -> int:
-        return self._broker.pid
 
     # Stores -----------------------------------------------------------------------------------------------------------
 

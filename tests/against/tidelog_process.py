@@ -34,14 +34,18 @@ class TidelogProcess:
         *,
         port: int | None = None,
         further_listeners: str = "",
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`further_listeners`, as NAME://HOST:PORT,..., are bound beside the plain one."""
+        """`further_listeners`, as NAME://HOST:PORT,..., are bound beside the plain one. `environment`: in place of this
+        process's.
+        """
         self.folder = folder
         self.folder.mkdir(parents=True, exist_ok=True)
         self.port = port or free_port()
         self.bootstrap = f"127.0.0.1:{self.port}"
         self.listeners = ",".join(filter(None, (self.bootstrap, further_listeners)))
         self.settings = dict(settings or {})
+        self.environment = environment
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -66,7 +70,7 @@ class TidelogProcess:
                 stderr=said,
                 stdin=subprocess.DEVNULL,
                 preexec_fn=die_with_parent,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                env={**(self.environment or os.environ), "PYTHONUNBUFFERED": "1"},
             )
         if wait:
             self._await_ready(already_said)

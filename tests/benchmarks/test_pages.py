@@ -95,6 +95,25 @@ def test_the_page_of_views_has_times_beside_what_is_written_by_hand() -> None:
 
 
 @proves("benchmarks")
+def test_the_page_of_views_has_freshness_beside_what_was_before_and_beside_others() -> None:
+    figures = figures_of(
+        {
+            ("updates", "updates/s"): {"applier": [30000.0]},
+            ("freshness", "p50 ms"): {"Tidelog": [100.0], "before": [500.0]},
+            ("to a reader", "p50 ms"): {
+                "Tidelog": [100.0],
+                "PyFlink": [150.0],
+                "Quix Streams": [50.0],
+                "PySpark by hand, at least once": [300.0],
+            },
+            ("idle", "% of a core"): {"Tidelog": [3.0]},
+        }
+    )
+    page = below(of_views.HEAD, of_views.markdown(figures, {"peers": WITH_SPARK}))
+    assert page.replace(of_views.FRESHNESS, "") == expected("views_freshness")
+
+
+@proves("benchmarks")
 def test_the_page_of_pipelines_has_goals_where_a_peer_is_ahead_and_what_has_no_figure() -> None:
     figures = figures_of(
         {
