@@ -108,6 +108,22 @@ def test_letters_of_a_queue_are_listed_shown_and_replayed_once(cluster: Cluster,
 
 
 @proves("T4")
+def test_letters_that_were_replayed_by_name_are_not_replayed_again_with_the_others(
+    cluster: Cluster, dead: Dead
+) -> None:
+    rejected(cluster, *(b"%d" % number for number in range(7)))
+    for named in (["0:1"], ["0:4", "0:3"], ["0:4"]):
+        assert dead("replay", LETTERS, *named)[0] == 0
+    assert [row.value for row in rows(cluster, "mail", 1)[7:]] == [b"1", b"3", b"4", b"4"]
+    assert json.loads(dead("--json")[1]) == [{"topic": LETTERS, "letters": 7, "to replay": 4}]
+    listed = json.loads(dead("list", LETTERS, "--json")[1])
+    assert [one["replayed"] for one in listed] == ["no", "yes", "no", "yes", "yes", "no", "no"]
+    assert dead("replay", LETTERS, "--yes")[:2] == (0, "4 records written\n")
+    assert [row.value for row in rows(cluster, "mail", 1)[11:]] == [b"0", b"2", b"5", b"6"]
+    assert json.loads(dead("--json")[1]) == [{"topic": LETTERS, "letters": 7, "to replay": 0}]
+
+
+@proves("T4")
 def test_a_letter_without_a_copy_is_replayed_from_its_topic_while_that_has_it(cluster: Cluster, dead: Dead) -> None:
     rejected(cluster, b"Ada", b"Bob", copied=False)
     topics.delete_records(cluster, {TopicPartition("mail", 1): 1})

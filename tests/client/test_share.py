@@ -10,7 +10,7 @@ import tidelog
 from against.patience import eventually
 from proving import proves
 from tidelog.client import Cluster, Producer, TopicPartition
-from tidelog.client.admin import configs, topics
+from tidelog.client.admin import configs, excisions, share_groups, topics
 from tidelog.client.share import ACCEPT, LAST_EPOCH, REJECT, RELEASE, AcquiredRecord, ShareReader, next_epoch, ranges
 
 JOBS = TopicPartition("jobs", 0)
@@ -132,6 +132,22 @@ def test_a_reader_goes_on_after_a_restart_of_the_broker(tmp_path: object) -> Non
             reader._cluster = cluster
             assert [one.row.offset for one in read(reader, 2)] == [2, 3]
             reader.close()
+
+
+@proves("T4")
+def test_offsets_whose_records_are_gone_are_done_with_and_not_tried_again(
+    broker: tidelog.Broker, reader: Reader
+) -> None:
+    """Records 1, 2 and 4 of one batch were taken out of it; a marker of a transaction is a gap on Apache Kafka."""
+    send(broker, 5)
+    with Cluster(broker.bootstrap) as cluster:
+        excisions.excise(cluster, JOBS.topic, {0: [(1, 2), (4, 4)]}, "a person asked")
+        one = reader()
+        records = read(one, 2)
+        assert [record.row.offset for record in records] == [0, 3]
+        assert acknowledge(one, records, ACCEPT) == []
+        (queue,) = [found for found in share_groups.offsets(cluster, GROUP) if found.at == JOBS]
+        assert (queue.start, queue.lag) == (5, 0)
 
 
 @proves("T4")

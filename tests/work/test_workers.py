@@ -11,7 +11,7 @@ import pytest
 import tidelog
 from against.patience import eventually
 from proving import proves
-from tidelog.client import Cluster, Consumer, configs
+from tidelog.client import Cluster, Consumer, configs, topics
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.share import ACCEPT, AcquiredRecord, Kinds, ShareReader
 from tidelog.control.status import read_status
@@ -249,6 +249,36 @@ def test_all_threads_of_a_pool_are_busy_and_one_request_tells_of_many_jobs(
     running.drain()
     assert (running.jobs["done"], running.jobs["lost"]) == (100, 0)
     assert max(told) > 1 and sum(one > 0 for one in told) < 100
+
+
+@proves("T4")
+def test_in_order_by_key_many_threads_do_the_jobs_of_one_key_one_after_the_other(
+    broker: tidelog.Broker, pool: Pool, sender: tidelog.JobSender
+) -> None:
+    """Also when one of them fails: those behind it wait until it is done, and other keys do not."""
+    with Cluster(broker.bootstrap) as cluster:
+        topics.create(cluster, TOPIC, partitions=1, configs={"tidelog.queue.order": "key"})
+    for number in range(30):
+        sender.send(TOPIC, str(number), key="ab"[number % 2])
+    done: dict[bytes | None, list[int]] = {b"a": [], b"b": []}
+    running, together, lock = Counter[bytes | None](), list[int](), Lock()
+
+    def work(job: tidelog.Job) -> None:
+        with lock:
+            running[job.key] += 1
+            together.append(running[job.key])
+        try:
+            if job.delivery_count == 1 and job.offset % 5 == 0:
+                raise ValueError("at the second try")
+            with lock:
+                done[job.key].append(job.offset)
+        finally:
+            with lock:
+                running[job.key] -= 1
+
+    pool(work, workers=8).drain()
+    assert done == {b"a": list(range(0, 30, 2)), b"b": list(range(1, 30, 2))}
+    assert set(together) == {1}
 
 
 @proves("T4")

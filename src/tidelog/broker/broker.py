@@ -157,6 +157,14 @@ class Broker:
     def is_share_group(self, group_id: str) -> bool:
         return self.has_queues and group_id in self.queues.state.groups
 
+    def topics_shared_by(self, group_id: str) -> set[str]:
+        """Those that a share group has queues of, or members for."""
+        if not self.has_queues:
+            return set()
+        state = self.queues.state
+        asked = {name for member in state.members(group_id).values() for name in member.topics}
+        return asked | {queue.topic for queue in state.queues.get(group_id, {}).values()}
+
     @property
     def access(self) -> Access:
         """Users, rules and quotas."""

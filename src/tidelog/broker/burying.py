@@ -21,7 +21,7 @@ from tidelog.broker.queue_reading import READ_BYTES_MAX, ReadBatches, read_cold
 from tidelog.broker.queues.letters import Grave, letters
 from tidelog.broker.queues.records import set_record
 from tidelog.broker.queues.state import Place
-from tidelog.broker.queues.window import ARCHIVED, ARCHIVING, QueueSpan
+from tidelog.broker.queues.window import ARCHIVED, QueueSpan
 from tidelog.broker.topic_changes import Creation, decide_create
 from tidelog.broker.topics import TOPICS_TOPIC, Topic, random_id
 from tidelog.errors import MalformedBatch, StorageError
@@ -50,10 +50,9 @@ class Burying:
     def go_on(self, group: str, place: Place) -> None:
         """Buries what is ARCHIVING in a queue, one stretch after the other."""
         queue = self._coordinator.state.queue(group, place)
-        waiting = queue.window.in_state(ARCHIVING) if queue is not None else []
-        if (group, place) in self._under_way or queue is None or not waiting:
+        span = next(queue.window.dying(), None) if queue is not None else None
+        if (group, place) in self._under_way or queue is None or span is None:
             return
-        span = waiting[0]
         settings = self._coordinator.settings(group)
         if not settings.dead_letters:
             self._archive(group, place, span)  # the group does not want letters any more
@@ -132,6 +131,7 @@ class Burying:
             done = span._replace(state=ARCHIVED)
             self._coordinator.commit(Decision([set_record(group, *place, [done])], []))
             self.buried += span.size
+            self._coordinator.crowd(group, place).wake()  # in order by key, the next of its key
         except StorageError as error:
             self._broker.logger.seldom("dead letters not recorded", group=group, error=error)
             self._later(group, place)

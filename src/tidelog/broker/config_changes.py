@@ -13,7 +13,7 @@ altered as a whole or, where anything is wrong, not at all.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tidelog.broker.decision import NewRecord
@@ -89,7 +89,17 @@ def broker_values(state: Topics, config: BrokerConfig) -> BrokerValues:
     return BrokerValues(own, state.altered(BROKER_RESOURCE, CLUSTER), config.given)
 
 
-def decide_alter(state: Topics, alterations: Iterable[Alteration], config: BrokerConfig) -> DecidedAlterations:
+def _nothing(_: str) -> Container[str]:
+    return ()
+
+
+def decide_alter(
+    state: Topics,
+    alterations: Iterable[Alteration],
+    config: BrokerConfig,
+    read_by: Callable[[str], Container[str]] = _nothing,
+) -> DecidedAlterations:
+    """`read_by` names the topics that a share group reads."""
     asked = list(alterations)
     times = Counter((alteration.resource, alteration.name) for alteration in asked)
     records: list[NewRecord] = []
@@ -99,7 +109,7 @@ def decide_alter(state: Topics, alterations: Iterable[Alteration], config: Broke
         try:
             if times[alteration.resource, alteration.name] > 1:
                 raise _Refused(ErrorCode.INVALID_REQUEST, "a resource is in the request more than once; name it once")
-            records += _alter(state, alteration, config)
+            records += _alter(state, alteration, config, read_by)
         except _Refused as refused:
             fault = refused.fault
         except ConfigError as error:
@@ -108,13 +118,15 @@ def decide_alter(state: Topics, alterations: Iterable[Alteration], config: Broke
     return DecidedAlterations(records, outcomes)
 
 
-def _alter(state: Topics, alteration: Alteration, config: BrokerConfig) -> list[NewRecord]:
+def _alter(
+    state: Topics, alteration: Alteration, config: BrokerConfig, read_by: Callable[[str], Container[str]]
+) -> list[NewRecord]:
     if alteration.resource == TOPIC_RESOURCE:
         return _alter_topic(state, alteration, config)
     if alteration.resource == BROKER_RESOURCE:
         return _alter_broker(state, alteration, config)
     if alteration.resource == GROUP_RESOURCE:
-        return _alter_group(state, alteration, config)
+        return _alter_group(state, alteration, config, read_by)
     if alteration.resource == BROKER_LOGGER_RESOURCE:
         raise _Refused(ErrorCode.INVALID_REQUEST, "loggers cannot be altered; set tidelog.log.level at the start")
     raise _Refused(ErrorCode.INVALID_REQUEST, f"resource type {alteration.resource} has no settings here")
@@ -161,7 +173,9 @@ def _alter_broker(state: Topics, alteration: Alteration, config: BrokerConfig) -
     return [] if configs == before else [configs_record(BROKER_RESOURCE, alteration.name, configs)]
 
 
-def _alter_group(state: Topics, alteration: Alteration, config: BrokerConfig) -> list[NewRecord]:
+def _alter_group(
+    state: Topics, alteration: Alteration, config: BrokerConfig, read_by: Callable[[str], Container[str]]
+) -> list[NewRecord]:
     if not alteration.name:
         raise _Refused(ErrorCode.INVALID_REQUEST, "a group's settings need the group's name")
     before = state.altered(GROUP_RESOURCE, alteration.name)
@@ -172,6 +186,9 @@ def _alter_group(state: Topics, alteration: Alteration, config: BrokerConfig) ->
             low, high = (f"{bound}={config.int(bound)}" for bound in keys)
             raise ConfigError(f"{key}={text} is refused; it must lie between {low} and {high}")
     _check_dead_letters(state, configs.get(DEAD_LETTERS), config)
+    if configs.get(DEAD_LETTERS) in read_by(alteration.name):
+        named = f"{DEAD_LETTERS}={configs[DEAD_LETTERS]}"
+        raise ConfigError(f"{named} is a topic that group {alteration.name} reads itself; name another")
     return [] if configs == before else [configs_record(GROUP_RESOURCE, alteration.name, configs)]
 
 

@@ -198,6 +198,7 @@ class QueueCoordinator(Folded[Queues]):
         settings = self.settings(group)
         end = ARCHIVING if settings.dead_letters else ARCHIVED
         records: list[NewRecord] = []
+        woken = [place for place, acked in taken if self._lets_others_on(group, place, acked, settings)]
         for place, acked in taken:
             spans = acked.spans + [QueueSpan(one.first, one.last, end, one.count) for one in acked.dead]
             if spans:
@@ -208,8 +209,16 @@ class QueueCoordinator(Folded[Queues]):
             self._back_off(group, place, acked, settings)
             if acked.dead and end == ARCHIVING:
                 self.burying.go_on(group, place)
-            if acked.spans or acked.dead:
-                self.crowd(group, place).wake()
+        for place in woken:
+            self.crowd(group, place).wake()
+
+    def _lets_others_on(self, group: str, place: Place, acked: Acked, settings: ShareSettings) -> bool:
+        """Whether there is more to be given after it: what was accepted alone is nobody else's."""
+        if any(span.state == AVAILABLE for span in acked.spans):
+            return True
+        queue, looked = self.state.queue(group, place), self.looked.get((group, place))
+        was_full = queue is not None and queue.window.held[LOCKED] >= settings.locks
+        return bool(acked.spans or acked.dead) and (was_full or (looked is not None and looked.by_key))
 
     def _back_off(self, group: str, place: Place, acked: Acked, settings: ShareSettings) -> None:
         """What is released waits for a while, if the group says so: parked, and not in flight."""

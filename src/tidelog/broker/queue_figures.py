@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.queues.window import ARCHIVING, AVAILABLE, LOCKED, PARKED
+from tidelog.broker.queues.window import LOCKED, PARKED
 
 if TYPE_CHECKING:
     from tidelog.broker.queues.state import Queues
@@ -24,10 +24,9 @@ def figures(state: Queues) -> dict[str, dict[str, int]]:
 
 def _of_group(state: Queues, group: str) -> dict[str, int]:
     windows = [queue.window for queue in state.queues.get(group, {}).values()]
-    spans = [span for window in windows for span in window.spans if span.state == AVAILABLE]
     return {
         "in_flight": sum(window.held[LOCKED] for window in windows),
-        "redelivered": sum(span.size for span in spans if span.count),
+        "redelivered": sum(window.tried for window in windows),
         "delayed": sum(window.held[PARKED] for window in windows),
-        "dying": sum(span.size for window in windows for span in window.in_state(ARCHIVING)),
+        "dying": sum(span.size for window in windows for span in window.dying()),
     }

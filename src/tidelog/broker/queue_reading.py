@@ -12,7 +12,6 @@ No byte above the high watermark leaves, and above the last stable offset none f
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import islice, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.broker.decision import Decision
@@ -155,10 +154,11 @@ class QueueReader:
         began_ms = self._broker.now().monotonic_ms
         while True:
             top = log.last_stable_offset if settings.committed else log.high_watermark
-            offset, room = _first(window, looked, wanted.member), settings.locks - window.held[LOCKED]
+            offset, room = _first(window, looked), settings.locks - window.held[LOCKED]
             if offset is None or offset >= top or room <= 0:
                 return None
             if offset >= window.end and len(window.spans) >= SPANS_MAX:
+                self._broker.logger.seldom("queue is full", group=wanted.group, topic=partition.topic, spans=SPANS_MAX)
                 return None
             readers = self._coordinator.readers(wanted.group, wanted.place, partition.topic)
             most = fair_share(window.free_below(top), readers, min(wanted.records, room))
@@ -195,8 +195,7 @@ class QueueReader:
                 last = acquired[-1].last
                 acquired = window.acquire(wanted.member, last + 1, min(end, top), room, until_ms, lonely, acquired)
         else:
-            offsets = list(islice(takewhile(lambda one: one < top, looked.candidates(wanted.member)), most))
-            offsets = [one for one in offsets if one >= first]
+            offsets = [one for one in looked.candidates(most) if first <= one < top]
             acquired = [got for one in offsets for got in window.acquire(wanted.member, one, one + 1, 1, until_ms)]
         if not acquired:
             return None
@@ -258,13 +257,13 @@ class QueueReader:
         self._coordinator.commit(Decision([bound_record(wanted.group, *wanted.place, bound, offset)], []))
 
 
-def _first(window: QueueWindow, looked: Looked | None, member: str) -> int | None:
+def _first(window: QueueWindow, looked: Looked | None) -> int | None:
     """Where to read: the first record that may be given, or that must be looked at before."""
     if looked is None or not looked.by_key:
         return window.next_free()
-    found = next(looked.candidates(member), None)
-    if found is not None:
-        return found
+    found = looked.candidates(1)
+    if found:
+        return found[0]
     return None if looked.is_far_ahead else max(looked.upto, window.start)
 
 

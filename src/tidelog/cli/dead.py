@@ -89,14 +89,15 @@ def known_topics(cluster: Cluster) -> list[str]:
 
 def about_topic(cluster: Cluster, topic: str) -> dict[str, Any]:
     from tidelog.control.letters import bounds, count_letters
-    from tidelog.control.replaying import position_of
+    from tidelog.control.replaying import replayed
 
-    there = bounds(cluster, topic)
+    there, done = bounds(cluster, topic), replayed(cluster, topic)
     starts, ends = ({at: one[side] for at, one in there.items()} for side in (0, 1))
+    behind = count_letters(cluster, {at: one.position for at, one in done.items()}, ends)
     return {
         "topic": topic,
         "letters": count_letters(cluster, starts, ends),
-        "to replay": count_letters(cluster, position_of(cluster, topic), ends),
+        "to replay": behind - sum(len(one.singles) for one in done.values()),
     }
 
 
@@ -105,17 +106,17 @@ def last_letters(cluster: Cluster, options: Namespace) -> list[tuple[Letter, boo
     from tidelog.cli.suggestions import partitions_of
     from tidelog.control.last_records import starts_of_last
     from tidelog.control.letters import bounds, read_letters
-    from tidelog.control.replaying import position_of
+    from tidelog.control.replaying import replayed
 
     partitions_of(cluster, options.topic)  # a name that is misspelt is told with one that is near
-    there, positions = bounds(cluster, options.topic), position_of(cluster, options.topic)
+    there, done = bounds(cluster, options.topic), replayed(cluster, options.topic)
     starts, ends = ({at: one[side] for at, one in there.items()} for side in (0, 1))
     begins = starts_of_last(cluster, options.max, starts, ends, committed=True)
     found = [(at, row, letter) for at, row, letter in read_letters(cluster, begins, ends)]
     others = sum(letter is None for *_, letter in found)
     if others:
         warn(f"{count_text(others, 'record')} of {options.topic} {'is' if others == 1 else 'are'} not a dead letter")
-    return sorted((letter, letter.place < positions[at]) for at, _, letter in found if letter is not None)
+    return sorted((letter, done[at].has(letter.place)) for at, _, letter in found if letter is not None)
 
 
 def about(letter: Letter, done: bool) -> dict[str, Any]:
@@ -138,7 +139,7 @@ def record_text(letter: Letter) -> str:
 
 def show_letter(cluster: Cluster, options: Namespace) -> int:
     from tidelog.control.letters import originals
-    from tidelog.control.replaying import position_of
+    from tidelog.control.replaying import replayed
 
     at, letter = find_letter(cluster, options.letter)
     if letter is None:
@@ -146,7 +147,7 @@ def show_letter(cluster: Cluster, options: Namespace) -> int:
     bare = originals(cluster, [letter]) if letter.is_bare else {}
     record = next(iter(bare.values()), None)
     key, value, headers = (letter.key, letter.value, letter.headers) if record is None else record[2:5]
-    told = about(letter, letter.place < position_of(cluster, at.topic)[at])
+    told = about(letter, replayed(cluster, at.topic)[at].has(letter.place))
     if options.json:
         pairs = [{"name": printable(name), **field("value", one)} for name, one in headers or ()]
         show_json({**told, **field("key", key), **field("value", value), "headers": pairs})

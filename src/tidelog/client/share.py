@@ -12,6 +12,8 @@ Rules:
   them were not ours any more. `renew` gives it a whole lock from now on, if the broker can (v2 of the protocol).
 - ACCEPT is done, RELEASE is for others to try, REJECT is for nobody. A broker counts deliveries and takes a record that
   was delivered too often for rejected.
+- A batch that compaction or excision has been over has fewer records than offsets: what was acquired and is not there
+  is said to be a GAP at once, or its locks would run out one after the other.
 - Nothing is renewed and no heartbeat is sent but by who calls: `fetch` beats when that is due.
 - A reader belongs to one thread, like its cluster. What is decided of an answer is in pure functions.
 """
@@ -38,7 +40,7 @@ from tidelog.wire.messages.share_acknowledge import ShareAcknowledgeRequest, Sha
 from tidelog.wire.messages.share_fetch import PartitionData, ShareFetchRequest, ShareFetchResponse
 from tidelog.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 
-ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
+GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 JOINING, LEAVING = 0, -1
 OPENING, ENDING = 0, -1
 LAST_EPOCH = 2**31 - 1
@@ -89,17 +91,20 @@ def next_epoch(epoch: int) -> int:
     return 1 if epoch == LAST_EPOCH else epoch + 1
 
 
-def acquired(at: TopicPartition, data: PartitionData) -> list[AcquiredRecord]:
-    """Those records of the batches that are ours. What is in them and was not acquired is somebody else's."""
+def acquired(at: TopicPartition, data: PartitionData) -> tuple[list[AcquiredRecord], list[int]]:
+    """Those records of the batches that are ours, and those offsets of ours that have no record. What is in the batches
+    and was not acquired is somebody else's.
+    """
     deliveries = {
         offset: one.delivery_count
         for one in data.acquired_records
         for offset in range(one.first_offset, one.last_offset + 1)
     }
     if not deliveries or not isinstance(data.records, memoryview):
-        return []
+        return [], []
     rows = [row for run in visible(data.records, ()) for row in decode(run).rows()]
-    return [AcquiredRecord(at, row, deliveries[row.offset]) for row in rows if row.offset in deliveries]
+    found = [AcquiredRecord(at, row, deliveries[row.offset]) for row in rows if row.offset in deliveries]
+    return found, sorted(deliveries.keys() - {one.row.offset for one in found})
 
 
 def ranges(offsets: Iterable[int]) -> list[tuple[int, int]]:
@@ -250,6 +255,7 @@ class ShareReader:
             return [], [(at, offset) for at in kinds for offset in kinds[at]]
         self.lock_ms = answer.acquisition_lock_timeout_ms or self.lock_ms
         found: list[AcquiredRecord] = []
+        gaps: dict[TopicPartition, dict[int, int]] = {}
         refused = set(kinds)
         for topic in answer.responses:
             name = self._names.get(bytes(topic.topic_id))
@@ -257,9 +263,13 @@ class ShareReader:
                 self._check(data.error_code, f"a share fetch of {name}[{data.partition_index}]", data.error_message)
                 if name is not None:
                     at = TopicPartition(name, data.partition_index)
-                    found += acquired(at, data)
+                    records, gone = acquired(at, data)
+                    found += records
+                    if gone:
+                        gaps[at] = dict.fromkeys(gone, GAP)
                     if at in told and self._counts(at, data.acknowledge_error_code, data.acknowledge_error_message):
                         refused.discard(at)
+        self._acknowledge(gaps, renewing=False)
         lost = [(at, offset) for at in refused for offset in kinds[at]]
         return found, self._each(kinds, lost, renewing=False)
 

@@ -89,9 +89,9 @@ class Outgoing:
         self._transactions.producer.flush(strict=False)
         self._transactions.check_lost()
 
-    def send_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    def send_offsets(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
         """The next offsets to be read, as a commit of the group that counts with the transaction."""
-        self._transactions.send_offsets(group, offsets)
+        self._transactions.send_offsets(group, offsets, metadata=metadata)
 
     @property
     def ends(self) -> dict[TopicPartition, int]:

@@ -9,7 +9,9 @@ Rules:
 - An app's input is read by others too, who have taken these records already: there, a letter is refused.
 - All of a topic is replayed once: the records and how far the letters were read, as offsets of the group
   `tidelog.dead.TOPIC`, are one transaction of BATCH letters, and two who replay the same topic fence each other. So who
-  is killed in between goes on where he was. Single letters are replayed as often as they are named.
+  is killed in between goes on where he was.
+- Single letters are replayed as often as they are named, and not with all of them after that: those behind the offset
+  are in its metadata, as ranges ("3,7-9").
 - A record goes to the partition that it was in, where the target is its topic; else by its key.
 - It has the present time, its own key, value and headers, and PLACE, which says which letter it was. Its delay is over.
 - Letters stay where they are: retention, or who deletes their topic, ends them.
@@ -27,6 +29,7 @@ from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.client.producer import Record
+from tidelog.client.share import ranges
 from tidelog.control.letters import OF_CAPTURE, OF_QUEUE, Letter, bounds, originals, read_letters
 from tidelog.control.owner import Owner
 from tidelog.control.reading import read
@@ -39,6 +42,8 @@ PREFIX = "tidelog.dead."  # of the group of a topic's letters, and of its transa
 PLACE = "tidelog-replayed-from"
 DELAYS = ("tidelog-delay-ms", "tidelog-deliver-at")  # by which a broker of ours delays a record
 BATCH = 500
+SINGLES_MAX = 1_000_000
+NOTED_MAX = 4000  # characters of metadata; a broker takes 4,096 where nobody has set offset.metadata.max.bytes
 NOT_A_LETTER = "it is not a dead letter"
 GONE = "the letter has no copy of its record, and the record is not in its topic any more"
 
@@ -56,19 +61,50 @@ class ReplayedLetters(NamedTuple):
     passed: list[PassedLetter]
 
 
+class ReplayedPlaces(NamedTuple):
+    """Which letters of a partition were replayed: those below `position`, and single ones behind it."""
+
+    position: int
+    singles: frozenset[int] = frozenset()
+
+    def has(self, place: int) -> bool:
+        return place < self.position or place in self.singles
+
+    def moved_to(self, position: int) -> ReplayedPlaces:
+        return ReplayedPlaces(position, frozenset(one for one in self.singles if one >= position))
+
+    def and_single(self, place: int) -> ReplayedPlaces:
+        return self._replace(singles=self.singles | {place})
+
+    def metadata(self) -> str:
+        return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges(self.singles))
+
+
 class LetterRun(NamedTuple):
-    """Letters of one transaction, and from where the next one goes on."""
+    """Letters of one transaction, and what was replayed when it is committed."""
 
     rows: list[tuple[TopicPartition, Row, Letter | None]]
-    positions: dict[TopicPartition, int]
+    done: dict[TopicPartition, ReplayedPlaces]
 
 
-def position_of(cluster: Cluster, topic: str) -> dict[TopicPartition, int]:
-    """From where each partition's letters were not replayed yet."""
-    done = groups.committed(cluster, PREFIX + topic)
-    return {
-        at: max(begin, done[at].offset if at in done else begin) for at, (begin, _) in bounds(cluster, topic).items()
-    }
+def replayed(cluster: Cluster, topic: str) -> dict[TopicPartition, ReplayedPlaces]:
+    told = groups.committed(cluster, PREFIX + topic)
+    found = {}
+    for at, (begin, _) in bounds(cluster, topic).items():
+        one = ReplayedPlaces(told[at].offset, singles_of(told[at].metadata)) if at in told else ReplayedPlaces(begin)
+        found[at] = one.moved_to(max(begin, one.position))
+    return found
+
+
+def singles_of(metadata: str) -> frozenset[int]:
+    """Nothing, where somebody else has written it."""
+    try:
+        spans = [[int(one) for one in span.split("-")] for span in metadata.split(",") if span]
+        if sum(span[-1] - span[0] for span in spans) > SINGLES_MAX:
+            return frozenset()
+        return frozenset(place for span in spans for place in range(span[0], span[-1] + 1))
+    except ValueError:
+        return frozenset()
 
 
 def replay(
@@ -80,28 +116,36 @@ def replay(
         raise UsageError(f"topic {to} is not there; create it, or name another by --to")
     owner = Owner(cluster, PREFIX + topic)
     owner.begin()  # before it is read how far the last one came
-    parts = _single(cluster, topic, chosen) if chosen else _all(cluster, topic)
+    before = replayed(cluster, topic)
+    parts = _single(cluster, topic, chosen, before) if chosen else _all(cluster, topic, before)
     written, passed = 0, list[PassedLetter]()
     for part in parts:
         records, left = _records(cluster, part.rows, to)
         with owner.transaction() as outgoing:
             for at, rows in records.items():
                 outgoing.send(at, rows)
-            outgoing.send_offsets(PREFIX + topic, part.positions)
+            told = part.done if records or not chosen else {}
+            for at, done in told.items():
+                outgoing.send_offsets(PREFIX + topic, {at: done.position}, done.metadata())
+        before |= told
         written += sum(len(rows) for rows in records.values())
         passed += left
     return ReplayedLetters(written, passed)
 
 
-def _all(cluster: Cluster, topic: str) -> Iterator[LetterRun]:
-    begins = position_of(cluster, topic)
+def _all(cluster: Cluster, topic: str, before: Mapping[TopicPartition, ReplayedPlaces]) -> Iterator[LetterRun]:
     ends = {at: end for at, (_, end) in bounds(cluster, topic).items()}
-    found = read_letters(cluster, begins, ends)
+    found = read_letters(cluster, {at: one.position for at, one in before.items()}, ends)
     while rows := list(islice(found, BATCH)):
-        yield LetterRun(rows, {at: row.offset + 1 for at, row, _ in rows})
+        positions = {at: row.offset + 1 for at, row, _ in rows}
+        done = {at: before[at].moved_to(position) for at, position in positions.items()}
+        yield LetterRun([one for one in rows if not before[one[0]].has(one[1].offset)], done)
 
 
-def _single(cluster: Cluster, topic: str, places: list[tuple[int, int]]) -> Iterator[LetterRun]:
+def _single(
+    cluster: Cluster, topic: str, places: list[tuple[int, int]], before: Mapping[TopicPartition, ReplayedPlaces]
+) -> Iterator[LetterRun]:
+    """`before` is kept up to date by who replays."""
     there = bounds(cluster, topic)
     for partition, offset in places:
         at = TopicPartition(topic, partition)
@@ -109,7 +153,13 @@ def _single(cluster: Cluster, topic: str, places: list[tuple[int, int]]) -> Iter
         if not begin <= offset < end:
             raise UsageError(f"{at} has offsets {begin} up to {end}, and not {offset}; `tidelog dead list {topic}`")
         rows = [one for one in read_letters(cluster, {at: offset}, {at: offset + 1}) if one[1].offset == offset]
-        yield LetterRun(rows, {})
+        done = before[at] if before[at].has(offset) else before[at].and_single(offset)
+        if len(done.metadata()) > NOTED_MAX:
+            raise UsageError(
+                f"too many letters of {at} were replayed one by one to note one more; replay all that are left by"
+                f" `tidelog dead replay {topic}`"
+            )
+        yield LetterRun(rows, {at: done})
 
 
 def _records(

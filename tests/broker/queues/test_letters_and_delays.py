@@ -9,7 +9,7 @@ from tidelog.broker.queues.delays import DELAY, DELIVER_AT, Due, due_of
 from tidelog.broker.queues.letters import LETTER_BYTES, Grave, letters
 from tidelog.broker.queues.looked import Looked
 from tidelog.broker.queues.settings import ShareSettings
-from tidelog.broker.queues.window import ACKNOWLEDGED, PARKED, QueueWindow
+from tidelog.broker.queues.window import ACKNOWLEDGED, ARCHIVED, ARCHIVING, PARKED, QueueWindow
 from tidelog.record.columns import Row, decode
 
 NOW = 1_700_000_000_000
@@ -87,16 +87,34 @@ def test_what_is_not_due_is_parked_by_the_monotonic_clock() -> None:
 
 
 @proves("T4")
-def test_a_key_goes_to_nobody_else_until_its_first_record_is_done() -> None:
+def test_a_key_goes_to_nobody_until_its_first_record_is_done() -> None:
+    """Nor to who has the first: a worker with many threads would do both at once."""
     window = QueueWindow(0)
     looked = Looked(window, by_key=True)
-    looked.look([row(0, b"a"), row(1, b"b"), row(2, b"a"), row(3), row(4, b"b")], 5, 0, NOW, 0)
+    looked.look([row(0, b"a"), row(1, b"b"), row(2, b"a"), row(3), row(4, b"b"), row(5)], 6, 0, NOW, 0)
+    assert looked.candidates(2) == [0, 1]
+    assert looked.candidates(9) == [0, 1, 3, 5]
     window.acquire("one", 0, 1, 1, 100)
-    assert list(looked.candidates("two")) == [1, 3, 4]
-    assert list(looked.candidates("one")) == [1, 2, 3, 4]
+    assert looked.candidates(9) == [1, 3, 5]
     window.acquire("two", 1, 2, 1, 100)
-    assert list(looked.candidates("three")) == [3]
+    assert looked.candidates(9) == [3, 5]
     window.put(0, 0, 0, 1)  # released: it is the next of its key
-    assert list(looked.candidates("three")) == [0, 2, 3]
+    assert looked.candidates(9) == [0, 3, 5]
     window.put(1, 1, ACKNOWLEDGED, 1)
-    assert list(looked.candidates("three")) == [0, 2, 3, 4]
+    assert looked.candidates(9) == [0, 3, 4, 5]
+    window.put(0, 0, ARCHIVING, 2)  # until its letter is written
+    assert looked.candidates(9) == [3, 4, 5]
+    window.put(0, 0, ARCHIVED, 2)
+    assert looked.candidates(9) == [2, 3, 4, 5]
+    looked.look([row(6, b"c")], 7, 0, NOW, 0)
+    assert looked.candidates(9) == [2, 3, 4, 5, 6]
+
+
+@proves("T4")
+def test_a_producers_clock_that_is_ahead_makes_nothing_wait_for_longer_than_the_topic_allows() -> None:
+    window = QueueWindow(0)
+    looked = Looked(window, by_key=False)
+    years = 10 * 365 * 86_400_000
+    ahead = row(0, tidelog_delay_ms=b"500")._replace(timestamp=NOW + years)
+    assert looked.look([ahead], 1, 1000, NOW, 77) == 77 + 1000
+    assert [span.first for span in window.take_due(1077)] == [0]

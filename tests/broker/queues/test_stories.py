@@ -178,6 +178,17 @@ def test_a_dead_letter_topic_must_be_there_and_be_one(broker: tidelog.Broker) ->
     assert configure(bootstrap, errors_deadletterqueue_topic_name="dlq.jobs") is None
     with pytest.raises(AssertionError, match="the group's own dead letters"):
         Worker(bootstrap, b"0" * 16, topic="dlq.jobs")
+    topic = create(bootstrap)
+    worker = Worker(bootstrap, topic)
+    assert worker.heartbeat(1, ["jobs", "dlq.jobs"]).error_code == ErrorCode.INVALID_REQUEST
+    assert worker.heartbeat(1).error_code == 0, "it is a member as before"
+    of_letters = create(bootstrap, "dlq.read", errors_deadletterqueue_group_enable="true")
+    assert configure(bootstrap, "readers", share_auto_offset_reset="earliest") is None
+    reader = Worker(bootstrap, of_letters, group="readers", topic="dlq.read")
+    assert "reads itself" in (configure(bootstrap, "readers", errors_deadletterqueue_topic_name="dlq.read") or "")
+    reader.fetch()
+    assert reader.heartbeat(-1).error_code == 0
+    assert "reads itself" in (configure(bootstrap, "readers", errors_deadletterqueue_topic_name="dlq.read") or "")
 
 
 @proves("T4")

@@ -76,6 +76,12 @@ def agree(window: QueueWindow, oracle: Oracle) -> None:
     undone = [at for at in range(oracle.floor, TOP) if oracle.records[at].state in (AVAILABLE, ARCHIVING)]
     for first, top in ((window.start, window.end), (window.start + 1, TOP)):
         assert window.undone(first, top) == sum(first <= at < top for at in undone)
+    tried = [at for at in undone if oracle.records[at].state == AVAILABLE and oracle.records[at].count]
+    assert window.tried == len(tried)
+    dying = [at for at in undone if oracle.records[at].state == ARCHIVING]
+    assert [at for span in window.dying() for at in range(span.first, span.last + 1)] == dying
+    mine = [at for at in undone if (hold := oracle.records[at].hold) is not None and hold[:2] == (LOCKED, "a")]
+    assert [at for span in window.owned("a") for at in range(span.first, span.last + 1)] == mine
     held = [one.hold.kind for one in oracle.records[oracle.floor :] if one.hold is not None]
     assert (window.held[LOCKED], window.held[PARKED]) == (held.count(LOCKED), held.count(PARKED))
     until = [one.hold.until_ms for one in oracle.records[oracle.floor :] if one.hold is not None]

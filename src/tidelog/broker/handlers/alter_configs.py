@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 
 def handle(broker: Broker, request: AlterConfigsRequest, call: Call) -> AlterConfigsResponse | None:
-    decided = decide_alter(broker.topics, map(_alteration, request.resources), broker.config)
+    asked = map(_alteration, request.resources)
+    decided = decide_alter(broker.topics, asked, broker.config, broker.topics_shared_by)
     records = [] if request.validate_only else decided.records
     try:
         response = AlterConfigsResponse(responses=list(map(_response, decided.outcomes)))

@@ -36,7 +36,8 @@ def handle(
     if has_order(request):
         requests.handle(broker, request, call)
         return None
-    decided = decide_alter(broker.topics, map(_alteration, request.resources), broker.config)
+    asked = map(_alteration, request.resources)
+    decided = decide_alter(broker.topics, asked, broker.config, broker.topics_shared_by)
     records = [] if request.validate_only else decided.records
     try:
         response = IncrementalAlterConfigsResponse(responses=list(map(_response, decided.outcomes)))

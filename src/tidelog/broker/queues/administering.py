@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from tidelog.broker.decision import NewRecord
 from tidelog.broker.queues.records import gone_record, group_record, whole_record
 from tidelog.broker.queues.state import Place, Queues, ShareMember
-from tidelog.broker.queues.window import AVAILABLE, QueueWindow
+from tidelog.broker.queues.window import QueueWindow
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages import share_group_describe
 from tidelog.wire.messages.list_groups import ListedGroup, ListGroupsRequest
@@ -83,7 +83,7 @@ def list_groups(state: Queues, request: ListGroupsRequest) -> list[ListedGroup]:
 
 def lag(window: QueueWindow, high_watermark: int) -> int:
     """How many records are not done."""
-    undone = sum(span.size for span in window.spans if span.state == AVAILABLE)
+    undone = window.end - window.start - window.done - sum(span.size for span in window.dying())
     return undone + max(0, high_watermark - window.end)
 
 

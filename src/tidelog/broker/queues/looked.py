@@ -1,17 +1,19 @@
 """What was looked up in the records of a queue whose topic asks for it: delays, and keys for order by key.
 
 Memory only, and rebuilt from the log: records from `upto` on have not been looked at, and nobody is given them before.
-A record that is not due is parked in the window. With order by key, a record is given to a member only if each earlier
-one with its key is done, or is that member's own: then whoever has it works through them in order. Records without a
-key have no order.
+A record that is not due is parked in the window, for the longest delay that the topic allows at most: a time that is
+further away is the fault of a clock. With order by key, a record is given only if each earlier one with its key is
+done. Whoever has the earlier one does not get it either: a worker has many threads, and may fail at the first of two
+that it has. Records without a key have no order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from tidelog.broker.queues.delays import due_of
-from tidelog.broker.queues.window import DONE, LOCKED, PARKED, Hold, QueueSpan, QueueWindow
+from tidelog.broker.queues.window import DONE, PARKED, Hold, QueueSpan, QueueWindow
 from tidelog.record.columns import Row
 
 AHEAD_MAX = 10_000  # records of a queue in order by key that are looked at beyond its start
@@ -19,7 +21,7 @@ PRUNE_FROM = 1_000
 
 
 class Looked:
-    __slots__ = ("by_key", "keys", "malformed", "upto", "window")
+    __slots__ = ("_found", "_more", "_seen", "by_key", "keys", "malformed", "upto", "window")
 
     def __init__(self, window: QueueWindow, by_key: bool) -> None:
         self.window = window
@@ -27,6 +29,9 @@ class Looked:
         self.upto = window.start
         self.keys: dict[int, bytes] = {}
         self.malformed = 0  # delays that were none
+        self._found: list[int] = []  # candidates, as many as were asked for; right while the window is as it was seen
+        self._more: Iterator[int] = iter(())
+        self._seen = (-1, -1)
 
     def look(self, rows: Iterable[Row], upto: int, delay_max_ms: int, wall_ms: int, monotonic_ms: int) -> int | None:
         """Notes keys and parks what is not due. Returns when the first of them is, on the monotonic clock."""
@@ -40,7 +45,7 @@ class Looked:
                 due = due_of(row.headers, row.timestamp, delay_max_ms)
                 self.malformed += due.malformed
                 if due.at_ms is not None and due.at_ms > wall_ms and row.offset >= self.window.start:
-                    until_ms = monotonic_ms + due.at_ms - wall_ms
+                    until_ms = monotonic_ms + min(due.at_ms - wall_ms, delay_max_ms)
                     self.window.hold_free(row.offset, row.offset, Hold(PARKED, "", until_ms))
                     first_due = until_ms if first_due is None else min(first_due, until_ms)
         self.upto = max(self.upto, upto)
@@ -48,19 +53,28 @@ class Looked:
             self.keys = {offset: key for offset, key in self.keys.items() if offset >= self.window.start}
         return first_due
 
-    def candidates(self, member: str) -> Iterator[int]:
-        """Records that the member may be given, in order, as long as it takes each that comes."""
-        blocked: set[bytes] = set()
+    def candidates(self, most: int) -> list[int]:
+        """Records that may be given, in order; each has another key."""
+        seen = (self.window.version, self.upto)
+        if seen != self._seen:
+            self._seen, self._found, self._more = seen, [], self._look_through()
+        self._found += islice(self._more, max(0, most - len(self._found)))
+        return self._found[:most]
+
+    def _look_through(self) -> Iterator[int]:
+        """Of one window as it stands: who changes it asks anew."""
+        keys: set[bytes] = set()
         for span in self._known():
             if span.state in DONE:
                 continue
-            mine = span.hold is not None and span.hold[:2] == (LOCKED, member)
             for offset in range(span.first, min(span.last + 1, self.upto)):
                 key = self.keys.get(offset)
-                if span.is_free and (key is None or key not in blocked):
+                if key is not None and key in keys:
+                    continue
+                if key is not None:
+                    keys.add(key)
+                if span.is_free:
                     yield offset
-                elif key is not None and not mine:
-                    blocked.add(key)
 
     def _known(self) -> Iterator[QueueSpan]:
         yield from list(self.window.spans)

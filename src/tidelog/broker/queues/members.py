@@ -146,6 +146,9 @@ def _refused(state: Queues, asked: AskedHeartbeat) -> tuple[int, str] | None:
     group_id, member_id, epoch = request.group_id, request.member_id, request.member_epoch
     if asked.taken:
         return ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} is not a share group"
+    if asked.settings.dead_letters and asked.settings.dead_letters in (request.subscribed_topic_names or ()):
+        own = f"topic {asked.settings.dead_letters!r} is for the group's own dead letters"
+        return ErrorCode.INVALID_REQUEST, f"{own}; read it in another group"
     members = state.members(group_id)
     if epoch != JOINING:
         if group_id not in state.groups:
@@ -157,9 +160,6 @@ def _refused(state: Queues, asked: AskedHeartbeat) -> tuple[int, str] | None:
             present = f"member epoch {epoch} is not the present one, {member.epoch}"
             return ErrorCode.FENCED_MEMBER_EPOCH, f"{present}; join again"
         return None
-    if asked.settings.dead_letters in (request.subscribed_topic_names or ()):
-        own = f"topic {asked.settings.dead_letters!r} is for the group's own dead letters"
-        return ErrorCode.INVALID_REQUEST, f"{own}; read it in another group"
     if group_id not in state.groups and not asked.room:
         return ErrorCode.POLICY_VIOLATION, "there are as many groups as tidelog.max.groups allows"
     if member_id not in members and len(members) >= asked.max_members:

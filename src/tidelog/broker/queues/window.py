@@ -65,6 +65,10 @@ class QueueSpan(NamedTuple):
     def is_busy(self) -> bool:
         return self.state == ARCHIVING or (self.hold is not None and self.hold.kind == LOCKED)
 
+    @property
+    def is_tried(self) -> bool:
+        return self.state == AVAILABLE and self.count > 0
+
     def says_as(self, other: QueueSpan) -> bool:
         return self[2:] == other[2:]
 
@@ -80,9 +84,9 @@ def _first(span: QueueSpan) -> int:
 
 
 class QueueWindow:
-    """Changed by its methods alone; each keeps the spans whole, and what counts them (`free` to `done`) in step."""
+    """Changed by its methods alone; each keeps the spans whole, and what counts them (`free` to `tried`) in step."""
 
-    __slots__ = ("_deadlines", "busy", "done", "end", "free", "held", "spans", "start")
+    __slots__ = ("_deadlines", "busy", "done", "end", "free", "held", "spans", "start", "tried", "version")
 
     def __init__(self, start: int) -> None:
         self.start = start
@@ -91,6 +95,8 @@ class QueueWindow:
         self.free: list[int] = []  # the first offset of each free span
         self.busy: list[int] = []  # of each that is acquired, or on its way to the dead letters
         self.done = 0  # records behind `start`
+        self.tried = 0  # available ones that were delivered before
+        self.version = 0  # another one after every change
         self.held = {LOCKED: 0, PARKED: 0}  # records, by the kind of their hold
         self._deadlines: list[tuple[int, int]] = []  # a heap; an entry counts while a span with that hold is there
 
@@ -149,10 +155,13 @@ class QueueWindow:
             at += 1
 
     def owned(self, owner: str) -> list[QueueSpan]:
-        return [span for span in self.spans if span.hold is not None and span.hold[:2] == (LOCKED, owner)]
+        busy = (self._span_at(first) for first in self.busy)
+        return [span for span in busy if span.hold is not None and span.hold[:2] == (LOCKED, owner)]
 
-    def in_state(self, state: int) -> list[QueueSpan]:
-        return [span for span in self.spans if span.state == state]
+    def dying(self) -> Iterator[QueueSpan]:
+        """What is on its way to the dead-letter topic."""
+        busy = (self._span_at(first) for first in self.busy)
+        return (span for span in busy if span.state == ARCHIVING)
 
     def next_deadline(self) -> int | None:
         while self._deadlines:
@@ -273,7 +282,8 @@ class QueueWindow:
         self.spans.clear()
         self.free.clear()
         self.busy.clear()
-        self.done = 0
+        self.done = self.tried = 0
+        self.version += 1
         self._deadlines.clear()
         self.held = dict.fromkeys(self.held, 0)
 
@@ -315,6 +325,9 @@ class QueueWindow:
                 self.held[span.hold.kind] -= span.size
             if span.state in DONE:
                 self.done -= span.size
+            if span.is_tried:
+                self.tried -= span.size
+        self.version += 1
         self.spans[low:high] = new
         for span in new:
             if span.is_free:
@@ -323,6 +336,8 @@ class QueueWindow:
                 insort(self.busy, span.first)
             if span.state in DONE:
                 self.done += span.size
+            if span.is_tried:
+                self.tried += span.size
             if span.hold is not None:
                 self.held[span.hold.kind] += span.size
                 heappush(self._deadlines, (span.hold.until_ms, span.first))

@@ -344,7 +344,7 @@ TOPIC: dict[str, Setting] = table(
             "tidelog.queue.order",
             STRING,
             "none",
-            "key: share groups get a record when all before it with the same key are done, or are the same consumer's.",
+            "key: share groups get a record when all before it with the same key are done.",
             one_of("none", "key"),
         ),
         Setting(
