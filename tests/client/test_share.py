@@ -10,8 +10,9 @@ import tidelog
 from against.patience import eventually
 from proving import proves
 from tidelog.client import Cluster, Producer, TopicPartition
+from tidelog.client.acknowledgements import ranges
 from tidelog.client.admin import configs, excisions, share_groups, topics
-from tidelog.client.share import ACCEPT, LAST_EPOCH, REJECT, RELEASE, AcquiredRecord, ShareReader, next_epoch, ranges
+from tidelog.client.share import ACCEPT, LAST_EPOCH, REJECT, RELEASE, AcquiredRecord, ShareReader, next_epoch
 
 JOBS = TopicPartition("jobs", 0)
 GROUP = "workers"

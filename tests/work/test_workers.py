@@ -12,8 +12,9 @@ import tidelog
 from against.patience import eventually
 from proving import proves
 from tidelog.client import Cluster, Consumer, configs, topics
+from tidelog.client.acknowledgements import Kinds
 from tidelog.client.metadata import TopicPartition
-from tidelog.client.share import ACCEPT, AcquiredRecord, Kinds, ShareReader
+from tidelog.client.share import ACCEPT, AcquiredRecord, ShareReader
 from tidelog.control.status import read_status
 from tidelog.record.columns import Row
 from tidelog.work.crew import Crew, JobCall
@@ -87,8 +88,12 @@ def test_a_rejected_job_is_a_dead_letter_at_once_and_a_failing_one_after_its_las
         seen.append(job.value)
         raise tidelog.Reject("no such person") if job.value == b"never" else ValueError("mail server away")
 
-    running = pool(work, dead_letters=LETTERS, attempts=3)
+    said: list[tuple[str, object]] = []
+    told = {"say": lambda event, **fields: said.append((event, fields.get("delivery")))}
+    running = pool(work, dead_letters=LETTERS, attempts=3, **told)
     running.drain()
+    ends = sorted(one for one in said if one[0].startswith("job "))
+    assert ends == [("job given up", 3), ("job rejected", 1), ("job released", 1), ("job released", 2)]
     assert Counter(seen) == {b"never": 1, b"fails": 3}
     assert (running.jobs["rejected"], running.jobs["retried"]) == (1, 3)
     found = eventually(lambda: letters(broker), lambda found: len(found) == 2)
@@ -96,6 +101,11 @@ def test_a_rejected_job_is_a_dead_letter_at_once_and_a_failing_one_after_its_las
         b"never": b"1",
         b"fails": b"3",
     }
+    why = {value: (headers["__dlq.errors.message"] or b"").decode() for value, headers in found}
+    assert why[b"never"].startswith(f"Reject: no such person, raised at {__file__}:")
+    assert why[b"never"].endswith(" (a consumer rejected it)")
+    assert why[b"fails"].startswith("ValueError: mail server away, raised at ")
+    assert why[b"fails"].endswith(" (it was delivered 3 times, the limit, and not accepted)")
 
 
 @proves("T4")

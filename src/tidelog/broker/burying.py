@@ -12,6 +12,7 @@ broker's log says so.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.decision import Decision
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from tidelog.broker.queue_coordinator import QueueCoordinator
 
 AGAIN_S = 1.0
+REASONS_MAX = 10_000  # of records that wait for their letters, by queue
 TAKES_LETTERS = "errors.deadletterqueue.group.enable"
 MAKES_TOPICS = "errors.deadletterqueue.auto.create.topics.enable"
 
@@ -45,7 +47,15 @@ class Burying:
         self._broker = broker
         self._coordinator = coordinator
         self._under_way: set[tuple[str, Place]] = set()
+        self._reasons: dict[tuple[str, Place], dict[int, str]] = {}
         self.buried = 0
+
+    def explain(self, group: str, place: Place, reasons: Iterable[tuple[int, int, str]]) -> None:
+        """Why records died, as their worker says: in memory, until their letters are written."""
+        for first, last, why in reasons:
+            known = self._reasons.setdefault((group, place), {})
+            room = REASONS_MAX - len(known)
+            known.update(dict.fromkeys(range(first, min(last + 1, first + room)), why))
 
     def go_on(self, group: str, place: Place) -> None:
         """Buries what is ARCHIVING in a queue, one stretch after the other."""
@@ -67,7 +77,9 @@ class Burying:
             return
         self._under_way.add((group, place))
         limit, copies = settings.deliveries, settings.copies
-        grave = Grave(group, topic.name, *place, span.first, span.last, span.count, limit, copies)
+        known = self._reasons.get((group, place), {})
+        reasons = {offset: why for offset, why in known.items() if span.first <= offset <= span.last}
+        grave = Grave(group, topic.name, *place, span.first, span.last, span.count, limit, copies, reasons)
         log, wall_ms = source.log, self._broker.now().wall_ms
         self._broker.scheduler.in_thread(
             lambda: _read(log, target.log, grave, wall_ms),
@@ -125,6 +137,9 @@ class Burying:
         target.log.when_visible(target.log.end_offset, visible)
 
     def _archive(self, group: str, place: Place, span: QueueSpan) -> None:
+        known = self._reasons.pop((group, place), {})
+        if left := {offset: why for offset, why in known.items() if not span.first <= offset <= span.last}:
+            self._reasons[group, place] = left
         if self._coordinator.state.queue(group, place) is None:
             return  # its topic, or its group, was deleted meanwhile
         try:

@@ -208,6 +208,7 @@ class QueueCoordinator(Folded[Queues]):
         for place, acked in taken:
             self._back_off(group, place, acked, settings)
             if acked.dead and end == ARCHIVING:
+                self.burying.explain(group, place, acked.reasons)
                 self.burying.go_on(group, place)
         for place in woken:
             self.crowd(group, place).wake()
@@ -246,7 +247,7 @@ class QueueCoordinator(Folded[Queues]):
 
     def _delivered(self, group: str, place: Place, spans: list[QueueSpan]) -> None:
         """Deliveries that nobody acknowledged."""
-        acked = Acked([], [], [])
+        acked = Acked([], [], [], [])
         deliveries = self.settings(group).deliveries
         for span in spans:
             released(acked, span, deliveries)

@@ -22,10 +22,11 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+from tidelog.client.acknowledgements import Kinds, add_acknowledgements
 from tidelog.client.cluster import Cluster
 from tidelog.client.connection import Connection
 from tidelog.client.metadata import TopicPartition
@@ -35,7 +36,7 @@ from tidelog.errors import BrokerError, Disconnected, UsageError
 from tidelog.record.columns import Row, decode
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.message import Struct
-from tidelog.wire.messages import share_acknowledge, share_fetch
+from tidelog.wire.messages import share_fetch
 from tidelog.wire.messages.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
 from tidelog.wire.messages.share_fetch import PartitionData, ShareFetchRequest, ShareFetchResponse
 from tidelog.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
@@ -55,7 +56,6 @@ NO_SESSION = (
 NOT_OURS = (ErrorCode.INVALID_RECORD_STATE, ErrorCode.INVALID_REQUEST)
 
 Place = tuple[bytes, int]  # a topic's id, and a partition of it
-Kinds = Mapping[TopicPartition, Mapping[int, int]]  # ACCEPT, RELEASE or REJECT by offset
 
 
 class AcquiredRecord(NamedTuple):
@@ -107,17 +107,6 @@ def acquired(at: TopicPartition, data: PartitionData) -> tuple[list[AcquiredReco
     return found, sorted(deliveries.keys() - {one.row.offset for one in found})
 
 
-def ranges(offsets: Iterable[int]) -> list[tuple[int, int]]:
-    """Neighbours together: (first, last)."""
-    found: list[tuple[int, int]] = []
-    for offset in sorted(set(offsets)):
-        if found and found[-1][1] == offset - 1:
-            found[-1] = found[-1][0], offset
-        else:
-            found.append((offset, offset))
-    return found
-
-
 # The shell ------------------------------------------------------------------------------------------------------------
 
 
@@ -141,6 +130,7 @@ class ShareReader:
         self._names: dict[bytes, str] = {}
         self._sessions: dict[int, int] = {}  # the next epoch, by node
         self._asked: dict[int, frozenset[Place]] = {}  # what the session of a node is about
+        self._reasons: dict[tuple[TopicPartition, int], str] = {}
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
@@ -184,6 +174,7 @@ class ShareReader:
             given, refused = self._fetch(node_id, places, patience, max_records, told)
             found += given
             lost += refused
+        self._forget_reasons(kinds)
         if not found and len(led) > 1:
             select.select([], [], [], wait_ms / 1000)
         return found, lost
@@ -193,7 +184,19 @@ class ShareReader:
 
         When it returns, what was accepted is on the broker's disk.
         """
-        return self._each(kinds, self._acknowledge(kinds, renewing=False), renewing=False)
+        lost = self._each(kinds, self._acknowledge(kinds, renewing=False), renewing=False)
+        self._forget_reasons(kinds)
+        return lost
+
+    def because(self, at: TopicPartition, offset: int, why: str) -> None:
+        """Why a record is to be released or rejected: said with that, for its dead letter. Only Tidelog heeds it."""
+        if self._cluster.is_tidelog():
+            self._reasons[at, offset] = why
+
+    def _forget_reasons(self, kinds: Kinds) -> None:
+        for at, by_offset in kinds.items() if self._reasons else ():
+            for offset in by_offset:
+                self._reasons.pop((at, offset), None)
 
     def renew(self, records: Iterable[tuple[TopicPartition, int]]) -> list[tuple[TopicPartition, int]]:
         """A whole lock from now on. Returns those that were not ours any more."""
@@ -249,7 +252,7 @@ class ShareReader:
         )
         self._name_places(request, node_id, frozenset(self._places(led)))
         told = kinds if node_id in self._sessions else {}
-        _add_acknowledgements(request, told, self._ids())
+        add_acknowledgements(request, told, self._ids(), self._reasons)
         answer = self._ask(node_id, leader, request, ShareFetchResponse, wait_ms / 1000)
         if answer is None:
             return [], [(at, offset) for at in kinds for offset in kinds[at]]
@@ -290,7 +293,7 @@ class ShareReader:
             if renewing and leader.version_of(ShareAcknowledgeRequest) < RENEWS_SINCE:
                 raise UsageError(f"{leader.address} cannot renew locks of a share group; Apache Kafka can since 4.2")
             request = ShareAcknowledgeRequest(group_id=self.group, member_id=self.member_id, is_renew_ack=renewing)
-            _add_acknowledgements(request, {at: kinds[at] for at in led}, self._ids())
+            add_acknowledgements(request, {at: kinds[at] for at in led}, self._ids(), self._reasons)
             answer = None
             if node_id in self._sessions:
                 answer = self._ask(node_id, leader, request, ShareAcknowledgeResponse, 0.0)
@@ -362,30 +365,6 @@ class ShareReader:
 
     def _ids(self) -> dict[str, bytes]:
         return {name: topic_id for topic_id, name in self._names.items()}
-
-
-def _add_acknowledgements(
-    request: ShareFetchRequest | ShareAcknowledgeRequest, kinds: Kinds, ids: Mapping[str, bytes]
-) -> None:
-    """A topic or partition that the request names already is not named twice."""
-    fetches = isinstance(request, ShareFetchRequest)
-    module: Any = share_fetch if fetches else share_acknowledge
-    of_topic: Any = share_fetch.FetchTopic if fetches else share_acknowledge.AcknowledgeTopic
-    of_partition: Any = share_fetch.FetchPartition if fetches else share_acknowledge.AcknowledgePartition
-    topics: Any = request.topics
-    for at, by_offset in kinds.items():
-        topic = next((one for one in topics if one.topic_id == ids[at.topic]), None)
-        if topic is None:
-            topics.append(topic := of_topic(topic_id=ids[at.topic]))
-        part = next((one for one in topic.partitions if one.partition_index == at.partition), None)
-        if part is None:
-            topic.partitions.append(part := of_partition(partition_index=at.partition))
-        batches = [
-            module.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[kind])
-            for kind in sorted(set(by_offset.values()))
-            for first, last in ranges(offset for offset, one in by_offset.items() if one == kind)
-        ]
-        part.acknowledgement_batches = sorted(batches, key=lambda one: one.first_offset)
 
 
 def _by_topic(places: Iterable[Place]) -> dict[bytes, list[int]]:

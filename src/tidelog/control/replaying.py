@@ -24,12 +24,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
+from tidelog.client.acknowledgements import ranges
 from tidelog.client.admin import groups
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.client.producer import Record
-from tidelog.client.share import ranges
 from tidelog.control.letters import OF_CAPTURE, OF_QUEUE, Letter, bounds, originals, read_letters
 from tidelog.control.owner import Owner
 from tidelog.control.reading import read

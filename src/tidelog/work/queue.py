@@ -38,15 +38,20 @@ def group_settings(
     return {name: value for name, value in given.items() if value is not None}
 
 
-def prepare(cluster: Cluster, topic: str, group: str, given: Mapping[str, str]) -> None:
-    """Before the first worker: the topic, the topic of dead letters if one is named, and the group's settings."""
+def prepare(cluster: Cluster, topic: str, group: str, given: Mapping[str, str]) -> int | None:
+    """Before the first worker: the topic, the topic of dead letters if one is named, and the group's settings. Returns
+    at which delivery a job that fails is given up, if the broker tells.
+    """
     ensure_topic(cluster, topic)
     if LETTERS in given:
         topics.ensure(cluster, given[LETTERS], configs={MAY_HAVE_LETTERS: "true"})
-    own = {one.name for one in configs.describe(cluster, configs.GROUP, group) if not one.is_default}
+    described = configs.describe(cluster, configs.GROUP, group)
+    own = {one.name for one in described if not one.is_default}
     ours = cluster.is_tidelog()
     wanted = {name: value for name, value in DEFAULTS.items() if name not in own and (ours or name == RESET)}
     configs.alter(cluster, configs.GROUP, group, set={**wanted, **given})
+    limit = {**{one.name: one.value for one in described}, **given}.get(ATTEMPTS)
+    return None if limit is None else int(limit)
 
 
 def ensure_topic(cluster: Cluster, topic: str) -> None:

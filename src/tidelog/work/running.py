@@ -129,7 +129,8 @@ class WorkerPool:
 
     def prepare(self) -> None:
         with self._connect() as cluster:
-            prepare(cluster, self._settings.topic, self._settings.group, self._group_settings)
+            settings = self._settings
+            self._loop.attempts = prepare(cluster, settings.topic, settings.group, self._group_settings)
             if self._settings.output is not None:
                 check_output(self._settings.topic, self._settings.output)
                 topics.ensure(cluster, self._settings.output)

@@ -29,10 +29,11 @@ from threading import Event
 from traceback import extract_tb
 from typing import Any
 
+from tidelog.client.acknowledgements import Kinds
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.security import Security
-from tidelog.client.share import AcquiredRecord, Kinds, ShareReader
+from tidelog.client.share import AcquiredRecord, ShareReader
 from tidelog.control.metrics import Metrics
 from tidelog.errors import TidelogError
 from tidelog.parts.part import Say
@@ -89,6 +90,7 @@ class QueueWorkers:
         self.name = name
         self._ending = ending
         self._settings, self._say = settings, say
+        self.attempts: int | None = None  # at which delivery a job that fails is given up
         self._crew = Crew(name, function, count)
         self._ends = dict.fromkeys(ENDS, 0)
         self._begun = self._renewed = 0
@@ -172,7 +174,10 @@ class QueueWorkers:
         kinds: dict[TopicPartition, dict[int, int]] = {}
         for call, end in told:
             if call.session == self._session:
-                kinds.setdefault(call.record.at, {})[call.record.row.offset] = ACKNOWLEDGED_AS[end]
+                at, offset = call.record.at, call.record.row.offset
+                kinds.setdefault(at, {})[offset] = ACKNOWLEDGED_AS[end]
+                if (why := self._why(call, end)) is not None:
+                    reader.because(at, offset, why)
         records: list[AcquiredRecord] = []
         lost: list[tuple[TopicPartition, int]] = []
         ended_before = reader.sessions_ended
@@ -191,6 +196,15 @@ class QueueWorkers:
             self._session += 1
             self._crew.drop_waiting()
         self._take(records, outputs)
+
+    def _why(self, call: JobCall, end: str) -> str | None:
+        """What a dead letter is to say, if this was the last delivery."""
+        if end == TIMED_OUT:
+            return f"the job took longer than {self._settings.time_limit_s:g} s"
+        if end not in (RETRIED, REJECTED) or call.error is None:
+            return None
+        told = error_fields(call.error)
+        return ", ".join([told["error"], *(f"raised at {one}" for one in [told.get("raised_at")] if one)])
 
     def _exchange(
         self, reader: ShareReader, room: int, kinds: Kinds
@@ -231,6 +245,8 @@ class QueueWorkers:
         error = call.error
         told = {} if error is None or end == TIMED_OUT else error_fields(error)
         event = {REJECTED: "job rejected", TIMED_OUT: "job timed out", LOST: "job lost"}.get(end, "job released")
+        if end in (RETRIED, TIMED_OUT) and self.attempts is not None and call.job.delivery_count >= self.attempts:
+            event = "job given up"
         self._say(event, job=call.job.id, delivery=call.job.delivery_count, took_ms=self._last_ms, **told)
 
 

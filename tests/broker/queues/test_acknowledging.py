@@ -20,6 +20,7 @@ from tidelog.broker.queues.settings import duration_ms, is_reset
 from tidelog.broker.queues.window import ACKNOWLEDGED, ARCHIVED, AVAILABLE, QueueWindow
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.share_fetch import AcknowledgementBatch
+from tidelog.wire.own_tags import REASON, REASON_BYTES_MAX
 
 LIMIT = 3
 
@@ -95,6 +96,17 @@ def test_one_record_that_is_not_acquired_refuses_all_of_them(owner: str, batches
 def test_malformed_acknowledgements_are_refused(batches: list[AcknowledgementBatch]) -> None:
     refused = decide_acks(window_of("me"), "me", batches, LIMIT, True)
     assert isinstance(refused, RefusedAcks) and refused.code == ErrorCode.INVALID_REQUEST
+
+
+@proves("T4")
+def test_a_worker_says_why_and_what_is_no_text_or_too_long_is_cut_to_what_is() -> None:
+    batches = [said(0, 2, REJECT), said(3, 3, RELEASE), said(4, 4, ACCEPT), said(5, 5, REJECT), said(6, 6, REJECT)]
+    for batch, why in zip(batches, (b"all of these", b"not dead yet", b"done", b"x\xff" * 1000, b""), strict=True):
+        batch.unknown_tags = {REASON: why, REASON + 1: b"of somebody else"}
+    acked = taken(window_of("me"), *batches)
+    (first, last, why), (_, _, long) = acked.reasons
+    assert (first, last, why) == (0, 2, "all of these")
+    assert len(long) == REASON_BYTES_MAX and long.startswith("x\ufffd")
 
 
 @proves("T4")

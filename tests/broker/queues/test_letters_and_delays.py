@@ -57,6 +57,14 @@ def test_a_letter_without_a_copy_says_only_where_its_record_was() -> None:
 
 
 @proves("T4")
+def test_what_a_worker_says_comes_first_in_its_letter() -> None:
+    told = GRAVE._replace(reasons={4: "KeyError: 'id'"})
+    assert told.message(3) == "a consumer rejected it"
+    assert told.message(4) == "KeyError: 'id' (a consumer rejected it)"
+    assert told._replace(deliveries=5).message(4).startswith("KeyError: 'id' (it was delivered 5 times")
+
+
+@proves("T4")
 def test_many_large_letters_are_several_batches() -> None:
     rows = [Row(offset, NOW, None, bytes(LETTER_BYTES // 2), ()) for offset in range(4)]
     assert len(letters(GRAVE._replace(first=0, last=3), rows, readable=True, wall_ms=NOW)) == 2

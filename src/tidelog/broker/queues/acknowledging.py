@@ -13,11 +13,12 @@ with INVALID_RECORD_STATE, and whoever holds that record goes on. A lock that ru
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from tidelog.broker.queues.window import ACKNOWLEDGED, ARCHIVED, AVAILABLE, LOCKED, QueueSpan, QueueWindow
 from tidelog.wire.error_code import ErrorCode
+from tidelog.wire.own_tags import REASON, REASON_BYTES_MAX
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 
@@ -31,14 +32,20 @@ class AckBatch(Protocol):
 
     @property
     def acknowledge_types(self) -> Sequence[int]: ...
+    @property
+    def unknown_tags(self) -> Mapping[int, bytes] | None: ...
 
 
 class Acked(NamedTuple):
-    """What is to become of records: kept as `spans`, or first copied to the dead-letter topic, or locked anew."""
+    """What is to become of records: kept as `spans`, or first copied to the dead-letter topic, or locked anew.
+
+    `reasons` are those that a worker of ours gave for the dead, by first and last offset.
+    """
 
     spans: list[QueueSpan]
     dead: list[QueueSpan]
     renewed: list[tuple[int, int]]
+    reasons: list[tuple[int, int, str]]
 
 
 class RefusedAcks(NamedTuple):
@@ -49,7 +56,7 @@ class RefusedAcks(NamedTuple):
 def decide_acks(
     window: QueueWindow, owner: str, batches: Iterable[AckBatch], deliveries: int, renewable: bool
 ) -> Acked | RefusedAcks:
-    acked = Acked([], [], [])
+    acked = Acked([], [], [], [])
     after = -1
     for batch in batches:
         first, last, types = batch.first_offset, batch.last_offset, batch.acknowledge_types
@@ -64,7 +71,15 @@ def decide_acks(
             if sum(span.size for span in held) != high - low + 1 or not all(_is_locked(one, owner) for one in held):
                 return RefusedAcks(ErrorCode.INVALID_RECORD_STATE, f"not all of {low} to {high} is acquired by {owner}")
             _note(acked, held, kind, deliveries)
+        if batch.unknown_tags:
+            _explain(acked, first, last, batch.unknown_tags)
     return acked
+
+
+def _explain(acked: Acked, first: int, last: int, tags: Mapping[int, bytes]) -> None:
+    why = tags.get(REASON, b"")[:REASON_BYTES_MAX].decode("utf-8", "replace")
+    if why:
+        acked.reasons.extend((one.first, one.last, why) for one in acked.dead if first <= one.first <= last)
 
 
 def _is_locked(span: QueueSpan, owner: str) -> bool:

@@ -6,7 +6,7 @@
     __dlq.errors.offset           its offset
     __dlq.errors.group            the share group that gave it up
     __dlq.errors.delivery.count   how often it was delivered
-    __dlq.errors.message          why it was given up
+    __dlq.errors.message          why it was given up; what a worker of ours says of it comes first
     tidelog-dead-letter-id        ours: the same for the same record and group, should its letter be written twice
 
 A letter has the record's key, value and headers, and these behind them; without `copies`, or where the record is not
@@ -15,7 +15,8 @@ there any more, it has these alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from tidelog.record.columns import Row, encode
@@ -37,12 +38,13 @@ class Grave(NamedTuple):
     deliveries: int
     limit: int
     copies: bool
+    reasons: Mapping[int, str] = MappingProxyType({})  # of a worker, by offset; not there after a restart
 
-    @property
-    def message(self) -> str:
+    def message(self, offset: int) -> str:
+        said = REJECTED
         if self.deliveries >= self.limit:
-            return f"it was delivered {self.deliveries} times, the limit, and not accepted"
-        return REJECTED
+            said = f"it was delivered {self.deliveries} times, the limit, and not accepted"
+        return f"{self.reasons[offset]} ({said})" if offset in self.reasons else said
 
 
 def letters(grave: Grave, rows: Iterable[Row], readable: bool, wall_ms: int) -> list[bytearray]:
@@ -73,7 +75,7 @@ def _context(grave: Grave, offset: int) -> HeaderPairs:
         "__dlq.errors.offset": offset,
         "__dlq.errors.group": grave.group,
         "__dlq.errors.delivery.count": grave.deliveries,
-        "__dlq.errors.message": grave.message,
+        "__dlq.errors.message": grave.message(offset),
         "tidelog-dead-letter-id": f"{grave.group}/{grave.topic_id.hex()}/{grave.partition}/{offset}",
     }
     return tuple((name, str(value).encode()) for name, value in said.items())
