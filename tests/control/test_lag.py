@@ -16,7 +16,7 @@ from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.client.producer import Producer
 from tidelog.control import lag
-from tidelog.control.lag import RATE_WINDOW_MS, Partition, time_left
+from tidelog.control.lag import RATE_WINDOW_MS, PartitionExtent, time_left
 from tidelog.control.retention_warnings import read_warnings
 from tidelog.control.survey import FOREVER, Retention
 
@@ -149,9 +149,9 @@ def test_the_shorter_of_both_counts(
     retention: Retention | None, age_ms: int | None, behind: int | None, left: int | None
 ) -> None:
     """Ten records of a hundred bytes, one of them written lately."""
-    assert time_left(Partition(0, 10, 1000, retention, 1), age_ms, behind) == left
+    assert time_left(PartitionExtent(0, 10, 1000, retention, 1), age_ms, behind) == left
 
 
 @proves("T8")
 def test_nothing_is_taken_by_size_where_nothing_is_written() -> None:
-    assert time_left(Partition(0, 10, 1000, Retention(FOREVER, 5000), 0), 10, 400) is None
+    assert time_left(PartitionExtent(0, 10, 1000, Retention(FOREVER, 5000), 0), 10, 400) is None

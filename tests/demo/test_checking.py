@@ -14,8 +14,8 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
 from tidelog.control.marks import Mark, Sources
-from tidelog.demo.checking import QUERIES, Checked, Record, check, minutes, read_log
-from tidelog.demo.events import Event
+from tidelog.demo.checking import QUERIES, Checked, DemoRecord, check, minutes, read_log
+from tidelog.demo.events import ShopEvent
 from tidelog.demo.feeding import make_topics
 from tidelog.demo.shop import DELIVERIES, ORDERS
 from tidelog.demo.summary import Summary, figures, lines_of
@@ -27,10 +27,10 @@ from tidelog.views.stores.opening import open_store
 TOPIC = TopicPartition("stock.v1", 0)
 DECLARED = declare({"product": "string", "quantity": "long"}, ("product",))
 EVENTS = [
-    Event(0.0, DELIVERIES, 0, "tea", 200),
-    Event(0.1, DELIVERIES, 1, "cup", 200),
-    Event(0.2, ORDERS, 2, "tea", 3, 1350),
-    Event(0.3, ORDERS, 3, "tea", 1, 450),
+    ShopEvent(0.0, DELIVERIES, 0, "tea", 200),
+    ShopEvent(0.1, DELIVERIES, 1, "cup", 200),
+    ShopEvent(0.2, ORDERS, 2, "tea", 3, 1350),
+    ShopEvent(0.3, ORDERS, 3, "tea", 1, 450),
 ]
 RIGHT = {"tea": 196, "cup": 200}
 
@@ -119,8 +119,8 @@ def test_a_view_that_nothing_was_applied_to_is_not_compared(cluster: Cluster, tm
 
 @proves("demo")
 def test_an_order_counts_in_the_minute_in_which_it_happened() -> None:
-    def order(at: str, sent_ms: int) -> Record:
-        return Record(ORDERS, {"product": "tea", "cents": 5, "at": at}, sent_ms)
+    def order(at: str, sent_ms: int) -> DemoRecord:
+        return DemoRecord(ORDERS, {"product": "tea", "cents": 5, "at": at}, sent_ms)
 
     found = minutes([order("1970-01-01T00:01:59.999Z", 119_999), order("1970-01-01T00:01:00.000Z", 70_001)])
     assert found == [{"minute": "1970-01-01T00:01:00.000000Z", "cents": 10, "orders": 2, "late": 1}]

@@ -8,20 +8,20 @@ from itertools import islice, takewhile
 import pytest
 
 from proving import proves
-from tidelog.demo.events import BURST_TIMES, LATE_MAX_S, PRICES, Event, events
+from tidelog.demo.events import BURST_TIMES, LATE_MAX_S, PRICES, ShopEvent, events
 from tidelog.demo.shop import DELIVERIES, ORDERS
 
 BEGAN_MS = 1_790_000_000_000
 RATE = 50.0
 
 
-def first(count: int, seed: int = 1, number: int = 0) -> list[Event]:
+def first(count: int, seed: int = 1, number: int = 0) -> list[ShopEvent]:
     return list(islice(events(seed, RATE, number=number), count))
 
 
 @proves("demo")
 def test_equal_seeds_give_equal_bytes_and_others_do_not() -> None:
-    def said(found: list[Event]) -> list[tuple[bytes, bytes, int]]:
+    def said(found: list[ShopEvent]) -> list[tuple[bytes, bytes, int]]:
         return [(one.key, one.value(BEGAN_MS), one.timestamp_ms(BEGAN_MS)) for one in found]
 
     assert said(first(500)) == said(first(500))
@@ -61,5 +61,5 @@ def test_some_orders_happened_before_they_are_sent(late: bool) -> None:
     orders = [one for one in first(2000) if one.topic == ORDERS and (one.late_s > 0) is late]
     assert len(orders) > 50
     assert all(0 <= one.late_s <= LATE_MAX_S for one in orders)
-    said = json.loads(Event(2.0, ORDERS, 7, "tea", 2, 900, 1.5).value(0))
+    said = json.loads(ShopEvent(2.0, ORDERS, 7, "tea", 2, 900, 1.5).value(0))
     assert said == {"id": 7, "product": "tea", "quantity": 2, "cents": 900, "at": "1970-01-01T00:00:00.500Z"}

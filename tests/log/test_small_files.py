@@ -25,7 +25,7 @@ from tidelog.log.header_block import (
 )
 from tidelog.log.producers import Producer, RecentBatch
 from tidelog.log.snapshot import Snapshot
-from tidelog.log.transactions import Aborted, Fold
+from tidelog.log.transactions import Aborted, FoldedTransactions
 from tidelog.record.codec import crc32c
 
 HISTORY = (Epoch(0, 0), Epoch(3, 100), Epoch(4, 250))
@@ -134,7 +134,7 @@ PRODUCERS = {5: Producer(1, 99, (RecentBatch(0, 4, 10, -1), RecentBatch(5, 5, 11
 ABORTED = transactions.AbortedColumns(())
 ABORTED.add(Aborted(5, 2, 7), 9)
 ABORTED.add(Aborted(6, 4, 9), 10)
-SNAPSHOT = Snapshot(12, 8, 4196, PRODUCERS, Fold({6: 10}, ABORTED.blocks, 2))
+SNAPSHOT = Snapshot(12, 8, 4196, PRODUCERS, FoldedTransactions({6: 10}, ABORTED.blocks, 2))
 
 
 @proves("T1")

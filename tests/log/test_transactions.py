@@ -11,7 +11,16 @@ from log.partition import NOW, Partition, batch
 from proving import proves
 from tidelog.errors import OutsideTransaction, StaleProducerEpoch
 from tidelog.log.settings import LogSettings
-from tidelog.log.transactions import ABORTED_SIZE, BLOCK, Aborted, AbortedColumns, Block, Fold, pack, unpack
+from tidelog.log.transactions import (
+    ABORTED_SIZE,
+    BLOCK,
+    Aborted,
+    AbortedColumns,
+    Block,
+    FoldedTransactions,
+    pack,
+    unpack,
+)
 from tidelog.record import codec
 from tidelog.record.columns import decode
 
@@ -151,7 +160,7 @@ def test_among_very_many_aborted_transactions_those_of_a_range_are_found() -> No
     for start in range(0, offset, 97):
         for length in (1, 50, 3000):
             assert aborted.between(start, start + length, offset) == overlapping(listed, start, start + length)
-    again, _ = unpack(pack(Fold({}, aborted.blocks, len(aborted))))
+    again, _ = unpack(pack(FoldedTransactions({}, aborted.blocks, len(aborted))))
     assert AbortedColumns(again.blocks).between(500, 600, offset) == overlapping(listed, 500, 600)
 
 

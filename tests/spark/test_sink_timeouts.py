@@ -15,7 +15,7 @@ from against.patience import eventually
 from proving import proves
 from spark.sinking import PausedNetwork, committed, connected, numbers_of, run, staged_numbers, up_to, writing_of
 from tidelog.client.admin import topics
-from tidelog.client.admin.transactions import Transaction, describe
+from tidelog.client.admin.transactions import TransactionDescription, describe
 from tidelog.client.cluster import Cluster
 from tidelog.client.identity import ProducerIdentity
 from tidelog.control.marks import Sources, transactional_id_of
@@ -150,5 +150,5 @@ def test_a_batch_write_that_was_late_but_lost_its_id_to_another_tries_again(
 def test_only_an_abort_at_the_next_epoch_is_the_brokers_own(
     state: str, producer_id: int, epoch: int, aborted: bool
 ) -> None:
-    found = Transaction("id", state, producer_id, epoch, TIMEOUT_MS, None, ())
+    found = TransactionDescription("id", state, producer_id, epoch, TIMEOUT_MS, None, ())
     assert is_aborted(found, ProducerIdentity("id", 7, 3)) is aborted

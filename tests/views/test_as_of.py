@@ -16,7 +16,17 @@ from tidelog.client.producer import Producer
 from tidelog.control.marks import Mark, Sources, end_of_marks, read_mark
 from tidelog.errors import CursorExpired, UsageError
 from tidelog.views import catalog
-from tidelog.views.as_of import History, _history, as_of, earliest_ms, live_since, live_then, mark_at, needed, said
+from tidelog.views.as_of import (
+    GenerationHistory,
+    _history,
+    as_of,
+    earliest_ms,
+    live_since,
+    live_then,
+    mark_at,
+    needed,
+    said,
+)
 from tidelog.views.catalog import Editor, Generation, View
 from tidelog.views.changes import encode
 from views.writing import REVENUE, Oracle, Pipeline, declare_view, revenues, row_of
@@ -117,12 +127,12 @@ def test_a_topic_without_marks_has_a_horizon_too(cluster: Cluster) -> None:
 # Decisions ------------------------------------------------------------------------------------------------------------
 
 
-def history(number: int, live: int | None, *times: int) -> History:
+def history(number: int, live: int | None, *times: int) -> GenerationHistory:
     """Marks that end at 1, 2, ... at these times."""
     ends = {} if live == 0 else None if live is None else {AT: live}
     generation = Generation(number, f"revenue.v{number}", "s", "f", 1, REVENUE, ends)
     found = [Mark("s", "q", index, Sources(), {AT: index + 1}, at) for index, at in enumerate(times)]
-    return History(generation, found)
+    return GenerationHistory(generation, found)
 
 
 @proves("E5")
@@ -156,7 +166,7 @@ def test_the_past_is_whole_until_something_is_older_than_the_horizon() -> None:
 @given(st.lists(st.integers(0, 100), max_size=8), st.integers(0, 9), st.integers(-1, 101))
 def test_three_marks_say_what_all_of_them_would(times: list[int], live: int, at: int) -> None:
     every = history(2, live, *times)
-    few = History(every.generation, needed(every.generation, iter(every.marks), at))
+    few = GenerationHistory(every.generation, needed(every.generation, iter(every.marks), at))
     assert len(few.marks) <= 3
     assert (few.live_since_ms, mark_at(few, at)) == (every.live_since_ms, mark_at(every, at))
     assert earliest_ms(few, NOW_MS) == earliest_ms(every, NOW_MS)

@@ -25,7 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidelog.broker.access.principals import Rule, distinguished_name, parse_rules, user_of
+from tidelog.broker.access.principals import NameRule, distinguished_name, parse_rules, user_of
 from tidelog.broker.tls_stream import RECEIVE_BYTES, RECORD_BYTES, TlsStream
 from tidelog.config import BrokerConfig
 from tidelog.errors import ConfigError
@@ -283,7 +283,7 @@ class ServerContext:
         client_auth = CLIENT_AUTH[config.text("ssl.client.auth")]
         self.for_certificates = _context(config, client_auth)
         self.for_logins = _context(config, ssl.CERT_NONE)
-        self._rules: list[Rule] = parse_rules(config.text("ssl.principal.mapping.rules"))
+        self._rules: list[NameRule] = parse_rules(config.text("ssl.principal.mapping.rules"))
 
     def user(self, connected: ssl.SSLObject) -> tuple[str | None, bool]:
         """The user whom a client's certificate names, and whether there is a certificate at all."""

@@ -21,7 +21,7 @@ from tidelog.cli.terminal import STARTING_SPARK, count_text, printable, show_jso
 from tidelog.errors import UsageError
 
 if TYPE_CHECKING:
-    from tidelog.pipelines.debugging import Case, Record, Replayed, StateChange
+    from tidelog.pipelines.debugging import Case, Replayed, StateChange, TopicRecord
     from tidelog.pipelines.inputs import Reader
 
 ROWS = 20
@@ -209,7 +209,7 @@ def _more(count: int, limit: int) -> None:
         print(f"  ... and {count - limit} more; --limit shows more")
 
 
-def _record_line(one: Record) -> str:
+def _record_line(one: TopicRecord) -> str:
     return f"{one.topic}-{one.partition}@{one.offset}  {_when(one.timestamp_ms)}  {_text(one.key)}  {_text(one.value)}"
 
 

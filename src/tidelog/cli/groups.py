@@ -11,7 +11,7 @@ from tidelog.cli.terminal import confirm, paint, show_json, show_table, size_tex
 from tidelog.errors import UsageError
 
 if TYPE_CHECKING:
-    from tidelog.client.admin.groups import Group
+    from tidelog.client.admin.groups import GroupDescription
     from tidelog.client.cluster import Cluster
     from tidelog.control.lag import Unread
 
@@ -108,7 +108,7 @@ def describe(cluster: Cluster, options: Namespace) -> int:
     return 0
 
 
-def description(group: Group, unread: list[Unread]) -> dict[str, Any]:
+def description(group: GroupDescription, unread: list[Unread]) -> dict[str, Any]:
     reader = {at: member.client_id for member in group.members for at in member.assigned}
     partitions = {
         one.at: {

@@ -11,7 +11,7 @@ from tidelog.cli.terminal import confirm, paint, show_json, show_table
 from tidelog.errors import UsageError
 
 if TYPE_CHECKING:
-    from tidelog.client.admin.transactions import Open, Transaction
+    from tidelog.client.admin.transactions import Open, TransactionDescription
     from tidelog.client.cluster import Cluster
 
 EXAMPLES = """\
@@ -106,7 +106,7 @@ def describe(cluster: Cluster, options: Namespace) -> int:
     return 0
 
 
-def description(one: Transaction) -> dict[str, Any]:
+def description(one: TransactionDescription) -> dict[str, Any]:
     return {
         "id": one.transactional_id,
         "state": one.state,

@@ -57,7 +57,7 @@ class Unread(NamedTuple):
         return max(0, min(self.start, self.end) - self.committed) if self.start and self.end is not None else 0
 
 
-class Partition(NamedTuple):
+class PartitionExtent(NamedTuple):
     """What is known of a partition, whoever reads it."""
 
     start: int
@@ -119,7 +119,7 @@ def behind(cluster: Cluster, groups: Mapping[str, Committed]) -> dict[str, list[
 
 def _partitions(
     cluster: Cluster, places: list[TopicPartition], groups: Mapping[str, Committed], now_ms: int
-) -> dict[TopicPartition, Partition]:
+) -> dict[TopicPartition, PartitionExtent]:
     starts, ends = survey.offsets(cluster, places, EARLIEST), survey.offsets(cluster, places, LATEST)
     known = [at for at in places if at in starts and at in ends]
     behind = {at for held in groups.values() for at, offset in held.items() if offset < ends.get(at, 0)}
@@ -129,7 +129,7 @@ def _partitions(
     by_size = [at for at in lagging if at.topic in retentions and retentions[at.topic].bytes != FOREVER]
     recent = survey.offsets(cluster, by_size, now_ms - RATE_WINDOW_MS)
     return {
-        at: Partition(
+        at: PartitionExtent(
             starts[at], ends[at], sizes.get(at), retentions.get(at.topic), ends[at] - recent.get(at, ends[at])
         )
         for at in known
@@ -153,7 +153,7 @@ def _written(cluster: Cluster, first: set[tuple[TopicPartition, int]]) -> dict[t
 def _unread(
     at: TopicPartition,
     offset: int,
-    partition: Partition | None,
+    partition: PartitionExtent | None,
     written: Mapping[tuple[TopicPartition, int], int],
     now_ms: int,
 ) -> Unread:
@@ -175,7 +175,7 @@ def _better(unread: Unread, warned: Warned | None, now_ms: int) -> Unread:
     return unread if left_ms is None else unread._replace(left_ms=left_ms)
 
 
-def time_left(partition: Partition, age_ms: int | None, behind: int | None) -> int | None:
+def time_left(partition: PartitionExtent, age_ms: int | None, behind: int | None) -> int | None:
     """Milliseconds; None when retention never takes it, or what is needed to tell is not known."""
     retention, ways = partition.retention, []
     if retention is None:

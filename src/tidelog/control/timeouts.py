@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tidelog.client.admin.transactions import Transaction, describe
+from tidelog.client.admin.transactions import TransactionDescription, describe
 from tidelog.client.identity import ProducerIdentity
 from tidelog.client.transactions import Transactions
 from tidelog.errors import AbortOnly, OutcomeUnknown, PeerError, ProducerFenced, TransactionTimedOut
@@ -51,7 +51,7 @@ def _was_aborted(owner: Transactions) -> bool:
         return True
 
 
-def is_aborted(found: Transaction, identity: ProducerIdentity) -> bool:
+def is_aborted(found: TransactionDescription, identity: ProducerIdentity) -> bool:
     """Whether the transaction that the identity had open was the id's last, and is aborted."""
     theirs = found.producer_id == identity.producer_id and found.epoch <= identity.producer_epoch + 1
     return theirs and found.state in ABORTED_STATES

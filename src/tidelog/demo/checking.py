@@ -27,7 +27,7 @@ from tidelog.views.stores.store import PAGE_ROWS_MAX, Ask, Place, Store
 Row = dict[str, Any]
 
 
-class Record(NamedTuple):
+class DemoRecord(NamedTuple):
     topic: str
     value: Row
     timestamp_ms: int
@@ -53,7 +53,7 @@ class Checked(NamedTuple):
 # The batch queries ----------------------------------------------------------------------------------------------------
 
 
-def revenue(records: Iterable[Record]) -> list[Row]:
+def revenue(records: Iterable[DemoRecord]) -> list[Row]:
     found: dict[str, Row] = {}
     for one in records:
         row = found.setdefault(one.value["product"], {"product": one.value["product"], "cents": 0, "orders": 0})
@@ -62,7 +62,7 @@ def revenue(records: Iterable[Record]) -> list[Row]:
     return list(found.values())
 
 
-def minutes(records: Iterable[Record]) -> list[Row]:
+def minutes(records: Iterable[DemoRecord]) -> list[Row]:
     found: dict[str, Row] = {}
     for one in records:
         at = datetime.fromisoformat(one.value["at"])
@@ -74,7 +74,7 @@ def minutes(records: Iterable[Record]) -> list[Row]:
     return list(found.values())
 
 
-def stock(records: Iterable[Record]) -> list[Row]:
+def stock(records: Iterable[DemoRecord]) -> list[Row]:
     found: dict[str, int] = {}
     for one in records:
         moved = one.value["quantity"] if one.topic == DELIVERIES else -one.value["quantity"]
@@ -84,7 +84,7 @@ def stock(records: Iterable[Record]) -> list[Row]:
 
 class Query(NamedTuple):
     topics: tuple[str, ...]
-    batch: Callable[[Iterable[Record]], list[Row]]
+    batch: Callable[[Iterable[DemoRecord]], list[Row]]
 
 
 QUERIES: Mapping[str, Query] = {
@@ -110,7 +110,7 @@ def check(cluster: Cluster, view: str, url: str) -> Checked:
     return compare(view, declared, rows, records, query.batch(records))
 
 
-def compare(view: str, declared: Declaration, rows: list[Row], records: list[Record], batch: list[Row]) -> Checked:
+def compare(view: str, declared: Declaration, rows: list[Row], records: list[DemoRecord], batch: list[Row]) -> Checked:
     have, expected = _by_key(declared, rows), _by_key(declared, batch)
     wrong = [
         Difference(json.dumps(key), have.get(key), expected.get(key))
@@ -137,11 +137,11 @@ def _shown(store: Store, view: str) -> tuple[Declaration, list[Row], Place]:
         after = declared.key_of(page.rows[-1])
 
 
-def read_log(cluster: Cluster, ends: Ends, topics: Iterable[str]) -> list[Record]:
+def read_log(cluster: Cluster, ends: Ends, topics: Iterable[str]) -> list[DemoRecord]:
     """All committed records of these topics below `ends`."""
     wanted = {at: end for at, end in ends.items() if at.topic in topics and end > 0}
     starts = list_offsets(cluster, dict.fromkeys(wanted, EARLIEST))
     if cut := [at for at in wanted if starts[at].offset > 0]:
         raise UsageError(f"the past of {cut[0]} is cut, so nothing can be compared with it; begin with a new --folder")
     rows = read(cluster, dict.fromkeys(wanted, 0), wanted)
-    return [Record(at.topic, json.loads(row.value or b"null"), row.timestamp) for at, row in rows]
+    return [DemoRecord(at.topic, json.loads(row.value or b"null"), row.timestamp) for at, row in rows]

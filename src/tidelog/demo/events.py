@@ -40,7 +40,7 @@ STOCK_LOW, STOCK_MORE = 40, 200
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Event(NamedTuple):
+class ShopEvent(NamedTuple):
     after_s: float  # since the beginning
     topic: str
     id: int
@@ -74,7 +74,7 @@ class Burst:
         return self.begins_s <= now_s < self.begins_s + BURST_S
 
 
-def events(seed: int, rate: float, *, number: int = 0) -> Iterator[Event]:
+def events(seed: int, rate: float, *, number: int = 0) -> Iterator[ShopEvent]:
     """Without an end, in the order of `after_s`."""
     chance = Random(f"{seed}/{number}")
     # In a later run at least so much is there of each product.
@@ -83,7 +83,7 @@ def events(seed: int, rate: float, *, number: int = 0) -> Iterator[Event]:
     while True:
         for product in [one for one, count in left.items() if count < STOCK_LOW]:
             left[product] += STOCK_MORE
-            yield Event(now_s, DELIVERIES, number, product, STOCK_MORE)
+            yield ShopEvent(now_s, DELIVERIES, number, product, STOCK_MORE)
             number += 1
         now_s += chance.expovariate(rate * (BURST_TIMES if burst.holds(now_s) else 1.0))
         if now_s >= burst.begins_s + BURST_S:
@@ -94,13 +94,13 @@ def events(seed: int, rate: float, *, number: int = 0) -> Iterator[Event]:
         number += 1
 
 
-def _order(chance: Random, now_s: float, burst: Burst, number: int) -> Event:
+def _order(chance: Random, now_s: float, burst: Burst, number: int) -> ShopEvent:
     product = chance.choices(tuple(PRICES), WEIGHTS)[0]
     if burst.holds(now_s) and chance.random() < BURST_SHARE:
         product = burst.product
     quantity = chance.choices(QUANTITIES, QUANTITY_WEIGHTS)[0]
     late_s = chance.uniform(0.0, LATE_MAX_S) if chance.random() < LATE_SHARE else 0.0
-    return Event(now_s, ORDERS, number, product, quantity, quantity * PRICES[product], late_s)
+    return ShopEvent(now_s, ORDERS, number, product, quantity, quantity * PRICES[product], late_s)
 
 
 def _next_burst(chance: Random, now_s: float) -> Burst:

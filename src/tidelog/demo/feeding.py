@@ -15,7 +15,7 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.client.producer import Delivery, Producer
-from tidelog.demo.events import Event, events
+from tidelog.demo.events import ShopEvent, events
 from tidelog.demo.freshness import Produced
 from tidelog.demo.shop import DELIVERIES, ORDERS
 from tidelog.errors import TidelogError
@@ -65,7 +65,7 @@ class Feeder:
         event = next(self._events)
         while not self._stopping.wait(TICK_S):
             now_s = time.monotonic()
-            sent: list[tuple[Event, Delivery]] = []
+            sent: list[tuple[ShopEvent, Delivery]] = []
             while event.after_s <= now_s - began_s:
                 stamp = event.timestamp_ms(began_ms)
                 sent.append((event, producer.send(event.topic, event.value(began_ms), key=event.key, timestamp=stamp)))

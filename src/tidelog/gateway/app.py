@@ -49,7 +49,7 @@ CLOSE = (("Connection", "close"),)
 EVERY_ANSWER = (("X-Content-Type-Options", "nosniff"), ("Cache-Control", "no-store"))
 
 
-class App:
+class GatewayApp:
     """The ASGI application. One a process, on the loop."""
 
     def __init__(self, gateway: Gateway, logger: Logger, hosts: frozenset[str]) -> None:

@@ -29,7 +29,7 @@ import uvicorn
 from tidelog.client.address import Address
 from tidelog.config import HttpListener
 from tidelog.errors import ListenError
-from tidelog.gateway.app import App
+from tidelog.gateway.app import GatewayApp
 from tidelog.gateway.gateway import Gateway
 from tidelog.gateway.guard import LOOPBACK_NAMES
 from tidelog.gateway.limits import CONNECTIONS_MAX, HEAD_MAX_BYTES, HEAD_WITHIN_S, KEEP_ALIVE_S, STOP_WITHIN_S
@@ -87,7 +87,7 @@ def serve(gateway: Gateway, sockets: list[socket.socket], logger: Logger, settin
 async def _serve(
     gateway: Gateway, sockets: list[socket.socket], logger: Logger, settings: Settings, hosts: frozenset[str]
 ) -> None:
-    app = App(gateway, logger, hosts)
+    app = GatewayApp(gateway, logger, hosts)
     server = _Server(_config(app, settings))
     loop = asyncio.get_running_loop()
 
@@ -137,7 +137,7 @@ class _Server(uvicorn.Server):
         self.started = True
 
 
-def _config(app: App, settings: Settings) -> uvicorn.Config:
+def _config(app: GatewayApp, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=Connection,

@@ -28,7 +28,7 @@ from tidelog.errors import DataFolderError, StorageError
 from tidelog.log import producers, transactions
 from tidelog.log.files import Files, offset_of, read_file, remove_files, replace_file
 from tidelog.log.producers import Producer
-from tidelog.log.transactions import NO_TRANSACTIONS, Fold
+from tidelog.log.transactions import NO_TRANSACTIONS, FoldedTransactions
 from tidelog.record.codec import crc32c
 
 MAGIC = b"TIDEPROD"
@@ -49,7 +49,7 @@ class Snapshot(NamedTuple):
     segment: int
     position: int
     producers: Mapping[int, Producer]
-    transactions: Fold = NO_TRANSACTIONS
+    transactions: FoldedTransactions = NO_TRANSACTIONS
 
 
 def pack(snapshot: Snapshot) -> bytes:

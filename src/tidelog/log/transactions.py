@@ -71,7 +71,7 @@ class Transactions:
 
     __slots__ = ("_changes", "aborted", "first_open", "open")
 
-    def __init__(self, begun: Fold) -> None:
+    def __init__(self, begun: FoldedTransactions) -> None:
         self.open = dict(begun.open)  # first offset by producer, the oldest first
         self.aborted = AbortedColumns(begun.blocks)
         self._changes: deque[Change] = deque()  # of what is not visible
@@ -138,11 +138,11 @@ class Transactions:
         """Records below are gone, and whom they belonged to is of no interest. Those that are open stay open."""
         self.aborted.prune(start_offset)
 
-    def fold(self) -> Fold:
-        return Fold(dict(self.open), tuple(self.aborted.blocks), len(self.aborted))
+    def fold(self) -> FoldedTransactions:
+        return FoldedTransactions(dict(self.open), tuple(self.aborted.blocks), len(self.aborted))
 
 
-class Fold(NamedTuple):
+class FoldedTransactions(NamedTuple):
     """A state to be written later, by another thread: blocks only grow, so how many to take of them says which."""
 
     open: Mapping[int, int]
@@ -150,7 +150,7 @@ class Fold(NamedTuple):
     aborted: int
 
 
-NO_TRANSACTIONS = Fold({}, (), 0)
+NO_TRANSACTIONS = FoldedTransactions({}, (), 0)
 
 
 class Block:
@@ -269,7 +269,7 @@ def _first_offset(item: tuple[int, int]) -> int:
 # The snapshot ---------------------------------------------------------------------------------------------------------
 
 
-def pack(fold: Fold) -> bytes:
+def pack(fold: FoldedTransactions) -> bytes:
     parts = [_COUNTS.pack(len(fold.open), fold.aborted)]
     parts += [_OPEN.pack(*one) for one in fold.open.items()]
     for column in range(_COLUMNS):
@@ -282,7 +282,7 @@ def pack(fold: Fold) -> bytes:
     return b"".join(parts)
 
 
-def unpack(data: bytes) -> tuple[Fold, int]:
+def unpack(data: bytes) -> tuple[FoldedTransactions, int]:
     """The state, and how many bytes it took."""
     if len(data) < _COUNTS.size:
         raise StorageError("snapshot of transactions ends in the middle")
@@ -297,7 +297,7 @@ def unpack(data: bytes) -> tuple[Fold, int]:
     if _SWAP:
         for column in columns:
             column.byteswap()
-    return Fold(open_now, _blocks(columns, open_now), aborted), end
+    return FoldedTransactions(open_now, _blocks(columns, open_now), aborted), end
 
 
 def _blocks(columns: list[array[int]], open_now: dict[int, int]) -> tuple[Block, ...]:

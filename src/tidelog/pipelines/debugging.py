@@ -28,7 +28,7 @@ from tidelog.pipelines.app import VIEW, Output
 from tidelog.pipelines.collisions import kind_written
 from tidelog.pipelines.faults import fault_of
 from tidelog.pipelines.graph import Graph, Node
-from tidelog.pipelines.micro_batches import History, MicroBatch, Read, folder_of, not_a_checkpoint
+from tidelog.pipelines.micro_batches import CheckpointHistory, MicroBatch, Read, folder_of, not_a_checkpoint
 from tidelog.pipelines.ordering import in_order
 from tidelog.pipelines.placing import Target, live_topic, topic_target, view_target
 from tidelog.pipelines.placing_topics import own_entry
@@ -47,7 +47,7 @@ LOOK_S = 0.05
 RECORDS_MAX = 100_000  # that are read into this process
 
 
-class Record(NamedTuple):
+class TopicRecord(NamedTuple):
     """Of a topic, as it lies there."""
 
     topic: str
@@ -88,10 +88,10 @@ class Case:
     cluster: Cluster
     graph: Graph
     target: Target
-    history: History
+    history: CheckpointHistory
     batch: MicroBatch
     ranges: Mapping[TopicPartition, tuple[int, int]]
-    records: list[Record]
+    records: list[TopicRecord]
 
     @property
     def unknown_beginnings(self) -> list[TopicPartition]:
@@ -103,7 +103,7 @@ class Case:
 def find(cluster: Cluster, graph: Graph, query: str, number: int | None, checkpoints: str) -> Case:
     """Without a number, the last that was begun."""
     target = find_target(cluster, graph, query, checkpoints)
-    history = History(target.checkpoint)
+    history = CheckpointHistory(target.checkpoint)
     number = (history.planned or [0])[-1] if number is None else number
     history.check(number)
     batch = history.micro_batch(number)
@@ -181,7 +181,7 @@ def ranges_of(cluster: Cluster, reads: Sequence[Read]) -> dict[TopicPartition, t
     return found
 
 
-def records_of(cluster: Cluster, ranges: Mapping[TopicPartition, tuple[int, int]]) -> list[Record]:
+def records_of(cluster: Cluster, ranges: Mapping[TopicPartition, tuple[int, int]]) -> list[TopicRecord]:
     """By partition, in the order of their offsets; what a transaction did not commit is left out."""
     _check_size(sum(end - begin for begin, end in ranges.values()))
     begins, ends = ({at: places[side] for at, places in ranges.items()} for side in (0, 1))
@@ -189,9 +189,9 @@ def records_of(cluster: Cluster, ranges: Mapping[TopicPartition, tuple[int, int]
     return sorted(found, key=lambda one: one[:3])
 
 
-def _record(at: TopicPartition, row: Any) -> Record:
+def _record(at: TopicPartition, row: Any) -> TopicRecord:
     key, value = (None if data is None else bytes(data) for data in (row.key, row.value))
-    return Record(at.topic, at.partition, row.offset, row.timestamp, key, value)
+    return TopicRecord(at.topic, at.partition, row.offset, row.timestamp, key, value)
 
 
 # Run again ------------------------------------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ def state_changes(before: Sequence[FoldState], after: Sequence[FoldState], made:
 # To look at -----------------------------------------------------------------------------------------------------------
 
 
-def frames_of(spark: SparkSession, found: Sequence[Record], topics: Sequence[str]) -> dict[str, DataFrame]:
+def frames_of(spark: SparkSession, found: Sequence[TopicRecord], topics: Sequence[str]) -> dict[str, DataFrame]:
     """Records as batch DataFrames with the source's columns, by topic."""
     from datetime import datetime
 
@@ -293,7 +293,7 @@ def frames_of(spark: SparkSession, found: Sequence[Record], topics: Sequence[str
 # As a test ------------------------------------------------------------------------------------------------------------
 
 
-def steps_of(case: Case) -> tuple[int, list[list[Record]]]:
+def steps_of(case: Case) -> tuple[int, list[list[TopicRecord]]]:
     """What makes the micro-batch what it was: the number of the first one needed, and the records of each.
 
     Without state that is itself alone. Of micro-batches whose offsets are gone, all records are in the first one.
@@ -313,14 +313,14 @@ def _from_the_beginning(reads: Sequence[Read]) -> list[Read]:
     return [read._replace(begin={}) for read in reads]
 
 
-def _renamed(case: Case, found: Sequence[Record]) -> list[Record]:
+def _renamed(case: Case, found: Sequence[TopicRecord]) -> list[TopicRecord]:
     """A test knows an output by its name, whichever generation was read."""
     outputs = [read for read in case.target.node.reads if isinstance(read, Output)]
     names = {live_topic(case.cluster, one): one.name for one in outputs}
     return [one._replace(topic=names.get(one.topic, one.topic)) for one in found]
 
 
-def partitions_of(steps: Sequence[Sequence[Record]]) -> dict[str, int]:
+def partitions_of(steps: Sequence[Sequence[TopicRecord]]) -> dict[str, int]:
     """Of topics that have more than one."""
     found: dict[str, int] = {}
     for one in (record for step in steps for record in step):

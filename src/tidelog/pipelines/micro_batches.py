@@ -63,12 +63,12 @@ def not_a_checkpoint(folder: Path) -> UsageError:
 def state_partitions(checkpoint: str) -> int | None:
     """Of a checkpoint as it is; None where none is on this machine, or it does not say it."""
     try:
-        return History(checkpoint).state_partitions
+        return CheckpointHistory(checkpoint).state_partitions
     except (UsageError, OSError, ValueError, IndexError):
         return None
 
 
-class History:
+class CheckpointHistory:
     """What a checkpoint says of its micro-batches."""
 
     def __init__(self, checkpoint: str) -> None:

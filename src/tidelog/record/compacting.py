@@ -31,7 +31,7 @@ from tidelog.record.header import Buffer, Gap
 BYTES_PER_KEY = 27  # 24 in a slot, and one slot in ten is free
 
 
-class Rule(NamedTuple):
+class CompactionRule(NamedTuple):
     """`known_up_to`: keys of records at and above it are not in the map, so they all stay."""
 
     known_up_to: int
@@ -71,7 +71,9 @@ def note_keys(keys: KeyMap, buffer: Buffer, verdicts: Buffer, start: int) -> int
     return codec.note_keys(keys, buffer, verdicts, start, decompress, MAX_DECOMPRESSED)
 
 
-def filter_records(keys: KeyMap, buffer: Buffer, verdicts: Buffer, rule: Rule, gap: Gap | None = None) -> Filtered:
+def filter_records(
+    keys: KeyMap, buffer: Buffer, verdicts: Buffer, rule: CompactionRule, gap: Gap | None = None
+) -> Filtered:
     found = codec.filter_records(keys, buffer, verdicts, *rule, gap, decompress, compress, MAX_DECOMPRESSED)
     return Filtered(*found)
 

@@ -31,7 +31,7 @@ OVER_ARROW = ("MapInArrow", "MapInPandas")
 Plan = Any
 
 
-class Source(NamedTuple):
+class PlanLeaf(NamedTuple):
     """A leaf of the plan. Names of options are as the user wrote them."""
 
     format: str
@@ -43,11 +43,11 @@ class Source(NamedTuple):
 
 
 class Origin(NamedTuple):
-    source: Source
+    source: PlanLeaf
     column: str
 
 
-def sources(rows: DataFrame) -> list[Source]:
+def sources(rows: DataFrame) -> list[PlanLeaf]:
     """The streaming sources that it reads, from left to right; one that is read twice is there twice."""
     leaves = _analyzed(rows).collectLeaves()
     return [_source(leaf) for leaf in _items(leaves) if _kind(leaf) == RELATION]
@@ -87,8 +87,8 @@ def _items(sequence: Any) -> list[Any]:
     return [sequence.apply(place) for place in range(sequence.size())]
 
 
-def _source(leaf: Plan) -> Source:
-    return Source(str(leaf.sourceName()), dict(leaf.extraOptions().asCaseSensitiveMap()), leaf)
+def _source(leaf: Plan) -> PlanLeaf:
+    return PlanLeaf(str(leaf.sourceName()), dict(leaf.extraOptions().asCaseSensitiveMap()), leaf)
 
 
 # --- where a column comes from ----------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ def _rewritten(rows: DataFrame, node: Plan, more: Mapping[str, str]) -> Plan:
     return node.withNewChildren(jvm.scala.jdk.javaapi.CollectionConverters.asScala(changed).toSeq())
 
 
-def _with_options(rows: DataFrame, source: Source, more: Mapping[str, str]) -> Plan:
+def _with_options(rows: DataFrame, source: PlanLeaf, more: Mapping[str, str]) -> Plan:
     """A Python source keeps what it was loaded with: so it is loaded anew, and put where the old one was."""
     from pyspark.sql.types import StructType
 

@@ -26,7 +26,7 @@ from pprint import pformat
 from typing import TYPE_CHECKING, Any
 
 from tidelog.errors import PipelineFailed, UsageError
-from tidelog.pipelines.debugging import Record
+from tidelog.pipelines.debugging import TopicRecord
 from tidelog.testing.pipeline_app import AppRun, PlainRow, assert_rows
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Exported:
     number: int
     first: int  # the number of the first step
     partitions: Mapping[str, int]
-    steps: Sequence[Sequence[Record]]
+    steps: Sequence[Sequence[TopicRecord]]
     rows: Sequence[PlainRow]
     error: str | None = None
 
@@ -95,7 +95,7 @@ def write(made: Exported, to: Path) -> list[Path]:
     return [to, data]
 
 
-def fields_of(record: Record) -> dict[str, Any]:
+def fields_of(record: TopicRecord) -> dict[str, Any]:
     """As `AppRun.add_all` takes them."""
     texts = {**_field("key", record.key), **_field("value", record.value)}
     place = {"partition": record.partition, "offset": record.offset, "timestamp_ms": record.timestamp_ms}
@@ -183,7 +183,7 @@ def _expectation(made: Exported, rows: str) -> str:
     return f"{INDENT}expected = {indented}\n{INDENT}assert_rows(run.step(), expected)"
 
 
-def _arguments(record: Record) -> str:
+def _arguments(record: TopicRecord) -> str:
     named = {"key": _text(record.key), "partition": record.partition or None}
     named |= {"offset": record.offset, "timestamp_ms": record.timestamp_ms}
     said = [f"{name}={value!r}" for name, value in named.items() if value is not None]

@@ -44,7 +44,7 @@ class AsOf(NamedTuple):
     begins_ms: int | None = None  # where the time is before the first mark: when that was written
 
 
-class History(NamedTuple):
+class GenerationHistory(NamedTuple):
     """A generation and its marks, the oldest first; `needed` are enough."""
 
     generation: Generation
@@ -83,19 +83,19 @@ def needed(generation: Generation, marks: Iterable[Mark], at_ms: int) -> list[Ma
     return [kept[number] for number in sorted(kept)]
 
 
-def earliest_ms(history: History, now_ms: int) -> int:
+def earliest_ms(history: GenerationHistory, now_ms: int) -> int:
     """The earliest time that can be told; 0: any."""
     oldest = now_ms - history.generation.declared.horizon_ms
     cut = history.has_older or (bool(history.marks) and history.marks[0].time_ms < oldest)
     return max(oldest if cut else 0, history.live_since_ms or 0)
 
 
-def live_then(histories: list[History], at_ms: int) -> History | None:
+def live_then(histories: list[GenerationHistory], at_ms: int) -> GenerationHistory | None:
     """`histories` are of generations that were live, the newest first."""
     return next((one for one in histories if one.live_since_ms is not None and one.live_since_ms <= at_ms), None)
 
 
-def mark_at(history: History, at_ms: int) -> Mark | None:
+def mark_at(history: GenerationHistory, at_ms: int) -> Mark | None:
     return next((one for one in reversed(history.marks) if one.time_ms <= at_ms), None)
 
 
@@ -127,11 +127,12 @@ def as_of(
     return AsOf(generation.number, mark, generation.declared, _sorted(rows, keep), begins_ms)
 
 
-def _history(cluster: Cluster, view: View, at_ms: int, now_ms: int) -> History:
+def _history(cluster: Cluster, view: View, at_ms: int, now_ms: int) -> GenerationHistory:
     check_own_rows(view, "past")
     live = [one for one in reversed(view.generations) if one.live is not None]
     histories = [
-        History(one, needed(one, _marks(cluster, one), at_ms), _has_older(cluster, view, one, now_ms)) for one in live
+        GenerationHistory(one, needed(one, _marks(cluster, one), at_ms), _has_older(cluster, view, one, now_ms))
+        for one in live
     ]
     if not histories:
         raise UsageError(f"view {view.name} has never been live, so it has no past")

@@ -6,7 +6,7 @@ import pytest
 
 from broker.groups.shell import GROUP, Shell, subscription
 from proving import proves
-from tidelog.broker.groups.phases import MOVES, Event, Phase
+from tidelog.broker.groups.phases import MOVES, GroupEvent, Phase
 from tidelog.wire.error_code import ErrorCode as E
 
 
@@ -522,4 +522,4 @@ def test_a_rebalance_that_a_restart_cut_off_begins_again() -> None:
 def test_the_table_of_phases_is_closed() -> None:
     assert {before for before, _ in MOVES} | {Phase.DEAD} == set(Phase)
     assert set(MOVES.values()) == set(Phase)
-    assert {event for _, event in MOVES} == set(Event)
+    assert {event for _, event in MOVES} == set(GroupEvent)

@@ -15,7 +15,7 @@ from proving import proves
 from tidelog.gateway.gateway import Gateway
 from tidelog.gateway.registry import changing
 from tidelog.gateway.registry.parsing import REFERENCES_DEEP
-from tidelog.gateway.registry.records import Record
+from tidelog.gateway.registry.records import RegistryRecord
 from tidelog.gateway.registry.registering import Decision, decide_register, read_proposal
 from tidelog.gateway.registry.registry import Registry
 from tidelog.gateway.registry.state import State, all_versions, apply
@@ -35,7 +35,7 @@ def proposed(number: int, *referred: tuple[str, str]) -> Callable[[State], Decis
     return lambda state: decide_register(state, f"s{number}", read_proposal(body, normalize=False))
 
 
-def fold(state: State, decision: Decision) -> list[Record]:
+def fold(state: State, decision: Decision) -> list[RegistryRecord]:
     for record in decision.records:
         apply(state, record.key, record.value)
     return decision.records

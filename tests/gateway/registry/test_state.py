@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from proving import proves
 from tidelog.gateway.registry import changing
-from tidelog.gateway.registry.records import Record, read
+from tidelog.gateway.registry.records import RegistryRecord, read
 from tidelog.gateway.registry.registering import Decision, decide_register, read_proposal
 from tidelog.gateway.registry.state import State, apply, level_of, versions_of
 from tidelog.gateway.route import Refusal
@@ -22,7 +22,7 @@ class Log:
     """A topic in memory with the state that follows from it."""
 
     def __init__(self) -> None:
-        self.records: list[Record] = []
+        self.records: list[RegistryRecord] = []
         self.state = State()
 
     def do(self, decide: Callable[..., Decision], *arguments: Any, **named: Any) -> Any:
@@ -42,14 +42,14 @@ class Log:
         return refused.value.code
 
 
-def fold(records: Iterable[Record]) -> State:
+def fold(records: Iterable[RegistryRecord]) -> State:
     state = State()
     for record in records:
         apply(state, record.key, record.value)
     return state
 
 
-def compacted(records: list[Record]) -> list[Record]:
+def compacted(records: list[RegistryRecord]) -> list[RegistryRecord]:
     last = {record.key: place for place, record in enumerate(records)}
     return [record for place, record in enumerate(records) if last[record.key] == place and record.value is not None]
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from proving import proves
-from tidelog.pipelines.debugging import Record
+from tidelog.pipelines.debugging import TopicRecord
 from tidelog.testing.pipeline_app import assert_rows, plain
 from tidelog.testing.pipeline_export import INLINE_MAX, Exported, write
 
-TEXT = Record("orders", 1, 7, 1000, None, b'{"id": 1}')
-BYTES = Record("orders", 0, 8, 1000, b"\xff\x00", None)
+TEXT = TopicRecord("orders", 1, 7, 1000, None, b'{"id": 1}')
+BYTES = TopicRecord("orders", 0, 8, 1000, b"\xff\x00", None)
 
 
 def exported(folder: Path, records: int = 1) -> Exported:

@@ -13,14 +13,14 @@ from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
 from tidelog.errors import UsageError
 from tidelog.pipelines.debugging import check_there
-from tidelog.pipelines.micro_batches import History, Read, state_partitions
+from tidelog.pipelines.micro_batches import CheckpointHistory, Read, state_partitions
 from tidelog.spark.ticks import Tick
 from tidelog.testing.broker import TestBroker
 
 TOLD = '{"batchWatermarkMs":5,"batchTimestampMs":1000,"conf":{}}'
 
 
-def checkpoint(folder: Path, planned: range, committed: range, versions: range | None = None) -> History:
+def checkpoint(folder: Path, planned: range, committed: range, versions: range | None = None) -> CheckpointHistory:
     """Two sources, of which the second has read nothing before micro-batch 2, and then ticks."""
     for number in planned:
         other = "-" if number < 2 else f'{{"b":{{"0":7}},"tick:{number}00":{{}}}}'
@@ -36,7 +36,7 @@ def checkpoint(folder: Path, planned: range, committed: range, versions: range |
     if versions:
         write(folder / "state" / "0" / "_metadata" / "metadata", "")
         write(folder / "state" / "1" / "0" / "SSTs" / "000012-abc.sst", "")
-    return History(str(folder))
+    return CheckpointHistory(str(folder))
 
 
 def write(path: Path, text: str) -> None:
@@ -107,7 +107,7 @@ def test_what_is_gone_is_refused_by_name(
 @proves("P1", "F1")
 def test_a_checkpoint_elsewhere_is_to_be_copied_first() -> None:
     with pytest.raises(UsageError, match="copy it to a local folder"):
-        History("s3a://bucket/checkpoints/shop/revenue.v1")
+        CheckpointHistory("s3a://bucket/checkpoints/shop/revenue.v1")
 
 
 @proves("P1", "F1")

@@ -21,7 +21,7 @@ from proving import proves
 from tidelog.errors import Disconnected, QueryTimedOut, StorageError, TidelogError, UsageError
 from tidelog.views.declaration import Declaration, declare
 from tidelog.views.stores.postgres import PostgresStore
-from tidelog.views.stores.postgres_session import Connection, Session
+from tidelog.views.stores.postgres_session import Connection, PostgresSession
 from tidelog.views.stores.store import Ask, Place
 from views.applying import until
 from views.stores.applied import REVENUE, Applied, put, row, stretch
@@ -129,7 +129,7 @@ def test_a_transaction_that_its_owner_sleeps_in_does_not_hold_up_the_next_applie
 ) -> None:
     one = Applied(opened(postgres_url))
     one.put(row("tea"))
-    sleeper = Session(f"{postgres_url}&options=-c%20idle_in_transaction_session_timeout=200")
+    sleeper = PostgresSession(f"{postgres_url}&options=-c%20idle_in_transaction_session_timeout=200")
     with pytest.raises(Disconnected), sleeper.transaction() as sql:
         sql.execute(f'SELECT * FROM "{sleeper.schema}"."_tidelog_generations" FOR UPDATE')
         one.put(row("rum"))  # waits until the server has ended the other

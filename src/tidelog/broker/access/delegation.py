@@ -15,7 +15,7 @@ import os
 from typing import NamedTuple
 
 from tidelog.broker.access.logins import LoginRefused, LoginReply
-from tidelog.broker.access.principals import Rule, distinguished_name, parse_rules, user_of
+from tidelog.broker.access.principals import NameRule, distinguished_name, parse_rules, user_of
 from tidelog.broker.access.state import AccessState
 
 MECHANISM = "TIDELOG-CERTIFICATE"
@@ -27,7 +27,7 @@ class Delegation(NamedTuple):
     """What the HTTP server is believed for, and how a subject becomes a user."""
 
     secret: str
-    rules: list[Rule]
+    rules: list[NameRule]
 
     def __repr__(self) -> str:
         return "Delegation(...)"

@@ -39,7 +39,7 @@ SHORT_LENGTH = 0x7F
 Subject = Sequence[Sequence[tuple[str, str]]]
 
 
-class Rule(NamedTuple):
+class NameRule(NamedTuple):
     """A pattern of None is DEFAULT."""
 
     pattern: re.Pattern[str] | None
@@ -69,13 +69,13 @@ def _escape(value: str) -> str:
     return escaped[:-1] + "\\ " if value.endswith(" ") and len(value) > 1 else escaped
 
 
-def parse_rules(text: str) -> list[Rule]:
+def parse_rules(text: str) -> list[NameRule]:
     """The value of ssl.principal.mapping.rules."""
     rules = []
     rest = text.strip()
     while rest:
         if rest.startswith(DEFAULT):
-            rules.append(Rule(None))
+            rules.append(NameRule(None))
             rest = rest[len(DEFAULT) :]
         else:
             found = re.match(r"RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)", rest)
@@ -83,10 +83,10 @@ def parse_rules(text: str) -> list[Rule]:
                 raise ConfigError(
                     f"ssl.principal.mapping.rules has {rest!r}; write RULE:PATTERN/REPLACEMENT/[LU] or {DEFAULT}"
                 )
-            rules.append(Rule(_pattern(found[1]), found[2].replace("\\/", "/"), found[3]))
+            rules.append(NameRule(_pattern(found[1]), found[2].replace("\\/", "/"), found[3]))
             rest = rest[found.end() :]
         rest = rest.lstrip().removeprefix(",").lstrip()
-    return rules or [Rule(None)]
+    return rules or [NameRule(None)]
 
 
 def _pattern(text: str) -> re.Pattern[str]:
@@ -96,7 +96,7 @@ def _pattern(text: str) -> re.Pattern[str]:
         raise ConfigError(f"ssl.principal.mapping.rules: {text!r} is not a pattern: {error}") from error
 
 
-def user_of(name: str, rules: Iterable[Rule]) -> str | None:
+def user_of(name: str, rules: Iterable[NameRule]) -> str | None:
     """The user of a certificate with this distinguished name; None if no rule fits it."""
     for rule in rules:
         if rule.pattern is None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tidelog.broker.backup.manifest import Kept, Partition
+from tidelog.broker.backup.manifest import BackedUpPartition, Kept
 from tidelog.broker.backup.pins import NO_LINKS, Pin, Pinned, facts_of
 from tidelog.errors import BackupError
 from tidelog.log import facts as facts_file
@@ -45,8 +45,8 @@ class Copied(NamedTuple):
     files: tuple[Kept, ...]
     holes: tuple[Hole, ...]
 
-    def named(self, folder: str, topic: str) -> Partition:
-        return Partition(folder, topic, int(folder.rpartition("-")[2]), *self)
+    def named(self, folder: str, topic: str) -> BackedUpPartition:
+        return BackedUpPartition(folder, topic, int(folder.rpartition("-")[2]), *self)
 
 
 class Copier:

@@ -49,7 +49,7 @@ class Kept(NamedTuple):
     crc: int
 
 
-class Partition(NamedTuple):
+class BackedUpPartition(NamedTuple):
     folder: str
     topic: str
     partition: int
@@ -74,7 +74,7 @@ class Manifest(NamedTuple):
     cluster_id: str
     at_ms: int
     tree: str
-    partitions: tuple[Partition, ...]
+    partitions: tuple[BackedUpPartition, ...]
     folds: tuple[Kept, ...]
     apps: Apps | None = None
 
@@ -84,7 +84,7 @@ class Manifest(NamedTuple):
         return sum(one.bytes for one in self.partitions) + sum(kept.size for kept in beside)
 
     @property
-    def holes(self) -> list[tuple[Partition, Hole]]:
+    def holes(self) -> list[tuple[BackedUpPartition, Hole]]:
         return [(one, hole) for one in self.partitions for hole in one.holes]
 
 
@@ -125,7 +125,7 @@ def _parse_apps(found: Any) -> Apps | None:
 
 
 def _check_names(
-    folder: str, tree: object, partitions: tuple[Partition, ...], folds: tuple[Kept, ...], apps: Apps | None
+    folder: str, tree: object, partitions: tuple[BackedUpPartition, ...], folds: tuple[Kept, ...], apps: Apps | None
 ) -> None:
     """Of the tree, of its folders, and of the files in them."""
     names: list[object] = [file.name for one in partitions for file in one.files]
@@ -154,7 +154,7 @@ def _why_none(folder: str) -> str:
     return f"{folder} is not a backup: it has no file {MANIFEST!r}"
 
 
-def _partition_json(one: Partition) -> dict[str, Any]:
+def _partition_json(one: BackedUpPartition) -> dict[str, Any]:
     return {
         "folder": one.folder,
         "topic": one.topic,
@@ -169,7 +169,9 @@ def _partition_json(one: Partition) -> dict[str, Any]:
     }
 
 
-def _parse_partition(one: dict[str, Any]) -> Partition:
+def _parse_partition(one: dict[str, Any]) -> BackedUpPartition:
     mark = CleanMark(one["start"], one["end"], one["epoch"], one["size"], one["position"])
     files = tuple(Kept(*kept) for kept in one["files"])
-    return Partition(one["folder"], one["topic"], one["partition"], mark, files, tuple(Hole(*h) for h in one["holes"]))
+    return BackedUpPartition(
+        one["folder"], one["topic"], one["partition"], mark, files, tuple(Hole(*h) for h in one["holes"])
+    )

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tidelog.broker.backup import manifest as manifest_file
 from tidelog.broker.backup.copying import find_holes
-from tidelog.broker.backup.manifest import APPS, Kept, Manifest, Partition
+from tidelog.broker.backup.manifest import APPS, BackedUpPartition, Kept, Manifest
 from tidelog.errors import DataFolderError
 from tidelog.log import facts as facts_file
 from tidelog.log.facts import FACTS_NAME, NO_FACTS, Facts
@@ -88,7 +88,7 @@ class _Verifying:
         elif crc != kept.crc:
             yield Fault(name, "its checksum is not what it was")
 
-    def _check_batches(self, one: Partition) -> Iterator[Fault]:
+    def _check_batches(self, one: BackedUpPartition) -> Iterator[Fault]:
         """The files are what they were; so this finds what was wrong already when they were copied."""
         facts = self._facts(one)
         segments = sorted(name for kept in one.files if (name := Name.parse(kept.name)) is not None)
@@ -104,7 +104,7 @@ class _Verifying:
                     offsets = f"offsets {hole.base_offset} to {hole.end_offset - 1}"
                     yield Fault(f"{one.folder}/{name}.log", f"{offsets} are damaged ({hole.reason})")
 
-    def _facts(self, one: Partition) -> Facts:
+    def _facts(self, one: BackedUpPartition) -> Facts:
         path = Path(self._tree, one.folder, FACTS_NAME)
         if not path.exists():
             return NO_FACTS

@@ -21,7 +21,7 @@ from tidelog.broker.groups.classic_group import (
     keep,
 )
 from tidelog.broker.groups.deadlines import Key
-from tidelog.broker.groups.phases import Event, Phase
+from tidelog.broker.groups.phases import GroupEvent, Phase
 from tidelog.broker.groups.records import group_key, value_bytes
 from tidelog.broker.groups.state import Groups
 from tidelog.wire.error_code import ErrorCode
@@ -150,7 +150,7 @@ def prepare(step: Step) -> None:
     step.not_due("sync")
     group.unsynced.clear()
     group.initial = group.phase is Phase.EMPTY
-    group.move(Event.REBALANCE)
+    group.move(GroupEvent.REBALANCE)
     if not group.initial:
         if not complete_join_if_all_joined(step):
             step.due_in(group.rebalance_timeout_ms(), "join")
@@ -200,12 +200,12 @@ def complete_join(step: Step) -> None:
     group.initial = False
     group.generation += 1
     if not group.members:
-        group.move(Event.EMPTIED)
+        group.move(GroupEvent.EMPTIED)
         group.protocol = group.leader = None
         step.write()
         return
     group.protocol = vote(one.kept for one in group.members.values())
-    group.move(Event.JOINED)
+    group.move(GroupEvent.JOINED)
     group.unsynced = set(group.members)
     step.due_in(group.rebalance_timeout_ms(), "sync")
     for member in group.members.values():
@@ -220,7 +220,7 @@ def complete_sync(step: Step, assignments: Mapping[str, bytes]) -> None:
     group = step.group
     for member_id, member in group.members.items():
         member.kept = member.kept._replace(assignment=assignments.get(member_id, b""))
-    group.move(Event.SYNCED)
+    group.move(GroupEvent.SYNCED)
     step.write()
     for member in group.members.values():
         if member.sync_ticket is not None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tidelog.broker.decision import Ticket
-from tidelog.broker.groups.phases import MOVES, Event, Phase
+from tidelog.broker.groups.phases import MOVES, GroupEvent, Phase
 from tidelog.broker.groups.records import pack_bytes, unpack_bytes
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
@@ -74,7 +74,7 @@ class LiveGroup:
     initial_left_ms: int = 0  # by how much the delay may still be prolonged
     grew: bool = False  # a member joined since the delay was last set
 
-    def move(self, event: Event) -> None:
+    def move(self, event: GroupEvent) -> None:
         self.phase = MOVES[self.phase, event]
 
     def static_member(self, instance_id: str) -> LiveMember | None:

@@ -14,12 +14,12 @@ from tidelog.broker.groups.classic_group import revive
 from tidelog.broker.groups.consumer_group import REVOKING, Group
 from tidelog.broker.groups.deadlines import Key
 from tidelog.broker.groups.settings import GroupSettings
-from tidelog.broker.groups.state import Groups, Topic
+from tidelog.broker.groups.state import Groups, KnownTopic
 
 RETENTION = Key("", "retention")
 
 
-def awaken(state: Groups, settings: GroupSettings, topics: Mapping[str, Topic], now: Instant) -> Decision:
+def awaken(state: Groups, settings: GroupSettings, topics: Mapping[str, KnownTopic], now: Instant) -> Decision:
     """After the fold, before the first decision: sets sessions going, and notices what happened to topics meanwhile."""
     state.live.settings = settings
     state.live.topics = topics
@@ -97,7 +97,7 @@ def _retention(state: Groups, now: Instant) -> Decision:
     return decide_retention(state, now)
 
 
-def topics_changed(state: Groups, topics: Mapping[str, Topic], changed: Iterable[str], now: Instant) -> Decision:
+def topics_changed(state: Groups, topics: Mapping[str, KnownTopic], changed: Iterable[str], now: Instant) -> Decision:
     """Topics were created, deleted or given partitions: KIP-848 groups move on, offsets of deleted topics go."""
     state.live.topics = topics
     names = set(changed)

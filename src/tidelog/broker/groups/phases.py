@@ -40,7 +40,7 @@ class Phase(Enum):
     DEAD = "Dead"
 
 
-class Event(Enum):
+class GroupEvent(Enum):
     REBALANCE = "rebalance"
     JOINED = "joined"
     EMPTIED = "emptied"
@@ -48,14 +48,14 @@ class Event(Enum):
     DELETED = "deleted"
 
 
-MOVES: dict[tuple[Phase, Event], Phase] = {
-    (Phase.EMPTY, Event.REBALANCE): Phase.PREPARING,
-    (Phase.EMPTY, Event.DELETED): Phase.DEAD,
-    (Phase.PREPARING, Event.JOINED): Phase.COMPLETING,
-    (Phase.PREPARING, Event.EMPTIED): Phase.EMPTY,
-    (Phase.COMPLETING, Event.REBALANCE): Phase.PREPARING,
-    (Phase.COMPLETING, Event.SYNCED): Phase.STABLE,
-    (Phase.STABLE, Event.REBALANCE): Phase.PREPARING,
+MOVES: dict[tuple[Phase, GroupEvent], Phase] = {
+    (Phase.EMPTY, GroupEvent.REBALANCE): Phase.PREPARING,
+    (Phase.EMPTY, GroupEvent.DELETED): Phase.DEAD,
+    (Phase.PREPARING, GroupEvent.JOINED): Phase.COMPLETING,
+    (Phase.PREPARING, GroupEvent.EMPTIED): Phase.EMPTY,
+    (Phase.COMPLETING, GroupEvent.REBALANCE): Phase.PREPARING,
+    (Phase.COMPLETING, GroupEvent.SYNCED): Phase.STABLE,
+    (Phase.STABLE, GroupEvent.REBALANCE): Phase.PREPARING,
 }
 
 HEARTBEAT: dict[Phase, int] = {

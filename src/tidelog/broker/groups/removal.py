@@ -13,7 +13,7 @@ from tidelog.broker.decision import Decision, Instant, NewRecord, Ticket
 from tidelog.broker.groups.classic_group import CONSUMER_PROTOCOL_TYPE
 from tidelog.broker.groups.commits import reader
 from tidelog.broker.groups.consumer_group import changes
-from tidelog.broker.groups.phases import Event, Phase
+from tidelog.broker.groups.phases import GroupEvent, Phase
 from tidelog.broker.groups.records import group_key, offset_key, pending_key
 from tidelog.broker.groups.state import Groups
 from tidelog.wire.error_code import ErrorCode
@@ -59,7 +59,7 @@ def _tombstones(state: Groups, group_id: str) -> list[NewRecord]:
     """The records after which an empty group is no more, but for its offsets."""
     group = state.live_group(group_id)
     if group is not None:
-        group.move(Event.DELETED)
+        group.move(GroupEvent.DELETED)
         state.live.classic.pop(group_id, None)
     records = list(changes(state.consumer.get(group_id), None))
     if group_id in state.classic:

@@ -30,7 +30,7 @@ from tidelog.broker.groups.records import group_key, offset_key, parse_key, pars
 from tidelog.broker.groups.settings import GroupSettings
 
 
-class Topic(Protocol):
+class KnownTopic(Protocol):
     """What groups need to know of a topic."""
 
     @property
@@ -65,7 +65,7 @@ def _nothing(_: str) -> bool:
 @dataclass(slots=True)
 class Live:
     settings: GroupSettings = field(default_factory=GroupSettings)
-    topics: Mapping[str, Topic] = field(default_factory=dict)
+    topics: Mapping[str, KnownTopic] = field(default_factory=dict)
     classic: dict[str, LiveGroup] = field(default_factory=dict)
     matches: dict[str, set[str]] = field(default_factory=dict)  # pattern -> the names of existing topics that match
     deadlines: Deadlines = field(default_factory=Deadlines)

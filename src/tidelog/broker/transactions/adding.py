@@ -18,7 +18,7 @@ from tidelog.broker.decision import Decision, Instant, Ticket
 from tidelog.broker.transactions.outcome import DONE, Later, refuse
 from tidelog.broker.transactions.settings import MAX_GROUPS_IN_TRANSACTION
 from tidelog.broker.transactions.state import PartitionName, Transaction, Transactions, record
-from tidelog.broker.transactions.states import Event, State
+from tidelog.broker.transactions.states import State, TransactionEvent
 from tidelog.wire.error_code import ErrorCode
 
 
@@ -51,7 +51,9 @@ def decide_add(
     if ongoing and new_partitions == found.partitions and new_groups == found.groups:
         return Decision([], [(ticket, DONE)])
     started_ms = found.started_ms if ongoing else now.wall_ms
-    grown = found.move(Event.ADDED, now.wall_ms, partitions=new_partitions, groups=new_groups, started_ms=started_ms)
+    grown = found.move(
+        TransactionEvent.ADDED, now.wall_ms, partitions=new_partitions, groups=new_groups, started_ms=started_ms
+    )
     return Decision([record(grown)], [(ticket, DONE)])
 
 

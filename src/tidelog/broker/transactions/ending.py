@@ -24,7 +24,7 @@ from tidelog.broker.transactions.state import (
     Transactions,
     record,
 )
-from tidelog.broker.transactions.states import Event, State
+from tidelog.broker.transactions.states import State, TransactionEvent
 from tidelog.wire.error_code import ErrorCode
 
 ENDED = {
@@ -79,7 +79,7 @@ def _is_again(found: Transaction, writer: Writer) -> bool:
 def _end(
     found: Transaction, commit: bool, ticket: Ticket, now: Instant, *, bump: bool, fresh_id: int
 ) -> Decision | Later:
-    event = Event.COMMITTED if commit else Event.ABORTED
+    event = TransactionEvent.COMMITTED if commit else TransactionEvent.ABORTED
     if not bump:
         ended = found.move(event, now.wall_ms)
         return Decision([record(ended)], [(ticket, _holder(ended))])
@@ -101,7 +101,7 @@ def _abort_nothing(found: Transaction, ticket: Ticket, now: Instant, fresh_id: i
         if fresh_id == NO_PRODUCER:
             return Later.PRODUCER_ID
         moved = found.move(
-            Event.NOTHING_ABORTED,
+            TransactionEvent.NOTHING_ABORTED,
             now.wall_ms,
             epoch=0,
             last_epoch=found.epoch,
@@ -109,7 +109,7 @@ def _abort_nothing(found: Transaction, ticket: Ticket, now: Instant, fresh_id: i
             previous_producer_id=found.producer_id,
         )
     else:
-        moved = found.move(Event.NOTHING_ABORTED, now.wall_ms, epoch=found.epoch + 1, last_epoch=found.epoch)
+        moved = found.move(TransactionEvent.NOTHING_ABORTED, now.wall_ms, epoch=found.epoch + 1, last_epoch=found.epoch)
     return Decision([record(moved)], [(ticket, _holder(moved))])
 
 
@@ -122,7 +122,7 @@ def _holder(transaction: Transaction) -> Outcome:
 
 def decide_complete(found: Transaction, now: Instant) -> list[NewRecord]:
     """The outcome is visible everywhere."""
-    complete = found.move(Event.MARKED, now.wall_ms, partitions=frozenset(), groups=frozenset())
+    complete = found.move(TransactionEvent.MARKED, now.wall_ms, partitions=frozenset(), groups=frozenset())
     if found.next_producer_id != NO_PRODUCER:
         complete = complete._replace(
             producer_id=found.next_producer_id,

@@ -23,7 +23,7 @@ from tidelog.broker.transactions.state import (
     Transactions,
     record,
 )
-from tidelog.broker.transactions.states import Event, State
+from tidelog.broker.transactions.states import State, TransactionEvent
 from tidelog.wire.error_code import ErrorCode
 
 
@@ -99,7 +99,7 @@ def _fence(found: Transaction, init: Init, ticket: Ticket, now: Instant) -> Deci
 def fence(found: Transaction, now: Instant) -> Transaction:
     """Aborts an open transaction under an epoch that its holder does not have."""
     epoch = min(found.epoch + 1, MAX_EPOCH)
-    return found.move(Event.ABORTED, now.wall_ms, epoch=epoch, last_epoch=NO_EPOCH)
+    return found.move(TransactionEvent.ABORTED, now.wall_ms, epoch=epoch, last_epoch=NO_EPOCH)
 
 
 def _next_epoch(found: Transaction, init: Init, ticket: Ticket, now: Instant) -> Decision | Later:
@@ -121,7 +121,7 @@ def _next_epoch(found: Transaction, init: Init, ticket: Ticket, now: Instant) ->
 
 def _initialised_as(found: Transaction, init: Init, now: Instant, *, epoch: int, last_epoch: int) -> Transaction:
     return found.move(
-        Event.INITIALISED,
+        TransactionEvent.INITIALISED,
         now.wall_ms,
         epoch=epoch,
         last_epoch=last_epoch,

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from tidelog.broker.decision import NewRecord
 from tidelog.broker.transactions.settings import TransactionSettings
-from tidelog.broker.transactions.states import MOVES, PREPARED, Event, State
+from tidelog.broker.transactions.states import MOVES, PREPARED, State, TransactionEvent
 from tidelog.errors import DataFolderError
 
 VERSION = 1
@@ -62,7 +62,7 @@ class Transaction(NamedTuple):
         """No further epoch may be given to a client under this producer id."""
         return self.epoch >= LAST_EPOCH_FOR_CLIENTS
 
-    def move(self, event: Event, now_ms: int, **changes: Any) -> Transaction:
+    def move(self, event: TransactionEvent, now_ms: int, **changes: Any) -> Transaction:
         return self._replace(state=MOVES[self.state, event], updated_ms=now_ms, **changes)
 
 

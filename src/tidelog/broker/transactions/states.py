@@ -34,7 +34,7 @@ class State(Enum):
     DEAD = "Dead"
 
 
-class Event(Enum):
+class TransactionEvent(Enum):
     INITIALISED = "initialised"
     ADDED = "added"
     COMMITTED = "committed"
@@ -47,14 +47,14 @@ class Event(Enum):
 AT_REST = (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
 PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 
-MOVES: dict[tuple[State, Event], State] = {
-    (State.ONGOING, Event.ADDED): State.ONGOING,
-    (State.ONGOING, Event.COMMITTED): State.PREPARE_COMMIT,
-    (State.ONGOING, Event.ABORTED): State.PREPARE_ABORT,
-    (State.PREPARE_COMMIT, Event.MARKED): State.COMPLETE_COMMIT,
-    (State.PREPARE_ABORT, Event.MARKED): State.COMPLETE_ABORT,
-    **{(state, Event.INITIALISED): State.EMPTY for state in AT_REST},
-    **{(state, Event.ADDED): State.ONGOING for state in AT_REST},
-    **{(state, Event.NOTHING_ABORTED): State.COMPLETE_ABORT for state in AT_REST},
-    **{(state, Event.EXPIRED): State.DEAD for state in AT_REST},
+MOVES: dict[tuple[State, TransactionEvent], State] = {
+    (State.ONGOING, TransactionEvent.ADDED): State.ONGOING,
+    (State.ONGOING, TransactionEvent.COMMITTED): State.PREPARE_COMMIT,
+    (State.ONGOING, TransactionEvent.ABORTED): State.PREPARE_ABORT,
+    (State.PREPARE_COMMIT, TransactionEvent.MARKED): State.COMPLETE_COMMIT,
+    (State.PREPARE_ABORT, TransactionEvent.MARKED): State.COMPLETE_ABORT,
+    **{(state, TransactionEvent.INITIALISED): State.EMPTY for state in AT_REST},
+    **{(state, TransactionEvent.ADDED): State.ONGOING for state in AT_REST},
+    **{(state, TransactionEvent.NOTHING_ABORTED): State.COMPLETE_ABORT for state in AT_REST},
+    **{(state, TransactionEvent.EXPIRED): State.DEAD for state in AT_REST},
 }

@@ -67,7 +67,7 @@ class Member(NamedTuple):
     assigned: tuple[TopicPartition, ...]
 
 
-class Group(NamedTuple):
+class GroupDescription(NamedTuple):
     group: str
     kind: str
     state: str
@@ -99,7 +99,7 @@ def list_all(cluster: Cluster) -> list[Listed]:
     return cluster.retry(attempt)
 
 
-def describe(cluster: Cluster, group: str) -> Group:
+def describe(cluster: Cluster, group: str) -> GroupDescription:
     return cluster.retry(lambda: _describe(cluster.coordinator(group), group))
 
 
@@ -165,7 +165,7 @@ def delete_offsets(cluster: Cluster, group: str, partitions: Iterable[TopicParti
     cluster.retry(attempt)
 
 
-def _describe(coordinator: Connection, group: str) -> Group:
+def _describe(coordinator: Connection, group: str) -> GroupDescription:
     if coordinator.offers(ConsumerGroupDescribeRequest):
         request = ConsumerGroupDescribeRequest(group_ids=[group])
         (given,) = coordinator.call(request, ConsumerGroupDescribeResponse).groups
@@ -179,7 +179,7 @@ def _describe(coordinator: Connection, group: str) -> Group:
     return _classic_group(described, coordinator)
 
 
-def _consumer_group(given: DescribedConsumerGroup, coordinator: Connection) -> Group:
+def _consumer_group(given: DescribedConsumerGroup, coordinator: Connection) -> GroupDescription:
     members = tuple(
         Member(
             member.member_id,
@@ -190,10 +190,12 @@ def _consumer_group(given: DescribedConsumerGroup, coordinator: Connection) -> G
         )
         for member in given.members
     )
-    return Group(given.group_id, CONSUMER, given.group_state, given.assignor_name, str(coordinator.address), members)
+    return GroupDescription(
+        given.group_id, CONSUMER, given.group_state, given.assignor_name, str(coordinator.address), members
+    )
 
 
-def _classic_group(given: DescribedClassicGroup, coordinator: Connection) -> Group:
+def _classic_group(given: DescribedClassicGroup, coordinator: Connection) -> GroupDescription:
     is_consumers = given.protocol_type in ("", "consumer")
     members = tuple(
         Member(
@@ -205,7 +207,9 @@ def _classic_group(given: DescribedClassicGroup, coordinator: Connection) -> Gro
         )
         for member in given.members
     )
-    return Group(given.group_id, CLASSIC, given.group_state, given.protocol_data, str(coordinator.address), members)
+    return GroupDescription(
+        given.group_id, CLASSIC, given.group_state, given.protocol_data, str(coordinator.address), members
+    )
 
 
 def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:

@@ -39,7 +39,7 @@ class Listed(NamedTuple):
     state: str
 
 
-class Transaction(NamedTuple):
+class TransactionDescription(NamedTuple):
     transactional_id: str
     state: str
     producer_id: int
@@ -79,13 +79,13 @@ def list_all(cluster: Cluster, states: Iterable[str] = ()) -> list[Listed]:
     return cluster.retry(attempt)
 
 
-def describe(cluster: Cluster, transactional_id: str) -> Transaction:
-    def attempt() -> Transaction:
+def describe(cluster: Cluster, transactional_id: str) -> TransactionDescription:
+    def attempt() -> TransactionDescription:
         coordinator = cluster.coordinator(transactional_id, TRANSACTION)
         request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
         (given,) = coordinator.call(request, DescribeTransactionsResponse).transaction_states
         check(given.error_code, f"transactional id {transactional_id!r}")
-        return Transaction(
+        return TransactionDescription(
             transactional_id,
             given.transaction_state,
             given.producer_id,

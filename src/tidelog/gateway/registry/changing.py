@@ -7,7 +7,7 @@ from typing import Any
 
 from tidelog.gateway.registry import refusals
 from tidelog.gateway.registry.records import (
-    Record,
+    RegistryRecord,
     config_record,
     delete_subject_record,
     last_id_record,
@@ -123,7 +123,7 @@ def _some_version(state: State) -> list[Version]:
     return next((versions_of(state, subject) for subject in state.subjects if versions_of(state, subject)), [])
 
 
-def _forget(state: State, subject: str) -> list[Record]:
+def _forget(state: State, subject: str) -> list[RegistryRecord]:
     """With its last version a subject's settings go too."""
     records = [mode_record(subject, None)] if subject in state.modes else []
     return [*records, config_record(subject, None)] if subject in state.configs else records

@@ -24,7 +24,7 @@ NOOP = "NOOP"
 AVRO = "AVRO"
 
 
-class Record(NamedTuple):
+class RegistryRecord(NamedTuple):
     key: bytes
     value: bytes | None
 
@@ -36,23 +36,23 @@ class Read(NamedTuple):
     value: dict[str, Any] | None
 
 
-def schema_record(value: dict[str, Any] | None, subject: str, version: int) -> Record:
+def schema_record(value: dict[str, Any] | None, subject: str, version: int) -> RegistryRecord:
     return _record({"keytype": SCHEMA, "subject": subject, "version": version, "magic": 1}, value)
 
 
-def config_record(subject: str | None, value: dict[str, Any] | None) -> Record:
+def config_record(subject: str | None, value: dict[str, Any] | None) -> RegistryRecord:
     return _record(_of_subject(CONFIG, subject), _with_subject(subject, value))
 
 
-def mode_record(subject: str | None, mode: str | None) -> Record:
+def mode_record(subject: str | None, mode: str | None) -> RegistryRecord:
     return _record(_of_subject(MODE, subject), _with_subject(subject, None if mode is None else {"mode": mode}))
 
 
-def delete_subject_record(subject: str, version: int) -> Record:
+def delete_subject_record(subject: str, version: int) -> RegistryRecord:
     return _record(_of_subject(DELETE_SUBJECT, subject), {"subject": subject, "version": version})
 
 
-def last_id_record(last_id: int) -> Record:
+def last_id_record(last_id: int) -> RegistryRecord:
     return _record({"keytype": NOOP, "magic": 0}, {"lastId": last_id})
 
 
@@ -85,8 +85,8 @@ def _with_subject(subject: str | None, value: dict[str, Any] | None) -> dict[str
     return value if value is None or subject is None else {"subject": subject, **value}
 
 
-def _record(key: dict[str, Any], value: dict[str, Any] | None) -> Record:
-    return Record(_bytes(key), None if value is None else _bytes(value))
+def _record(key: dict[str, Any], value: dict[str, Any] | None) -> RegistryRecord:
+    return RegistryRecord(_bytes(key), None if value is None else _bytes(value))
 
 
 def _bytes(value: dict[str, Any]) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from tidelog.gateway.registry import refusals
 from tidelog.gateway.registry.parsing import parse
-from tidelog.gateway.registry.records import AVRO, Record, schema_record
+from tidelog.gateway.registry.records import AVRO, RegistryRecord, schema_record
 from tidelog.gateway.registry.state import (
     IMPORT,
     READONLY,
@@ -46,7 +46,7 @@ class Proposal(NamedTuple):
 class Decision(NamedTuple):
     """Records to append, none when nothing changes, and what is answered once they are in the fold."""
 
-    records: list[Record]
+    records: list[RegistryRecord]
     answer: Any
 
 
@@ -173,7 +173,7 @@ def _identity(state: State, content: Content, proposal: Proposal) -> int:
     return state.last_id + 1 if known is None else known
 
 
-def _replaced(state: State, came: Version) -> list[Record]:
+def _replaced(state: State, came: Version) -> list[RegistryRecord]:
     """A deleted version of the same schema makes place for it, unless others refer to it."""
     return [
         schema_record(None, old.subject, old.version)

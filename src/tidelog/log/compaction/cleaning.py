@@ -28,7 +28,7 @@ from tidelog.log.reading import Reading
 from tidelog.log.segment import Name, Segment, Step
 from tidelog.log.settings import NO_LAG, LogSettings
 from tidelog.log.transactions import Aborted
-from tidelog.record.compacting import BYTES_PER_KEY, KeyMap, Rule, filter_records, note_keys
+from tidelog.record.compacting import BYTES_PER_KEY, CompactionRule, KeyMap, filter_records, note_keys
 
 
 class Outcome(Enum):
@@ -240,9 +240,9 @@ class Cleaning:
         )
         return False
 
-    def _rule(self) -> Rule:
+    def _rule(self) -> CompactionRule:
         begin = self.begin
-        return Rule(self.end, begin.now_ms, begin.now_ms + begin.settings.delete_retention_ms, self.whole)
+        return CompactionRule(self.end, begin.now_ms, begin.now_ms + begin.settings.delete_retention_ms, self.whole)
 
     def _finish(self, rewrite: Rewrite) -> bool:
         self._rewrite = None

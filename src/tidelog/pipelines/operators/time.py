@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from tidelog.errors import UsageError
 from tidelog.pipelines.operators.durations import Duration, milliseconds, positive
 from tidelog.spark.options import IDLE_AFTER_MS, RECORD_TIME
-from tidelog.spark.plans import KAFKA, Origin, Source, made_of, origins, sources, with_options
+from tidelog.spark.plans import KAFKA, Origin, PlanLeaf, made_of, origins, sources, with_options
 from tidelog.spark.registration import FORMAT
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _wanted(rows: DataFrame, column: str, delay_ms: int, align_by: str | None) -
     return (_alignment(ours, delay_ms) if ours else {}) | ({} if align_by is None else {"alignBy": align_by})
 
 
-def _alignment(ours: list[Source], delay_ms: int) -> dict[str, str]:
+def _alignment(ours: list[PlanLeaf], delay_ms: int) -> dict[str, str]:
     """What the user has said himself stays. Half of the delay is for rows that are out of order in their partition.
 
     A partition that has few rows holds the others for no longer than it lets them run ahead: in a topic that is read as

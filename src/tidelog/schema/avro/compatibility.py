@@ -15,7 +15,7 @@ from tidelog.schema.avro.model import (
     Map,
     Model,
     Named,
-    Record,
+    RecordType,
     Type,
     Union,
     kind_of,
@@ -55,7 +55,7 @@ class _Walk:
             return self._every_branch(reader, writer, path)
         if isinstance(reader, Union):
             return self._some_branch(reader, writer, path)
-        if isinstance(reader, Record) and isinstance(writer, Record):
+        if isinstance(reader, RecordType) and isinstance(writer, RecordType):
             return _names(reader, writer, path) + self._record(reader, writer, path)
         if isinstance(reader, Enum) and isinstance(writer, Enum):
             self._budget.spend(len(reader.symbols) + len(writer.symbols))
@@ -86,7 +86,7 @@ class _Walk:
                 return []
         return [_no_branch(writer, path or "/")]
 
-    def _record(self, reader: Record, writer: Record, path: str) -> list[Reason]:
+    def _record(self, reader: RecordType, writer: RecordType, path: str) -> list[Reason]:
         self._budget.spend(len(reader.fields) + len(writer.fields))
         reasons: list[Reason] = []
         by_name = {field.name: field for field in writer.fields}
@@ -106,7 +106,7 @@ def _source(field: Field, by_name: dict[str, Field]) -> Field | None:
 
 
 def _no_branch(writer: Type, path: str) -> Reason:
-    what = writer.name.full if isinstance(writer, Record | Enum | Fixed) else kind_of(writer)
+    what = writer.name.full if isinstance(writer, RecordType | Enum | Fixed) else kind_of(writer)
     return Reason("MISSING_UNION_BRANCH", path, f"the reader's union has no branch that reads {what}")
 
 

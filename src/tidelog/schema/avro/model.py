@@ -83,7 +83,7 @@ class Field(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Record:
+class RecordType:
     """`fields` are put in after it is made: they may refer to it."""
 
     kind: str  # record, or error
@@ -94,14 +94,14 @@ class Record:
     fields: list[Field] = field(default_factory=list)
 
 
-Named: TypeAlias = Record | Enum | Fixed
-Type: TypeAlias = Primitive | Array | Map | Union | Record | Enum | Fixed
+Named: TypeAlias = RecordType | Enum | Fixed
+Type: TypeAlias = Primitive | Array | Map | Union | RecordType | Enum | Fixed
 
 
 def kind_of(one: Type) -> str:
     if isinstance(one, Primitive):
         return one.kind
-    if isinstance(one, Record):
+    if isinstance(one, RecordType):
         return "record"
     return type(one).__name__.lower()
 

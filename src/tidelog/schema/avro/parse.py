@@ -22,7 +22,7 @@ from tidelog.schema.avro.model import (
     Name,
     Named,
     Primitive,
-    Record,
+    RecordType,
     Type,
     Union,
     kind_of,
@@ -103,13 +103,13 @@ class _Parser:
         elif kind == "fixed":
             made = Fixed(name, _size(value, name), doc, aliases, properties)
         else:
-            made = Record(kind, name, doc, aliases, properties)
+            made = RecordType(kind, name, doc, aliases, properties)
         self.names[name.full] = made
-        if isinstance(made, Record):
+        if isinstance(made, RecordType):
             self._fields(made, _need(value, "fields"))
         return made
 
-    def _fields(self, record: Record, fields: Any) -> None:
+    def _fields(self, record: RecordType, fields: Any) -> None:
         if not isinstance(fields, list):
             raise InvalidSchema(f"the fields of {record.name.full!r} are not an array; write [...]")
         seen = set()
@@ -140,7 +140,7 @@ class _Parser:
         for branch in branches:
             if isinstance(branch, Union):
                 raise InvalidSchema("a union stands directly in a union; write one")
-            what = branch.name.full if isinstance(branch, Record | Enum | Fixed) else kind_of(branch)
+            what = branch.name.full if isinstance(branch, RecordType | Enum | Fixed) else kind_of(branch)
             if what in seen:
                 raise InvalidSchema(f"a union has {what!r} twice; leave one out")
             seen.add(what)

@@ -21,7 +21,7 @@ from tidelog.schema.avro.model import (
     Named,
     Primitive,
     Properties,
-    Record,
+    RecordType,
     Type,
     Union,
 )
@@ -52,13 +52,13 @@ class _Writer:
         return self._named(one, space)
 
     def _named(self, one: Named, space: str) -> dict[str, Any]:
-        made: dict[str, Any] = {"type": one.kind if isinstance(one, Record) else type(one).__name__.lower()}
+        made: dict[str, Any] = {"type": one.kind if isinstance(one, RecordType) else type(one).__name__.lower()}
         made["name"] = one.name.simple
         if one.name.space != space:
             made["namespace"] = one.name.space
         if one.doc is not None:
             made["doc"] = one.doc
-        if isinstance(one, Record):
+        if isinstance(one, RecordType):
             made["fields"] = [self._field(field, one.name.space) for field in one.fields]
         elif isinstance(one, Enum):
             made["symbols"] = list(one.symbols)

@@ -13,7 +13,7 @@ timestamp-nanos          long, since Spark has microseconds only; so are all log
 from __future__ import annotations
 
 from tidelog.errors import InvalidSchema
-from tidelog.schema.avro.model import Array, Enum, Fixed, Map, Primitive, Record, Type, Union, kind_of
+from tidelog.schema.avro.model import Array, Enum, Fixed, Map, Primitive, RecordType, Type, Union, kind_of
 from tidelog.schema.decoding.column import PRECISION_MAX, Column, map_of
 
 KINDS = {kind: kind for kind in ("boolean", "int", "long", "float", "double", "string")} | {"bytes": "binary"}
@@ -51,10 +51,10 @@ def decimal_of(one: Primitive | Fixed) -> tuple[int, int] | None:
     return precision, scale
 
 
-def _column(one: Type, name: str, inside: tuple[Record, ...]) -> Column:
+def _column(one: Type, name: str, inside: tuple[RecordType, ...]) -> Column:
     if isinstance(one, Union):
         return _union(one, name, inside)
-    if isinstance(one, Record):
+    if isinstance(one, RecordType):
         if one in inside:
             raise InvalidSchema(f"the record {one.name.full!r} contains itself at {name!r}; a column cannot")
         fields = tuple(_column(field.type, field.name, (*inside, one)) for field in one.fields)
@@ -84,7 +84,7 @@ def _plain(one: Primitive | Fixed, name: str) -> Column:
     return Column(name, LOGICAL.get((kind, logical(one) or ""), KINDS[kind]))
 
 
-def _union(one: Union, name: str, inside: tuple[Record, ...]) -> Column:
+def _union(one: Union, name: str, inside: tuple[RecordType, ...]) -> Column:
     others = branches(one)
     if len(others) == 1:
         return _column(others[0], name, inside)

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
-from tidelog.schema.avro.model import MISSING, Array, Enum, Fixed, Map, Record, Type, Union, kind_of
+from tidelog.schema.avro.model import MISSING, Array, Enum, Fixed, Map, RecordType, Type, Union, kind_of
 
 RANGES = {"int": 1 << 31, "long": 1 << 63}
 
@@ -19,7 +19,7 @@ def encode(one: Type, value: Any) -> bytes:
     """ValueError when the value is none of this type."""
     if isinstance(one, Union):
         return _union(one, value)
-    if isinstance(one, Record):
+    if isinstance(one, RecordType):
         return _record(one, value)
     if isinstance(one, Array) and isinstance(value, list):
         return _block(encode(one.items, item) for item in value)
@@ -68,7 +68,7 @@ def _union(one: Union, value: Any) -> bytes:
     raise ValueError(f"{value!r} is of no branch of the union")
 
 
-def _record(one: Record, value: Any) -> bytes:
+def _record(one: RecordType, value: Any) -> bytes:
     if not isinstance(value, dict):
         raise ValueError(f"{value!r} is not a record")
     made = b""

@@ -20,7 +20,7 @@ from tidelog.schema.avro.model import (
     Map,
     Model,
     Primitive,
-    Record,
+    RecordType,
     Type,
     Union,
     kind_of,
@@ -121,7 +121,7 @@ class _Resolver:
             return self._put(at, "union", column, children)
         if isinstance(reader, Union):
             return self._branch(at, reader, column, writer)
-        if isinstance(reader, Record) and isinstance(writer, Record) and _same_name(reader, writer):
+        if isinstance(reader, RecordType) and isinstance(writer, RecordType) and _same_name(reader, writer):
             return self._record(at, reader, column, writer)
         if isinstance(reader, Array) and isinstance(writer, Array):
             return self._put(at, "array", column, (self.value(reader.items, column.children[0], writer.items),))
@@ -153,7 +153,7 @@ class _Resolver:
         self.actions[at] = self.actions[inner]
         return at
 
-    def _record(self, at: int, reader: Record, column: Column, writer: Record) -> int:
+    def _record(self, at: int, reader: RecordType, column: Column, writer: RecordType) -> int:
         columns = dict(zip((field.name for field in reader.fields), column.children, strict=True))
         sources = _sources(reader, writer)
         children = []
@@ -229,7 +229,7 @@ class _Resolver:
         at = self._skipped[id(writer)] = self._place()
         if isinstance(writer, Union):
             return self._put(at, "union", None, tuple(self._skip(branch) for branch in writer.branches))
-        if isinstance(writer, Record):
+        if isinstance(writer, RecordType):
             return self._put(at, "record", None, tuple(self._skip(field.type) for field in writer.fields))
         if isinstance(writer, Array):
             return self._put(at, "array", None, (self._skip(writer.items),))
@@ -246,11 +246,11 @@ def _model(one: Type) -> Model:
     return Model(one, frozenset())
 
 
-def _same_name(reader: Record | Enum | Fixed, writer: Record | Enum | Fixed) -> bool:
+def _same_name(reader: RecordType | Enum | Fixed, writer: RecordType | Enum | Fixed) -> bool:
     return reader.name.simple == writer.name.simple or writer.name in reader.aliases
 
 
-def _sources(reader: Record, writer: Record) -> dict[str, Field]:
+def _sources(reader: RecordType, writer: RecordType) -> dict[str, Field]:
     """By the writer's name the reader's field that it goes to."""
     names = {field.name for field in writer.fields}
     found: dict[str, Field] = {}
@@ -262,7 +262,7 @@ def _sources(reader: Record, writer: Record) -> dict[str, Field]:
 
 
 def _shown(one: Type) -> str:
-    return one.name.full if isinstance(one, Record | Enum | Fixed) else kind_of(one)
+    return one.name.full if isinstance(one, RecordType | Enum | Fixed) else kind_of(one)
 
 
 def _unit(one: Type) -> int | None:

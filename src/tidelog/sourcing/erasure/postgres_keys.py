@@ -12,7 +12,7 @@ from typing import Any
 
 from tidelog.errors import UsageError
 from tidelog.sourcing.erasure.keys import FORMAT, Destroyed, SubjectKey, checked, new_key, new_salt, tag_of
-from tidelog.views.stores.postgres_session import Session
+from tidelog.views.stores.postgres_session import PostgresSession
 
 LOCK = 0x7469_6465_6B65_7973  # two that make the tables at once take turns
 
@@ -27,7 +27,7 @@ LAYOUT = (
 
 class PostgresKeys:
     def __init__(self, url: str) -> None:
-        self._session = Session(url)
+        self._session = PostgresSession(url)
         self._lock = threading.Lock()
         with self._lock, self._session.transaction() as connection:
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))

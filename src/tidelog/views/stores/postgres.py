@@ -31,7 +31,7 @@ from tidelog.views.changes import Change, Stretch
 from tidelog.views.declaration import Declaration, Key, Row, from_fields, to_fields
 from tidelog.views.stores.bounds import Bounds
 from tidelog.views.stores.places import ends_from_text, ends_to_text, is_to_show, mark_from_text, mark_to_text, moved
-from tidelog.views.stores.postgres_session import Connection, Session
+from tidelog.views.stores.postgres_session import Connection, PostgresSession
 from tidelog.views.stores.postgres_values import (
     asked,
     bound,
@@ -62,7 +62,7 @@ class PostgresStore:
     alone = ""
 
     def __init__(self, url: str, view: str) -> None:
-        self._session = Session(url)
+        self._session = PostgresSession(url)
         self._view = view
         self._staged: tuple[int, Declaration] | None = None  # which connection has a stage, and for what columns
         self._ready = False

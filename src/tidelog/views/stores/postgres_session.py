@@ -36,7 +36,7 @@ SETTINGS = f"-c timezone=UTC -c idle_in_transaction_session_timeout={IDLE_MS} -c
 Connection = Any  # psycopg.Connection[tuple[Any, ...]], known to the type checker only where psycopg is there
 
 
-class Session:
+class PostgresSession:
     def __init__(self, url: str) -> None:
         self._arguments, self.schema = arguments_of(url)
         self._secret = self._arguments.get("password", "")

@@ -13,7 +13,7 @@ from proving import proves
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.errors import UsageError
-from tidelog.pipelines.operators.joins.compaction import History, check_history, history_of
+from tidelog.pipelines.operators.joins.compaction import TopicRetention, check_history, history_of
 from tidelog.pipelines.operators.joins.enrich import enrich
 from tidelog.pipelines.operators.time import event_time
 
@@ -31,19 +31,19 @@ POLICIES = {
 @pytest.mark.parametrize("policy", POLICIES)
 def test_how_a_topic_forgets_is_read_from_its_settings(policy: str) -> None:
     settings, compacted, deleted = POLICIES[policy]
-    assert history_of("rates", settings) == History("rates", compacted, deleted)
+    assert history_of("rates", settings) == TopicRetention("rates", compacted, deleted)
 
 
 @proves("P10")
 def test_the_lag_has_to_cover_the_horizon() -> None:
-    check_history(History("rates", HOUR, None), HOUR)
-    check_history(History("rates", None, None), 10**12)
+    check_history(TopicRetention("rates", HOUR, None), HOUR)
+    check_history(TopicRetention("rates", None, None), 10**12)
     with pytest.raises(
         UsageError, match=r"topic rates is compacted after 3600000 ms.*up to 3600001 ms back.*min.compaction"
     ):
-        check_history(History("rates", HOUR, None), HOUR + 1)
+        check_history(TopicRetention("rates", HOUR, None), HOUR + 1)
     with pytest.warns(UserWarning, match="topic rates deletes rows after 5 ms"):
-        check_history(History("rates", None, 5), 0)
+        check_history(TopicRetention("rates", None, 5), 0)
 
 
 @proves("P10")

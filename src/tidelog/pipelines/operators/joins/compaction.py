@@ -27,7 +27,7 @@ FOREVER = -1
 BATCH_RELATION = "DataSourceV2Relation"
 
 
-class History(NamedTuple):
+class TopicRetention(NamedTuple):
     """How a topic forgets: `compacted_after` and `deleted_after` in ms, None where it does not."""
 
     topic: str
@@ -35,14 +35,14 @@ class History(NamedTuple):
     deleted_after: int | None
 
 
-def history_of(topic: str, settings: Mapping[str, str | None]) -> History:
+def history_of(topic: str, settings: Mapping[str, str | None]) -> TopicRetention:
     policies = {policy.strip() for policy in (settings.get(POLICY) or "").split(",")}
     lag, retention = int(settings.get(LAG) or 0), int(settings.get(RETENTION) or FOREVER)
     deletes = "delete" in policies and retention != FOREVER
-    return History(topic, lag if "compact" in policies else None, retention if deletes else None)
+    return TopicRetention(topic, lag if "compact" in policies else None, retention if deletes else None)
 
 
-def check_history(history: History, horizon: int) -> None:
+def check_history(history: TopicRetention, horizon: int) -> None:
     if history.compacted_after is not None and history.compacted_after < horizon:
         raise UsageError(
             f"topic {history.topic} is compacted after {history.compacted_after} ms, and this join asks for versions "
@@ -67,7 +67,7 @@ def check_table(table: DataFrame, horizon: int, topic: str | None, bootstrap: st
             check_history(history, horizon)
 
 
-def _histories(options: Mapping[str, str]) -> list[History]:
+def _histories(options: Mapping[str, str]) -> list[TopicRetention]:
     from tidelog.client.admin.configs import TOPIC, describe
     from tidelog.spark.discovery import Discovery
     from tidelog.spark.options import CHOICES, read_options

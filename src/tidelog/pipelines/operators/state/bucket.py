@@ -55,7 +55,7 @@ from tidelog.pipelines.operators.state.steps import StepFunction
 FORMAT = 1
 
 
-class Store(Protocol):
+class BucketStore(Protocol):
     """Where a bucket's bytes are kept: Spark's state store, or a dictionary in tests."""
 
     def header(self) -> tuple[str, bytes] | None: ...
@@ -100,7 +100,7 @@ class Header(NamedTuple):
 
 def step_bucket(
     fold: Fold,
-    store: Store,
+    store: BucketStore,
     layout: Layout,
     rows: pa.Table,
     clock: Clock,
@@ -134,7 +134,7 @@ def _needed(fold: Fold, state: pa.Table, clock: Clock) -> pa.Table:
     return state.filter(pa.array(~fold.forgotten(state, clock))) if isinstance(fold, Forgetting) else state
 
 
-def held_of(fold: Fold, store: Store, layout: Layout, hashes: Hashes, keys: Sequence[str] = ()) -> pa.Table:
+def held_of(fold: Fold, store: BucketStore, layout: Layout, hashes: Hashes, keys: Sequence[str] = ()) -> pa.Table:
     """All that is kept of keys with these hashes, as the fold has it. Nothing is written."""
     header, directory = _open(fold, store, layout, keys)
     needed = np.arange(len(directory)) if header.version != fold.version else touched(directory, hashes, None)
@@ -142,14 +142,14 @@ def held_of(fold: Fold, store: Store, layout: Layout, hashes: Hashes, keys: Sequ
     return held.filter(pa.array(concerned(held, hashes, None)))
 
 
-def is_due(store: Store, clock: Clock) -> bool:
+def is_due(store: BucketStore, clock: Clock) -> bool:
     """Whether Spark would wake the bucket now."""
     found = store.header()
     timer = None if found is None else Header.decode(found[0]).timer
     return timer is not None and clock.watermark is not None and timer <= clock.watermark
 
 
-def _open(fold: Fold, store: Store, layout: Layout, keys: Sequence[str]) -> tuple[Header, Directory]:
+def _open(fold: Fold, store: BucketStore, layout: Layout, keys: Sequence[str]) -> tuple[Header, Directory]:
     if (found := store.header()) is None:
         return Header(fold.name, fold.version, layout, fold.state_schema, 0, None, {}, {}), np.zeros(0, ENTRY)
     header = Header.decode(found[0])
@@ -187,7 +187,7 @@ def check(header: Header, fold: Fold, layout: Layout, keys: Sequence[str] = ()) 
         )
 
 
-def _read(fold: Fold, store: Store, header: Header, entries: Directory) -> tuple[pa.Table, dict[int, bytes]]:
+def _read(fold: Fold, store: BucketStore, header: Header, entries: Directory) -> tuple[pa.Table, dict[int, bytes]]:
     """The rows of these pages as the fold has them now, and their bytes by number."""
     pages = {int(entry["number"]): store.page(int(entry["number"])) for entry in entries}
     held = pa.Table.from_batches([read_page(data, header.schema) for data in pages.values()], header.schema)
@@ -200,7 +200,7 @@ def _read(fold: Fold, store: Store, header: Header, entries: Directory) -> tuple
 
 
 def _write(
-    store: Store,
+    store: BucketStore,
     number: int,
     directory: Directory,
     needed: np.ndarray,

@@ -40,7 +40,7 @@ Directory = npt.NDArray[np.void]
 Hashes = npt.NDArray[np.int64]
 
 
-class Cut(NamedTuple):
+class PageRange(NamedTuple):
     """Rows that become one page: it begins at hash `first`, and is `rows[start:end]`."""
 
     first: int
@@ -79,7 +79,7 @@ def by_hash(rows: pa.Table) -> pa.Table:
     return rows.take(pa.array(np.argsort(hashes, kind="stable")))
 
 
-def cuts(firsts: Iterable[int], ends: Iterable[int], hashes: Hashes, row_size: float) -> Iterator[Cut]:
+def cuts(firsts: Iterable[int], ends: Iterable[int], hashes: Hashes, row_size: float) -> Iterator[PageRange]:
     """Where the rows of touched pages, sorted by hash, are cut into pages. A page that became empty yields none.
 
     `firsts` are the lowest hashes of the touched pages, `ends` the lowest above each of them.
@@ -90,7 +90,7 @@ def cuts(firsts: Iterable[int], ends: Iterable[int], hashes: Hashes, row_size: f
         yield from _cut_page(first, low, high, hashes, row_size)
 
 
-def _cut_page(first: int, low: int, high: int, hashes: Hashes, row_size: float) -> Iterator[Cut]:
+def _cut_page(first: int, low: int, high: int, hashes: Hashes, row_size: float) -> Iterator[PageRange]:
     if low == high:
         return
     pieces = max(int((high - low) * row_size) // PAGE_SIZE, 1) if (high - low) * row_size > CUT_AT else 1
@@ -99,12 +99,12 @@ def _cut_page(first: int, low: int, high: int, hashes: Hashes, row_size: float) 
         middle = hashes[low + (high - low) * piece // pieces]
         end = int(np.searchsorted(hashes, middle, side="left"))
         if end > start:
-            yield Cut(first, start, end)
+            yield PageRange(first, start, end)
             first, start = int(middle), end
-    yield Cut(first, start, high)
+    yield PageRange(first, start, high)
 
 
-def write_page(rows: pa.Table, cut: Cut) -> pa.Buffer:
+def write_page(rows: pa.Table, cut: PageRange) -> pa.Buffer:
     piece = rows.slice(cut.start, cut.end - cut.start)
     return piece.combine_chunks().to_batches()[0].serialize()
 

@@ -32,7 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.errors import UsageError
-from tidelog.pipelines.operators.state.bucket import Store, held_of
+from tidelog.pipelines.operators.state.bucket import BucketStore, held_of
 from tidelog.pipelines.operators.state.buckets import Layout
 from tidelog.pipelines.operators.state.fold import HASH, Clock, Fold, Forgetting
 
@@ -159,7 +159,7 @@ def _value(said: Any, field: pa.Field) -> Any:
 
 
 def answers_of(
-    fold: Fold, store: Store, layout: Layout, asked: pa.Table, keys: Sequence[str], clock: Clock
+    fold: Fold, store: BucketStore, layout: Layout, asked: pa.Table, keys: Sequence[str], clock: Clock
 ) -> pa.Table:
     """QUESTION and ANSWER of each question, from what the bucket keeps now. Nothing is written."""
     held = held_of(fold, store, layout, asked[HASH].to_numpy(), keys)

@@ -108,7 +108,7 @@ class Within(NamedTuple):
     panes: Integers
 
 
-class Slice(NamedTuple):
+class WindowRange(NamedTuple):
     """Windows from `begin` to `end`, and what lies in them, with windows numbered from `begin` on."""
 
     begin: int
@@ -116,7 +116,7 @@ class Slice(NamedTuple):
     inside: Within
 
 
-def slices(panes: Panes, codes: Integers, starts: Integers, ends: Integers) -> Iterator[Slice]:
+def slices(panes: Panes, codes: Integers, starts: Integers, ends: Integers) -> Iterator[WindowRange]:
     """The panes that begin in windows [start, end) of the key `codes`, for some windows at a time.
 
     Where a key has many rows in the time of a window, each of its windows has many panes: all pairs of them at once
@@ -132,7 +132,7 @@ def slices(panes: Panes, codes: Integers, starts: Integers, ends: Integers) -> I
         before = int(until[begin - 1]) if begin else 0
         end = max(begin + 1, int(np.searchsorted(until, before + MOST_PAIRS, side="right")))
         windows, places = expand(low[begin:end], (high - low)[begin:end])
-        yield Slice(begin, end, Within(windows, order[places]))
+        yield WindowRange(begin, end, Within(windows, order[places]))
         begin = end
 
 
