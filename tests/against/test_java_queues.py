@@ -12,7 +12,8 @@ from against.rebalancing import create
 from proving import proves
 
 pytestmark = pytest.mark.external
-TOOL = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
+TOOLS = "org.apache.kafka.tools."
+TOOL = f"{TOOLS}consumer.group.ShareGroupCommand"
 
 
 @pytest.fixture
@@ -72,6 +73,24 @@ def test_kafkas_tool_lists_describes_resets_and_deletes_share_groups(
     deleted = tool("--delete", "--group", group)
     assert deleted.status == 0 and "successful" in deleted.out, deleted.out + deleted.err
     assert group not in tool("--list").out.split()
+
+
+@proves("T4")
+def test_kafkas_console_and_performance_tools_take_each_record_of_a_queue_once(
+    broker: Broker, java: JavaMachine, queue: tuple[str, str]
+) -> None:
+    topic, group = queue
+    where = ("--bootstrap-server", broker.bootstrap, "--topic", topic, "--group", group)
+    shown = java.run(f"{TOOLS}consumer.ConsoleShareConsumer", *where, "--max-messages", "10", "--timeout-ms", "60000")
+    assert sorted(shown.out.split()) == [str(number) for number in range(10)], shown.err
+    producer = producer_of(broker)
+    for number in range(10, 30):
+        producer.produce(topic, str(number))
+    assert producer.flush(180) == 0
+    measured = java.run(f"{TOOLS}ShareConsumerPerformance", *where, "--num-records", "20")
+    (heading, figures) = [line for line in measured.out.splitlines() if line.count(",") > 3]
+    told = dict(zip(*(line.replace(" ", "").split(",") for line in (heading, figures)), strict=True))
+    assert told["data.consumed.in.nMsg"] == "20", measured.out
 
 
 def _table(turn: Turn) -> dict[str, list[str]]:

@@ -9,6 +9,7 @@ import pytest
 
 import tidelog
 from against.brokers import Broker
+from against.confluent import producer_of
 from against.patience import eventually
 from against.queues import EARLIEST, configure
 from against.rebalancing import create
@@ -17,6 +18,7 @@ from tidelog.client import Cluster
 from tidelog.client.share import ACCEPT, REJECT, RELEASE, ShareReader
 from tidelog.control.reading import read_all
 from tidelog.work.outputs import JOB_ID
+from tidelog.work.queue import is_empty
 
 pytestmark = pytest.mark.slow
 
@@ -53,6 +55,30 @@ def test_our_reader_accepts_releases_rejects_and_renews(broker: Broker, topic: s
         count = 1 if cluster.is_tidelog() else 2  # closed in good order: these were not tried, which Kafka does not say
         assert left == {4: count, 5: count}
         other.close()
+
+
+@proves("T4")
+def test_markers_of_transactions_keep_nothing_of_a_queue_waiting(broker: Broker, topic: str, group: str) -> None:
+    """Apache Kafka gives them to consumers as offsets without a record. Five locks of 30 s each would run out."""
+    create(broker.bootstrap, topic, 1)
+    writer = producer_of(broker, transactional_id=topic)
+    writer.init_transactions(180)
+    for commits in (True, False, True):
+        writer.begin_transaction()
+        writer.produce(topic, "committed" if commits else "aborted")
+        writer.flush(180)
+        (writer.commit_transaction if commits else writer.abort_transaction)(180)
+    configure(broker.bootstrap, group, **EARLIEST, share_isolation_level="read_committed")
+    with Cluster(broker.bootstrap) as cluster:
+        reader = ShareReader(cluster, group, [topic])
+        found = eventually(reader.fetch)
+        while len(found) < 2:
+            found += reader.fetch()
+        assert [one.row.value for one in found] == [b"committed", b"committed"]
+        assert reader.acknowledge({found[0].at: {one.row.offset: ACCEPT for one in found}}) == []
+        eventually(lambda: reader.fetch(100) or is_empty(cluster, topic, group), seconds=60)
+        assert is_empty(cluster, topic, group)
+        reader.close()
 
 
 @proves("T4")

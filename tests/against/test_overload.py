@@ -158,6 +158,38 @@ def test_a_broker_that_is_killed_in_between_loses_nothing_that_was_acked(
 
 
 @proves("T5")
+@pytest.mark.slow
+def test_who_moves_records_of_a_topic_into_itself_by_transactions_does_not_wait_for_itself(
+    tidelog_process: TidelogProcess, topic: str
+) -> None:
+    """Nobody else reads: held, neither its reading nor its writing could go on."""
+    broker, rounds, at_once = tidelog_process, 12, 200
+    create(broker.bootstrap, topic, 1, **BLOCK)
+    sent = Sent(broker.bootstrap, **{"message.timeout.ms": 1500})
+    sent.send(topic, range(2 * LIMIT + BATCH + 1000))
+    sent.flush()
+    assert set(sent.failed) == {KafkaError._MSG_TIMED_OUT}, "everybody else is refused by now"
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": "billing", "auto.offset.reset": "earliest"}
+    consumer = Consumer({**settings, "enable.auto.commit": False})
+    consumer.subscribe([topic])
+    mover = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic, "message.timeout.ms": 10_000})
+    mover.init_transactions(60)
+    moved = 0
+    for _ in range(rounds):
+        messages = eventually(lambda: [one for one in consumer.consume(at_once, 1.0) if one.error() is None])
+        mover.begin_transaction()
+        for message in messages:
+            mover.produce(topic, message.value())
+        moved += len(messages)
+        mover.send_offsets_to_transaction(
+            consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), 60
+        )
+        mover.commit_transaction(60)
+    consumer.close()
+    assert end_of(broker, topic) == len(sent.acked) + moved + rounds  # a marker each
+
+
+@proves("T5")
 @pytest.mark.external
 @pytest.mark.story
 @pytest.mark.parametrize("idempotent", ["true", "false"])
