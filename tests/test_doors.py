@@ -55,6 +55,12 @@ def test_a_type_checker_sees_the_names_that_a_program_gets(door: str) -> None:
 
 
 @proves("doors")
+@pytest.mark.parametrize("door", LAZY)
+def test_a_prompt_completes_the_names_of_a_door_and_no_others(door: str) -> None:
+    assert dir(importlib.import_module(door)) == names_of(door)
+
+
+@proves("doors")
 def test_any_other_name_is_refused_as_python_does() -> None:
     with pytest.raises(AttributeError, match="module 'tidelog' has no attribute 'Broke'"):
         tidelog.Broke  # noqa: B018

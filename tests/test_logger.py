@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 
 import pytest
 
 from proving import proves
 from tidelog import logger as module
-from tidelog.logger import LINES_PER_SECOND_OF_A_KIND, SELDOM_S, Logger
+from tidelog.logger import LINES_PER_SECOND_OF_A_KIND, SELDOM_S, Logger, hear
 
 
 @pytest.fixture
@@ -44,6 +45,21 @@ def test_a_value_cannot_forge_a_line():
     stream = io.StringIO()
     Logger(stream).info("connection ended", why="x\n2026-01-01 ERROR forged")
     assert stream.getvalue().count("\n") == 1
+
+
+@proves("T6")
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_rooms_and_libraries_warn_of_is_a_line_of_the_same_log(clock, monkeypatch, as_json: bool):
+    stream = io.StringIO()
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    hear(Logger(stream, json=as_json))
+    logging.getLogger("tidelog.x").warning("%d row was late\nERROR forged", 1)
+    (line,) = stream.getvalue().splitlines()
+    if as_json:
+        told = json.loads(line)
+        assert (told["level"], told["event"], told["more"]) == ("WARNING", "1 row was late", "ERROR forged")
+    else:
+        assert line == "2023-11-14T22:13:20.123Z WARNING 1 row was late more='ERROR forged'"
 
 
 @proves("T6")

@@ -56,4 +56,4 @@ HOMES = {
     "worker": "tidelog.work.running",
 }
 
-__getattr__ = door(__name__, HOMES)
+__getattr__, __dir__ = door(__name__, HOMES)

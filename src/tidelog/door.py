@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 
-def door(name: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of the module `name`: `homes` says in which module each of its public names stands. A home that
-    ends with the name itself is a module that is handed out whole.
+def door(name: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__getattr__` of the module `name`, and its `__dir__`, by which a prompt completes names. `homes` says in
+    which module each of its public names stands. A home that ends with the name itself is a module that is handed out
+    whole.
     """
 
     def load(wanted: str) -> Any:
@@ -26,4 +27,4 @@ def door(name: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         loaded = import_module(home)
         return loaded if home.rpartition(".")[2] == wanted and not hasattr(loaded, wanted) else getattr(loaded, wanted)
 
-    return load
+    return load, lambda: sorted(homes)

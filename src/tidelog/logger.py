@@ -87,6 +87,19 @@ class Logger:
         return " ".join([at, level, event, *(f"{name}={_text(value)}" for name, value in fields.items())])
 
 
+def hear(log: Logger) -> None:
+    """What rooms and libraries warn of by Python's `logging` becomes lines of this log, with their time and level."""
+    import logging
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said = log.error if record.levelno >= logging.ERROR else log.warning
+            event, _, more = self.format(record).partition("\n")
+            said(event, **({"more": more} if more else {}))
+
+    logging.basicConfig(format="%(message)s", handlers=[Handler()], level=logging.WARNING)
+
+
 def _text(value: object) -> str:
     text = str(value)
     return repr(text) if not text.isprintable() or " " in text or "=" in text else text

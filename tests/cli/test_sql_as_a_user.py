@@ -39,3 +39,8 @@ def test_who_may_not_read_a_topic_cannot_ask_about_it(tmp_path: Path) -> None:
         refused = command("sql", "select sum(n) n from salaries", *alice)
         assert (refused.code, refused.out) == (1, "")
         assert "salaries" in refused.err and "TOPIC_AUTHORIZATION_FAILED" in refused.err
+        assert "--topic __tidelog.views" in refused.err, "what lacks may be the right to see views"
+        for words in (("status",), ("pause", "shop.revenue")):  # to show nothing would say that nothing runs
+            unseen = command(*words, *alice)
+            assert (unseen.code, unseen.out) == (1, "")
+            assert "topic '__tidelog.status' was refused" in unseen.err

@@ -138,6 +138,20 @@ def test_types_that_do_not_fit_fail_the_check(tidelog: Command, tidelog_broker: 
     assert "unknown: partition 0, offset 0 of 'A1'" in checked.out
 
 
+@proves("E2")
+def test_one_mistake_in_a_class_is_some_lines_and_a_count(
+    tidelog: Command, tidelog_broker: TestBroker, tmp_path: Path
+) -> None:
+    with EventStore("seats", seats(), bootstrap=tidelog_broker.bootstrap, partitions=1) as store:
+        for number in range(9):
+            store.send(f"A{number}", Reserve("anna"))
+    (tmp_path / "old.py").write_text(APP.replace("decider()", "decider(events=[])"))
+    checked = tidelog("events", "check", "seats", "--app", str(tmp_path / "old.py"))
+    unknown = [line for line in checked.lines if line.startswith("unknown: ")]
+    assert len(unknown) == 6 and "... and 4 more records of type Reserved" in unknown[-1]
+    assert checked.lines[-1] == "9 records, 9 wrong"
+
+
 @proves("E1")
 def test_access_rules_are_printed_for_owners_and_senders(tidelog: Command) -> None:
     shown = tidelog("store", "access", "seats", "--owner", "shop", "--sender", "web").out
@@ -160,3 +174,11 @@ def test_mistakes_are_told_with_what_to_do(tidelog: Command, words: list[str], s
     done = tidelog(*words)
     assert done.code == 2
     assert said in done.err
+
+
+@proves("E1")
+def test_a_module_that_raises_is_told_with_its_line(tidelog: Command, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("one = 1\ntwo = one / 0\n")
+    done = tidelog("store", "run", str(tmp_path / "broken.py"))
+    assert done.code == 2
+    assert "ZeroDivisionError('division by zero') (broken.py:2)" in done.err

@@ -137,7 +137,8 @@ def test_the_command_erases_and_says_what_is_left(tidelog_broker: TestBroker, tm
     tidelog = Command(tidelog_broker.bootstrap)
     words = ("erase", "s1", "--store", "people", "--keys", url, "--settle", "0.1")
     assert (tidelog(*words).code, tidelog(*words, "--reason", "a request").code) == (2, 2)
-    assert tidelog(*words[:3], "poeple", *words[4:], "--reason", "x", "--yes").code == 1
+    misspelt = tidelog(*words[:3], "poeple", *words[4:], "--reason", "x", "--yes")
+    assert (misspelt.code, "store poeple has no topic" in misspelt.err) == (2, True)
     assert isinstance(open_keys(url).find("s1"), SubjectKey), "nothing was destroyed"
     done = tidelog.ok(*words, "--reason", "a request", "--yes")
     assert "personal fields of 1 event read as erased" in done.lines[0]
@@ -146,6 +147,22 @@ def test_the_command_erases_and_says_what_is_left(tidelog_broker: TestBroker, tm
         assert word in done.out
     unknown = tidelog("erase", "s9", *words[2:], "--reason", "x", "--yes")
     assert (unknown.code, "never had a key" in unknown.out) == (1, True)
+
+
+@proves("E6")
+@pytest.mark.slow
+def test_the_wrong_store_of_keys_is_not_taken_for_one_in_which_nobody_has_a_key(
+    tidelog_broker: TestBroker, tmp_path: Path
+) -> None:
+    tidelog_broker.create_topic("people.events")
+    tidelog = Command(tidelog_broker.bootstrap)
+    words = ("erase", "s1", "--store", "people", "--reason", "x", "--yes", "--keys")
+    missing = tidelog(*words, f"sqlite:///{tmp_path}/nowhere.db")
+    assert (missing.code, "is not there" in missing.err) == (2, True)
+    assert not (tmp_path / "nowhere.db").exists()
+    open_keys(f"sqlite:///{tmp_path}/other.db").close()
+    other = tidelog(*words, f"sqlite:///{tmp_path}/other.db")
+    assert (other.code, "is it the store of keys that" in other.out) == (1, True)
 
 
 @proves("E6")

@@ -138,7 +138,7 @@ def test_a_record_that_no_store_wrote_is_a_fault_that_names_its_place(name: str)
     for bad in (good._replace(key=None), good._replace(value=None), good._replace(headers=[("version", b"x")])):
         with pytest.raises(HistoryFault, match="offset 7"):
             parse(bad)
-    with pytest.raises(HistoryFault, match="is not a Noted"):
+    with pytest.raises(HistoryFault, match="is not of type Noted"):
         decode(good._replace(value=b'{"text":3}'), TYPES)
 
 

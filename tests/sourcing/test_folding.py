@@ -225,7 +225,7 @@ def test_an_unknown_event_makes_its_entity_refuse_or_is_skipped_as_declared(poli
     ("row", "said"),
     [
         (Row(9, 0, b"A1", b'{"who":"a"}', headers_of("Reserved", 1, 3, "c", 0, "0", [])), "version 3.*after version 0"),
-        (Row(9, 0, b"A1", b'{"who":7}', headers_of("Reserved", 1, 1, "c", 0, "0", [])), "is not a Reserved"),
+        (Row(9, 0, b"A1", b'{"who":7}', headers_of("Reserved", 1, 1, "c", 0, "0", [])), "is not of type Reserved"),
     ],
 )
 def test_a_history_with_a_hole_or_a_value_of_another_shape_takes_no_commands(row: Row, said: str) -> None:

@@ -13,12 +13,12 @@ import pytest
 from against.patience import eventually
 from proving import proves
 from sourcing.follower_process import start
-from sourcing.orders import Pay, Place, orders, shipping
+from sourcing.orders import Paid, Pay, Place, Placed, orders, shipping
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.control.reading import read_all
 from tidelog.errors import ProducerFenced, UsageError
-from tidelog.sourcing import EventStore
+from tidelog.sourcing import ClearTimer, EventStore, ProcessManager, Send, SetTimer, TimedOut
 from tidelog.testing.broker import TestBroker
 
 
@@ -52,6 +52,35 @@ def test_an_event_leads_to_a_command_with_its_cause(store: EventStore[str]) -> N
     records = [record for record, _ in store.history("o1")]
     assert [record.type for record in records] == ["Placed", "Paid", "Shipped"]
     assert records[2].context[:3] == ("request 7", f"{paid.command}.0", "process shipping")
+
+
+@proves("E3")
+def test_what_react_gives_or_raises_is_told_with_its_process_and_the_line(store: EventStore[str]) -> None:
+    store.send("o1", Place(1))
+    for react, why in (
+        (lambda state, event: state["x"], r"TypeError\(.* \(test_process_manager.py:\d+\); mend it"),
+        (lambda state, event: [Send("", Pay())], r"Pay\(\) cannot be sent to '': an entity's id is ''"),
+        (lambda state, event: ["Pay"], "it gave 'Pay', and it gives Send, SetTimer and ClearTimer"),
+    ):
+        failing = ProcessManager("shipping", store, react, start="earliest")
+        with pytest.raises(UsageError, match=rf"^react of .* failed on Placed\(amount=1\) of process 'o1': {why}"):
+            failing.run(Event())
+
+
+@proves("E3")
+def test_one_action_alone_is_as_good_as_a_list_of_one(store: EventStore[str]) -> None:
+    def react(state: Any, event: Any) -> Any:
+        match event:
+            case Placed():
+                return SetTimer("payment", seconds=0)
+            case TimedOut("payment"):
+                return Send("o1", Pay())
+            case Paid():
+                return ClearTimer("payment")
+
+    with ProcessManager("alone", store, react).beside():
+        store.send("o1", Place(1))
+        eventually(lambda: store.state("o1").version, lambda found: found == 2)
 
 
 @proves("E3")

@@ -130,6 +130,19 @@ def test_a_new_version_is_built_beside_the_old_rows_and_switched_to(
     assert [one.fingerprint for one in view.generations] == ["fold:1", "fold:2"]
 
 
+@proves("E3", "es.15")
+def test_old_code_that_is_started_again_after_the_switch_says_that_nobody_reads_it(
+    store: EventStore[Seat], url: str
+) -> None:
+    with model(store).following(url), model(store, version=2).following(url):
+        pass
+    with pytest.raises(ViewChanged, match="version 1 of it was replaced, and generation 2 is live"):
+        model(store).following(url).__enter__()
+    with model(store, version=3).following(url) as followed:
+        followed.wait(store.send("A1", Reserve("anna")))
+        assert followed.get("anna") == {"who": "anna", "seats": 1}
+
+
 @proves("E3")
 def test_other_columns_under_the_same_version_are_refused(store: EventStore[Seat], url: str) -> None:
     with model(store).following(url):

@@ -181,6 +181,14 @@ def test_commands_that_make_no_sense_are_refused_with_what_is_wrong(broker: Brok
         for entity, id in (("", "c"), ("A1", ""), ("x" * 201, "c")):
             with pytest.raises(UsageError, match="1 to 200 bytes"):
                 store.send(entity, Reserve("anna"), id=id)
+        wrong: list[tuple[Any, dict[str, Any], str]] = [
+            (7, {}, "an entity's id is 7; it is a text"),
+            ("A1", {"id": 7}, "a command's id is 7; it is a text"),
+            ("A1", {"expected": "one"}, "expected is 'one'; it is a version, NO_HISTORY or HISTORY_EXISTS"),
+        ]
+        for who, more, said in wrong:
+            with pytest.raises(UsageError, match=said):
+                store.send(who, Reserve("anna"), timeout_s=0.1, **more)
         with pytest.raises(UsageError, match="not a command"):
             store.send("A1", Reserved("anna"))
     with pytest.raises(UsageError, match="does not run"):

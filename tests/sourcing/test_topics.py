@@ -139,7 +139,7 @@ def test_a_check_names_what_is_wrong_by_the_app_or_by_what_the_store_wrote_down(
 ) -> None:
     types = seats().types
     found = list(faults_of(row, {"A1": 1}, types if by == "app" else None, types.schemas()))
-    assert [kind for kind, _, _ in found] == kinds
+    assert [kind for kind, *_ in found] == kinds
 
 
 @proves("E2")

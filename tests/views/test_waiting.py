@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from threading import Thread
 
@@ -22,11 +23,11 @@ from tidelog.testing.broker import TestBroker
 from tidelog.views import catalog
 from tidelog.views.catalog import Editor, Generation
 from tidelog.views.changes import Stretch
-from tidelog.views.derived import Derived
-from tidelog.views.not_yet import sink_behind, store_behind
+from tidelog.views.derived import Derived, TopicGeneration
+from tidelog.views.not_yet import held_back, sink_behind, store_behind
 from tidelog.views.stores.opening import open_store
 from tidelog.views.stores.store import Place
-from tidelog.views.waiting import After, Hop, has_read, is_at_least, parse_after, upstream, wait
+from tidelog.views.waiting import After, Hop, has_read, hops, is_at_least, parse_after, upstream, wait
 from views.applying import applying, shown, until_applied
 from views.writing import ORDERS, REVENUE, Pipeline, declare_view
 
@@ -272,6 +273,19 @@ def test_all_ways_from_a_topic_to_a_view_are_found() -> None:
     assert upstream({"r": Hop("s", "r", ("r", "orders"))}, "r", {"orders"}) == [], "one that reads itself"
 
 
+@proves("eo.22")
+def test_a_rebuilt_reader_of_a_rebuilt_topic_is_not_asked_for_what_the_old_one_has() -> None:
+    """Its old generation read the old topic, and the new one reads the new topic alone: neither waits for the other."""
+    first = TopicGeneration(1, "big", "shop.big", live={})
+    entry = Derived("big", "shop", "big.v2", "shop.big.v2", ("orders",), 0, (first,), 2, 2)
+    entry = replace(entry, generations=(first, TopicGeneration(2, "big.v2", "shop.big.v2", live={})))
+    view = catalog.begin(catalog.new_view("sums", app="shop", inputs=["big"], stores=[]), REVENUE, "f1", 1)
+    view = catalog.begin(view, REVENUE, "f2", 1, reads={"big": 2})
+    known = hops({("topic", "big"): entry, ("view", "sums"): view})
+    assert (known["sums.v1"].inputs, known["sums.v2"].inputs) == (("big",), ("big.v2",))
+    assert upstream(known, "sums.v2", {"orders"}) == ["big.v2"]
+
+
 # What is said when the time is over -----------------------------------------------------------------------------------
 
 HOP = Hop("revenue.v1", "revenue.v1", ("orders",))
@@ -348,6 +362,25 @@ def test_a_wait_that_is_over_says_how_far_the_store_is_and_how_its_applier_is(
     assert said.startswith("view revenue did not have orders:0:9 in time: the view's topic has it") and re.search(
         told, said
     )
+
+
+@proves("eo.22", "E3")
+def test_of_a_read_model_it_says_how_that_is_and_not_that_its_topic_has_what_was_asked_for() -> None:
+    place = TopicPartition("seats.events", 0)
+    reports = [Report("read model", "held", {"view": "held", "at_ms": NOW_MS})]
+    said = store_behind("held", After({place: 10}), {place: 10}, {place: 4}, reports, NOW_MS)
+    told = f"the store is at {place} to offset 4 of 10; held runs: wait longer"
+    assert said == f"view held did not have {place.topic}:0:9 in time: {told}"
+
+
+@proves("eo.22")
+def test_an_input_that_never_had_a_row_is_not_said_to_be_in_1970() -> None:
+    said = held_back(HOP, Mark("revenue.v1", "q", 0, Sources({}), {}, 0, watermark_ms=0), NOW_MS, {"orders": 0})
+    assert (
+        said.startswith("revenue.v1 is not complete up to any time, and not up to ")
+        and "held by orders (no row yet)," in said
+    )
+    assert "1970" not in said
 
 
 @proves("eo.22")

@@ -60,19 +60,22 @@ def parser() -> command.Parser:
 
 
 def run(arguments: list[str]) -> int:
+    from tidelog.sourcing.erasure.digest_keys import is_used_by
     from tidelog.sourcing.erasure.erasing import SETTLE_S, erase
     from tidelog.sourcing.erasure.keys import open_keys
     from tidelog.sourcing.erasure.purging import REBUILT_S
+    from tidelog.sourcing.store_topics import StoreTopics, partitions_of
 
     options = command.parse(parser(), arguments)
     if not options.store:
         raise UsageError("erase: from which store? say --store NAME")
     if not (options.reason or "").strip():
         raise UsageError("erase: why? say --reason TEXT; it is kept with the proof")
-    keys = open_keys(options.keys or os.environ.get(KEYS) or "sqlite:///keys.db")
+    url = options.keys or os.environ.get(KEYS) or "sqlite:///keys.db"
+    keys = open_keys(url, make=False)
     with command.connect(options) as cluster:
         for name in options.store:
-            cluster.partitions(f"{name}.events")  # one that is misspelt is told before anything is destroyed
+            partitions_of(cluster, StoreTopics(name))  # one that is misspelt is told before anything is destroyed
         if not options.yes and not confirm("destroy the key? nobody can bring it back"):
             raise UsageError("nothing was destroyed; say --yes to do it without being asked")
         done = erase(
@@ -86,13 +89,24 @@ def run(arguments: list[str]) -> int:
             allowed=command.allowed(options),
         )
     if done is None:
-        print("the subject never had a key here; nothing of it was encrypted. `tidelog excise` takes records out")
+        print(no_key(url, [name for name in options.store if not is_used_by(keys, name)]))
         return FAILED
     if options.json:
         show_json([one._asdict() for one in done])
     else:
         show(done)
     return OK
+
+
+def no_key(url: str, strangers: list[str]) -> str:
+    """`strangers` are stores that have never written with these keys."""
+    from tidelog.control.urls import redacted
+
+    said = f"the subject never had a key in {redacted(url)}"
+    if strangers:
+        names = ", ".join(strangers)
+        return f"{said}, and nor had store {names}: is it the store of keys that the SubjectCipher of {names} has?"
+    return f"{said}; nothing of it was encrypted. `tidelog excise` takes records out"
 
 
 def show(done: list[ErasureOutcome]) -> None:

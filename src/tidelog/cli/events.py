@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from typing import TYPE_CHECKING
 
 from tidelog.cli import events_show
 from tidelog.cli import options as command
 from tidelog.cli.main import FAILED, OK
 from tidelog.cli.terminal import paint, show_json
+
+if TYPE_CHECKING:
+    from tidelog.sourcing.checking import HistoryFinding
 
 EXAMPLES = """\
   tidelog events check seats                           every record, by the types that the store has written down
@@ -18,7 +22,7 @@ EXAMPLES = """\
   tidelog events show A1 --store seats --app shop.py --at 2026-05-03T10:00Z
   tidelog events show A1 --store seats --app shop.py --diff              what each event changed
 """
-SHOWN = 50
+SHOWN = 5
 
 
 def parser() -> command.Parser:
@@ -56,10 +60,20 @@ def check(options: Namespace) -> int:
         return FAILED if findings or changes else OK
     for change in changes:
         print(f"{paint('incompatible', 'red')}: {change}")
-    for one in checked.findings[:SHOWN]:
-        whose = "" if one.entity is None else f" of {one.entity!r}"
-        print(f"{paint(one.kind, 'red')}: partition {one.partition}, offset {one.offset}{whose}: {one.what}")
-    if len(checked.findings) > SHOWN:
-        print(f"... and {len(checked.findings) - SHOWN} more")
+    _show(checked.findings)
     print(f"{checked.records} records, {len(checked.findings) or 'nothing'} wrong")
     return FAILED if checked.findings or changes else OK
+
+
+def _show(findings: list[HistoryFinding]) -> None:
+    """The first ones of each kind and event type: one mistake in a class is a finding in each of its records."""
+    alike: dict[tuple[str, str | None], list[HistoryFinding]] = {}
+    for one in findings:
+        alike.setdefault((one.kind, one.type), []).append(one)
+    for (kind, type), those in alike.items():
+        for one in those[:SHOWN]:
+            whose = "" if one.entity is None else f" of {one.entity!r}"
+            print(f"{paint(kind, 'red')}: partition {one.partition}, offset {one.offset}{whose}: {one.what}")
+        if len(those) > SHOWN:
+            which = "" if type is None else f" of type {type}"
+            print(f"{paint(kind, 'red')}: ... and {len(those) - SHOWN:,} more records{which}; --json has all of them")

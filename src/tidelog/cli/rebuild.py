@@ -17,7 +17,7 @@ from tidelog.cli.main import FAILED, INTERRUPTED, OK
 from tidelog.cli.run import say_in
 from tidelog.cli.terminal import PROGRESS_EVERY_S, PROGRESS_LINE_EVERY_S, STARTING_SPARK, confirm, warn
 from tidelog.errors import UsageError
-from tidelog.logger import Logger
+from tidelog.logger import Logger, hear
 from tidelog.process import stop_on_signals
 
 if TYPE_CHECKING:
@@ -118,6 +118,7 @@ def _rebuild(graph: Graph, node: Node, settings: Settings, options: Namespace) -
 
     check_machine(graph, settings.checkpoints, settings.spark)
     log = Logger(json=options.log_format == "json")
+    hear(log)
     stopping = stop_on_signals()
     with settings.connect() as cluster:
         cluster.any_node()  # before Spark, which takes seconds

@@ -14,7 +14,7 @@ from tidelog.cli.app_settings import add_app, add_running, settings_of
 from tidelog.cli.main import OK
 from tidelog.cli.terminal import STARTING_SPARK, count_text, show_json, show_table, warn
 from tidelog.errors import DataFolderError, TidelogError, UsageError
-from tidelog.logger import Logger
+from tidelog.logger import Logger, hear
 from tidelog.process import stop_on_signals, when_parent_ends
 from tidelog.spark.class_archive import ABOUT_MB, SWITCH
 
@@ -105,6 +105,7 @@ def _run(graph: Graph, settings: Settings, options: Namespace) -> int:
     check_stores(graph, settings.store)
     check_machine(graph, settings.checkpoints, settings.spark)
     log = Logger(json=options.log_format == "json")
+    hear(log)
     stopping = stop_on_signals()
     if options.with_parent:
         when_parent_ends(stopping.set)

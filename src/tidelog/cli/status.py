@@ -21,7 +21,7 @@ from tidelog.cli.terminal import paint, show_json, show_table
 from tidelog.control.counts import RECORDS, from_fields
 from tidelog.control.health import FAILED, GONE, RETRYING, STOPPED, health_of, is_long_ago
 from tidelog.control.metrics import metrics_of
-from tidelog.control.status import Report, read_status
+from tidelog.control.status import Report, status_for
 from tidelog.errors import UsageError
 
 SOMETIMES = ("watermark", "held", "late", "left out", "restarts", "next try")
@@ -47,7 +47,7 @@ def parser() -> command.Parser:
 def run(arguments: list[str]) -> int:
     options = command.parse(parser(), arguments)
     with command.connect(options) as cluster:
-        found = [one for one in read_status(cluster) if options.part in (None, one.name)]
+        found = [one for one in status_for(cluster) if options.part in (None, one.name)]
     if options.part is not None and not found:
         raise UsageError(f"no part is called {options.part!r}; `tidelog status` lists them")
     now_ms = int(time.time() * 1000)

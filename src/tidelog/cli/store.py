@@ -93,21 +93,20 @@ def _reach(options: Namespace, what: EventStore[Any] | ProcessManager | Effects)
 
 def _supervise(options: Namespace, parts: list[Part], store: EventStore[Any], said: str) -> int:
     """Until it is told to stop. Status is told, and commands are taken (`parts/running.py`)."""
-    import logging
-
     from tidelog.cli.run import say_in
-    from tidelog.logger import Logger
+    from tidelog.logger import Logger, hear
     from tidelog.parts.running import Supervisor
     from tidelog.process import stop_on_signals, when_parent_ends
 
-    logging.basicConfig(format="tidelog: %(message)s", level=logging.WARNING)
+    log = Logger(json=False)
+    hear(log)
     stopping = stop_on_signals()
     if options.with_parent:
         when_parent_ends(stopping.set)
     with store.connect() as cluster:
         cluster.is_tidelog()  # an address that is wrong is told at once; later a broker that is away is waited for
         print(said, flush=True)
-        return Supervisor(parts, cluster, say_in(Logger(json=False)), stopping).loop()
+        return Supervisor(parts, cluster, say_in(log), stopping).loop()
 
 
 def access(options: Namespace) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from tidelog.cli import options as command
 from tidelog.cli.main import OK
-from tidelog.control.status import Report, read_status, send_command
+from tidelog.control.status import Report, send_command, status_for
 from tidelog.errors import UsageError
 
 
@@ -24,7 +24,7 @@ def parser(name: str, what: str) -> command.Parser:
 def run(name: str, made: command.Parser, arguments: list[str]) -> int:
     options = command.parse(made, arguments)
     with command.connect(options) as cluster:
-        meant = find(read_status(cluster), options.part, options.kind)
+        meant = find(status_for(cluster), options.part, options.kind)
         send_command(cluster, meant.kind, meant.name, name)
     print(f"{meant.kind} {meant.name} is told to {name}")
     return OK

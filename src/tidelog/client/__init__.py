@@ -63,4 +63,4 @@ HOMES = {
     "columns_to_arrow": "tidelog.record.arrow",
 }
 
-__getattr__ = door(__name__, HOMES)
+__getattr__, __dir__ = door(__name__, HOMES)

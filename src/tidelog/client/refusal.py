@@ -5,6 +5,8 @@ The message has what was asked, Kafka's name of the code with its number, what t
 
 from __future__ import annotations
 
+import re
+
 from tidelog.errors import BrokerError
 from tidelog.wire.error_code import ErrorCode, is_retriable, name
 
@@ -26,12 +28,13 @@ ADVICE = {
     ErrorCode.REBALANCE_IN_PROGRESS: "the group has members; stop its consumers first",
     ErrorCode.INVALID_COMMIT_OFFSET_SIZE: "shorten the metadata of the commit",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "ask for a rule: `tidelog acls add --user YOU --topic NAME --operation ...`",
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "ask for a rule: `tidelog acls add --user YOU --group NAME --operation ...`",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "ask for a rule: `tidelog acls add --user YOU --group NAME --operation read`",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ask for a rule: `tidelog acls add --user YOU --cluster --operation ...`",
     ErrorCode.UNSUPPORTED_VERSION: "the broker is too old for it",
     ErrorCode.SASL_AUTHENTICATION_FAILED: "check the user and the password: one may have changed",
     ErrorCode.UNSUPPORTED_SASL_MECHANISM: "set sasl.mechanism to one of them (--command-config)",
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "ask for access to the transactional id",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "ask for a rule:"
+    " `tidelog acls add --user YOU --transactional-id NAME --operation write`",
     ErrorCode.TOPIC_ALREADY_EXISTS: "choose another name, or alter the topic",
     ErrorCode.INVALID_PARTITIONS: "a topic has one partition at least, and partitions are only ever added",
     ErrorCode.INVALID_REPLICATION_FACTOR: "the cluster has fewer brokers; leave it out for the broker's own",
@@ -45,7 +48,6 @@ ADVICE = {
     ErrorCode.GROUP_ID_NOT_FOUND: "`tidelog groups` lists what there is",
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "`tidelog transactions` lists what there is",
     ErrorCode.CONCURRENT_TRANSACTIONS: "its last transaction is still being ended; try again",
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "ask for access to the transactional id",
     ErrorCode.INVALID_TRANSACTION_TIMEOUT: "ask for less, or raise transaction.max.timeout.ms of the broker",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "the group still reads the topic; stop its consumers first",
     ErrorCode.INVALID_RECORD: "the broker refused a record of it, for instance one without a key in a compacted topic",
@@ -54,6 +56,7 @@ ADVICE = {
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "choose another compression",
 }
 
+QUOTED = re.compile(r"'([\w.-]+)'")
 SAID_BETTER = {ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_PARTITIONS, ErrorCode.KAFKA_STORAGE_ERROR}
 """Codes of many meanings: what the broker says of one is to the point, and advice for all of them may not be."""
 
@@ -62,8 +65,17 @@ def refused(code: int, what: str, said: str | None = None) -> BrokerError:
     """`what` says what was asked, as a noun: "topic 'orders'", "a commit of group 'g'"."""
     told = f": {said.strip().rstrip('.')}" if said and said.strip() else ""
     advised = told and (code in SAID_BETTER or "; " in told)  # behind a semicolon, as in our own messages
-    advice = f"; {ADVICE[code]}" if code in ADVICE and not advised else ""
+    advice = f"; {_advice(code, what)}" if code in ADVICE and not advised else ""
     return BrokerError(code, f"{what} was refused with {name(code)} ({int(code)}){told}{advice}")
+
+
+def _advice(code: int, what: str) -> str:
+    """With the name that was refused, where `what` has one, so that the command can be copied."""
+    advice, quoted = ADVICE[code], QUOTED.search(what)
+    if "--user YOU" not in advice or quoted is None:
+        return advice
+    named = advice.replace("NAME", quoted[1])
+    return named.replace("--operation ...", "--operation create") if what.startswith("creating") else named
 
 
 def may_pass(code: int) -> bool:

@@ -8,9 +8,9 @@ from tidelog.control.counts import PASSED, RECORDS, Counts
 
 AGAIN_S = 60.0
 WORDS = {
-    "late": "were late, and dropped",
-    "without_time": "had no event time, and were dropped",
-    "without_key": "had no key, and were dropped",
+    "late": "late",
+    "without_time": "without an event time",
+    "without_key": "without a key",
 }
 
 Kind = tuple[str, str]  # of what, and why
@@ -36,19 +36,14 @@ class Losses:
 def _of_records(counts: Counts) -> Iterator[tuple[Kind, int, str]]:
     for topic, sums in counts.get(RECORDS, {}).items():
         for reason, number in sums.items():
-            why = "were passed" if reason == PASSED else f"could not be decoded ({reason})"
-            yield (
-                (topic, reason),
-                number,
-                f"{number} records of {topic} {why}, and are left out, since it was first run",
-            )
+            why = "passed" if reason == PASSED else f"not decoded: {reason}"
+            told = f"left out since it was first run: {number:,} record{'s' * (number > 1)} of {topic}, {why}"
+            yield (topic, reason), number, told
 
 
 def _of_rows(dropped: Mapping[str, Mapping[str, int]]) -> Iterator[tuple[Kind, int, str]]:
     for operator, sums in dropped.items():
         for reason, number in sums.items():
-            yield (
-                (operator, reason),
-                number,
-                f"{number} rows of operator {operator} {WORDS.get(reason, reason)}, so far",
-            )
+            why = WORDS.get(reason, reason)
+            told = f"dropped so far by operator {operator}: {number:,} row{'s' * (number > 1)}, {why}"
+            yield (operator, reason), number, told

@@ -67,4 +67,4 @@ HOMES = {
     "specification": "tidelog.sourcing.given_when_then",
 }
 
-__getattr__ = door(__name__, HOMES)
+__getattr__, __dir__ = door(__name__, HOMES)

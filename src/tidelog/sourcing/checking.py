@@ -19,14 +19,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tidelog.client.cluster import Cluster
-from tidelog.client.metadata import TopicPartition
 from tidelog.control.reading import read_all
-from tidelog.errors import HistoryFault, UnknownEvent, UsageError
+from tidelog.errors import HistoryFault, UnknownEvent
 from tidelog.record.columns import Row
 from tidelog.sourcing.declaring import Schemas, declared
 from tidelog.sourcing.event_record import EventRecord, decode, parse
 from tidelog.sourcing.event_types import CLOSED, EventTypes
-from tidelog.sourcing.store_topics import StoreTopics
+from tidelog.sourcing.store_topics import StoreTopics, partitions_of
 
 FOREIGN, REPEATED, GAP, UNKNOWN, SCHEMA = "foreign", "repeated", "gap", "unknown", "schema"
 JSON_TYPES: Mapping[str, type | tuple[type, ...]] = {
@@ -45,6 +44,7 @@ class HistoryFinding(NamedTuple):
     partition: int
     offset: int
     entity: str | None
+    type: str | None  # of the event, as far as the record tells it
     what: str
 
 
@@ -55,43 +55,41 @@ class CheckedHistories(NamedTuple):
 
 def check(cluster: Cluster, name: str, types: EventTypes | None = None) -> CheckedHistories:
     named = StoreTopics(name)
-    partitions = cluster.ask_metadata([named.events]).topics.get(named.events)
-    if partitions is None or partitions.error_code:
-        raise UsageError(f"store {name} has no topic {named.events}; `tidelog topics` lists what there is")
+    partitions = partitions_of(cluster, named)
     stored = declared(cluster, named)
     findings: list[HistoryFinding] = []
     records = 0
-    for number in sorted(partitions.partitions):
+    for at in sorted(partitions):
         versions: dict[str, int] = {}
-        for row in read_all(cluster, TopicPartition(named.events, number)):
+        for row in read_all(cluster, at):
             records += 1
-            for kind, entity, what in faults_of(row, versions, types, stored):
-                findings.append(HistoryFinding(kind, number, row.offset, entity, what))
+            for kind, entity, type, what in faults_of(row, versions, types, stored):
+                findings.append(HistoryFinding(kind, at.partition, row.offset, entity, type, what))
     return CheckedHistories(records, findings)
 
 
 def faults_of(
     row: Row, versions: dict[str, int], types: EventTypes | None, stored: Schemas
-) -> Iterator[tuple[str, str | None, str]]:
-    """`versions` is what histories have before it, and moves on."""
+) -> Iterator[tuple[str, str | None, str | None, str]]:
+    """Kind, entity, type of the event, and what it is. `versions` is what histories have before it, and moves on."""
     try:
         record = parse(row)
     except HistoryFault as error:
         key = None if row.key is None else row.key.decode(errors="replace")
-        yield FOREIGN, key, str(error)
+        yield FOREIGN, key, None, str(error)
         return
     last = versions.get(record.entity, 0)
     if record.version <= last:
-        yield REPEATED, record.entity, f"version {record.version} was there before; the first one counts"
+        yield REPEATED, record.entity, record.type, f"version {record.version} was there before; the first one counts"
         return
     if record.version != last + 1:
-        yield GAP, record.entity, f"version {record.version} comes after version {last}"
+        yield GAP, record.entity, record.type, f"version {record.version} comes after version {last}"
     versions[record.entity] = record.version
     if record.type == CLOSED:
         return
     found = _by_schema(record, row, stored) if types is None else _by_types(row, types)
     if found is not None:
-        yield found[0], record.entity, found[1]
+        yield found[0], record.entity, record.type, found[1]
 
 
 def _by_types(row: Row, types: EventTypes) -> tuple[str, str] | None:
@@ -113,7 +111,7 @@ def _by_schema(record: EventRecord, row: Row, stored: Schemas) -> tuple[str, str
     except ValueError as error:
         return SCHEMA, f"the value is not JSON: {error}"
     fault = fault_in(fields, schema)
-    return None if fault is None else (SCHEMA, f"it is not a {record.type}: {fault}")
+    return None if fault is None else (SCHEMA, f"it is not of type {record.type}: {fault}")
 
 
 def fault_in(fields: Any, schema: Mapping[str, Any]) -> str | None:

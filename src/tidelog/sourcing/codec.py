@@ -60,7 +60,7 @@ class JsonCodec:
                 return self.from_fields(self._msgspec.json.decode(data), entity, place, cipher)
             return self.cls.model_validate_json(data) if self._decode is None else self._decode(data)
         except (ValueError, TypeError, RecursionError) as error:  # msgspec's and pydantic's are kinds of ValueError
-            raise HistoryFault(f"{_shown(data)} is not a {self._name}: {error}") from error
+            raise HistoryFault(f"{_shown(data)} is not of type {self._name}: {error}") from error
 
     # Fields
 
@@ -77,7 +77,7 @@ class JsonCodec:
             made = self._convert({**clear, **dict.fromkeys(erased, "")})
             return self._replace(made, erased) if erased else made
         except (ValueError, TypeError, RecursionError) as error:
-            raise HistoryFault(f"{_shown(repr(fields).encode())} is not a {self._name}: {error}") from error
+            raise HistoryFault(f"{_shown(repr(fields).encode())} is not of type {self._name}: {error}") from error
 
     def schema(self) -> dict[str, Any]:
         """JSON Schema."""

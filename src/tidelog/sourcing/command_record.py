@@ -24,6 +24,7 @@ from tidelog.errors import (
 from tidelog.record.columns import Row
 from tidelog.sourcing.decider import Decider
 from tidelog.sourcing.event_record import NOTHING, CommandContext
+from tidelog.sourcing.raised import told
 from tidelog.sourcing.requests import (
     CLOSE,
     DECIDE,
@@ -90,7 +91,9 @@ def decode_command(row: Row) -> Joint:
             entity = (row.key or b"").decode()
             requests = [_request(found["type"], entity, found["command"], found.get("expected"), row.value, context)]
         return Joint(tuple(requests), row.offset + 1, found["to"].encode() if "to" in found else None)
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+    except KeyError as error:
+        raise UsageError(f"the record at offset {row.offset} is not a command: it has no {error}") from error
+    except (AttributeError, TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"the record at offset {row.offset} is not a command: {error!r}") from error
 
 
@@ -125,7 +128,7 @@ def _error_fields(decider: Decider[Any], error: BaseException) -> dict[str, Any]
     name = type(error).__name__
     if name in ERRORS:
         return {"error": {"type": name, "message": str(error)}}
-    return {"error": {"type": "UsageError", "message": f"the decider raised {error!r}", "raised": True}}
+    return {"error": {"type": "UsageError", "message": f"the decider raised {told(error)}", "raised": True}}
 
 
 def _value_fields(decider: Decider[Any], value: Any) -> dict[str, Any]:

@@ -31,6 +31,10 @@ State = TypeVar("State")
 
 
 class Decider(Generic[State]):
+    """`decide(state, command, now)` gives events or raises `Refused`; `apply(state, event)` gives the next state. Both
+    are pure. `commands`, `events` and `refusals` are the classes that may be stored and sent.
+    """
+
     def __init__(
         self,
         initial: State,

@@ -50,6 +50,10 @@ Handle = Callable[[Any, EventRecord, str], object]
 
 
 class Effects:
+    """Calls `handle(event, record, id)` for each event that `concerns` it, once: a mail, a call of another service.
+    `with effects.beside(): ...` runs it in a thread of this process, `tidelog store follow` in one of its own.
+    """
+
     kind = "effects"
 
     def __init__(

@@ -12,6 +12,7 @@ from typing import Any
 from tidelog.errors import TidelogError, UsageError
 from tidelog.sourcing.effects import Effects
 from tidelog.sourcing.process_manager import ProcessManager
+from tidelog.sourcing.raised import told
 from tidelog.sourcing.read_model import ReadModel
 from tidelog.sourcing.store import EventStore
 
@@ -48,7 +49,7 @@ def _module(place: str) -> ModuleType:
     except TidelogError:
         raise
     except Exception as error:
-        raise UsageError(f"{place} cannot be imported: {type(error).__name__}: {error}") from error
+        raise UsageError(f"{place} cannot be imported: {told(error)}") from error
 
 
 def _by_name(name: str) -> ModuleType:

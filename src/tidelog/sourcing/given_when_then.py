@@ -5,7 +5,8 @@
     seats.given(Reserved("anna")).when(Reserve("bob")).then_refused(SeatTaken("anna"))
     seats.given().when(Cancel("anna")).then_nothing()
 
-What does not hold is an AssertionError that shows both sides. `given` also takes events through JSON and back, so that
+`when(..., now=...)` is the time that `decide` gets: the beginning of 2026 in UTC, unless given. What does not hold is
+an AssertionError that shows both sides. `given` also takes events through JSON and back, so that
 an event that could not be stored is found here.
 """
 

@@ -3,7 +3,8 @@
     payment = ProcessManager("payment", orders, react, apply=apply, initial=Waiting())
 
     apply(state, event) -> state                what is known of one process; `key` says of which, None: of none
-    react(state, event) -> [Send(...), ...]     after it was applied. Also `SetTimer(name, seconds)`, `ClearTimer(name)`
+    react(state, event) -> [Send(...), ...]     after it was applied; or one alone, or None. Also
+                                                `SetTimer(name, seconds)`, `ClearTimer(name)`
     TimedOut(name, at)                          is given to both when a timer has run out
     CommandRefused(...)                         is given to both when a command of its was refused by a store of
                                                 `refusals=`; the event of one that was done it sees anyway
@@ -42,6 +43,7 @@ from tidelog.sourcing.entities import BOUND
 from tidelog.sourcing.event_following import FORMAT, NOW, EventLog, FollowerThread
 from tidelog.sourcing.event_record import EventRecord
 from tidelog.sourcing.processes import Process
+from tidelog.sourcing.raised import told
 from tidelog.sourcing.store import EventStore
 
 
@@ -83,13 +85,17 @@ Action = Send | SetTimer | ClearTimer
 
 
 class ProcessManager:
+    """Turns events of a store into commands and time-outs: `react` says which, after `apply` has told what is known of
+    one process. `with manager.beside(): ...` runs it in a thread, `tidelog store follow` in a process.
+    """
+
     kind = "process"
 
     def __init__(
         self,
         name: str,
         store: EventStore[Any],
-        react: Callable[[Any, Any], Iterable[Action] | None],
+        react: Callable[[Any, Any], Iterable[Action] | Action | None],
         *,
         apply: Callable[[Any, Any], Any] = lambda state, event: state,
         initial: Any = None,
@@ -147,32 +153,37 @@ class ProcessManager:
 
     # Decisions
 
-    def fold(self, process: Process, event: Any) -> None:
+    def fold(self, key: str, process: Process, event: Any) -> None:
         try:
             process.state = self._apply(process.state, event)
         except Exception as error:
-            raise self._failed("apply", event, error) from error
+            raise self._failed("apply", event, told(error), key) from error
 
-    def react(self, process: Process, event: Any, at_ms: int) -> list[Send]:
+    def react(self, key: str, process: Process, event: Any, at_ms: int) -> list[Send]:
         """What is to be sent; timers are set and cleared."""
         try:
-            actions = list(self._react(process.state, event) or ())
+            found = self._react(process.state, event)
+            actions = [found] if isinstance(found, Action) else list(found or ())
         except Exception as error:
-            raise self._failed("react", event, error) from error
+            raise self._failed("react", event, told(error), key) from error
         for action in actions:
             if isinstance(action, SetTimer):
                 process.timers[action.name] = at_ms + int(action.seconds * 1000)
             elif isinstance(action, ClearTimer):
                 process.timers.pop(action.name, None)
             elif not isinstance(action, Send):
-                raise UsageError(f"react of {self.name} gave {action!r}; it gives Send, SetTimer and ClearTimer")
+                why = f"it gave {action!r:.200}, and it gives Send, SetTimer and ClearTimer"
+                raise self._failed("react", event, why, key)
         return [action for action in actions if isinstance(action, Send)]
+
+    def not_to_be_sent(self, key: str, event: Any, send: Send, why: object) -> UsageError:
+        return self._failed("react", event, f"{send.command!r:.200} cannot be sent to {send.entity!r}: {why}", key)
 
     def key_of(self, event: Any, record: EventRecord) -> str | None:
         try:
             return self._key(event, record)
         except Exception as error:
-            raise self._failed("key", event, error) from error
+            raise self._failed("key", event, told(error)) from error
 
     def fresh(self) -> Process:
         return Process(self._initial, {})
@@ -185,9 +196,10 @@ class ProcessManager:
         for name, count in more.items():
             self._figures[name] += count
 
-    def _failed(self, what: str, event: Any, error: Exception) -> UsageError:
+    def _failed(self, what: str, event: Any, why: str, key: str | None = None) -> UsageError:
+        whose = "" if key is None else f" of process {key!r:.100}"
         return UsageError(
-            f"{what} of process manager {self.name} failed on {event!r:.200}: {error!r:.300}; mend it, and start again"
+            f"{what} of process manager {self.name} failed on {event!r:.200}{whose}: {why}; mend it, and start again"
         )
 
     # Records

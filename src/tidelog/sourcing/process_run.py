@@ -24,7 +24,7 @@ from typing import Any
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
 from tidelog.client.producer import Record
-from tidelog.errors import HistoryFault
+from tidelog.errors import HistoryFault, UsageError
 from tidelog.record.columns import Row
 from tidelog.sourcing.command_record import encode_command
 from tidelog.sourcing.entity import Folding
@@ -200,25 +200,28 @@ class ProcessRun:
         """Applied; and reacted to where there is a cause to name commands by."""
         process = self._processes.find(key)
         before = dict(process.timers)
-        self._manager.fold(process, event)
+        self._manager.fold(key, process, event)
         if cause is not None:
             who = context._replace(who=f"process {self._manager.name}")
-            self._send(key, self._manager.react(process, event, at_ms), cause, who)
+            for number, send in enumerate(self._manager.react(key, process, event, at_ms)):
+                id = f"{stable_id(self._manager.name, *cause)}/{number}"
+                try:
+                    self._send(key, send, id, who)
+                except UsageError as error:
+                    raise self._manager.not_to_be_sent(key, event, send, error) from error
         self._processes.keep(key, process, before)
 
-    def _send(self, process: str, sends: list[Send], cause: tuple[object, ...], context: CommandContext) -> None:
-        for number, send in enumerate(sends):
-            store = send.to or self._log.store
-            name, value = store.decider.encode_command(send.command)
-            id = f"{stable_id(self._manager.name, *cause)}/{number}"
-            request = Request(DECIDE, send.entity, id, type=name, value=value, context=context)
-            check_names(request)
-            to = self._prefix + f"{name}/{process}".encode()
-            key, value_, headers = encode_command(Joint((request,)), to)
-            if store.topics.replies not in self._stores:
-                headers = [one for one in headers if one[0] != "to"]
-            at = place_of(store.topics.commands, request.key, self._partitions_of(store.topics.commands))
-            self._outgoing.append((at, (key, value_, headers, int(time.time() * 1000))))
+    def _send(self, process: str, send: Send, id: str, context: CommandContext) -> None:
+        store = send.to or self._log.store
+        name, value = store.decider.encode_command(send.command)
+        request = Request(DECIDE, send.entity, id, type=name, value=value, context=context)
+        check_names(request)
+        to = self._prefix + f"{name}/{process}".encode()
+        key, value_, headers = encode_command(Joint((request,)), to)
+        if store.topics.replies not in self._stores:
+            headers = [one for one in headers if one[0] != "to"]
+        at = place_of(store.topics.commands, request.key, self._partitions_of(store.topics.commands))
+        self._outgoing.append((at, (key, value_, headers, int(time.time() * 1000))))
 
     def _partitions_of(self, topic: str) -> int:
         if topic not in self._partitions:

@@ -44,6 +44,7 @@ from tidelog.record.columns import Row as Record
 from tidelog.sourcing.entity import SKIP, Folding
 from tidelog.sourcing.event_record import EventRecord, decode
 from tidelog.sourcing.personal import ERASED
+from tidelog.sourcing.raised import told
 from tidelog.sourcing.requests import Receipt
 from tidelog.sourcing.store import EventStore
 from tidelog.views import catalog
@@ -67,6 +68,11 @@ Project = Callable[[Any, Any, EventRecord], None]
 
 
 class ReadModel:
+    """Rows by key that `project(rows, event, record)` folds from the events of a store. They are kept in a SQL store,
+    and are a view for all that reads views. `with model.following(url): ...` applies it in a thread of this process,
+    `tidelog store follow` in one of its own.
+    """
+
     def __init__(
         self,
         name: str,
@@ -118,7 +124,7 @@ class ReadModel:
                 raise NoChange(f"{at}, offset {row.offset}: {error}") from error
         except Exception as error:  # of the user's function: the same again at each try
             raise NoChange(
-                f"{at}, offset {row.offset}: read model {self.name} failed on {what:.200}: {error!r:.300}; mend"
+                f"{at}, offset {row.offset}: read model {self.name} failed on {what:.200}: {told(error)}; mend"
                 " project, and start it again"
             ) from error
 
@@ -222,6 +228,11 @@ def declared_view(model: ReadModel, before: View | None, url: str, partitions: i
         raise ViewChanged(
             f"read model {model.name} has other columns or another key than version {model.version} of it was built"
             f" with; raise version= to {model.version + 1}, and it is built beside the old one"
+        )
+    if mine and view.live is not None and mine[-1].number < view.live:
+        raise ViewChanged(
+            f"read model {model.name}: version {model.version} of it was replaced, and generation {view.live} is live:"
+            " nobody reads what this code would write. Start the newer code; or raise version=, and it is built again"
         )
     if not mine:
         if (building := view.building) is not None:

@@ -124,7 +124,7 @@ class Request:
         context: CommandContext = NO_CONTEXT,
     ) -> None:
         self.kind, self.entity, self.id = kind, entity, id
-        self.key = entity.encode()
+        self.key = entity.encode() if isinstance(entity, str) else b""  # `check_names` refuses it
         self.command, self.type, self.value, self.digest = command, type, value, digest
         self.expected, self.context = expected, context
         self.found: PastAnswer | Exception | None = None  # of a question that was answered beside (`past_reading.py`)
@@ -145,6 +145,12 @@ class Joint(NamedTuple):
 
 
 def check_names(request: Request) -> None:
+    """What a caller can get wrong, before anything is done."""
     for what, text in (("an entity", request.entity), ("a command", request.id)):
+        if not isinstance(text, str):
+            raise UsageError(f"{what}'s id is {text!r:.50}; it is a text of 1 to {ID_MAX} bytes")
         if not text or (len(text) * 4 > ID_MAX and len(text.encode()) > ID_MAX):
             raise UsageError(f"{what}'s id is {text[:50]!r}; it has 1 to {ID_MAX} bytes")
+    expected = request.expected
+    if not (expected is None or isinstance(expected, int) or expected in (NO_HISTORY, HISTORY_EXISTS)):
+        raise UsageError(f"expected is {expected!r:.50}; it is a version, NO_HISTORY or HISTORY_EXISTS")

@@ -73,6 +73,10 @@ log = logging.getLogger(__name__)
 
 
 class EventStore(Generic[State]):
+    """The histories of entities, in topics of a broker. Within `with store: ...` it decides commands, as one of its
+    owners, and sends them: `send`, `state`, `history`. `serve=False` sends alone.
+    """
+
     kind = "store"
 
     def __init__(

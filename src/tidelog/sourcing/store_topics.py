@@ -75,6 +75,14 @@ class StoreTopics(NamedTuple):
         }
 
 
+def partitions_of(cluster: Cluster, named: StoreTopics) -> list[TopicPartition]:
+    """Of its events; a store that is not there is told as one."""
+    found = cluster.ask_metadata([named.events]).topics.get(named.events)
+    if found is None or found.error_code in UNKNOWN_TOPIC:
+        raise UsageError(f"store {named.name} has no topic {named.events}; `tidelog topics` lists what there is")
+    return cluster.partitions(named.events)
+
+
 def checked_name(name: str) -> str:
     if not LEGAL_NAME.fullmatch(name):
         raise UsageError(f"a store cannot be called {name!r}; letters, digits, `.`, `_` and `-` will do")

@@ -31,4 +31,4 @@ HOMES = {
     "typed": "tidelog.spark.typed_values",
 }
 
-__getattr__ = door(__name__, HOMES)
+__getattr__, __dir__ = door(__name__, HOMES)

@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from tidelog.client.cluster import UNKNOWN_TOPIC
 from tidelog.client.consumer import check_readable
 from tidelog.client.metadata import TopicPartition
+from tidelog.client.refusal import refused
 from tidelog.errors import UsageError
 from tidelog.sql.c_stream import Batch, Table
 from tidelog.sql.interrupting import as_keyboard_interrupt, interruptible
-from tidelog.sql.names import VIEWS, Target, candidates, nearest, quoted, target_of
+from tidelog.sql.names import TOPICS, VIEWS, Target, candidates, nearest, quoted, target_of
 from tidelog.sql.reading import Connect
 from tidelog.sql.span import BEGINNING, END, Bound, Limits, find_span
 from tidelog.sql.statement import (
@@ -213,6 +214,9 @@ class Question:
                 topics = set(cluster.ask_metadata(None).topics)
                 target = target_of(table, topics, views)
             if target is not None:
+                if target.kind == TOPICS and {target.name, CATALOG} <= hidden:
+                    what = f"topic {CATALOG!r}, which says whether {target.name} is a view,"
+                    raise refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, what)
                 self._bind_one(cluster, table, target, views, columns)
             elif (table.schema or table.name not in self.statement.local) and not self._knows(table):
                 check_not_coming(cluster, candidates(table)[0])

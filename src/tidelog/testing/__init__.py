@@ -30,4 +30,4 @@ HOMES = {
     "at": "tidelog.testing.pipeline_times",
 }
 
-__getattr__ = door(__name__, HOMES)
+__getattr__, __dir__ = door(__name__, HOMES)

@@ -47,4 +47,4 @@ HOMES = {
     "wait": "tidelog.views.waiting",
 }
 
-__getattr__ = door(__name__, HOMES)
+__getattr__, __dir__ = door(__name__, HOMES)

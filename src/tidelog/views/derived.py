@@ -74,6 +74,10 @@ class Derived:
     def current(self) -> TopicGeneration:
         return next((one for one in self.generations if one.number == self.live), _first(self.topic, self.sink))
 
+    def topic_of(self, number: int) -> str:
+        """Where a generation is; of one that is gone, where the live one is."""
+        return next((one.topic for one in self.generations if one.number == number), self.topic)
+
     @property
     def building(self) -> TopicGeneration | None:
         newest = self.generations[-1] if self.generations else None

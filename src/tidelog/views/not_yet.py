@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 QUERY, VIEW = "query", "view"
 AGAIN_S = 5
+APPLIES = ("applier", "read model")
 STATUS_SHOWS = "`tidelog status` shows all parts"
 
 
@@ -81,11 +82,14 @@ def check_not_coming(cluster: Cluster, view: str) -> None:
 
 def held_back(hop: Hop, mark: Mark, event_time_ms: int | None, silent: Mapping[str, int]) -> str:
     """Of a sink whose watermark cannot go on."""
-    held = " and ".join(f"{topic} (at {iso(at)})" for topic, at in sorted(silent.items()))
+    at = {topic: f"at {iso(time_ms)}" if time_ms > 0 else "no row yet" for topic, time_ms in sorted(silent.items())}
+    held = " and ".join(f"{topic} ({where})" for topic, where in at.items())
     its = "an input that is silent and has" if len(silent) == 1 else "inputs that are silent and have"
     wanted = "the time" if event_time_ms is None else iso(event_time_ms)
+    reached = mark.watermark_ms or 0
+    so_far = f"is complete up to {iso(reached)}" if reached > 0 else "is not complete up to any time"
     return (
-        f"{hop.topic} is complete up to {_at(mark.watermark_ms)}, and not up to {wanted}: it is held by {held}, {its}"
+        f"{hop.topic} {so_far}, and not up to {wanted}: it is held by {held}, {its}"
         " no idle_after; only a newer record there lets it go on, or idle_after= where the input is declared"
     )
 
@@ -116,10 +120,12 @@ def store_behind(
     view: str, after: After | str, wanted: Ends, at: Ends, reports: Iterable[Report], now_ms: float
 ) -> str:
     """Of a store that has not got what the view's topic has."""
-    applies = [one for one in reports if one.kind == "applier" and one.figures.get("view") == view]
+    applies = [one for one in reports if one.kind in APPLIES and one.figures.get("view") == view]
     short = [(place, end) for place, end in sorted(wanted.items()) if at.get(place, 0) < end]
     far = ", ".join(f"{place} to offset {at.get(place, 0)} of {end}" for place, end in short)
-    there = f"the view's topic has it, and the store is at {far}" if short else "the store shows nothing yet"
+    asked = {} if isinstance(after, str) else after.offsets
+    had = "" if any(place in asked for place, _ in short) else "the view's topic has it, and "
+    there = f"{had}the store is at {far}" if short else "the store shows nothing yet"
     return f"view {view} did not have {after} in time: {there}; {_of_appliers(applies, now_ms)}"
 
 

@@ -38,7 +38,7 @@ from tidelog.control.reading import follow, span
 from tidelog.errors import BrokerError, HeldBack, NotYetApplied, UsageError
 from tidelog.views.awaited import Awaited, holding, is_at, milliseconds_of
 from tidelog.views.catalog import Catalog, Generation, View, read_catalog
-from tidelog.views.derived import Derived
+from tidelog.views.derived import FIRST, Derived
 from tidelog.views.not_yet import held_back, reports_of, sink_behind, store_behind
 from tidelog.views.reading import reached
 from tidelog.views.stores.store import Place, generation_of
@@ -138,13 +138,13 @@ def hops(catalog: Catalog) -> dict[str, Hop]:
     for entry in catalog.values():
         if isinstance(entry, View):
             for one in entry.generations:
-                found[one.topic] = Hop(one.sink, one.topic, _read_by(entry, catalog))
+                found[one.topic] = Hop(one.sink, one.topic, _read_by(entry, one.reads, catalog))
         else:
             for told in (
                 *entry.generations,
                 entry.current,
             ):  # two have one topic where the later is in place of the other
-                found[told.topic] = Hop(told.sink, told.topic, _read_by(entry, catalog))
+                found[told.topic] = Hop(told.sink, told.topic, _read_by(entry, told.reads, catalog))
     return found
 
 
@@ -157,14 +157,18 @@ def captured_hops(captures: Mapping[str, Captured]) -> dict[str, Hop]:
     }
 
 
-def _read_by(entry: View | Derived, catalog: Catalog) -> tuple[str, ...]:
-    """Topics. A view or a derived topic that is read has its own name in the catalog: what is read is the live
-    generation, which cannot change while it has readers. A topic may have the same name, so that counts too.
+def _read_by(entry: View | Derived, reads: Mapping[str, int], catalog: Catalog) -> tuple[str, ...]:
+    """Topics of one generation's inputs. Of a derived topic that is the generation with which it was begun: what others
+    have does not come here. A view that is read has its own name in the catalog: what is read is its live generation,
+    which cannot change while it has readers. A topic may have the same name, so that counts too.
     """
-    names = [name for name in entry.inputs if name != entry.name]
-    read = [catalog.get((kind, name)) for kind in ("view", "topic") for name in names]
-    live = [one.current.topic for one in read if one is not None and one.current is not None]
-    return tuple(dict.fromkeys([*entry.inputs, *live]))
+    found = list[str]()
+    for name in entry.inputs:
+        derived = catalog.get(("topic", name)) if name != entry.name else None
+        found.append(derived.topic_of(reads.get(name, FIRST)) if isinstance(derived, Derived) else name)
+    views = [catalog.get(("view", name)) for name in entry.inputs if name != entry.name]
+    live = [one.current.topic for one in views if isinstance(one, View) and one.current is not None]
+    return tuple(dict.fromkeys([*found, *live]))
 
 
 def upstream(known: Mapping[str, Hop], topic: str, asked: Iterable[str]) -> list[str]:

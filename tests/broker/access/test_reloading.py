@@ -120,8 +120,9 @@ def test_a_new_certificate_is_shown_to_the_next_client_and_those_connected_stay(
 @proves("T10")
 def test_the_logs_level_changes_and_a_listener_waits_for_a_restart(up):
     broker = up('listeners = "127.0.0.1:0"\n')
-    broker.write('listeners = "127.0.0.1:9"\n"tidelog.log.level" = "DEBUG"\n"max.connections" = 7\n')
+    http = '"tidelog.http.stores" = "sqlite:////var/views/"\n'
+    broker.write(f'listeners = "127.0.0.1:9"\n"tidelog.log.level" = "DEBUG"\n"max.connections" = 7\n{http}')
     text = broker.reload("needs_restart=listeners")
-    assert "changed='max.connections, tidelog.log.level'" in text
+    assert "changed='max.connections, tidelog.log.level, tidelog.http.stores'" in text
     broker.write("nonsense = 1\n")
     broker.reload("not reloaded")

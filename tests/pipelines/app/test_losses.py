@@ -11,11 +11,12 @@ def test_the_first_of_a_kind_is_told_at_once_and_more_of_it_once_a_minute() -> N
     losses = Losses()
     bad = {"records": {"orders": {"it is not JSON": 1, "passed": 1}}}
     assert losses.news(bad, {}, 0.0) == [
-        "1 records of orders could not be decoded (it is not JSON), and are left out, since it was first run",
-        "1 records of orders were passed, and are left out, since it was first run",
+        "left out since it was first run: 1 record of orders, not decoded: it is not JSON",
+        "left out since it was first run: 1 record of orders, passed",
     ]
     more = {"records": {"orders": {"it is not JSON": 5, "passed": 1}}}
     assert losses.news(more, {}, AGAIN_S - 1) == []
     late = {"tumbling": {"late": 2}}
-    assert losses.news(more, late, AGAIN_S - 1) == ["2 rows of operator tumbling were late, and dropped, so far"]
-    assert [text[:2] for text in losses.news(more, late, AGAIN_S)] == ["5 "], "and nothing that has not grown"
+    assert losses.news(more, late, AGAIN_S - 1) == ["dropped so far by operator tumbling: 2 rows, late"]
+    (again,) = losses.news(more, late, AGAIN_S)
+    assert " 5 records of orders" in again, "and nothing that has not grown"

@@ -162,4 +162,4 @@ RELOADED = frozenset(
     for setting in ACCESS
     if setting.key.startswith(("ssl.", "sasl.", "connection"))
     or setting.key in ("super.users", "allow.everyone.if.no.acl.found", "tidelog.frame.bytes.before.authentication")
-) | {"tidelog.log.level"}
+) | {"tidelog.log.level", "tidelog.http.hosts", "tidelog.http.stores"}

@@ -8,38 +8,25 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
-from tidelog.client.consumer import check_readable
 from tidelog.control.health import Health, health_of
-from tidelog.control.status import STATUS, Report, read_status
-from tidelog.errors import BrokerError
+from tidelog.control.status import Report, status_for
 from tidelog.gateway.route import Answer, Call, Refusal, as_json
 
 
 def parts(call: Call) -> Answer:
     with call.cluster() as cluster:
-        return as_json([_shown(one) for one in sorted(_reports(cluster))])
+        return as_json([_shown(one) for one in sorted(status_for(cluster))])
 
 
 def part(call: Call) -> Answer:
     kind, name = call.path["kind"], call.path["name"]
     with call.cluster() as cluster:
-        found = next((one for one in _reports(cluster) if (one.kind, one.name) == (kind, name)), None)
+        found = next((one for one in status_for(cluster) if (one.kind, one.name) == (kind, name)), None)
     if found is None:
         raise Refusal(404, f"no {kind[:100]} {name[:100]!r} has reported; GET /parts lists those that have")
     if fault := _health(found).fault:
         raise Refusal(503, f"{kind} {name} {fault}; look at its log")
     return as_json(_shown(found))
-
-
-def _reports(cluster: Cluster) -> list[Report]:
-    try:
-        check_readable(cluster, STATUS)
-    except BrokerError as error:
-        if error.code in UNKNOWN_TOPIC:
-            return []
-        raise
-    return read_status(cluster)
 
 
 def _health(report: Report) -> Health:

@@ -39,3 +39,8 @@ def newest(keys: KeyStore, store: str, known: int = 0) -> int:
 def destroy_newest(keys: KeyStore, store: str, reason: str) -> None:
     """Digests that are in the log say nothing from here on."""
     keys.destroy(subject_of(store, newest(keys, store)), reason)
+
+
+def is_used_by(keys: KeyStore, store: str) -> bool:
+    """Whether an owner of the store has written with these keys, since digests have a key."""
+    return keys.find(subject_of(store, 0)) is not None

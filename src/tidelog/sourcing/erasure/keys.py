@@ -21,6 +21,7 @@ import hashlib
 import hmac
 import os
 import secrets
+from pathlib import Path
 from typing import NamedTuple, Protocol
 from urllib.parse import unquote
 
@@ -68,8 +69,10 @@ class KeyStore(Protocol):
     def close(self) -> None: ...
 
 
-def open_keys(url: str) -> KeyStore:
-    """The URL may stand where others read it (a program, a command line), so it has no password in clear."""
+def open_keys(url: str, *, make: bool = True) -> KeyStore:
+    """The URL may stand where others read it (a program, a command line), so it has no password in clear. Without
+    `make` a file that is not there is refused: an empty one would say that nobody ever had a key.
+    """
     scheme, found, rest = without_secret(url, "programs and lists of processes").partition("://")
     if scheme == "sqlite" and found:
         from tidelog.sourcing.erasure.sqlite_keys import SqliteKeys
@@ -77,6 +80,8 @@ def open_keys(url: str) -> KeyStore:
         path = unquote(fill(rest, os.environ)).removeprefix("/")
         if not path:
             raise UsageError(f"{url} names no file; write sqlite:///keys.db, or sqlite:////absolute/keys.db")
+        if not make and not Path(path).exists():
+            raise UsageError(f"the store of keys {path} is not there; give the URL that the stores' SubjectCipher has")
         return SqliteKeys(path)
     if scheme == "postgresql" and found:
         from tidelog.sourcing.erasure.postgres_keys import PostgresKeys
