@@ -26,7 +26,9 @@ from tidelog.spark.session import (
     SINK_MODES,
     available_cores,
     java_options,
+    leave_out_status,
     local_settings,
+    note_no_status,
     wanted_settings,
 )
 from tidelog.spark.worker_launch import is_local
@@ -204,3 +206,24 @@ def test_defaults_of_yarn_and_mapreduce_are_left_out_of_hadoops_settings_and_wha
     for name in ("fs.file.impl", "fs.s3a.impl", "io.file.buffer.size", "hadoop.security.authentication"):
         assert settings.get(name) == theirs.get(name) is not None
     assert jvm.tidelog.checkpoint.HadoopSettings.leaveOutDefaults(settings) == 0
+
+
+@proves("P1")
+def test_what_sparks_ui_would_show_is_not_noted_in_a_run_without_it(spark: SparkSession) -> None:
+    bus: Any = spark.sparkContext._jsc.sc().listenerBus()
+
+    def noting() -> dict[str, Any]:
+        found = {one.getClass().getSimpleName(): one for one in bus.listeners()}
+        return {name: one for name, one in found.items() if "AppStatus" in name}
+
+    before = noting()
+    leave_out_status(spark)
+    assert set(before) == set(noting()) == {"AppStatusListener", "SQLAppStatusListener"}, "this session has its UI"
+    note_no_status(spark)
+    try:
+        assert not noting()
+        note_no_status(spark)
+        assert spark.range(3).count() == 3, "nothing waits for it"
+    finally:
+        for one in before.values():
+            bus.addToStatusQueue(one)

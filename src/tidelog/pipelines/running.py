@@ -102,6 +102,7 @@ def session_of(graph: Graph, settings: Settings) -> SparkSession:
         leave_errors_to_us,
         leave_faults_to_us,
         leave_out_defaults,
+        leave_out_status,
         spark_session,
     )
 
@@ -111,6 +112,7 @@ def session_of(graph: Graph, settings: Settings) -> SparkSession:
     leave_errors_to_us()
     leave_faults_to_us(spark)
     leave_out_defaults(spark)
+    leave_out_status(spark)
     travelling_whole(graph.app)
     return spark
 

@@ -40,6 +40,7 @@ SINK_MODES = "tidelog.checkpoint.SinkModes"
 DAEMON, OTHER_PYTHON = "spark.python.daemon.module", "spark.pyspark.python"
 LOOPBACK = "127.0.0.1"
 ASKED = "spark.tidelog.asked"  # a digest of what a session was asked for, to know the same call again
+UI = "spark.ui.enabled"
 UI_ADDRESS = "SPARK_LOCAL_IP"  # Spark's UI asks for no password, and would listen on all addresses
 CONTEXT_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")  # of PySpark's errors
 QUIETLY = "spark.tidelog.quiet"  # "true": for a command, which says itself what happens
@@ -123,6 +124,22 @@ def leave_out_defaults(spark: SparkSession) -> None:
         context: Any = spark.sparkContext
         jvm: Any = context._jvm
         jvm.tidelog.checkpoint.HadoopSettings.leaveOutDefaults(context._jsc.hadoopConfiguration())
+
+
+def leave_out_status(spark: SparkSession) -> None:
+    """For a run on this machine without Spark's UI, where nobody looks at what that would show."""
+    if has_our_jar(spark) and spark.conf.get(UI, "true") == "false":
+        note_no_status(spark)
+
+
+def note_no_status(spark: SparkSession) -> None:
+    """Spark notes with each micro-batch what its UI shows of jobs, stages and tasks, and keeps a thousand of each."""
+    session: Any = spark
+    context = session.sparkContext._jsc.sc()
+    for store in (context.statusStore(), session._jsparkSession.sharedState().statusStore()):
+        listener = store.listener()
+        if listener.isDefined():
+            context.listenerBus().removeListener(listener.get())
 
 
 def has_our_jar(spark: SparkSession) -> bool:
