@@ -7,12 +7,17 @@ import os
 import re
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from cli.command import Command
 from proving import proves
 from tidelog.broker.embedded import Broker
+from tidelog.cli.restore import show_restored
 
 if TYPE_CHECKING:
     from tidelog.testing.broker import TestBroker
@@ -130,3 +135,18 @@ def test_an_app_that_has_not_run_is_backed_up_and_options_of_apps_need_one(
     new = tmp_path / "new"
     whole = nowhere.ok("restore", saved, "--data", str(new / "data"), "--app-folder", str(new))
     assert f"app shop: tidelog run FILE --checkpoints {new}/tidelog-checkpoints\n" in whole.out
+
+
+@proves("command_line", "P3")
+def test_a_restore_says_which_store_is_read_until_the_app_has_run(capsys: pytest.CaptureFixture[str]) -> None:
+    old, file = "sqlite:////srv/tidelog-views/shop.db", "tidelog-views/shop.db"
+    app = {"name": "shop", "queries": [], "left_out": [], "store": file}
+    about = {"apps": [app], "stores": [{"url": old, "views": ["revenue"], "file": file}]}
+    found: Any = SimpleNamespace(apps=SimpleNamespace(about=about))
+    show_restored(found, Namespace(app_folder="/new"))
+    said = capsys.readouterr().out
+    assert "--checkpoints /new/tidelog-checkpoints --store sqlite:////new/tidelog-views/shop.db" in said
+    assert (
+        f"until the app has run so, readers of the restored broker (tidelog views, tidelog sql, HTTP) open {old}"
+        in said
+    )

@@ -28,6 +28,7 @@ from tidelog.testing.broker import TestBroker
 from tidelog.views import catalog
 from tidelog.views.catalog import Editor, View, ensure_catalog
 from tidelog.views.declaration import declare
+from views.writing import Pipeline, declare_view
 
 PROGRAM = """
 from tidelog import App
@@ -88,6 +89,33 @@ def test_a_topic_that_is_not_there_is_told_with_the_one_that_was_perhaps_meant(
     assert code == 2 and "shop.py:5: stream 'orders' reads topic 'oders', which is not there" in said
     assert "did you mean 'orders'? Or make it first: `tidelog topics create oders`" in said
     assert not Path("tidelog-checkpoints").exists(), "a command that is refused has made nothing"
+
+
+@proves("P1", "command_line")
+def test_it_is_told_of_an_output_with_partitions_of_its_own_and_of_a_batch_too(
+    bootstrap: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = 'app.view("revenue", key="product", partitions=1)(lambda orders: orders)'
+    program = (
+        f'from tidelog import App\n\napp = App("shop")\napp.stream("orders", topic="oders", value="id long")\n{one}'
+    )
+    for more in ([], ["--batch"], ["--batch", "--show"]):
+        code, said = told(capsys, "run", shop(program=program), "--bootstrap", bootstrap, *more)
+        assert code == 2 and "stream 'orders' reads topic 'oders', which is not there; did you mean 'orders'?" in said
+        assert NO_SPARK not in said
+
+
+@proves("P1", "command_line")
+def test_a_batch_of_what_a_query_keeps_up_to_date_is_refused(
+    bootstrap: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["run", shop(), "--only", "revenue", "--bootstrap", bootstrap, "--batch"]
+    assert NO_SPARK in told(capsys, *words)[1]
+    with Cluster(bootstrap) as cluster:
+        Pipeline(cluster, declare_view(cluster, "revenue").generations[0]).batch({"tea": 1})
+    code, said = told(capsys, *words)
+    assert code == 2 and "view revenue is kept up to date by a query; --show shows what the batch gives" in said
+    assert NO_SPARK not in said and NO_SPARK in told(capsys, *words, "--show")[1]
 
 
 @proves("P1", "command_line")

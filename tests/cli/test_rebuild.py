@@ -58,6 +58,10 @@ def test_so_many_tasks_as_are_asked_for_run_here_or_on_the_cluster_that_is_named
         ([], "the same command"),
         (["--again"], "the same command without --again"),
         (["--again", "--with-readers"], "`tidelog rebuild revenue --app shop.py --with-readers`"),
+        (
+            ["--with-readers", "--in-place", "--yes"],
+            "`tidelog rebuild revenue --app shop.py --with-readers --in-place --yes`",
+        ),
     ],
 )
 def test_who_stops_a_rebuild_hears_of_a_command_that_goes_on_and_does_not_begin_anew(

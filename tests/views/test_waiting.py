@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ from tidelog.testing.broker import TestBroker
 from tidelog.views import catalog
 from tidelog.views.catalog import Editor, Generation
 from tidelog.views.changes import Stretch
-from tidelog.views.derived import Derived, TopicGeneration
+from tidelog.views.derived import DIFFERENCE, Derived, TopicGeneration
 from tidelog.views.not_yet import held_back, sink_behind, store_behind
 from tidelog.views.stores.opening import open_store
 from tidelog.views.stores.store import Place
@@ -219,6 +220,82 @@ def test_a_wait_that_is_over_names_the_generation_that_is_shown_by_then(
     assert "revenue.v1" not in str(over.value)
     store.close()
     other.close()
+
+
+def generation_of_net(number: int, topic: str, **more: Any) -> TopicGeneration:
+    return TopicGeneration(number, topic, "shop.net" if number == 1 else f"shop.net.v{number}", "f", live={}, **more)
+
+
+def pipeline_of(cluster: Cluster, one: TopicGeneration, written: str) -> Pipeline:
+    """`written`: the topic that the generation's sink writes to for now."""
+    topics.ensure(cluster, written, partitions=1)
+    marks.ensure_topic(cluster, one.sink)
+    return Pipeline(cluster, Generation(one.number, written, one.sink, "", 1, REVENUE))
+
+
+def declare_reader(cluster: Cluster, reads: int) -> Pipeline:
+    view = declare_view(cluster, "revenue", inputs=("net",))
+    read = replace(view, generations=(replace(view.generations[0], reads={"net": reads}),))
+    Editor(cluster, "revenue").write(read)
+    return Pipeline(cluster, read.generations[0])
+
+
+@proves("eo.22", "dt.4", "D8")
+def test_a_view_that_was_rebuilt_with_the_topic_it_reads_does_not_wait_for_the_old_generation_of_that(
+    tidelog_broker: TestBroker, cluster: Cluster, url: str
+) -> None:
+    """The old topic stays for seven days, and nobody writes it any more."""
+    old, new = generation_of_net(1, "net"), generation_of_net(2, "net.v2")
+    Editor(cluster, "net").write(Derived("net", "shop", "net.v2", new.sink, ("orders",), 0, (old, new), 2, 2))
+    pipeline_of(cluster, old, "net").batch({"x": 1}, sources=Sources({ORDERS: 3}))
+    written = pipeline_of(cluster, new, "net.v2").batch({"x": 1}, sources=Sources({ORDERS: 7}))
+    pipeline, store = declare_reader(cluster, reads=2), open_store(url, "revenue")
+    with applying(tidelog_broker.bootstrap, url):
+        pipeline.batch({"x": 1}, sources=Sources(written.ends))
+        place = wait(cluster, "revenue", After({ORDERS: 7}), LONG_S, store=store)
+        assert place.mark is not None and place.mark.sources.offsets == written.ends
+    store.close()
+
+
+@proves("eo.22", "dt.4")
+def test_a_view_that_still_reads_the_old_generation_of_a_topic_has_not_what_the_new_one_has(
+    tidelog_broker: TestBroker, cluster: Cluster, url: str
+) -> None:
+    old, new = generation_of_net(1, "net"), generation_of_net(2, "net.v2")
+    Editor(cluster, "net").write(Derived("net", "shop", "net.v2", new.sink, ("orders",), 0, (old, new), 2, 2))
+    read = pipeline_of(cluster, old, "net").batch({"x": 1}, sources=Sources({ORDERS: 3}))
+    pipeline_of(cluster, new, "net.v2").batch({"x": 1}, sources=Sources({ORDERS: 7}))
+    pipeline, store = declare_reader(cluster, reads=1), open_store(url, "revenue")
+    with applying(tidelog_broker.bootstrap, url):
+        pipeline.batch({"x": 1}, sources=Sources(read.ends))
+        wait(cluster, "revenue", After({ORDERS: 3}), LONG_S, store=store)
+        with pytest.raises(NotYetApplied, match=r"sink shop.net has not read orders:0:6"):
+            wait(cluster, "revenue", After({ORDERS: 7}), SHORT_S, store=store)
+    store.close()
+
+
+@proves("eo.22", "dt.8")
+def test_while_a_topic_is_put_in_place_a_wait_does_not_take_what_is_aside_for_what_is_there(
+    tidelog_broker: TestBroker, cluster: Cluster, url: str
+) -> None:
+    """The new sink has read the record, and its rows are not in the topic that the view reads."""
+    old = generation_of_net(1, "net", keyed=True)
+    new = generation_of_net(2, "net", keyed=True, in_place=DIFFERENCE, aside="net.v2")
+    put = replace(new, aside="")
+    entry = Derived("net", "shop", "net", new.sink, ("orders",), 0, (old, new), 2, 2)
+    Editor(cluster, "net").write(entry)
+    before = pipeline_of(cluster, old, "net").batch({"x": 1}, sources=Sources({ORDERS: 3}))
+    pipeline_of(cluster, new, "net.v2").batch({"x": 1}, sources=Sources({ORDERS: 7}))
+    pipeline, store = declare_reader(cluster, reads=1), open_store(url, "revenue")
+    with applying(tidelog_broker.bootstrap, url):
+        until_applied(url, pipeline.batch({"x": 1}, sources=Sources(before.ends)).ends)
+        with pytest.raises(NotYetApplied, match=r"sink shop.net.v2 .* being put into net"):
+            wait(cluster, "revenue", After({ORDERS: 7}), SHORT_S, store=store)
+        Editor(cluster, "net").write(replace(entry, generations=(old, put)))
+        there = pipeline_of(cluster, put, "net").batch({"x": 2}, sources=Sources({ORDERS: 7}))
+        pipeline.batch({"x": 2}, sources=Sources(there.ends))
+        wait(cluster, "revenue", After({ORDERS: 7}), LONG_S, store=store)
+    store.close()
 
 
 # Decisions ------------------------------------------------------------------------------------------------------------

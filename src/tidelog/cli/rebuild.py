@@ -208,7 +208,8 @@ def _stopped(made: Rebuild | RebuildTopic, begun: Begun, options: Namespace) -> 
 def going_on(name: str, options: Namespace) -> str:
     """The command that does not begin anew."""
     if options.with_readers:
-        return f"`tidelog rebuild {name} --app {options.app} --with-readers`"
+        in_place = " --in-place --yes" if options.in_place and name == options.output else ""
+        return f"`tidelog rebuild {name} --app {options.app} --with-readers{in_place}`"
     return "the same command without --again" if options.again else "the same command"
 
 

@@ -96,3 +96,8 @@ def show_restored(found: Manifest, options: Namespace) -> None:
             print(f"view {views}: {one.url} is not in the backup; it must be empty, or older than the log")
         elif kept["file"] not in defaults:
             print(f"view {views}: its store {one.url} is now {one.file}; name it in the app's code, or move it there")
+        else:
+            print(
+                f"view {views}: until the app has run so, readers of the restored broker (tidelog views, tidelog sql,"
+                f" HTTP) open {one.url}, which is the store that was backed up, if that is here"
+            )

@@ -274,13 +274,20 @@ def _batch(graph: Graph, settings: Settings, options: Namespace) -> int:
     from dataclasses import replace
 
     from tidelog.pipelines import history
+    from tidelog.pipelines.foreseeing import check_inputs_there
     from tidelog.pipelines.running import reader_of, session_of
+    from tidelog.views.catalog import read_catalog
 
-    warn(STARTING_SPARK)
+    span = span_of(options)
     with settings.connect() as cluster:
+        cluster.any_node()
+        check_inputs_there(cluster, read_catalog(cluster), graph)  # before Spark, which takes seconds
+        if not options.show:
+            history.check_owners(cluster, graph)
+        warn(STARTING_SPARK)
         spark = session_of(graph, settings)
         try:
-            reader = replace(reader_of(spark, graph, settings, cluster), span=span_of(options))
+            reader = replace(reader_of(spark, graph, settings, cluster), span=span)
             if options.show:
                 for node in graph.nodes:
                     rows = history.shown(history.rows_of(reader, node), node.output.key, options.limit)

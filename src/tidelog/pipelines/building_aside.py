@@ -42,8 +42,11 @@ from tidelog.pipelines.graph import Node
 from tidelog.pipelines.inputs import Reader
 from tidelog.pipelines.observed import Observed
 from tidelog.pipelines.parts import QUERY, QueryPart
-from tidelog.pipelines.placing import Target, is_view, live_topic, topic_name, topic_of_view
+from tidelog.pipelines.placing import Target, generations_read, is_view, live_topic, topic_name, topic_of_view
 from tidelog.pipelines.running import Settings
+from tidelog.pipelines.view_readers import left_behind
+from tidelog.views.catalog import Catalog
+from tidelog.views.derived import FIRST
 
 if TYPE_CHECKING:
     from tidelog.pipelines.generations import Way
@@ -61,11 +64,17 @@ class Begun:
     old: str  # the sink of the generation that is live
 
 
-def is_kept(cluster: Cluster, target: Target) -> bool:
-    """Whether the checkpoint of what is being built is that of its last mark, or nothing is marked yet."""
+def is_kept(cluster: Cluster, known: Catalog, target: Target) -> bool:
+    """Whether what is being built can be gone on with: its checkpoint is that of its last mark, or nothing is marked
+    yet, and what it has read is live. The next generation's rows do not continue those of the one before.
+    """
     from tidelog.spark.query_log import query_id_of
 
-    mark = read_mark(cluster, target.sink)
+    mark, live = read_mark(cluster, target.sink), generations_read(known, target.node)
+    if any(target.reads.get(name, FIRST) != number for name, number in live.items()):
+        return False
+    if mark is not None and left_behind(target, mark, known) is not None:
+        return False
     try:
         return mark is None or query_id_of(target.checkpoint) == mark.query_id
     except UsageError:  # there is none

@@ -44,8 +44,7 @@ class Foreseen(NamedTuple):
 def foreseen(cluster: Cluster, graph: Graph, settings: Settings) -> list[Foreseen]:
     """Every output, in the order in which they read each other; `changed` says which cannot be run."""
     known = read_catalog(cluster)
-    check_inputs(cluster, graph, graph.nodes)
-    _check_seeds(known, graph)
+    check_inputs_there(cluster, known, graph)
     ahead: list[Foreseen] = []
     for node in graph.nodes:
         found = entry_of(known, graph, node)
@@ -58,6 +57,12 @@ def foreseen(cluster: Cluster, graph: Graph, settings: Settings) -> list[Foresee
             told = None if found is None else _why_not(cluster, node, found, target, settings)
         ahead.append(Foreseen(replace(target, changed=told), found is not None))
     return ahead
+
+
+def check_inputs_there(cluster: Cluster, known: Catalog, graph: Graph) -> None:
+    """What is only read: topics, and views that tables begin with."""
+    check_inputs(cluster, graph, graph.nodes)
+    _check_seeds(known, graph)
 
 
 def _check_owned(cluster: Cluster, known: Catalog, graph: Graph, target: Target) -> None:

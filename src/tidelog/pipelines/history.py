@@ -62,12 +62,17 @@ def write_id(node: Node, span: Span) -> str:
 
 def write_all(cluster: Cluster, reader: Reader, settings: Settings) -> Iterator[tuple[Target, str]]:
     """Every output, and each write's id once it is done."""
-    known = read_catalog(cluster)
-    for node in reader.graph.nodes:
-        if (sink := _sink_of(known, reader.graph, node)) is not None:
-            _check_owner(cluster, node, sink)
+    check_owners(cluster, reader.graph)
     for target in prepare(cluster, reader, settings):
         yield target, write(cluster, reader, target, settings.options)
+
+
+def check_owners(cluster: Cluster, graph: Graph) -> None:
+    """That no query keeps up to date what is to be written. It can be told before Spark starts."""
+    known = read_catalog(cluster)
+    for node in graph.nodes:
+        if (sink := _sink_of(known, graph, node)) is not None:
+            _check_owner(cluster, node, sink)
 
 
 def write(cluster: Cluster, reader: Reader, target: Target, options: dict[str, str]) -> str:

@@ -27,6 +27,7 @@ from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import LATEST, READ_COMMITTED, list_offsets
 from tidelog.client.producer import Record
 from tidelog.control import marks
+from tidelog.control.marks import Ends
 from tidelog.control.owner import Owner
 from tidelog.control.reading import read_all
 from tidelog.errors import BrokerError, PipelineFailed
@@ -38,12 +39,12 @@ SEND_ROWS = 1000
 SHOWN_EVERY_S = 0.02
 
 
-def put(cluster: Cluster, live: TopicGeneration) -> bool:
-    """False where it was done before."""
+def put(cluster: Cluster, live: TopicGeneration) -> Ends | None:
+    """Where the topic ended before it; None where it was done before."""
     owner = _owner(cluster, marks.transactional_id_of(live.sink))
     mark = marks.read_mark(cluster, live.sink, marks.end_of_marks(cluster, live.sink))
     if mark is not None and any(at.topic == live.topic for at in mark.ends):
-        return False
+        return None
     places = cluster.partitions(live.topic)
     begins = {at: found.offset for at, found in list_offsets(cluster, dict.fromkeys(places, LATEST)).items()}
     now_ms = int(time.time() * 1000)
@@ -62,7 +63,7 @@ def put(cluster: Cluster, live: TopicGeneration) -> bool:
             told = replace(mark, ends=ends, time_ms=now_ms, ids=ids)
             outgoing.send(marks.partition_of_marks(live.sink), [(*marks.encode(told), (), now_ms)])
     _wait_until_shown(cluster, ends)
-    return True
+    return begins
 
 
 def _owner(cluster: Cluster, name: str) -> Owner:
@@ -133,11 +134,13 @@ def difference(cluster: Cluster, before: TopicPartition, after: TopicPartition) 
         yield from held.execute("SELECT key, now FROM rows WHERE was IS NOT now ORDER BY key")
 
 
-def delete_before(cluster: Cluster, live: TopicGeneration) -> None:
-    """What the generations before have had, where all rows came again."""
-    begins = {at: end for at, end in (live.live or {}).items() if end}
-    if live.in_place == ROWS and begins:
-        topics.delete_records(cluster, begins)
+def delete_before(cluster: Cluster, live: TopicGeneration, begins: Ends | None) -> None:
+    """What the generations before have had, where all rows came again. `begins`: where the new rows begin; None: not
+    known any more. Then it is where the topic ended at the switch: a run that was not seen may have written since.
+    """
+    ends = {at: end for at, end in (begins or live.live or {}).items() if end}
+    if live.in_place == ROWS and ends:
+        topics.delete_records(cluster, ends)
 
 
 def delete_aside(cluster: Cluster, live: TopicGeneration) -> None:

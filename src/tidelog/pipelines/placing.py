@@ -317,11 +317,11 @@ def partitions_of(cluster: Cluster, graph: Graph, node: Node) -> int:
 
 
 def check_inputs(cluster: Cluster, graph: Graph, nodes: Iterable[Node]) -> None:
-    """That the topics are there of whose partitions `partitions_of` will ask: it can be told before Spark starts. What
-    the app itself writes is made as it is placed.
+    """That the topics are there that are only read: it can be told before Spark starts. What the app itself writes is
+    made as it is placed.
     """
     for node in nodes:
-        for read in node.reads if node.output.partitions is None else ():
+        for read in node.reads:
             if isinstance(read, Input) and read.topic not in graph.app.outputs:
                 _partitions(cluster, read)
 

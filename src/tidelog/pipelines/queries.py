@@ -26,6 +26,7 @@ from tidelog.pipelines.faults import fault_of, is_told_in_a_line
 from tidelog.pipelines.operators.dropped import counting_keyless
 from tidelog.pipelines.ordering import in_order
 from tidelog.pipelines.placing import Target
+from tidelog.pipelines.source_order import check_sources
 from tidelog.pipelines.view_readers import command_of
 from tidelog.pipelines.view_texts import (
     DRIVER,
@@ -118,6 +119,7 @@ def _keep_to(frame: DataFrame, target: Target) -> None:
 
     output = target.node.output
     settle(target.checkpoint)
+    check_sources(frame, target)
     try:
         keep_to(frame, target.checkpoint)
     except StateMismatch as error:

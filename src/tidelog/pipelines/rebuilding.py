@@ -82,13 +82,14 @@ def begin(
 ) -> BegunView:
     """The catalog says that a generation is being built; its topics are there."""
     editor = Editor(cluster, node.name)
-    before = _checked(editor.view(), read_catalog(cluster), graph, node, with_readers=with_readers)
+    known = read_catalog(cluster)
+    before = _checked(editor.view(), known, graph, node, with_readers=with_readers)
     assert before.current is not None
     building, partitions = before.building, partitions_of(cluster, graph, node)
     code = node.fingerprint if building is None or not node.is_code_of(building) else building.fingerprint
-    kept = building is None or is_kept(cluster, view_target(graph, node, before, building, settings.checkpoints))
+    kept = building is None or is_kept(cluster, known, view_target(graph, node, before, building, settings.checkpoints))
     way = generations.way_of(before, declared, code, again=again, kept=kept)
-    reads = generations_read(read_catalog(cluster), node)
+    reads = generations_read(known, node)
     after = generations.begun(before, way, declared, node.fingerprint, partitions, code=node.parts, reads=reads)
     built = generations.write_begun(cluster, editor, before, after)
     return BegunView(view_target(graph, node, after, built, settings.checkpoints), way, before.current.sink, after)

@@ -137,7 +137,7 @@ class RebuildTopic(BuildingAside):
             check_readers(known, before, app=graph.app.name, outputs=outputs, rebuilt=with_readers)
         made = replace(code_now(graph, node, known, how), in_place=put)
         building = None if before.building is None else topic_target(graph, node, settings.checkpoints, before.building)
-        way = way_of(before, node, put, again=again, kept=building is None or is_kept(cluster, building))
+        way = way_of(before, node, put, again=again, kept=building is None or is_kept(cluster, known, building))
         after = begun(before, way, made, is_taken=_taken(cluster, graph, known, node))
         if put and not is_there(cluster, current.topic):
             raise UsageError(f"topic {current.topic} is not there: nothing to put in place of; leave out --in-place")
@@ -182,8 +182,8 @@ class RebuildTopic(BuildingAside):
         if not entry.current.aside:
             return entry
         self._say("put in place", topic=entry.name, generation=entry.live)
-        in_place.put(self._cluster, entry.current)
-        in_place.delete_before(self._cluster, entry.current)
+        begins = in_place.put(self._cluster, entry.current)
+        in_place.delete_before(self._cluster, entry.current, begins)
         editor = topics_editor(self._cluster, entry.app)
         placed = derived.placed(_own(editor, self._reader.graph, self.node))
         editor.write(placed)

@@ -93,26 +93,38 @@ def relations(sql: str) -> list[SqlRelation]:
     has dots.
     """
     tokens = tokens_of(sql)
-    declared = set(_declared(tokens))
+    declared = dict(reversed(list(_declared(tokens))))
     found: dict[str, SqlRelation] = {}
     for place in _places(tokens):
         name, after = _name(tokens, place)
-        if name and name.lower() not in declared and not _is(tokens, after, "("):
+        if name and place < declared.get(name.lower(), len(tokens)) and not _is(tokens, after, "("):
             found.setdefault(name, SqlRelation(name, tokens[place].at))
     return list(found.values())
 
 
-def _declared(tokens: Sequence[SqlToken]) -> Iterator[str]:
-    """Names of WITH: `name AS (`, `name (columns) AS (`."""
+def _declared(tokens: Sequence[SqlToken]) -> Iterator[tuple[str, int]]:
+    """Names of WITH, `name AS (` or `name (columns) AS (`, and from where on they are what it declares: behind its
+    parentheses. Inside them the same name is another relation, but for WITH RECURSIVE.
+    """
     if not any(one.upper == "WITH" for one in tokens):
         return
+    is_recursive = any(one.upper == "RECURSIVE" for one in tokens)
     for place, one in enumerate(tokens):
         if one.upper == "AS" and _is(tokens, place + 1, "(") and place:
             before = place - 1
             if tokens[before].text == ")":
                 before = _opening(tokens, before) - 1
             if before >= 0 and tokens[before].kind in (WORD, QUOTED):
-                yield tokens[before].name.lower()
+                yield tokens[before].name.lower(), before if is_recursive else _closing(tokens, place + 1)
+
+
+def _closing(tokens: Sequence[SqlToken], opening: int) -> int:
+    depth = 0
+    for place in range(opening, len(tokens)):
+        depth += (tokens[place].text == "(") - (tokens[place].text == ")")
+        if depth == 0:
+            return place
+    return len(tokens)
 
 
 def _opening(tokens: Sequence[SqlToken], closing: int) -> int:

@@ -103,6 +103,11 @@ def sink_behind(
     event_time_ms: int | None = None,
 ) -> str:
     """Of a sink that has not read what was asked for, or is not at the time."""
+    if hop.aside:
+        return (
+            f"sink {hop.sink} has not written to {hop.topic} in time: the rows of a new generation are being put into"
+            f" {hop.topic}; wait longer, or, if that was interrupted, the same `tidelog rebuild --in-place` ends it"
+        )
     if event_time_ms is not None:
         writes = [one for one in reports if one.kind == "query" and _output(one) == hop.topic]
         told = f"{_reached(last)}; {_of_query(writes, now_ms)}"

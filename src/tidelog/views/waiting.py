@@ -81,6 +81,7 @@ class Hop(NamedTuple):
     sink: str
     topic: str
     inputs: tuple[str, ...]
+    aside: str = ""  # the topic that has its rows, while they are being put into `topic`
 
 
 # Decisions ------------------------------------------------------------------------------------------------------------
@@ -139,12 +140,9 @@ def hops(catalog: Catalog) -> dict[str, Hop]:
         if isinstance(entry, View):
             for one in entry.generations:
                 found[one.topic] = Hop(one.sink, one.topic, _read_by(entry, one.reads, catalog))
-        else:
-            for told in (
-                *entry.generations,
-                entry.current,
-            ):  # two have one topic where the later is in place of the other
-                found[told.topic] = Hop(told.sink, told.topic, _read_by(entry, told.reads, catalog))
+        else:  # of two that have one topic the later is in place of the other
+            for told in (*entry.generations, entry.current):
+                found[told.topic] = Hop(told.sink, told.topic, _read_by(entry, told.reads, catalog), told.aside)
     return found
 
 
@@ -169,6 +167,13 @@ def _read_by(entry: View | Derived, reads: Mapping[str, int], catalog: Catalog) 
     views = [catalog.get(("view", name)) for name in entry.inputs if name != entry.name]
     live = [one.current.topic for one in views if isinstance(one, View) and one.current is not None]
     return tuple(dict.fromkeys([*found, *live]))
+
+
+def _has_written(hop: Hop, mark: Mark) -> bool:
+    """Whether the mark tells of the hop's topic. While rows are put in place, the last one tells of where they are
+    aside.
+    """
+    return not hop.aside or any(at.topic == hop.topic for at in mark.ends)
 
 
 def upstream(known: Mapping[str, Hop], topic: str, asked: Iterable[str]) -> list[str]:
@@ -343,7 +348,7 @@ def _mark(cluster: Cluster, hop: Hop, wanted: WantedOfHop, deadline: float) -> M
     """The first one from now on, or one by now, that has read that far, and is at that time."""
     last: Mark | None = None
     for mark in _marks(cluster, hop, deadline, only_last=wanted.event_time_ms is not None):
-        if has_read(mark, wanted.after) and is_at(mark, wanted.event_time_ms):
+        if has_read(mark, wanted.after) and is_at(mark, wanted.event_time_ms) and _has_written(hop, mark):
             return mark
         if silent := _silent(cluster, mark, wanted):
             raise HeldBack(held_back(hop, mark, wanted.event_time_ms, silent))

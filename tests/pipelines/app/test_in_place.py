@@ -81,16 +81,19 @@ def test_all_rows_come_again_behind_the_old_ones_which_are_deleted_then(ours: Cl
     written(ours, "big", {"a": "1", "bb": "2", "c": "3"})
     written(ours, "big.v2", {"a": "10", "bb": "20", "c": "30", "dd": "40"}, number=2)
     live = built(ours, ROWS)
-    assert in_place.put(ours, live)
-    assert list(generations(ours).values()) == [[1, 2, 2], [1, 1, 2, 2]], "all of one, then all of the other"
-    assert not in_place.put(ours, live), "the mark says that it is done"
-    in_place.delete_before(ours, live)
-    in_place.delete_before(ours, live)
-    assert begins(ours) == [1, 2] and {one for told in generations(ours).values() for one in told} == {2}
+    written(ours, "big", {"e": "5"})  # by a run that nobody has seen, after the switch
+    before = in_place.put(ours, live)
+    assert list(generations(ours).values()) == [[1, 2, 2], [1, 1, 1, 2, 2]], "all of one, then all of the other"
+    assert in_place.put(ours, live) is None, "the mark says that it is done"
+    in_place.delete_before(ours, live, None)
+    assert begins(ours) == [1, 2], "where the topic ended at the switch"
+    in_place.delete_before(ours, live, before)
+    in_place.delete_before(ours, live, before)
+    assert begins(ours) == [1, 3] and {one for told in generations(ours).values() for one in told} == {2}
     assert last_rows(ours, "big") == last_rows(ours, "big.v2")
     mark = marks.read_mark(ours, "shop.big.v2")
     assert mark is not None and (mark.batch_id, mark.query_id, mark.sources) == (4, "q", SOURCES)
-    assert mark.ends == {TopicPartition("big", 0): 3, TopicPartition("big", 1): 4}, "the sink goes on from there"
+    assert mark.ends == {TopicPartition("big", 0): 3, TopicPartition("big", 1): 5}, "the sink goes on from there"
     in_place.delete_aside(ours, live)
     in_place.delete_aside(ours, live)
 
@@ -99,7 +102,7 @@ def test_all_rows_come_again_behind_the_old_ones_which_are_deleted_then(ours: Cl
 def test_a_broker_that_allows_less_time_gets_it_by_its_own(ours: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     written(ours, "big.v2", {"a": "10"}, number=2)
     monkeypatch.setattr(in_place, "TIMEOUT_MS", 900_001)
-    assert in_place.put(ours, built(ours, ROWS)) and last_rows(ours, "big") == {b"a": b"10"}
+    assert in_place.put(ours, built(ours, ROWS)) is not None and last_rows(ours, "big") == {b"a": b"10"}
 
 
 @proves("dt.3", "dt.6")
@@ -110,10 +113,11 @@ def test_where_rows_replace_each_other_only_the_difference_is_written(ours: Clus
     written(ours, "big.v2", {"passing": None}, number=2)
     before = len(committed(ours, "big"))
     live = built(ours, DIFFERENCE)
-    assert in_place.put(ours, live)
+    before_it = in_place.put(ours, live)
+    assert before_it is not None
     news = {row.key: row.value for _, row in committed(ours, "big") if row.headers}
     assert news == {b"bb": b"20", b"gone": None, b"new": b"6"} and len(committed(ours, "big")) == before + 3
-    in_place.delete_before(ours, live)
+    in_place.delete_before(ours, live, before_it)
     assert begins(ours) == [0, 0], "nothing is deleted"
     assert last_rows(ours, "big") == last_rows(ours, "big.v2")
 
@@ -140,4 +144,4 @@ def test_if_somebody_else_writes_there_meanwhile_nothing_is_put_in_place(
     assert {one for told in generations(ours).values() for one in told} == {1}, (
         "of a transaction that was aborted nobody sees anything"
     )
-    assert in_place.put(ours, live), "the same command goes on"
+    assert in_place.put(ours, live) is not None, "the same command goes on"

@@ -15,7 +15,8 @@ from pipelines.app.noting_query import NotingQuery
 from proving import proves
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
-from tidelog.control.marks import topic_of
+from tidelog.client.metadata import TopicPartition
+from tidelog.control.marks import Sources, topic_of
 from tidelog.control.status import Commands, Reporter, read_status, send_command
 from tidelog.errors import PipelineFailed, ProducerFenced, UsageError
 from tidelog.parts.part import Fault
@@ -33,8 +34,8 @@ from tidelog.pipelines.running import Run, Settings
 from tidelog.pipelines.view_readers import readers_of
 from tidelog.testing.broker import TestBroker
 from tidelog.views import catalog
-from tidelog.views.catalog import View, find_view
-from tidelog.views.derived import Derived
+from tidelog.views.catalog import Editor, View, find_view
+from tidelog.views.derived import ROWS, Derived, TopicGeneration
 from tidelog.views.feed_reading import FeedReader, Piece, Switched, find, newest
 from views.applying import applying, shown, until
 from views.writing import REVENUE, Pipeline, declare_view, make_topics
@@ -107,6 +108,38 @@ def test_one_that_was_killed_goes_on_with_its_checkpoint_and_without_it_begins_a
     assert [one.number for one in find_view(ours, "revenue").generations] == [1, 3]
     left = set(topics.names(ours))
     assert not {"revenue.v2", topic_of("revenue.v2")} & left, "what was given up is gone"
+
+
+@proves("E3", "dt.4", "eo.25")
+@pytest.mark.parametrize("in_place", ["", ROWS], ids=["by name", "in place"])
+def test_one_that_has_read_another_generation_of_a_topic_than_is_live_by_now_begins_anew(
+    ours: Cluster, tmp_path: Path, in_place: str
+) -> None:
+    """In place its rows came again behind those that were read: who goes on counts them twice."""
+    app = App("shop")
+    app.stream("orders", value="product string, amount long")
+    app.topic("net", key="product")(lambda orders: orders)
+    app.view("sums", key="product")(lambda net: net)
+    graph, at = graph_of(app), TopicPartition("net", 0)
+    one = TopicGeneration(1, "net", "shop.net", "f", live={})
+    entry = Derived("net", "shop", "net", one.sink, ("orders",), 0, (one,))
+    topics.create(ours, "net", partitions=1)
+    Editor(ours, "net").write(entry)
+    declare_view(ours, "sums", inputs=("net",))
+
+    def begun() -> Begun:
+        return begin(ours, graph, graph.node("sums"), REVENUE, settings(ours, tmp_path), again=False)
+
+    first = begun()
+    pipeline_of(ours, first).batch({"tea": 1}, sources=Sources({at: 1}))
+    checkpoint_of(first, "new")
+    assert begun().way is Way.CONTINUE
+    two = TopicGeneration(2, "net" if in_place else "net.v2", "shop.net.v2", "f", live={}, in_place=in_place)
+    topics.ensure(ours, two.topic, partitions=1)
+    Editor(ours, "net").write(replace(entry, topic=two.topic, sink=two.sink, generations=(one, two), live=2))
+    anew = begun()
+    assert (anew.way, anew.target.topic, dict(anew.target.reads)) == (Way.ANEW, "sums.v3", {"net": 2})
+    assert begun().way is Way.CONTINUE
 
 
 @proves("E3", "eo.26")

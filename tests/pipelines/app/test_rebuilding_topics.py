@@ -20,7 +20,7 @@ from pipelines.app.test_running import ORDERS, orders, status, until
 from proving import proves
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
-from tidelog.errors import LostCheckpoint, UsageError, ViewChanged
+from tidelog.errors import LostCheckpoint, StateMismatch, UsageError, ViewChanged
 from tidelog.pipelines.app import App
 from tidelog.pipelines.changed_views import prepare_run
 from tidelog.pipelines.rebuilding_topics import RebuildTopic
@@ -168,6 +168,39 @@ def test_new_code_goes_on_from_here_where_that_is_asked_for_and_no_state_rests_o
     )
 
 
+@proves("dt.10")
+def test_code_that_reads_its_inputs_in_another_order_does_not_go_on_and_the_old_code_still_does(
+    spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
+) -> None:
+    """Spark knows a source by its place alone, and would give each how far the other one was read."""
+
+    def driven(first: str, second: str) -> Driven:
+        app = App("shop")
+        app.stream("orders", value=ORDERS)
+        app.stream("returns", value=ORDERS)
+
+        @app.topic("both", key="id")
+        def both(orders: DataFrame, returns: DataFrame) -> DataFrame:
+            read = {"orders": orders, "returns": returns}
+            return read[first].union(read[second])
+
+        made = Driven(app, spark, ours, tidelog_broker.bootstrap, tmp_path)
+        made.settings = replace(made.settings, go_on=("both",))
+        return made
+
+    make_topic(ours, "returns")
+    produce(ours, "orders", orders(0, 6))
+    produce(ours, "returns", orders(100, 2))
+    driven("orders", "returns").step()
+    produce(ours, "orders", orders(6, 3))
+    with pytest.raises(
+        StateMismatch, match=r"topic 'both' reads returns where its checkpoint has read orders: .*rebuild"
+    ):
+        driven("returns", "orders").step()
+    driven("orders", "returns").step()
+    assert set(amounts(ours, "both")) == {*range(9), 100, 101}
+
+
 @proves("dt.5", "dt.7", "dt.3")
 def test_in_place_every_row_comes_again_and_readers_are_rebuilt_from_these(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
@@ -259,7 +292,7 @@ def test_a_lost_checkpoint_of_a_topic_is_mended_by_a_rebuild_and_a_run_goes_on_w
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
 ) -> None:
     def driven() -> Driven:
-        return Driven(shop(1), spark, ours, tidelog_broker.bootstrap, tmp_path)
+        return Driven(shop(1, "behind"), spark, ours, tidelog_broker.bootstrap, tmp_path)
 
     produce(ours, "orders", orders(0, 6))
     first = driven()
@@ -267,7 +300,7 @@ def test_a_lost_checkpoint_of_a_topic_is_mended_by_a_rebuild_and_a_run_goes_on_w
     shutil.rmtree(first.targets["net"].checkpoint)
     with pytest.raises(LostCheckpoint, match=r"topic net: its checkpoint .* was lost.*`tidelog rebuild net "):
         driven().step()
-    running = Running(driven())
+    running = Running(driven())  # it has another output, or it would end with its only one
     try:
         until(lambda: status(ours).get("shop.net", {}).get("state") == "failed", "its checkpoint is lost")
         rebuilt_topic(driven(), "net")

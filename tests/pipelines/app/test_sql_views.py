@@ -147,7 +147,7 @@ def test_errors_of_spark_name_the_line(tidelog_pipeline: PipelineDriver, tmp_pat
 @proves("P1")
 @pytest.mark.slow
 def test_the_driver_and_a_batch_run_it_as_a_function(tidelog_pipeline: PipelineDriver, spark: SparkSession) -> None:
-    app = shop(REVENUE)
+    app = shop(f"WITH orders AS (SELECT product, amount FROM orders) {REVENUE}")  # a name within what it declares
     run = AppRun(tidelog_pipeline, app, "revenue")
     run.add("orders", '{"id": 1, "product": "tea", "amount": 2.5}')
     run.add("orders", '{"id": 2, "product": "cup", "amount": 1.0}')
