@@ -5,14 +5,15 @@ was `a.union(b)`. Spark would then give each source how far the other one was re
 before anybody could refuse it: no code could go on from there, not the old one either. So it is refused before the
 query starts.
 
-Looked at are checkpoints on this machine, and sources of ours; a source without a name has its place for a name.
+Looked at are checkpoints on this machine, and sources of ours. Where the checkpoint has more or fewer sources than the
+plan has leaves, as where one leaf is read twice, places say nothing: Spark has its own word on that.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.errors import StateMismatch, UsageError
 from tidelog.pipelines.micro_batches import OFFSETS, CheckpointHistory
@@ -35,7 +36,7 @@ class Misplaced(NamedTuple):
 
 def check_sources(frame: DataFrame, target: Target) -> None:
     said = _last_offsets(target.checkpoint)
-    found = None if said is None else misplaced(said, [one.option(SUBSCRIBE) for one in sources(frame)])
+    found = None if said is None else misplaced(said, streams(frame))
     if found is not None:
         output = target.node.output
         raise StateMismatch(
@@ -45,10 +46,21 @@ def check_sources(frame: DataFrame, target: Target) -> None:
         )
 
 
+def streams(frame: DataFrame) -> list[str | None]:
+    """What each streaming leaf of the plan subscribes to, from left to right; None of one that is not ours."""
+    leaves: Any = frame._jdf.queryExecution().analyzed().collectLeaves()
+    streaming = [leaf for leaf in map(leaves.apply, range(leaves.size())) if leaf.isStreaming()]
+    ours = [one.option(SUBSCRIBE) for one in sources(frame)]
+    return list(ours) if len(ours) == len(streaming) else [None] * len(streaming)
+
+
 def misplaced(offsets: str, subscribed: Sequence[str | None]) -> Misplaced | None:
     """The first source that reads other topics than the checkpoint has for its place. Pure."""
+    _, _, *lines = offsets.rstrip("\n").split("\n")
+    if len(lines) != len(subscribed):
+        return None
     for name, said in by_source(offsets).items():
-        now = subscribed[int(name)] if name.isdigit() and int(name) < len(subscribed) else None
+        now = subscribed[int(name)] if name.isdigit() else None
         was = _topics(said)
         if now is not None and not was <= set(now.split(",")):
             return Misplaced(", ".join(sorted(was)), now)

@@ -182,7 +182,8 @@ def test_code_that_reads_its_inputs_in_another_order_does_not_go_on_and_the_old_
         @app.topic("both", key="id")
         def both(orders: DataFrame, returns: DataFrame) -> DataFrame:
             read = {"orders": orders, "returns": returns}
-            return read[first].union(read[second])
+            twice = read[first].where("id < 4").union(read[first].where("id >= 4"))
+            return twice.union(read[second])
 
         made = Driven(app, spark, ours, tidelog_broker.bootstrap, tmp_path)
         made.settings = replace(made.settings, go_on=("both",))

@@ -26,6 +26,8 @@ TICKED = '{"a":{"0":3},"tick:1763236800000":{}}'
         ([SEEDED], ["b"], Misplaced("__tidelog.seed.s, b", "b")),
         ([A], [None], None),
         ([A, B], ["a"], None),
+        ([A, B], ["a", "a", "b"], None),
+        ([A, A, B], ["a", "a", "b"], None),
         (["17", '"elsewhere"'], ["a", "b"], None),
     ],
 )
