@@ -68,7 +68,7 @@ def test_a_part_that_failed_is_an_error_in_the_log_or_a_warning_where_it_is_trie
     run = supervised(parts, ours, say)
     run.loop()
     failed, tried_again, stopped = (line.partition(" ")[2] for line in lines.getvalue().splitlines())
-    assert failed == "ERROR failed kind=query name=shop.a error='UsageError: no such column' again_in_s=None"
+    assert failed == "ERROR failed kind=query name=shop.a error='UsageError: no such column'"
     assert tried_again == "WARNING failed kind=query name=shop.b error='Disconnected: no answer' again_in_s=0.5"
     assert stopped == "INFO stopped name=shop"
 

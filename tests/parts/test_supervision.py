@@ -21,6 +21,7 @@ from tidelog.parts.supervision import (
     settled,
     should_start,
     started,
+    stopped,
     worked,
 )
 
@@ -64,6 +65,18 @@ def test_a_fault_is_forgotten_once_a_part_has_run_well() -> None:
     watch = started(failed(started(Watch(), 0.0), MAY_PASS, 1.0), 2.0)
     assert settled(watch, 3.0).fault == MAY_PASS
     assert settled(watch, 2.0 + STEADY_S).fault is None
+
+
+@proves("P3")
+def test_a_fault_that_somebody_has_mended_is_not_the_reason_of_a_later_stop() -> None:
+    broken = failed(started(Watch(), 0.0), FINAL, 1.0)
+    assert commanded(broken, "stop", 2.0).fault == FINAL, "nobody has mended it"
+    mended = started(commanded(broken, "resume", 2.0), 2.0)
+    assert mended.fault == FINAL and stopped(mended).fault is None
+    assert stopped(commanded(mended, "pause", 3.0)).fault is None
+    retrying = started(failed(started(Watch(), 0.0), MAY_PASS, 1.0), 2.0)
+    assert stopped(retrying).fault == MAY_PASS, "it has not worked since"
+    assert stopped(worked(retrying)).fault is None
 
 
 @proves("P3")

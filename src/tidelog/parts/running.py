@@ -132,9 +132,9 @@ class Supervisor:
 
     def failed(self, part: Part, watch: Watch, fault: Fault, now: float) -> Watch:
         after = replace(watching.failed(watch, fault, now), failed_ms=int(time.time() * 1000))
-        again = None if fault.final else round(after.not_before - now, 1)
+        again = {} if fault.final else {"again_in_s": round(after.not_before - now, 1)}
         where = {} if fault.line is None else {"at": f"{fault.file}:{fault.line}"}
-        self.say("failed", kind=part.kind, name=part.name, error=fault.message, **where, again_in_s=again)
+        self.say("failed", kind=part.kind, name=part.name, error=fault.message, **where, **again)
         return after
 
     # Commands
@@ -208,7 +208,7 @@ class Supervisor:
             self.stop([self.parts[key] for key in running], process.MORE_TIME)
         for key, watch in self.watches.items():
             if watch.state != FAILED:
-                self.watches[key] = replace(watch, state=STOPPED)
+                self.watches[key] = watching.stopped(watch)
         self.report(at_once=True)
         self.say("stopped", name=self.app or ", ".join(name for _, name in self.parts))
 

@@ -11,6 +11,7 @@
 Rules:
 - One that was started again after a fault is told as `retrying` until it has worked (`Proving`): in a crash
   loop it is started again and again, and has not worked once.
+- A fault is told until it has worked again. One that has, or that was resumed since, ends without it.
 - After a fault a part waits, twice as long after each, up to BACK_OFF_MAX_S; one that has run for STEADY_S begins anew.
 - A user's error (a changed declaration, a lost checkpoint, a column that is not there) is final. All else may pass: a
   broker that is away, a store that is full, a service that is slow. A part says which of its errors are which.
@@ -99,10 +100,15 @@ def commanded(watch: Watch, command: str, now: float) -> Watch:
     if command == PAUSE and not watch.ended:
         return replace(watch, state=PAUSED)
     if command == STOP:
-        return replace(watch, state=STOPPED)
+        return stopped(watch)
     if command == RESUME and watch.state in (PAUSED, FAILED, STOPPED):
         return replace(watch, state=STARTING, not_before=now, failures=0, proved=True)
     return watch
+
+
+def stopped(watch: Watch) -> Watch:
+    past = watch.proved and watch.state in (STARTING, RUNNING, PAUSED)
+    return replace(watch, state=STOPPED, fault=None if past else watch.fault)
 
 
 def fault_of(error: BaseException) -> Fault:

@@ -34,7 +34,11 @@ OF_CODE = re.compile(
     r"|KeyError|NameError|UnboundLocalError|NotImplementedError|RecursionError|TypeError|ValueError|UnicodeDecodeError"
     r"|UnicodeEncodeError|JSONDecodeError|InvalidOperation|ArrowInvalid|ArrowTypeError|ArrowKeyError)(: |$)"
 )
-_ENDS = re.compile(r"[\w.]+(Error|Exception|Checkpoint|Value|Loss|Mismatch|Operation|Invalid|Schema): ")
+_ENDS = re.compile(
+    r"tidelog\.errors\.\w+: |[\w.]+(Error|Exception|Checkpoint|Value|Loss|Mismatch|Operation|Invalid|Schema): "
+)
+# Spark tells the plan of the query with its error, up to an empty line: any word that is looked for may be in it.
+_PLAN = re.compile(r"\nLogical Plan:\n.*?(?=\n[ \t]*\n|\Z)", re.DOTALL)
 _RECORD = re.compile(
     r"column (?P<column>\S+) of topic (?P<topic>\S+), partition (?P<partition>\d+), offset (?P<offset>\d+)"
     r" cannot be decoded: (?P<reason>.*)"
@@ -43,8 +47,13 @@ _OF_THE_JVM = ("org.", "java.", "py4j", "pyspark.errors", "scala.")
 _LINE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
-def fault_of(error: BaseException | None, text: str, file: str) -> Fault:
+def without_plan(text: str) -> str:
+    return _PLAN.sub("", text)
+
+
+def fault_of(error: BaseException | None, told: str, file: str) -> Fault:
     """From an error as it was raised, or as Spark tells it. `file` is the user's: its innermost line is named."""
+    text = without_plan(told)
     said = text if error is None else f"{text}\n{type(error).__name__}: {error}"
     lines = [int(line) for name, line in _LINE.findall(said) if name == file]
     final = isinstance(error, UsageError | UndecodableValue) and not isinstance(error, UnknownSchema)

@@ -24,7 +24,7 @@ from tidelog.errors import ViewChanged
 from tidelog.parts.children import END_S
 from tidelog.parts.part import Fault
 from tidelog.parts.running import STOP_MAX_S
-from tidelog.pipelines.faults import fault_of, is_told_in_a_line, with_remedies
+from tidelog.pipelines.faults import fault_of, is_told_in_a_line, with_remedies, without_plan
 from tidelog.pipelines.losses import Losses
 from tidelog.pipelines.observed import Observed
 from tidelog.pipelines.ordering import notices_of
@@ -117,7 +117,7 @@ class QueryPart:
             return Fault(ENDED, final=False)
         fault = fault_of(self._written.error, str(error), self.file)
         if self._written.error is None and not is_told_in_a_line(fault):  # else it was logged when it was raised
-            logging.getLogger(__name__).error("%s: %s", self.name, error)
+            logging.getLogger(__name__).error("%s: %s", self.name, without_plan(str(error)))
         way = _way_on(self.target)
         said = fault.message.replace(GO_ON, way).replace(ELSEWHERE, way)
         return fault._replace(message=with_remedies(said, self.target))

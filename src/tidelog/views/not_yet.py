@@ -124,14 +124,20 @@ def sink_behind(
 def store_behind(
     view: str, after: After | str, wanted: Ends, at: Ends, reports: Iterable[Report], now_ms: float
 ) -> str:
-    """Of a store that has not got what the view's topic has."""
+    """Of a store that has not got what the view's topic has. One that shows nothing may wait for its query's first
+    micro-batch, and not for its applier.
+    """
+    reports = list(reports)
     applies = [one for one in reports if one.kind in APPLIES and one.figures.get("view") == view]
     short = [(place, end) for place, end in sorted(wanted.items()) if at.get(place, 0) < end]
     far = ", ".join(f"{place} to offset {at.get(place, 0)} of {end}" for place, end in short)
     asked = {} if isinstance(after, str) else after.offsets
     had = "" if any(place in asked for place, _ in short) else "the view's topic has it, and "
     there = f"{had}the store is at {far}" if short else "the store shows nothing yet"
-    return f"view {view} did not have {after} in time: {there}; {_of_appliers(applies, now_ms)}"
+    writes = [one for one in reports if one.kind == QUERY and _output(one, "name") == view]
+    ill = writes and not short and health_of(max(writes, key=_told_at), now_ms).fault is not None
+    how = _of_query(writes, now_ms) if ill else _of_appliers(applies, now_ms)
+    return f"view {view} did not have {after} in time: {there}; {how}"
 
 
 def _read(after: After, last: Mark | None) -> str:
@@ -160,9 +166,9 @@ def _reached(last: Mark | None) -> str:
     return f"it has come to {_at(last.watermark_ms)}"
 
 
-def _output(one: Report) -> str | None:
+def _output(one: Report, what: str = "topic") -> str | None:
     output = one.figures.get("output")
-    return str(output.get("topic")) if isinstance(output, dict) else None
+    return str(output.get(what)) if isinstance(output, dict) else None
 
 
 def _of_query(writes: list[Report], now_ms: float) -> str:

@@ -18,7 +18,7 @@ from tidelog.control.marks import Mark, Sources
 from tidelog.errors import Disconnected, LostCheckpoint, PipelineFailed, UndecodableValue, UnknownSchema, UsageError
 from tidelog.parts.part import Fault
 from tidelog.pipelines.app import App
-from tidelog.pipelines.faults import fault_of, is_told_in_a_line, with_remedies
+from tidelog.pipelines.faults import fault_of, is_told_in_a_line, with_remedies, without_plan
 from tidelog.pipelines.graph import graph_of
 from tidelog.pipelines.parts import ENDED, STUCK, QueryPart
 from tidelog.pipelines.placing import Target
@@ -102,6 +102,30 @@ def test_a_record_that_cannot_be_decoded_is_told_in_one_line_with_remedies_that_
 )
 def test_what_is_final(error: Exception | None, text: str, final: bool) -> None:
     assert fault_of(error, text, "shop.py").final is final
+
+
+@proves("P3")
+def test_what_stands_in_a_plan_does_not_make_a_fault_final_and_a_broker_that_is_away_is_named() -> None:
+    plan = "Project [raise_error(USER_RAISED_EXCEPTION, map(errorMessage, _op of a changelog is -U))]"
+    away = (
+        "[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source perform initialOffset:"
+        " Traceback (most recent call last):\n"
+        '  File "/x/tidelog/client/cluster.py", line 110, in any_node\n'
+        '    raise Disconnected(f"no broker was reached")\n'
+        "tidelog.errors.Disconnected: no broker was reached: no connection to 127.0.0.1:9092\n"
+        " SQLSTATE: 38000\n=== Streaming Query ===\nIdentifier: people.v1 [id = 1, runId = 2]\n"
+        f"Current Committed Offsets: {{}}\n\nCurrent State: ACTIVE\n\nLogical Plan:\n{plan}\n   +- LocalRelation\n"
+    )
+    fault = fault_of(None, away, "/home/me/shop.py")
+    assert (fault.final, fault.message) == (
+        False,
+        "Disconnected: no broker was reached: no connection to 127.0.0.1:9092",
+    )
+    raised = away.replace("tidelog.errors.Disconnected: no", "[USER_RAISED_EXCEPTION] two rows of one key; no")
+    assert fault_of(None, raised, "/home/me/shop.py").final, "what Spark says of the error itself still counts"
+    stack = f"{away}\nJVM stacktrace:\norg.apache.spark.sql.AnalysisException: not with this plan"
+    assert fault_of(None, stack, "/home/me/shop.py").final
+    assert plan not in without_plan(away) and "no broker was reached" in without_plan(away)
 
 
 @proves("P3")
