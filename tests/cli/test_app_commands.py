@@ -86,6 +86,7 @@ def test_what_is_written_wrongly_is_told_in_one_line(nowhere: Command, words: li
             "event_time is 'at', which is not one of its columns (id);",
         ),
         ('app.stream("s", value="at long", event_time="at")', "event_time is 'at', a long; declare the column as a"),
+        ('app.stream("s", value={"id": "long", "n": "int"})', "write them as one text, value='id long, n int'"),
         ('app.stream("s", event_time="at")', "not one of its columns (key, value, topic,"),
         ('app.table("s", key="id", value="user string")', "table 's': its key has 'id', and its columns are user"),
     ],
@@ -320,7 +321,7 @@ def test_pass_names_a_record_of_an_input_that_is_there(tidelog: Command, cluster
     assert "passes already" in tidelog.ok("pass", out, f"{topic}:0:0").out
     assert tidelog.ok("pass", out).out == f"{topic}:0:0\n"
     for wrong, said in (
-        (f"{topic}:0:1", "has offsets 0 up to 1, and not 1"),
+        (f"{topic}:0:1", f"is not in {topic}[0]: it begins at 0, and its next record will have offset 1"),
         (f"{topic}:99:0", "does not have a partition 99"),
         ("other:0:0", f"does not read topic other; it reads {topic}"),
         (f"{topic}:0", "write TOPIC:PARTITION:OFFSET"),

@@ -37,7 +37,7 @@ def test_a_reset_shows_before_and_after_and_is_done_on_yes(tidelog: Command, top
         [topic, "1", "0", "10", "-", "4", "-"],
     ]
     assert group not in tidelog.ok("groups", "list", "--quiet").lines
-    assert tidelog.ok("reset", group, topic, "--to", "4", "--yes").lines[-1] == f"{group} is moved"
+    assert tidelog.ok("reset", group, topic, "--to", "4", "--yes").lines[-1] == f"{group} is moved; it is a new group"
     assert committed(tidelog, group) == [4, 4]
     moved = tidelog.ok("reset", group, f"{topic}:1", "--to", "latest", "--yes", "--json").json
     assert moved == {

@@ -11,6 +11,10 @@ from cli.command import Command
 from proving import proves
 from tidelog.cli.main import COMMANDS
 from tidelog.cli.options import action_names
+from tidelog.cli.telling import find
+from tidelog.client import Cluster
+from tidelog.client.share import ShareReader
+from tidelog.control.status import Report
 from tidelog.errors import UsageError
 
 
@@ -20,7 +24,10 @@ def test_a_topic_that_is_not_there_is_not_read_and_the_near_one_is_named(
 ) -> None:
     tidelog.ok("topics", "create", topic)
     slip = topic[:-1]
-    for words in (("tail", slip), ("reset", group, slip, "--to", "earliest")):
+    looking = (("tail", slip), ("reset", group, slip, "--to", "earliest"), ("topics", "describe", slip))
+    changing = (("delete", slip, "--yes"), ("alter", slip, "--partitions", "3"), ("truncate", slip, "--before", "1"))
+    configs = ("configs", "describe", "topic", slip)
+    for words in (*looking, *(("topics", *one) for one in changing), configs):
         ran = tidelog(*words)
         assert ran.code == 1 and f"topic '{slip}' does not exist; did you mean {topic}?" in ran.err
     far = tidelog("tail", "nothing.like.it.anywhere.in.the.world")
@@ -75,3 +82,50 @@ def test_a_name_in_the_place_of_an_action_is_told_an_action_that_there_is(comman
         assert action in names
     if command in ("views", "topics", "groups"):
         assert "if that is a name" in str(refused.value)
+
+
+@proves("T10", "command_line")
+@pytest.mark.parametrize("command", ["configs", "events", "store"])
+def test_a_command_that_needs_an_action_lists_its_actions(command: str) -> None:
+    module = import_module(f"tidelog.cli.{command}")
+    with pytest.raises(UsageError, match=f"^{command}: say which: {', '.join(action_names(module.parser()))}; see "):
+        module.run([])
+
+
+@proves("T10", "command_line")
+def test_what_may_be_left_out_is_not_called_required() -> None:
+    dead = import_module("tidelog.cli.dead")
+    with pytest.raises(UsageError, match=r"required: TOPIC; see `tidelog dead replay --help`"):
+        dead.run(["replay"])
+
+
+@proves("T10", "T4")
+def test_a_group_of_another_kind_is_told_by_its_kind_and_a_new_one_is_called_new(
+    tidelog: Command, topic: str, group: str
+) -> None:
+    tidelog.ok("topics", "create", topic)
+    moved = ("reset", group, topic, "--to", "earliest", "--yes")
+    assert tidelog.ok(*moved).lines[-1] == f"{group} is moved; it is a new group"
+    assert tidelog.ok(*moved).lines[-1] == f"{group} is moved"
+    near = tidelog("groups", "describe", group[:-1])
+    assert near.code == 1 and f"group '{group[:-1]}' does not exist; did you mean {group}?" in near.err
+    queue = f"{topic}-queue"
+    tidelog.ok("configs", "alter", "group", queue, "--set", "share.auto.offset.reset=earliest")
+    with Cluster(tidelog.environment["TIDELOG_BOOTSTRAP"]) as cluster:
+        reader = ShareReader(cluster, queue, [topic])
+        reader.beat(at_once=True)
+        shown = tidelog("groups", "describe", queue)
+        reader.close()
+    assert shown.code == 1 and f"is a share group; `tidelog queues describe {queue}` shows it" in shown.err
+
+
+@proves("T10", "P3")
+def test_a_part_without_its_apps_name_is_near() -> None:
+    reports = [Report("query", "shop.revenue", {}), Report("app", "shop", {})]
+    with pytest.raises(UsageError, match=r"no part is called 'revenue'; did you mean shop\.revenue\?"):
+        find(iter(reports), "revenue", None)
+    with pytest.raises(UsageError, match=r"'shop.revenu'; did you mean shop\.revenue\?"):
+        find(iter(reports), "shop.revenu", None)
+    with pytest.raises(UsageError, match=r"'zebra'; `tidelog status` lists them"):
+        find(iter(reports), "zebra", None)
+    assert find(iter(reports), "shop", None).kind == "app"

@@ -106,6 +106,20 @@ def test_a_connection_that_ends_before_the_answer_is_said_with_the_address() -> 
 
 
 @proves("T10")
+def test_only_of_a_connection_that_never_served_tls_and_logins_are_guessed() -> None:
+    empty = bytes.fromhex("00000000 00000000 00000000")  # Metadata in version 1: no brokers, a controller, no topics
+    with server(offers, lambda request: answer(request, empty), b"") as (at, _):
+        connection = Connection.open(at)
+        connection.call(MetadataRequest(topics=[]), MetadataResponse, version=1)
+        with pytest.raises(Disconnected, match=r"ended before MetadataResponse came.*; the broker may have stopped"):
+            connection.call(MetadataRequest(topics=[]), MetadataResponse, version=1)
+    with server(offers, b"") as (at, _):
+        connection = Connection.open(at)
+        with pytest.raises(Disconnected, match="does it ask for TLS or a login"):
+            connection.call(MetadataRequest(topics=[]), MetadataResponse)
+
+
+@proves("T10")
 def test_half_an_answer_is_no_answer() -> None:
     with server(offers, lambda request: answer(request, b"0123456789")[:-1]) as (at, _):
         connection = Connection.open(at)

@@ -219,6 +219,13 @@ def test_the_last_of_two_members_counts_and_others_are_left_out() -> None:
         ("", "it ends too early, at byte 0"),
         ('{"a": 1, "b": "\\x"}', "b: an escape in a text is not valid in JSON, at byte 17"),
         ('{"a": nul}', "a: it is not JSON, at byte 6"),
+        ("this is not JSON", "it is not JSON, at byte 0"),
+        ("hello", "it is not JSON, at byte 0"),
+        ("id,amount", "it is not JSON, at byte 0"),
+        ('{"a": tea}', "a: it is not JSON, at byte 6"),
+        ('{"b": tea}', "b: it is not JSON, at byte 6"),
+        ("true", "the value is of another type, at byte 0"),
+        ('{"b": [1]}', "b: the value is of another type, at byte 6"),
     ],
 )
 def test_the_reason_says_where_and_why(text: str, said: str) -> None:

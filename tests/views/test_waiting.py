@@ -471,19 +471,6 @@ def test_of_a_store_that_is_behind_only_the_partitions_that_lack_something_are_n
 
 
 @proves("eo.22", "P3")
-def test_of_a_store_that_shows_nothing_the_query_is_named_where_that_has_failed() -> None:
-    place, after = TopicPartition("revenue.v1", 0), After({ORDERS: 10})
-    output = {"kind": "view", "name": "revenue", "topic": "revenue.v1"}
-    query = Report("query", "shop.revenue", {"output": output, "at_ms": NOW_MS, "state": "failed", "error": "no topic"})
-    applier = Report("applier", "revenue.x", {"view": "revenue", "at_ms": NOW_MS})
-    said = store_behind("revenue", after, {place: 9}, {place: 9}, [query, applier], NOW_MS)
-    assert said.endswith("the store shows nothing yet; its query shop.revenue has failed: no topic")
-    runs = query._replace(figures={**query.figures, "state": "running", "error": None})
-    said = store_behind("revenue", after, {place: 9}, {place: 9}, [runs, applier], NOW_MS)
-    assert said.endswith("the store shows nothing yet; revenue.x runs: wait longer")
-
-
-@proves("eo.22", "P3")
 def test_a_wait_for_a_query_that_runs_does_not_ask_for_an_applier(
     tidelog_broker: TestBroker, cluster: Cluster, url: str
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from cli.command import Command
 from proving import proves
 from tidelog import JobSender
+from tidelog.client import Cluster, topics
 from tidelog.testing.broker import TestBroker
 
 MODULE = """
@@ -23,6 +24,9 @@ def greet(job):
 def stuck(job):
     print("stuck", flush=True)
     time.sleep(600)
+
+def nothing():
+    pass
 
 def slow(job):
     print("begun", flush=True)
@@ -55,7 +59,7 @@ def line_of(running: subprocess.Popen[str]) -> str:
 @proves("T4")
 def test_the_job_of_a_worker_that_is_killed_goes_to_another(work: Work) -> None:
     with work("greeting:stuck") as running:
-        assert line_of(running) == "1 workers of greeters take jobs from greetings\n"
+        assert line_of(running) == "1 worker of greeters takes jobs from greetings\n"
         assert line_of(running) == "stuck\n"
         running.send_signal(signal.SIGKILL)
     with work("greeting:greet", "--drain") as running:
@@ -81,10 +85,20 @@ def test_a_command_that_is_told_to_stop_ends_its_job_first(work: Work) -> None:
     [
         ("greeting", "does not name a function; write MODULE:FUNCTION"),
         ("greeting:wave", "greeting has no function 'wave'"),
-        ("no_such_module:greet", "no_such_module cannot be imported"),
+        ("greeting:nothing", "nothing() is to take one argument, a tidelog.Job"),
+        ("no_such_module:greet", "'no_such_module'; a module is looked for in this folder"),
     ],
 )
 def test_a_function_that_is_not_there_is_refused(work: Work, function: str, why: str) -> None:
     with work(function) as running:
         _, err = running.communicate()
     assert running.returncode == 2 and why in err
+
+
+@proves("T4")
+def test_a_name_that_dead_letters_cannot_have_leaves_no_topic_behind(work: Work, tidelog_broker: TestBroker) -> None:
+    with work("greeting:greet", "--drain", "--dead-letters", "mail.dead", "--backoff", "0") as running:
+        _, err = running.communicate()
+    assert running.returncode == 2 and "begins with 'dlq.', and 'mail.dead' does not; call it dlq.mail.dead" in err
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        assert "mail.dead" not in topics.names(cluster)

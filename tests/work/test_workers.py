@@ -16,6 +16,7 @@ from tidelog.client.acknowledgements import Kinds
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.share import ACCEPT, AcquiredRecord, ShareReader
 from tidelog.control.status import read_status
+from tidelog.errors import UsageError
 from tidelog.record.columns import Row
 from tidelog.work.crew import Crew, JobCall
 from tidelog.work.queue import is_empty
@@ -324,3 +325,20 @@ def test_one_lock_that_is_lost_does_not_take_the_ends_of_others_with_it(
         assert reader.acknowledge({at: {2: ACCEPT, 3: ACCEPT}}) == [(at, 2)]
         eventually(lambda: is_empty(cluster, TOPIC, GROUP))
         reader.close()
+
+
+@proves("T4")
+@pytest.mark.parametrize("value", [5, {"to": "Ada"}, ["Ada"]])
+def test_a_job_that_is_neither_text_nor_bytes_is_refused_and_not_sent(sender: tidelog.JobSender, value: Any) -> None:
+    with pytest.raises(UsageError, match=f"a job's value is text or bytes, and not {type(value).__name__}; json.dumps"):
+        sender.send(TOPIC, value)
+    assert sender.send(TOPIC, "Ada").endswith("/0")
+
+
+@proves("T4")
+def test_a_function_that_cannot_take_a_job_is_refused_before_the_first(pool: Pool) -> None:
+    for wrong in (lambda: None, lambda job, other: None, "deliver"):
+        with pytest.raises(UsageError, match=r"to take one argument, a tidelog.Job|is not a function"):
+            pool(wrong)  # type: ignore[arg-type]
+    pool(lambda *jobs: None)
+    pool(lambda job, limit=3: None)

@@ -50,7 +50,7 @@ def told(cluster: Cluster) -> list[dict[str, Any]]:
                 "state": UNKNOWN if report is None else health_of(report, time.time() * 1000).state,
                 "tables": len(capture.tables) if capture is not None else 0,
                 "rows_out": figures.get("rows_out"),
-                "lag_s": None if (lag := (figures.get("lag") or {}).get("seconds")) is None else str(lag),
+                "lag_s": None if (lag := (figures.get("lag") or {}).get("seconds")) is None else f"{lag:.1f}",
                 "position": progress.get("position"),
                 "snapshot": figures.get("snapshot"),
                 "incremental": progress.get("incremental"),

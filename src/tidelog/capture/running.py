@@ -18,6 +18,7 @@ Rules:
   goes with it, as sinks write them: the position, and where the topics of tables end. By it readers wait for a
   position, and feeds tell whole transactions.
 - A session that failed is thrown away with all that it knew. The next one knows what the log has.
+- A fault that is waited out is logged once, and once more when it is over.
 - A large transaction of the source is split over many of the log; many small ones are put into one. No delay is added.
 """
 
@@ -35,6 +36,7 @@ from tidelog.capture import incremental, newcomers, snapshotting, telling
 from tidelog.capture.change import TRUNCATE, Event, Idle, RowChange
 from tidelog.capture.chunking import Chunking
 from tidelog.capture.foretelling import EndsAhead, ForetoldWrong, check, written_to
+from tidelog.capture.misnaming import misnamed
 from tidelog.capture.progress import CaptureProgress, Passing, apply, from_fields, to_fields
 from tidelog.capture.settings import CaptureSettings
 from tidelog.capture.source import ChangeSource, ChangeStream
@@ -194,7 +196,6 @@ class _Loop:
                     except (Disconnected, OutcomeUnknown, TransactionTimedOut) as error:
                         capture._foretells = capture._foretells and not isinstance(error, ForetoldWrong)
                         self.told.waits_after(error)
-                        log.warning("capture %s: %s; it tries again", self.name, error)
                         stopping.wait(next(pauses))
         finally:
             self.told.rests()
@@ -254,6 +255,7 @@ class _Session:
             if self._progress.position is not None or self._progress.snapshot is not None:
                 self._ask_for_newcomers()
             self._source.prepare()
+            self._check_names()
             self._snapshot()
             if self.settings.snapshot != snapshotting.INITIAL_ONLY and not self._stop.is_set():
                 self._follow_or_begin_anew()
@@ -280,6 +282,14 @@ class _Session:
         wrong = [one for one in self._source.check() if one.severity == "error"]
         if wrong:
             raise UsageError("; ".join(f"{one.what}: {one.remedy}" if one.remedy else one.what for one in wrong))
+
+    def _check_names(self) -> None:
+        settings = self.settings
+        wrong = misnamed(self._source.tables(), exclude=settings.exclude, mask=settings.mask, outbox=settings.outbox)
+        if wrong and self._progress.position is None and self._progress.snapshot is None:
+            raise UsageError("; ".join(wrong))
+        for one in wrong:
+            log.warning("capture %s: %s", self._name, one)
 
     def _check_same_tables(self, kept: Mapping[str, Any] | None) -> None:
         """What is stored of an open transaction is a number of rows: of the tables that were captured then."""
@@ -386,7 +396,14 @@ class _Session:
 
     def _stream(self) -> ChangeStream:
         assert self._progress.position is not None, "a snapshot, or its leaving out, gives one"
-        return self._source.stream(self._progress.position)
+        try:
+            return self._source.stream(self._progress.position)
+        except KeyError as error:
+            raise UsageError(
+                f"capture {self._name!r} is at {text_of(self._progress.position)!r}, which is not a position of"
+                f" {self._source.connector} by this method: another source was captured by this name; choose another"
+                " by --name, or take what is stored away by `tidelog capture remove`"
+            ) from error
 
     def _follow(self, stream: ChangeStream) -> None:
         try:

@@ -53,6 +53,7 @@ class CaptureReport:
         self._rows = self._restarts = 0
         self._at = 0.0
         self._alarmed = False
+        self._fault: str | None = None  # which is logged, and not over yet
 
     def fields(self) -> dict[str, Any]:
         return {**self._about, **self._figures}
@@ -64,15 +65,20 @@ class CaptureReport:
         self._figures = self._figures | {"state": STARTING, "rows_out": self._rows}
 
     def snapshot(self, done: int, total: int) -> None:
+        self._goes_on()
         told = {"state": RUNNING, "snapshot": {"rows": done, "of": total}, "rows_out": self._rows}
         self._figures = self._without("error") | told
 
     def waits_after(self, error: Exception) -> None:
         self._restarts += 1
+        if self._fault != str(error):
+            self._fault = str(error)
+            log.warning("capture %s: %s; it tries again", self._settings.known_as, error)
         told = {"state": RETRYING, "error": str(error), "restarts": self._restarts}
         self._figures = self._figures | told | {"last_error_ms": int(time.time() * 1000)}
 
     def runs(self, source: ChangeSource, progress: CaptureProgress) -> None:
+        self._goes_on()
         about = {"state": RUNNING, "connector": source.connector, "database": source.database}
         self._figures = self._without("error", "snapshot") | about
         self._at = 0.0
@@ -92,6 +98,11 @@ class CaptureReport:
             "warning": self._alarm(lag),
             "lag": {"seconds": lag.seconds, "bytes": lag.bytes, "kept_bytes": lag.kept_bytes, "state": lag.state},
         }
+
+    def _goes_on(self) -> None:
+        if self._fault is not None:
+            self._fault = None
+            log.warning("capture %s: goes on", self._settings.known_as)
 
     def rests(self) -> None:
         """From here on its supervisor says how it is."""

@@ -218,7 +218,7 @@ def status(options: Namespace) -> int:
     elif found:
         header = ("name", "state", "tables", "rows out", "lag s", "position", "snapshot", "error")
         rows = [[one[name] for name in ("name", "state", "tables", "rows_out", "lag_s")] for one in found]
-        more = [[_cell(one["position"]), _cell(one["snapshot"]), one["error"] or one["warning"]] for one in found]
+        more = [[_position(one["position"]), _cell(one["snapshot"]), one["error"] or one["warning"]] for one in found]
         show_table(header, [[*a, *b] for a, b in zip(rows, more, strict=True)])
     else:
         print("no captures")
@@ -239,6 +239,13 @@ def remove(options: Namespace) -> int:
         for line in remove_capture(cluster, settings):
             print(line)
     return OK
+
+
+def _position(position: Any) -> str | None:
+    """As it is waited for: `tidelog wait VIEW --after NAME@POSITION`."""
+    from tidelog.control.positions import text_of
+
+    return None if position is None else text_of(position) or _cell(position)
 
 
 def _cell(value: Any) -> str | None:

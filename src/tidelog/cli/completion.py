@@ -44,7 +44,7 @@ class Words(NamedTuple):
 
 def parser() -> command.Parser:
     made = command.command_parser("completion", "Print a completion script for your shell.", EXAMPLES)
-    made.add_argument("shell", choices=["bash", "zsh", "fish"], help="which shell")
+    made.add_argument("shell", choices=["bash", "zsh", "fish"], metavar="SHELL", help="which: bash, zsh or fish")
     return made
 
 

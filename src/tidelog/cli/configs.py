@@ -6,6 +6,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from tidelog.cli import options as command
+from tidelog.cli import suggestions
 from tidelog.cli.terminal import show_json, show_table
 from tidelog.errors import UsageError
 
@@ -32,7 +33,7 @@ def parser() -> command.Parser:
     describe = actions.add_parser("describe", parents=[reach], help="show settings", description="Show settings.")
     alter = actions.add_parser("alter", parents=[reach], help="change settings", description="Change settings.")
     for each in (describe, alter):
-        each.add_argument("kind", choices=KINDS, help="of what")
+        each.add_argument("kind", choices=KINDS, metavar="KIND", help=f"of what: {', '.join(KINDS)}")
         each.add_argument(
             "name",
             nargs="?",
@@ -51,15 +52,14 @@ def parser() -> command.Parser:
 
 def run(arguments: list[str]) -> int:
     options = command.parse(parser(), arguments)
-    if options.action is None:
-        raise UsageError("configs: describe or alter? see `tidelog configs --help`")
     if options.kind == "broker" and options.name is not None and not options.name.isdecimal():
         raise UsageError(
             f"configs: {options.name!r} is not a broker's node id; it is a number, or left out for the only broker"
         )
     with command.connect(options) as cluster:
         name = options.name if options.name is not None else only_broker(cluster, options.kind)
-        return (describe if options.action == "describe" else alter)(cluster, name, options)
+        with suggestions.misspelt(cluster, [name] if options.kind == "topic" else ()):
+            return (describe if options.action == "describe" else alter)(cluster, name, options)
 
 
 def only_broker(cluster: Cluster, kind: str) -> str:

@@ -55,7 +55,9 @@ def parser() -> command.Parser:
         description="Write the records of dead letters once more: all that were not replayed yet, or those named.",
     )
     replay.add_argument("topic", metavar="TOPIC", help="whose letters")
-    replay.add_argument("letters", nargs="*", metavar="PARTITION:OFFSET", type=partition_offset, help="these alone")
+    replay.add_argument(
+        "letters", nargs="*", default=[], metavar="PARTITION:OFFSET", type=partition_offset, help="these alone"
+    )
     replay.add_argument("--to", metavar="TOPIC", help="to this topic, and not to the one that they come from")
     replay.add_argument("--yes", action="store_true", help="do not ask")
     return made
@@ -115,7 +117,8 @@ def last_letters(cluster: Cluster, options: Namespace) -> list[tuple[Letter, boo
     found = [(at, row, letter) for at, row, letter in read_letters(cluster, begins, ends)]
     others = sum(letter is None for *_, letter in found)
     if others:
-        warn(f"{count_text(others, 'record')} of {options.topic} {'is' if others == 1 else 'are'} not a dead letter")
+        what = "is not a dead letter" if others == 1 else "are not dead letters"
+        warn(f"{count_text(others, 'record')} of {options.topic} {what}")
     return sorted((letter, done[at].has(letter.place)) for at, _, letter in found if letter is not None)
 
 
@@ -176,7 +179,7 @@ def find_letter(cluster: Cluster, text: str) -> tuple[TopicPartition, Letter | N
     if begin <= int(place) < end:
         for _, _, letter in read_letters(cluster, {at: int(place)}, {at: int(place) + 1}):
             return at, letter
-    raise UsageError(f"{at} has offsets {begin} up to {end}, and no record at {place}")
+    raise UsageError(f"{at} does not have a record at offset {place}: it begins at {begin} and ends at {end}")
 
 
 def replay_letters(cluster: Cluster, options: Namespace) -> int:

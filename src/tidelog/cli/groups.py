@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.cli import options as command
 from tidelog.cli.terminal import confirm, paint, show_json, show_table, size_text, span_text
-from tidelog.errors import UsageError
+from tidelog.errors import BrokerError, UsageError
 
 if TYPE_CHECKING:
     from tidelog.client.admin.groups import GroupDescription
@@ -91,12 +91,11 @@ def show_groups(found: list[dict[str, Any]]) -> None:
 
 
 def describe(cluster: Cluster, options: Namespace) -> int:
-    from tidelog.client.admin import groups
     from tidelog.control import lag
 
     described = []
     for name in options.names:
-        group = groups.describe(cluster, name)
+        group = found(cluster, name)
         described.append(description(group, lag.of_group(cluster, name)))
     if options.json:
         show_json(described)
@@ -106,6 +105,19 @@ def describe(cluster: Cluster, options: Namespace) -> int:
             print()
         show_description(one)
     return 0
+
+
+def found(cluster: Cluster, name: str) -> GroupDescription:
+    from tidelog.cli.suggestions import missing_group
+    from tidelog.client.admin import groups
+    from tidelog.wire.error_code import ErrorCode
+
+    try:
+        return groups.describe(cluster, name)
+    except BrokerError as error:
+        if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        raise missing_group(cluster, name) from error
 
 
 def description(group: GroupDescription, unread: list[Unread]) -> dict[str, Any]:

@@ -107,6 +107,8 @@ def parse(parser: Parser, arguments: Sequence[str], *, default: str | None = Non
     action = _action(given)
     if default is not None and action is None and not {"-h", "--help"} & set(given):
         given.insert(0, default)
+    elif names and action is None and not {"-h", "--help"} & set(given):
+        parser.error(f"say which: {', '.join(names)}")
     elif names and action is not None and action not in names:
         shows = next((one for one in SHOWING if one in names), None)
         named = f"; if that is a name: `{parser.prog} {shows} {action}`" if default is not None and shows else ""
@@ -186,6 +188,13 @@ def seconds(text: str) -> float:
     value = float(text)
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of seconds")
+    return value
+
+
+def span(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 on")
     return value
 
 

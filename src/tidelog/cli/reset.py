@@ -55,12 +55,13 @@ def parser() -> command.Parser:
 def run(arguments: list[str]) -> int:
     options = command.parse(parser(), arguments)
     with command.connect(options) as cluster:
-        refuse_active(cluster, options.group)
+        known = refuse_active(cluster, options.group)
         moves = plan(cluster, options.group, partitions_of(cluster, options.topic), options.to)
-        return carry_out(cluster, options, moves)
+        return carry_out(cluster, options, moves, known=known)
 
 
-def refuse_active(cluster: Cluster, group: str) -> None:
+def refuse_active(cluster: Cluster, group: str) -> bool:
+    """Whether the group is there."""
     from tidelog.client.admin import groups
     from tidelog.wire.error_code import ErrorCode
 
@@ -68,10 +69,10 @@ def refuse_active(cluster: Cluster, group: str) -> None:
         found = groups.describe(cluster, group)
     except BrokerError as error:
         if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
-            return
+            return False
         raise
     if not found.members and found.state in NEVER_ACTIVE:
-        return
+        return True
     named = [f"{member.client_id} at {member.host}" for member in found.members[:MEMBERS_NAMED]]
     more = f" and {len(found.members) - MEMBERS_NAMED} more" if len(found.members) > MEMBERS_NAMED else ""
     who = ", ".join(named) + more if named else found.state
@@ -105,7 +106,7 @@ def plan(cluster: Cluster, group: str, partitions: list[TopicPartition], to: Off
     return moves
 
 
-def carry_out(cluster: Cluster, options: Namespace, moves: list[Move]) -> int:
+def carry_out(cluster: Cluster, options: Namespace, moves: list[Move], *, known: bool) -> int:
     from tidelog.client.admin import groups
 
     if not options.json:
@@ -120,7 +121,8 @@ def carry_out(cluster: Cluster, options: Namespace, moves: list[Move]) -> int:
         listed = [{**move.at._asdict(), **{key: getattr(move, key) for key in Move._fields[1:]}} for move in moves]
         show_json({"group": options.group, "moved": done, "partitions": listed})
     else:
-        print(f"{options.group} is moved" if done else "nothing was moved: --dry-run")
+        new = "" if known else "; it is a new group"
+        print(f"{options.group} is moved{new}" if done else "nothing was moved: --dry-run")
     return 0
 
 

@@ -65,7 +65,9 @@ def read(options: Namespace) -> list[FoldState]:
 
 
 def missing(checkpoint: str) -> StorageError:
-    return StorageError(f"{checkpoint} does not exist; give the checkpointLocation of a query")
+    return StorageError(
+        f"{checkpoint} does not exist; give the checkpointLocation of a query, as tidelog-checkpoints/shop/revenue.v1"
+    )
 
 
 def summary(one: FoldState) -> tuple[Any, ...]:

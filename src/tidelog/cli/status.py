@@ -17,6 +17,7 @@ from typing import Any
 from tidelog.cli import options as command
 from tidelog.cli.main import FAILED as EXIT_FAILED
 from tidelog.cli.main import OK
+from tidelog.cli.telling import unknown
 from tidelog.cli.terminal import paint, show_json, show_table
 from tidelog.control.counts import RECORDS, from_fields
 from tidelog.control.health import FAILED, GONE, RETRYING, STOPPED, health_of, is_long_ago
@@ -47,9 +48,10 @@ def parser() -> command.Parser:
 def run(arguments: list[str]) -> int:
     options = command.parse(parser(), arguments)
     with command.connect(options) as cluster:
-        found = [one for one in status_for(cluster) if options.part in (None, one.name)]
+        there = status_for(cluster)
+    found = [one for one in there if options.part in (None, one.name)]
     if options.part is not None and not found:
-        raise UsageError(f"no part is called {options.part!r}; `tidelog status` lists them")
+        raise UsageError(unknown(options.part, (one.name for one in there)))
     now_ms = int(time.time() * 1000)
     every = options.all or options.part is not None
     rows = [one for one in sorted(found) if every or not is_long_ago(one, now_ms)]
@@ -77,7 +79,7 @@ def _fields(one: Report, now_ms: int) -> dict[str, Any]:
 
 def _row(one: Report, now_ms: int) -> list[Any]:
     how, told = health_of(one, now_ms), metrics_of(one.figures)
-    lag_s = None if told.lag_seconds is None else str(told.lag_seconds)
+    lag_s = None if told.lag_seconds is None else f"{told.lag_seconds:.1f}"
     shown = how.said if how.state == GONE else how.reason if how.state in (RETRYING, FAILED, STOPPED) else None
     left_out = from_fields({RECORDS: one.figures.get("left_out")}).get(RECORDS, {})
     return [

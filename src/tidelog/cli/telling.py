@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tidelog.cli import options as command
+from tidelog.cli import suggestions
 from tidelog.cli.main import OK
 from tidelog.control.status import Report, send_command, status_for
 from tidelog.errors import UsageError
@@ -30,14 +31,20 @@ def run(name: str, made: command.Parser, arguments: list[str]) -> int:
     return OK
 
 
-def find(reports: Iterable[Report], name: str, kind: str | None) -> Report:
+def find(told: Iterable[Report], name: str, kind: str | None) -> Report:
+    reports = list(told)
     found = sorted(one for one in reports if one.name == name)
     meant = [one for one in found if kind in (None, one.kind)]
     if len(meant) == 1:
         return meant[0]
     kinds = ", ".join(one.kind for one in found)
     if not found:
-        raise UsageError(f"no part is called {name!r}; `tidelog status` lists them")
+        raise UsageError(unknown(name, (one.name for one in reports)))
     if not meant:
         raise UsageError(f"no part {name!r} is of kind {kind!r}; there is {kinds}")
     raise UsageError(f"parts of several kinds are called {name!r}: {kinds}; say which by --kind")
+
+
+def unknown(name: str, there: Iterable[str]) -> str:
+    near = suggestions.nearest(name, there)
+    return f"no part is called {name!r}; {'`tidelog status` lists them' if near is None else f'did you mean {near}?'}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.cli import options as command
 from tidelog.cli.place import PLACE_HELP, parse_place
+from tidelog.cli.suggestions import misspelt
 from tidelog.cli.terminal import confirm, paint, show_json, show_table, size_text
 from tidelog.cli.truncation import truncate
 from tidelog.errors import BrokerError, UsageError
@@ -99,7 +100,8 @@ def add_truncate(actions: argparse._SubParsersAction[command.Parser], reach: com
 
 def run(arguments: list[str]) -> int:
     options = command.parse(parser(), arguments, default="list")
-    with command.connect(options) as cluster:
+    names = options.names if options.action in NAMED else ()
+    with command.connect(options) as cluster, misspelt(cluster, names):
         return ACTIONS[options.action](cluster, options)
 
 
@@ -337,6 +339,7 @@ def show_description(one: dict[str, Any]) -> None:
     show_table(header, rows)
 
 
+NAMED = ("alter", "delete", "describe")  # those of topics that are there
 ACTIONS = {
     "list": list_topics,
     "create": create,

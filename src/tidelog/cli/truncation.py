@@ -9,6 +9,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog.cli import suggestions
 from tidelog.cli.place import OffsetSpec, not_there, resolve
 from tidelog.cli.terminal import confirm, show_json, show_table
 from tidelog.errors import UsageError
@@ -55,7 +56,7 @@ def truncate(cluster: Cluster, options: Namespace) -> int:
 
 
 def partitions_of(cluster: Cluster, topic: str, index: int | None) -> list[TopicPartition]:
-    partitions = cluster.partitions(topic)
+    partitions = suggestions.partitions_of(cluster, topic)
     chosen = [at for at in partitions if index is None or at.partition == index]
     if not chosen:
         raise UsageError(f"{topic!r} has no partition {index}; it has 0 to {len(partitions) - 1}")

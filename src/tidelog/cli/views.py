@@ -136,6 +136,9 @@ def show(cluster: Cluster, options: Namespace) -> int:
     if described["stores"]:
         print()
         show_table(("store", "shown", "ends", "mark"), map(_store_line, described["stores"]))
+    for one in described["stores"]:
+        if one["error"] is not None:
+            print(f"\n{one['store']}: {one['error']}")
     return 0
 
 
@@ -184,7 +187,7 @@ def _store(view: View, url: str, options: Namespace) -> dict[str, Any]:
 
 
 def _store_line(one: dict[str, Any]) -> Sequence[Any]:
-    ends = one["error"] or (None if one["ends"] is None else " ".join(f"{at}:{end}" for at, end in one["ends"].items()))
+    ends = None if one["ends"] is None else " ".join(f"{at}:{end}" for at, end in one["ends"].items())
     return (one["store"], one["shown"], ends, one["mark"])
 
 
@@ -349,7 +352,8 @@ def opened(cluster: Cluster, view: str, options: Namespace) -> tuple[Store, Decl
     shown = store.shown()
     if shown is None:
         store.close()
-        raise NotShown(f"view {view} is not shown by {redacted(url)} yet; is its applier running?")
+        hint = "`tidelog status` shows how its query and its appliers are"
+        raise NotShown(f"view {view} is not shown by {redacted(url)} yet; {hint}")
     return store, store.generations()[shown]
 
 

@@ -27,7 +27,7 @@ def parser() -> command.Parser:
     made.add_argument("--group", metavar="GROUP", required=True, help="the share group; begins with the first job")
     made.add_argument("--workers", metavar="N", type=command.positive, default=1, help="threads with a job each (1)")
     made.add_argument("--time-limit", metavar="SECONDS", type=command.seconds, help="of a job; then it is released")
-    made.add_argument("--backoff", metavar="SECONDS", type=command.seconds, help="before a job is tried again (1)")
+    made.add_argument("--backoff", metavar="SECONDS", type=command.span, help="before a job is tried again (1)")
     made.add_argument("--attempts", metavar="N", type=command.positive, help="deliveries until a job is given up (5)")
     made.add_argument("--dead-letters", metavar="TOPIC", help="for jobs that are given up, such as dlq.mail")
     made.add_argument("--output", metavar="TOPIC", help="write what the function returns there, once for each job")
@@ -39,12 +39,12 @@ def parser() -> command.Parser:
 def run(arguments: list[str]) -> int:
     from tidelog.cli.main import OK
     from tidelog.cli.run import say_in
-    from tidelog.logger import Logger
+    from tidelog.logger import Logger, hear
     from tidelog.process import stop_on_signals
     from tidelog.work.running import worker
 
     options = command.parse(parser(), arguments)
-    function = find_function(options.function)
+    function, log = find_function(options.function), Logger(json=False)
     with command.connect(options) as cluster:
         cluster.is_tidelog()  # an address that is wrong is told at once; later a broker that is away is waited for
     pool = worker(
@@ -60,11 +60,14 @@ def run(arguments: list[str]) -> int:
         name=options.name,
         bootstrap=options.bootstrap,
         security=command.security(options),
-        say=say_in(Logger(json=False)),
+        say=say_in(log),
     )
+    hear(log)
     stop_on_signals(pool.stopping)
     pool.prepare()
-    print(f"{options.workers} workers of {options.group} take jobs from {options.topic}", flush=True)
+    count = f"{options.workers} worker{'' if options.workers == 1 else 's'}"
+    takes = "takes" if options.workers == 1 else "take"
+    print(f"{count} of {options.group} {takes} jobs from {options.topic}", flush=True)
     if options.drain:
         pool.drain()
         return OK
@@ -80,7 +83,9 @@ def find_function(text: str) -> JobFunction:
     try:
         module = import_module(place)
     except Exception as error:
-        raise UsageError(f"{place} cannot be imported: {type(error).__name__}: {error}") from error
+        missing = isinstance(error, ModuleNotFoundError) and error.name == place.partition(".")[0]
+        hint = "; a module is looked for in this folder, and where Python looks" if missing else ""
+        raise UsageError(f"{place} cannot be imported: {type(error).__name__}: {error}{hint}") from error
     function: JobFunction | None = getattr(module, name, None)
     if not callable(function):
         raise UsageError(f"{place} has no function {name!r}; it is to take one argument, a tidelog.Job")

@@ -65,6 +65,7 @@ class Connection:
         self.features: dict[str, int] = {}
         self.finalized: dict[str, int] = {}
         self.closed = False
+        self._served = False  # whether more was answered than which versions there are
         self._transport = transport
         self._correlation_id = 0
         self._awaited: deque[Sent[Struct]] = deque()
@@ -205,6 +206,7 @@ class Connection:
             raise MalformedMessage(f"{self.address} answered request {correlation_id} instead of {sent.correlation_id}")
         self._awaited.popleft()
         self._kept[correlation_id] = answer
+        self._served = self._served or sent.answer is not ApiVersionsResponse
 
     def _read_frame(self, deadline: float) -> memoryview:
         prefix = bytearray(4)
@@ -238,10 +240,10 @@ class Connection:
                 f"{self.address} did not answer in time, {when}; is it overloaded, or a wait too short?"
             )
         reason = f" ({error.strerror.lower()})" if isinstance(error, OSError) and error.strerror else ""
-        return Disconnected(
-            f"the connection to {self.address} ended {when}{reason}; is a broker there, and does it ask for TLS or a"
-            " login (--command-config)?"
-        )
+        perhaps = "is a broker there, and does it ask for TLS or a login (--command-config)?"
+        if self._served:
+            perhaps = "the broker may have stopped, or is starting again"
+        return Disconnected(f"the connection to {self.address} ended {when}{reason}; {perhaps}")
 
     def _negotiate(self) -> None:
         """A broker that does not know our version of ApiVersions answers in version 0, with what it has (KIP-511)."""

@@ -151,7 +151,9 @@ def _single(
         at = TopicPartition(topic, partition)
         begin, end = there.get(at, (0, 0))
         if not begin <= offset < end:
-            raise UsageError(f"{at} has offsets {begin} up to {end}, and not {offset}; `tidelog dead list {topic}`")
+            raise UsageError(
+                f"offset {offset} is not in {at}: it begins at {begin} and ends at {end}; `tidelog dead list {topic}`"
+            )
         rows = [one for one in read_letters(cluster, {at: offset}, {at: offset + 1}) if one[1].offset == offset]
         done = before[at] if before[at].has(offset) else before[at].and_single(offset)
         if len(done.metadata()) > NOTED_MAX:

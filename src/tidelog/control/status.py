@@ -65,7 +65,7 @@ class Reporter:
 
     def __init__(self, cluster: Cluster, kind: str, name: str) -> None:
         self._cluster = cluster
-        self._key = _key(kind, name)
+        self._key, self._name = _key(kind, name), f"{kind} {name}"
         self._told: Mapping[str, Any] | None = None
         self._told_at: float | None = None
         self._not_before = 0.0
@@ -95,7 +95,7 @@ class Reporter:
         if not self._warned:
             import logging
 
-            logging.getLogger(__name__).warning("status of %s is not reported: %s", self._key.decode(), error)
+            logging.getLogger(__name__).warning("status of %s is not reported: %s", self._name, error)
         self._warned = True
 
 

@@ -26,6 +26,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, overload
 
@@ -45,6 +46,7 @@ TOPIC_LENGTH_MAX = 249
 RECORD_COLUMNS = ("key", "topic", "partition", "offset", "timestamp")
 RECORD_TIME = "timestamp"
 ON_ERROR = ("fail", "null", "dead_letter")  # as `typed` has them
+DECODING = ("format", "message", "references", "registry", "subject", "version", "id", "login_variable", "on_error")
 OF_A_REGISTRY = {"registry", "login_variable"}  # what of them a captured table takes
 
 Function = Callable[..., Any]
@@ -157,7 +159,7 @@ class App:
             _topic(topic or name, here),
             value,
             here,
-            _decoding(decoding, here),
+            _decoding(decoding, here, self.stream),
             time=_time(event_time, watermark_delay, idle_after, here),
             record=_record(record, here),
         )
@@ -210,7 +212,7 @@ class App:
             _topic(captured or topic or _view_of(start_from, name), here),
             value,
             here,
-            _decoding(decoding, here),
+            _decoding(decoding, here, self.table),
             key=_names(key) if captured is not None and not key else _key(key, f"table {name!r}", here),
             time=_time(event_time, watermark_delay, idle_after, here),
             versions=versions,
@@ -447,7 +449,13 @@ def _url(given: str, here: SourceLine, store: str | None = None) -> str:
     return given
 
 
-def _decoding(given: Mapping[str, Any], here: SourceLine) -> Mapping[str, Any]:
+def _decoding(given: Mapping[str, Any], here: SourceLine, declare: Callable[..., Input]) -> Mapping[str, Any]:
+    """What `declare` takes for `typed`; the names of what it takes besides are near, too."""
+    if unknown := [name for name in given if name not in DECODING]:
+        known = sorted({*DECODING, *(getattr(declare, "__kwdefaults__", None) or ())})
+        close = get_close_matches(unknown[0], known, n=1)
+        advice = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+        raise UsageError(f"{here}: app.{declare.__name__} has no argument {unknown[0]!r}; {advice}")
     on_error = given.get("on_error", ON_ERROR[0])
     if on_error not in ON_ERROR:
         raise UsageError(f"{here}: on_error is {on_error!r}; it is {' or '.join(ON_ERROR)}")

@@ -6,6 +6,9 @@ Spark can read, nothing is said here: the run does.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from tidelog.errors import UsageError
 from tidelog.pipelines.app import RECORD_TIME, Input
 from tidelog.spark.ddl import Column, columns_of, is_ddl
@@ -31,10 +34,20 @@ def _columns(one: Input) -> list[Column] | None:
         return None if one.decoding or one.captured else [Column(name, "") for name in OF_THE_SOURCE]
     if isinstance(one.value, str):
         return columns_of(one.value) if is_ddl(one.value) else None
+    _check_text(one.value)
     fields = getattr(one.value, "fields", None)  # a StructType, without importing Spark for it
     if not isinstance(fields, list):
         return None
     return [Column(field.name, field.dataType.typeName()) for field in fields]
+
+
+def _check_text(value: Any) -> None:
+    """{"id": "long"} is what many try first. A schema has a `type`, a `$ref`, or something that is not a text."""
+    if isinstance(value, Mapping) and value and all(isinstance(one, str) for one in value.values()):
+        if any(name == "type" or name.startswith("$") for name in value):
+            return
+        text = ", ".join(f"{name} {kind}" for name, kind in value.items())
+        raise UsageError(f"value is a dict of columns; write them as one text, value={text!r}")
 
 
 def _check_time(one: Input, columns: list[Column]) -> None:

@@ -39,7 +39,7 @@ from tidelog.pipelines.operators.joins.sides import PLACED, unplaced
 from tidelog.pipelines.operators.state.questions import ASKED, BESIDE, QUESTION
 from tidelog.pipelines.operators.time import event_time
 from tidelog.pipelines.seeding import BEFORE_ALL, older
-from tidelog.pipelines.sql_query import SqlFault
+from tidelog.pipelines.sql_query import SqlFault, said_of
 from tidelog.spark.ddl import is_ddl, struct_of
 from tidelog.views.asking import Pipeline
 from tidelog.views.passed import RecordPlace
@@ -105,7 +105,8 @@ class Reader:
             at = of_sql or place_in(error.__traceback__, output.place.file) or output.place
             raise UsageError(f"{at}: {output.kind} {output.name!r}: {_said(error)}") from error
         if not isinstance(made, DataFrame):
-            raise UsageError(f"{output.place}: {output.kind} {output.name!r} returns {made!r}, not a DataFrame")
+            hint = "; does it end without `return`?" if made is None else ""
+            raise UsageError(f"{output.place}: {output.kind} {output.name!r} returns {made!r}, not a DataFrame{hint}")
         if self.span is None and not made.isStreaming:
             raise UsageError(f"{output.place}: {output.kind} {output.name!r} returns a DataFrame that is not a stream")
         if node.asked and (missing := [name for name in BESIDE if name not in made.columns]):
@@ -427,4 +428,6 @@ def _at(place: SourceLine, error: TidelogError) -> TidelogError:
 
 def _said(error: BaseException) -> str:
     text = str(error).strip().split("\n")[0]
+    if type(error).__module__.startswith("pyspark."):
+        return said_of(text)
     return text if isinstance(error, TidelogError) else f"{type(error).__name__}: {text}"

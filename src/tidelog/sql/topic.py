@@ -153,9 +153,10 @@ class Batches:
 
     def warn(self) -> None:
         if self.failures:
+            are, have = ("is", "has") if self.failures == 1 else ("are", "have")
             warnings.warn(
-                f"{self.failures} of the values of {self.topic.span.topic} are not as its columns say, and have null"
-                f" there (the first: {self.first_failure}); column value has them as they are",
+                f"{self.failures} of the values of {self.topic.span.topic} {are} not as its columns say, and {have}"
+                f" null there (the first: {self.first_failure}); column value has them as they are",
                 stacklevel=2,
             )
 

@@ -89,7 +89,10 @@ def _check_there(cluster: Cluster, place: RecordPlace) -> None:
     if held is None:
         raise UsageError(f"topic {place.topic} does not have a partition {place.partition}; was it misspelt?")
     if not held.start <= place.offset < held.end:
-        raise UsageError(f"{at} has offsets {held.start} up to {held.end}, and not {place.offset}; was it misspelt?")
+        raise UsageError(
+            f"offset {place.offset} is not in {at}: it begins at {held.start}, and its next record will have offset"
+            f" {held.end}"
+        )
 
 
 def _key(output: str) -> bytes:

@@ -13,13 +13,14 @@ from collections.abc import Mapping
 from tidelog.client.admin import configs, share_groups, topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.offsets import EARLIEST, LATEST, list_offsets
-from tidelog.errors import BrokerError, UsageError
+from tidelog.errors import BrokerError, TidelogError, UsageError
 from tidelog.wire.error_code import ErrorCode
 
 BACKOFF_MS = 1_000
 DELAY_MAX_MS = 24 * 3_600_000
 RESET, BACKOFF = "share.auto.offset.reset", "tidelog.retry.backoff.ms"
 ATTEMPTS, LETTERS = "share.delivery.count.limit", "errors.deadletterqueue.topic.name"
+LETTERS_PREFIX = "errors.deadletterqueue.topic.name.prefix"
 DELAY_MAX, MAY_HAVE_LETTERS = "tidelog.delay.max.ms", "errors.deadletterqueue.group.enable"
 DEFAULTS = {RESET: "earliest", BACKOFF: str(BACKOFF_MS)}
 
@@ -42,6 +43,8 @@ def prepare(cluster: Cluster, topic: str, group: str, given: Mapping[str, str]) 
     """Before the first worker: the topic, the topic of dead letters if one is named, and the group's settings. Returns
     at which delivery a job that fails is given up, if the broker tells.
     """
+    if LETTERS in given:
+        check_letters(cluster, given[LETTERS])
     ensure_topic(cluster, topic)
     if LETTERS in given:
         topics.ensure(cluster, given[LETTERS], configs={MAY_HAVE_LETTERS: "true"})
@@ -52,6 +55,21 @@ def prepare(cluster: Cluster, topic: str, group: str, given: Mapping[str, str]) 
     configs.alter(cluster, configs.GROUP, group, set={**wanted, **given})
     limit = {**{one.name: one.value for one in described}, **given}.get(ATTEMPTS)
     return None if limit is None else int(limit)
+
+
+def check_letters(cluster: Cluster, name: str) -> None:
+    """Before anything is made: a name that the broker refuses must not leave a topic behind."""
+    try:
+        node = str(min(cluster.ask_metadata([]).nodes))
+        found = configs.describe(cluster, configs.BROKER, node, keys=[LETTERS_PREFIX])
+    except TidelogError:  # not for this user, or another broker: it will tell
+        return
+    prefix = next((one.value for one in found if one.name == LETTERS_PREFIX), None) or ""
+    if not name.startswith(prefix):
+        raise UsageError(
+            f"dead letters go to a topic whose name begins with {prefix!r}, and {name!r} does not; call it"
+            f" {prefix}{name}, or set {LETTERS_PREFIX} of the broker"
+        )
 
 
 def ensure_topic(cluster: Cluster, topic: str) -> None:

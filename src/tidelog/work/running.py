@@ -14,6 +14,7 @@ import logging
 import os
 import socket
 import time
+from inspect import signature
 from threading import Event, Thread
 
 from tidelog.client.admin import topics
@@ -78,6 +79,7 @@ class WorkerPool:
         name: str | None = None,
         say: Say | None = None,
     ) -> None:
+        check_function(function)
         if not 1 <= count <= WORKERS_MAX:
             raise UsageError(f"{count} workers cannot be run; from 1 to {WORKERS_MAX} can")
         if settings.time_limit_s is not None and settings.time_limit_s <= 0:
@@ -149,6 +151,21 @@ class WorkerPool:
                 raise TidelogError(f"workers of group {self._settings.group!r} have failed; `tidelog status` says why")
         except BaseException as error:
             self._failed = error
+
+
+def check_function(function: JobFunction) -> None:
+    """One that cannot be called would fail for each job, and each would be given up."""
+    name = getattr(function, "__name__", repr(function))
+    if not callable(function):
+        raise UsageError(f"{name} is not a function; give one that takes a tidelog.Job")
+    try:
+        taken = signature(function)
+    except (TypeError, ValueError):
+        return  # of a builtin: it does not tell
+    try:
+        taken.bind(None)
+    except TypeError as error:
+        raise UsageError(f"{name}{taken} is to take one argument, a tidelog.Job: {error}") from None
 
 
 def check_output(topic: str, output: str) -> None:

@@ -65,13 +65,14 @@ class JobSender:
         delay_s: float = 0.0,
     ) -> str:
         """Returns the job's id when it is on the broker's disk."""
+        raw_key, raw_value = _bytes(key, "key"), _bytes(value, "value")
         if topic not in self._delays:
             ensure_topic(self._cluster, topic)
             self._delays[topic] = longest_delay_ms(self._cluster, topic)
         pairs = [*(headers or {}).items()]
         if delay_s != 0:
             pairs.append((DELAY, str(delay_ms(delay_s, self._delays[topic], topic)).encode()))
-        delivery = self._producer.send(topic, _bytes(value), key=_bytes(key), headers=pairs)
+        delivery = self._producer.send(topic, raw_value, key=raw_key, headers=pairs)
         self._producer.flush()
         return job_id(topic, delivery.at.partition, delivery.offset)
 
@@ -87,5 +88,9 @@ def delay_ms(delay_s: float, longest_ms: int, topic: str) -> int:
     return wanted
 
 
-def _bytes(given: bytes | str | None) -> bytes | None:
-    return given.encode() if isinstance(given, str) else given
+def _bytes(given: bytes | str | None, what: str) -> bytes | None:
+    if isinstance(given, str):
+        return given.encode()
+    if given is None or isinstance(given, bytes | bytearray | memoryview):
+        return given
+    raise UsageError(f"a job's {what} is text or bytes, and not {type(given).__name__}; json.dumps makes text of it")

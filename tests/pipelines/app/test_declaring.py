@@ -66,6 +66,18 @@ def test_parameters_know_a_name_with_underscores() -> None:
             lambda app: app.stream("a", value="k long", on_error="dead"),
             "on_error is 'dead'; it is fail or null or dead",
         ),
+        (
+            lambda app: app.stream("a", value="k long", on_errors="null"),
+            r"app\.stream has no argument 'on_errors'; did you mean on_error\?",
+        ),
+        (
+            lambda app: app.table("a", key="k", value="k long", event_tim="k"),
+            r"app\.table has no argument 'event_tim'; did you mean event_time\?",
+        ),
+        (
+            lambda app: app.stream("a", value="k long", key="k"),
+            r"app\.stream has no argument 'key'; there are event_time, .* watermark_delay",
+        ),
         (lambda app: app.table("a", key="k", value="k long", versions=True), "each from a time on"),
         (lambda app: app.table("a", key=("k", "k"), value="k long"), "each once"),
         (lambda app: app.view("a", key=())(rows), "view 'a' has no key; name the columns that identify a row, as key="),

@@ -332,8 +332,10 @@ def test_mistakes_that_spark_finds_name_the_users_line(
 
     make_topic(ours, "orders")
     here = Path(__file__).name
-    assert refused(lambda orders: orders.select("nothing")).startswith(here)
-    assert "returns None, not a DataFrame" in refused(lambda orders: None)
+    unknown = refused(lambda orders: orders.select("nothing"))
+    assert unknown.startswith(here) and ": view 'all': A column, variable, or function parameter" in unknown
+    assert "SQLSTATE" not in unknown and "UNRESOLVED" not in unknown
+    assert "returns None, not a DataFrame; does it end without `return`?" in refused(lambda orders: None)
     assert "has no column 'id'" in refused(lambda orders: orders.select("product"))
     assert "a key has" in refused(lambda orders: orders, key="amount")
     assert "is not a stream" in refused(lambda orders: orders.sparkSession.range(1))

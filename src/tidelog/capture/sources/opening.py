@@ -58,4 +58,5 @@ def open_source(url: str, name: str, tables: Sequence[str], method: str | None =
     try:
         return cast("ChangeSource", import_module(module).connect(fill(url, os.environ), name, tables))
     except UsageError as error:
-        raise UsageError(f"{redacted(url)}: {error}") from None
+        where = "" if redacted(url) in str(error) else f"{redacted(url)}: "
+        raise UsageError(f"{where}{error}") from None

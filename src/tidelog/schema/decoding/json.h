@@ -25,6 +25,14 @@ static inline int json_next(Reader *r) {
 
 static Fault json_stop(const Reader *r) { return r->p >= r->end ? CUT_SHORT : NOT_JSON; }
 
+/* Of a value that is not of the kind that is wanted: it may be no JSON at all, and that is told where it ends to be. */
+static Fault json_other(Reader *r) {
+    const uint8_t *begin = r->p;
+    if (json_skip(r) == NOT_JSON) return NOT_JSON;
+    r->p = begin;
+    return WRONG_KIND;
+}
+
 static Fault json_word(Reader *r, const char *word, int size) {
     if (r->end - r->p < size || memcmp(r->p, word, (size_t)size)) return NOT_JSON;
     r->p += size;
@@ -377,7 +385,7 @@ static Fault json_coded(const Action *a, Reader *r) {
 }
 
 static Fault json_chars(const Action *a, Reader *r) {
-    if (*r->p != '"') return WRONG_KIND;
+    if (*r->p != '"') return json_other(r);
     r->p++;
     if (a->op != J_STRING) return json_coded(a, r);
     Fault fault = json_string(r, &a->column->values);
@@ -486,7 +494,7 @@ static Fault json_any(const Action *a, Reader *r) {
 }
 
 static Fault json_nested(const Action *a, Reader *r, int first) {
-    if (first != (a->op == J_LIST ? '[' : '{')) return WRONG_KIND;
+    if (first != (a->op == J_LIST ? '[' : '{')) return json_other(r);
     if (r->depth-- <= 0) return TOO_DEEP;
     Fault fault = a->op == J_LIST ? json_array(a, r) : json_object(a, r);
     r->depth++;
@@ -501,8 +509,8 @@ static Fault json_one(const Action *a, Reader *r) {
     if (a->op == J_ANY) return json_any(a, r);
     if (a->op >= J_STRUCT) return json_nested(a, r, first);
     if (a->op >= J_STRING) return json_chars(a, r);
-    if (a->op != J_BOOLEAN) return first == '-' || (first >= '0' && first <= '9') ? json_numeric(a, r) : WRONG_KIND;
-    if (first != 't' && first != 'f') return WRONG_KIND;
+    if (a->op != J_BOOLEAN) return first == '-' || (first >= '0' && first <= '9') ? json_numeric(a, r) : json_other(r);
+    if (first != 't' && first != 'f') return json_other(r);
     fault = first == 't' ? json_word(r, "true", 4) : json_word(r, "false", 5);
     return fault ? fault : append_bit(a->column, first == 't');
 }

@@ -1,0 +1,90 @@
+"""What a capture refuses before it has told a row, and how a fault that it waits out is logged."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidelog
+from capture.captured import envelopes
+from proving import proves
+from tidelog.capture.progress import CaptureProgress, to_fields
+from tidelog.capture.running import Capture
+from tidelog.capture.settings import CaptureSettings
+from tidelog.capture.telling import CaptureReport
+from tidelog.client.admin import topics
+from tidelog.client.cluster import Cluster
+from tidelog.control.captures import CAPTURES, encode_progress, ensure_topic, transactional_id_of
+from tidelog.control.owner import Owner
+from tidelog.errors import Disconnected, UsageError
+
+TOPIC = "shop.main.orders"
+
+
+@pytest.fixture
+def orders(database: sqlite3.Connection) -> sqlite3.Connection:
+    database.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT, price REAL)")
+    return database
+
+
+def shop(broker: tidelog.Broker, path: Path, **settings: Any) -> Capture:
+    found: Capture = tidelog.capture(f"sqlite:///{path}", prefix="shop", bootstrap=broker.bootstrap, **settings)
+    return found
+
+
+@proves("D1")
+def test_a_column_or_an_outbox_that_is_misspelt_is_refused_before_a_row_is_told(
+    tidelog_broker: tidelog.Broker, orders: sqlite3.Connection, path: Path
+) -> None:
+    orders.execute("INSERT INTO orders VALUES (1, 'tea', 2.5)")
+    for wrong, said in (
+        ({"exclude": "main.orders.pric"}, "table main.orders has no column 'pric'; did you mean price?"),
+        ({"mask": "main.order.item"}, "no table that is captured is called main.order; did you mean main.orders?"),
+        ({"exclude": "main.*.price"}, "a column is named in full, without *"),
+        ({"outbox": "main.ordrs"}, "--outbox main.ordrs: no table .* did you mean main.orders?"),
+    ):
+        with pytest.raises(UsageError, match=said.replace("?", r"\?").replace("without *", r"without \*")):
+            shop(tidelog_broker, path, **wrong).catch_up()
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        assert TOPIC not in topics.names(cluster)
+    shop(tidelog_broker, path, exclude="main.orders.price").catch_up()
+    orders.execute("ALTER TABLE orders RENAME COLUMN price TO cost")
+    shop(tidelog_broker, path, exclude=("main.orders.price", "main.orders.cost")).catch_up()
+    assert [sorted(one["after"]) for one in envelopes(tidelog_broker.bootstrap, TOPIC) if one["op"] == "r"] == [
+        ["id", "item"]
+    ]
+
+
+@proves("D1")
+def test_a_name_that_another_kind_of_source_has_is_refused(
+    tidelog_broker: tidelog.Broker, orders: sqlite3.Connection, path: Path
+) -> None:
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        ensure_topic(cluster)
+        owner = Owner(cluster, transactional_id_of("shop"))
+        owner.begin()
+        progress = to_fields(CaptureProgress(position={"lsn": "0/16B3748", "system": "7"}))
+        with owner.transaction() as outgoing:
+            outgoing.send(CAPTURES, [(*encode_progress("shop", progress), (), 0)])
+    with pytest.raises(UsageError, match=r"'shop' is at '0/16B3748', which is not a position of sqlite .* --name"):
+        shop(tidelog_broker, path).catch_up()
+
+
+@proves("D1")
+def test_a_fault_that_is_waited_out_is_logged_once_and_once_more_when_it_is_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    report = CaptureReport(CaptureSettings(url="sqlite:///shop.db", prefix="shop"))
+    for _ in range(5):
+        report.waits_after(Disconnected("db is not reached"))
+    report.waits_after(Disconnected("the password is wrong"))
+    report.snapshot(1, 2)
+    report.snapshot(2, 2)
+    report.waits_after(Disconnected("the password is wrong"))
+    said = [record.getMessage().removeprefix("capture shop: ") for record in caplog.records]
+    again = "the password is wrong; it tries again"
+    assert said == ["db is not reached; it tries again", again, "goes on", again]
+    assert report.fields()["restarts"] == 7
