@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
 from proving import proves
 from tidelog.spark.foreach_batch import metrics_in
-from tidelog.spark.text_rows import TextBatch, for_each_batch, unpacked
+from tidelog.spark.text_rows import TextBatch, columns_of, for_each_batch, unpacked
 
 
 def text(value: str | None) -> bytes:
@@ -42,6 +43,14 @@ def test_rows_that_our_jar_does_not_know_are_collected_as_ever(monkeypatch: pyte
     monkeypatch.setattr(TextBatch, "frame", frame)
     for text_rows in (None, lambda rows: None):
         assert TextBatch("rows", Any, "s", text_rows).collect() == [("collected",)]  # type: ignore[arg-type]
+
+
+@proves("P1")
+def test_a_changelog_whose_numbers_are_short_is_not_packed() -> None:
+    text, number = StringType(), LongType()
+    assert columns_of(StructType().add("key", text).add("row", text).add("_seq", number)) == "ssq"
+    assert columns_of(StructType().add("key", text).add("_seq", IntegerType())) is None
+    assert columns_of(StructType().add("key", StringType("UTF8_LCASE"))) is None
 
 
 @proves("P1")

@@ -21,6 +21,7 @@ from tidelog.spark.session import has_our_jar
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql.types import StructType
 
 TEXT, NUMBER = "s", "q"
 LENGTH, LONG = struct.Struct(">i"), struct.Struct(">q")
@@ -77,16 +78,24 @@ def unpacked(data: bytes, columns: str) -> Iterator[tuple[str | int | None, ...]
 def for_each_batch(
     stream: DataStreamWriter, rows: DataFrame, each: Callable[[TextBatch, int], None]
 ) -> DataStreamWriter:
-    """`rows` are those of the stream: their columns are texts and long numbers."""
-    kinds = {"string": TEXT, "bigint": NUMBER}
-    columns = "".join(kinds[field.dataType.simpleString()] for field in rows.schema.fields)
-    session = rows.sparkSession
+    """`rows` are those of the stream. Where columns are not texts and long numbers alone, as a `_seq` that is an int,
+    they are collected as ever.
+    """
+    columns, session = columns_of(rows.schema), rows.sparkSession
     jvm: Any = session.sparkContext._jvm
-    text_rows = jvm.tidelog.checkpoint.TextRows.of if has_our_jar(session) else None
-    calls = _Calls(lambda batch, batch_id: each(TextBatch(batch, session, columns, text_rows), batch_id))
+    known = columns is not None and has_our_jar(session)
+    text_rows = jvm.tidelog.checkpoint.TextRows.of if known else None
+    calls = _Calls(lambda batch, batch_id: each(TextBatch(batch, session, columns or "", text_rows), batch_id))
     sources = jvm.org.apache.spark.sql.execution.streaming.sources
     sources.PythonForeachBatchHelper.callForeachBatch(stream._jwrite, calls)
     return stream
+
+
+def columns_of(schema: StructType) -> str | None:
+    """Which of them are texts and which numbers; None where one is neither."""
+    kinds = {"string": TEXT, "bigint": NUMBER}
+    found = [kinds.get(field.dataType.simpleString()) for field in schema.fields]
+    return None if None in found else "".join(filter(None, found))
 
 
 class _Calls:

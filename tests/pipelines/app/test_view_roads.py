@@ -197,6 +197,22 @@ def test_of_two_rows_of_one_key_the_one_that_was_read_later_counts_on_either_roa
 
 
 @pytest.mark.full
+@proves("P1", "eo.12")
+def test_a_changelog_whose_order_is_a_short_number_is_written_all_the_same(
+    spark: SparkSession, tidelog_broker: TestBroker, tmp_path: Path
+) -> None:
+    app = App("shop")
+    app.stream("orders", value="id long")
+    app.view("all", key="id")(lambda orders: orders.selectExpr("'+I' as _op", "cast(id as int) as _seq", "id"))
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        make_topic(cluster, "orders")
+        produce(cluster, "orders", [{"id": 1}, {"id": 2}])
+        run = Driven(app, spark, cluster, tidelog_broker.bootstrap, tmp_path)
+        run.step()
+        assert run.view("all") == {(1,): {"id": 1}, (2,): {"id": 2}}
+
+
+@pytest.mark.full
 @proves("P1")
 @pytest.mark.parametrize("road", [DRIVER, STAGED])
 def test_no_class_is_compiled_anew_in_a_micro_batch(
