@@ -34,9 +34,9 @@ def killing(monkeypatch: pytest.MonkeyPatch, stream: type[Any], step: str, turn:
                 one._transactions.state = State.NEW  # so that nothing is aborted: a dead process sends nothing
             raise Killed
 
-    def stored(self: Any, outgoing: Any, progress: Any) -> None:
+    def stored(self: Any, outgoing: Any, progress: Any, complete_ms: int | None = None) -> None:
         at("before produce", self._owner)
-        store(self, outgoing, progress)
+        store(self, outgoing, progress, complete_ms)
         outgoing._transactions.producer.flush()
         at("after produce", self._owner)
 

@@ -1,4 +1,5 @@
 """The disk of a database is full, where triggers write what is to be captured: the writer's own statement fails, whole.
+And that of the broker: the capture waits until there is room.
 
 What is in the table is in the topic, before and after; and what was refused is in neither.
 """
@@ -9,7 +10,9 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -22,8 +25,11 @@ from capture.replaying import replayed, told
 from capture.sources.mysql.mariadb_server import MariaDbServer
 from postgres_server import PostgresServer
 from proving import proves
+from tidelog.capture.running import Capture
+from tidelog.capture.settings import CaptureSettings
 
 NOTE = Random(1).randbytes(1_500).hex()  # PostgreSQL packs what repeats itself
+LONG_S = 120.0
 MOST = 20_000  # rows that no disk here has room for
 
 
@@ -131,3 +137,32 @@ def test_a_full_tablespace_of_mariadb_refuses_the_writer(tidelog_broker: tidelog
     finally:
         shop.close()
         server.kill()
+
+
+@proves("D2", "T6", "cdc.33")
+@pytest.mark.full
+def test_a_broker_whose_disk_is_full_is_waited_for_and_nothing_is_lost_or_told_twice(
+    small_disk: Path, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop, deadline = SqliteShop(path), time.monotonic() + LONG_S
+    writer = shop.writer()
+    shop.make(writer)
+    with tidelog.Broker(small_disk / "data") as broker:
+        settings = CaptureSettings(url=shop.url, prefix="shop")
+        Capture(settings, bootstrap=broker.bootstrap).catch_up()
+        ballast = small_disk / "ballast"
+        with suppress(OSError), ballast.open("wb", buffering=0) as file:
+            while file.write(b"x" * 4096):
+                pass
+        with Capture(settings, bootstrap=broker.bootstrap, timeout_s=2.0):
+            for number in range(1, 60):
+                writer.run(f"INSERT INTO orders VALUES ({number}, 'tea', {number}, '{NOTE}')")
+            while "it tries again" not in caplog.text:
+                assert time.monotonic() < deadline, "nothing was refused"
+                time.sleep(0.05)
+            ballast.unlink()
+            while len(told(broker.bootstrap, shop.topic())) < 59:
+                assert time.monotonic() < deadline, caplog.text
+                time.sleep(0.1)
+        check_same(shop, broker.bootstrap, 59)
+    shop.close()

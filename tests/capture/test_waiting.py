@@ -149,6 +149,31 @@ def test_what_is_not_a_position_of_the_database_is_refused() -> None:
     assert after.positions == {"shop": "0-1-42,1-1-7"} and str(after) == "orders:0:3, shop@0-1-42,1-1-7"
 
 
+@proves("D1", "D2", "cdc.5")
+@pytest.mark.parametrize("method", [None, pytest.param("triggers", marks=pytest.mark.full)])
+def test_a_heartbeat_comes_while_other_tables_change_without_a_pause(
+    tidelog_broker: tidelog.Broker, shop: Shop, monkeypatch: pytest.MonkeyPatch, method: str | None
+) -> None:
+    """Who waits for a table in which nothing changes waits for that alone."""
+    monkeypatch.setattr(running._Session, "_rest", lambda *_: None)  # as if nothing ever paused
+    bootstrap, writer = tidelog_broker.bootstrap, shop.writer()
+    writer.run("INSERT INTO debit VALUES (1, 0)")
+    shop.capture(bootstrap, method=method).catch_up()
+
+    def complete_ms(cluster: Cluster) -> int:
+        found = read_mark(cluster, sink_of("shop"))
+        return 0 if found is None else found.complete_ms or 0
+
+    with Cluster(bootstrap) as cluster, shop.capture(bootstrap, method=method, heartbeat_s=0.1):
+        for _ in range(2):
+            before_ms, deadline = int(time.time() * 1000), time.monotonic() + LONG_S
+            while complete_ms(cluster) < before_ms:
+                assert time.monotonic() < deadline, "it was not told"
+                writer.run("UPDATE debit SET n = n + 1")
+                time.sleep(0.01)
+            assert complete_ms(cluster) <= int(time.time() * 1000) + 1000
+
+
 @proves("D1", "cdc.5")
 def test_a_heartbeat_says_up_to_when_everything_was_told(
     tidelog_broker: tidelog.Broker, shop: Shop, monkeypatch: pytest.MonkeyPatch

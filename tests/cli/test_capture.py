@@ -15,6 +15,7 @@ import pytest
 from capture.captured import envelopes, folded, rows_of
 from cli.command import Command
 from proving import proves
+from tidelog.cli.main import main
 from tidelog.client.cluster import Cluster
 from tidelog.testing.broker import TestBroker
 
@@ -79,6 +80,15 @@ def test_what_is_written_wrongly_is_told_with_the_way_out(
 ) -> None:
     ran = tidelog("capture", *words)
     assert ran.code == 2 and said in ran.err and "secret" not in ran.err
+
+
+@proves("D2")
+def test_a_database_that_is_not_there_at_the_start_is_told_at_once(
+    tidelog_broker: TestBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["capture", "run", "postgresql://me@127.0.0.1:1/shop", "--prefix", "shop"]
+    assert main([*words, "--bootstrap", tidelog_broker.bootstrap]) == 3
+    assert "127.0.0.1/shop is not reached" in capsys.readouterr().err
 
 
 def is_there(bootstrap: str) -> bool:

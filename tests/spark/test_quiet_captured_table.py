@@ -1,4 +1,5 @@
-"""A running query that joins a captured table in which nothing changes: it goes on by the capture's heartbeats."""
+"""A running query that joins a captured table in which nothing changes, beside one that always does: it goes on by the
+capture's heartbeats."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -39,8 +41,22 @@ def database(tmp_path: Path) -> Iterator[sqlite3.Connection]:
     made = sqlite3.connect(tmp_path / "shop.db", isolation_level=None)
     made.execute("PRAGMA journal_mode = WAL")
     made.execute("CREATE TABLE customers (id INTEGER PRIMARY KEY, name TEXT)")
+    made.execute("CREATE TABLE visits (id INTEGER PRIMARY KEY, n INTEGER)")
+    ended = Event()
+    visits = Thread(target=visited, args=(tmp_path / "shop.db", ended))
+    visits.start()
     yield made
+    ended.set()
+    visits.join()
     made.close()
+
+
+def visited(path: Path, ended: Event) -> None:
+    """The capture never finds that nothing has come."""
+    writer = sqlite3.connect(path, isolation_level=None, timeout=30)
+    while not ended.wait(0.2):
+        writer.execute("INSERT OR REPLACE INTO visits VALUES (1, random())")
+    writer.close()
 
 
 def timed(spark: SparkSession, bootstrap: str, topic: str, **options: str) -> DataFrame:

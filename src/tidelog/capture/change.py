@@ -17,7 +17,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -44,6 +44,7 @@ class SourceTable:
     name: str
     columns: tuple[SourceColumn, ...]
     key: tuple[str, ...]  # columns of the primary key in its order; () for a table without one
+    id: str = ""  # what it keeps under another name; "" where its source tells by itself what became of a name
 
     @property
     def full_name(self) -> str:
@@ -77,6 +78,7 @@ class SchemaChange(NamedTuple):
     schema: str
     ddl: str | None  # where the source tells it
     position: Position
+    replaced: Sequence[str] = ()  # names (schema.table; `schema.` for all of it) of other tables now, or of none
 
 
 class Message(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 
 from tidelog.capture.change import CheckFinding
 from tidelog.capture.settings import CaptureSettings
-from tidelog.capture.sources.opening import open_source
+from tidelog.capture.sources.opening import methods_of, open_source
 from tidelog.client.cluster import Cluster
 from tidelog.control.captures import (
     CAPTURES,
@@ -63,16 +63,19 @@ def told(cluster: Cluster) -> list[dict[str, Any]]:
 
 
 def remove(cluster: Cluster, settings: CaptureSettings) -> list[str]:
-    """What was made in the database, then what the log has. A capture that runs is fenced."""
+    """What was made in the database, then what the log has. A capture that runs is fenced. Without a method, what any
+    of them has made: triggers that nobody reads would fill the disk."""
     name = settings.known_as
     owner = Owner(cluster, transactional_id_of(name))
     ensure_topic(cluster)
     owner.begin()
-    source = open_source(settings.url, name, settings.tables, settings.method)
-    try:
-        done = list(source.remove())
-    finally:
-        source.close()
+    done: list[str] = []
+    for method in methods_of(settings.url, settings.method):
+        source = open_source(settings.url, name, settings.tables, method)
+        try:
+            done += source.remove()
+        finally:
+            source.close()
     kept = decode(owner.rows(CAPTURES)).get(name)
     if kept is not None:
         keys = [*(table_key(name, table) for table in kept.tables), progress_key(name)]

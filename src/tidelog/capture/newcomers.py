@@ -1,14 +1,16 @@
-"""Tables that come to a capture when it has begun: made since, named by changed patterns, or taken out for a while.
+"""Tables that come to a capture when it has begun: made since, named otherwise or anew, or taken out for a while.
 
 Their rows are read as those of an incremental snapshot. Rules:
 - That they are to be read is stored before their changes are told. So a crash forgets neither.
 - Of a table of which changes were missed, what the log has may be wrong: it is told as truncated first.
 - What the log has of them (`CapturedTable`) is written at once, so that a table without rows is asked for once.
+- A topic tells the table that has the name. Where that is another one than before, or its rows have another key, what
+  was told is taken away, and all is read. A table without a key cannot be read so: it is left as it is, with a warning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from tidelog.capture.change import SourceTable
@@ -27,8 +29,8 @@ class Intake(NamedTuple):
 
 
 def look(
-    newcomers: Callable[[Collection[str]], Sequence[Newcomer]],
-    known: Collection[str],
+    newcomers: Callable[[Mapping[str, str]], Sequence[Newcomer]],
+    known: Mapping[str, str],
     reading: Incremental | None,
     *,
     first: bool,
@@ -38,7 +40,7 @@ def look(
     unread = frozenset() if reading is None else frozenset(reading.tables)
     found = [
         one
-        for one in newcomers(set(known) - unread if first else known)
+        for one in newcomers({name: known[name] for name in known if not first or name not in unread})
         if one.missed or one.table.full_name not in unread
     ]
     if not found:

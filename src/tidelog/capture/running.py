@@ -8,7 +8,8 @@
                meanwhile is the next one's: so many changes share a commit as come while it takes
 
     ends       stop(), or the command; another capture of the same name; a fault that waiting does not mend
-    again      where the database or the broker is away: a new session, after a wait that doubles; and after a pause
+    again      where the database or the broker is away, or the broker's disk is full: a new session, after a wait that
+               doubles; and after a pause
 
 Rules:
 - Nothing is written but in a transaction that has the progress which counts it. So after a crash at any step, a reader
@@ -47,6 +48,7 @@ from tidelog.capture.writing import CaptureWriter
 from tidelog.client.backoff import waits
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
+from tidelog.client.refusal import may_pass
 from tidelog.client.security import Security
 from tidelog.control import marks
 from tidelog.control.captures import (
@@ -64,6 +66,7 @@ from tidelog.control.positions import text_of
 from tidelog.control.status import end_of_commands
 from tidelog.errors import (
     AnotherCapture,
+    BrokerError,
     Disconnected,
     OutcomeUnknown,
     ProducerFenced,
@@ -113,6 +116,7 @@ class Capture:
         self._failed: BaseException | None = None
         self._fresh = True  # nothing was read since the process began
         self._foretells = True  # where records will lie
+        self._warned: set[str] = set()
 
     # As a part of a program -------------------------------------------------------------------------------------------
 
@@ -193,13 +197,20 @@ class _Loop:
                             f"another capture named {self.name!r} has begun, and this one ends; there can be one of a"
                             " name, so give each a --name of its own"
                         ) from error
-                    except (Disconnected, OutcomeUnknown, TransactionTimedOut) as error:
+                    except (BrokerError, Disconnected, OutcomeUnknown, TransactionTimedOut) as error:
+                        if isinstance(error, BrokerError) and not may_pass(error.code):
+                            raise
                         capture._foretells = capture._foretells and not isinstance(error, ForetoldWrong)
                         self.told.waits_after(error)
                         stopping.wait(next(pauses))
         finally:
             self.told.rests()
         self.done = self._once or not stopping.is_set()  # or its snapshot was all that was wanted
+
+
+def told_up_to(events: Sequence[Event]) -> int:
+    """The source's clock, when everything that was committed before lies in or before these."""
+    return max((event.at_us for event in events if type(event) is Idle), default=0)
 
 
 def is_enough(open_s: float, read: int, *, whole: bool) -> bool:
@@ -279,9 +290,15 @@ class _Session:
                 self._follow(self._stream())
 
     def _check(self) -> None:
-        wrong = [one for one in self._source.check() if one.severity == "error"]
-        if wrong:
-            raise UsageError("; ".join(f"{one.what}: {one.remedy}" if one.remedy else one.what for one in wrong))
+        said: dict[str, list[str]] = {}
+        for one in self._source.check():
+            said.setdefault(one.severity, []).append(f"{one.what}: {one.remedy}" if one.remedy else one.what)
+        if "error" in said:
+            raise UsageError("; ".join(said["error"]))
+        for warning in said.get("warning", ()):
+            if warning not in self._capture._warned:
+                self._capture._warned.add(warning)
+                log.warning("capture %s: %s", self._name, warning)
 
     def _check_names(self) -> None:
         settings = self.settings
@@ -310,6 +327,12 @@ class _Session:
         if found is None:
             return False
         log.info("capture %s: new tables: %s", self._name, ", ".join(found.names))
+        for one in found.truncated:
+            log.warning(
+                "capture %s: %s is another table now, or has another key, or was not captured for a while;"
+                " it is told as truncated and read again",
+                *(self._name, one.full_name),
+            )
         progress = self._progress
         if self.settings.snapshot != snapshotting.NO_DATA and chunking is not None:
             chunking.take_in(found.names, found.anew)
@@ -360,13 +383,16 @@ class _Session:
         return () if reading is None or self._progress.snapshot is None else reading.tables
 
     def _store_snapshot(self, reading: snapshotting.SnapshotReading, *, anew: bool) -> None:
-        """`anew`: tables are told as truncated first, for what became of rows that are gone nobody has seen."""
+        """`anew`: tables are told as truncated first, for what became of rows that are gone nobody has seen. So are
+        those whose topics are there from a capture that was removed."""
+        begins = self._progress.position is None and self._progress.snapshot is None
         shown, total = self._capture._shown, reading.total
         with self._owner.transaction() as outgoing:
             for table in reading.tables:
                 self._writer.target(table)
-            gone = [RowChange(table, TRUNCATE, None, None) for table in reading.tables if anew]
-            self._writer.write(outgoing, gone, time.time_ns())
+            gone = [one for one in reading.tables if anew or (begins and self._writer.has_records(one))]
+            told = [RowChange(table, TRUNCATE, None, None) for table in gone]
+            self._writer.write(outgoing, told, time.time_ns())
             self._store(outgoing, replace(self._progress, snapshot=reading.fields()))
         for rows in reading.batches():
             if self._stop.is_set():
@@ -454,15 +480,28 @@ class _Session:
             self._told_us = max(self._told_us, event.at_us)
         return True
 
+    def _beats(self) -> bool:
+        """Asks the source for the time, when that is due; whether a heartbeat of ours is. Also while changes come: who
+        waits for a table in which nothing changes waits for that alone."""
+        now, every = time.monotonic(), self.settings.heartbeat_s
+        if now - self._beat_at >= min(HEARTBEAT_S, every or HEARTBEAT_S):
+            self._beat_at = now
+            self._source.heartbeat()
+        if not every or now - self._topic_beat_at < every:
+            return False
+        self._topic_beat_at = now
+        return True
+
     def _take(self, stream: ChangeStream, events: Sequence[Event], chunking: Chunking) -> None:
         """One transaction of the log: as much as there is, up to its limits."""
-        writer, progress, begun = self._writer, self._progress, time.monotonic()
+        writer, progress, begun, beat = self._writer, self._progress, time.monotonic(), self._beats()
         writer.rows = writer.size = 0
         with self._owner.transaction() as outgoing:
             while True:
                 now_ns = time.time_ns()
                 told = chunking.pass_through(events)
                 writer.write(outgoing, told, now_ns)
+                self._told_us = max(self._told_us, told_up_to(events))
                 progress = apply(progress, events)
                 whole = progress.open is None and not chunking.waits_for_its_window
                 open_s = time.monotonic() - begun
@@ -471,7 +510,7 @@ class _Session:
                 events = stream.read(READ_EVENTS, 0 if progress.open is None else REST_S)
                 if self._is_idle(events):  # nothing more is there: what was read goes out now
                     break
-            self._store(outgoing, chunking.stored(progress))
+            self._store(outgoing, chunking.stored(progress), self._heartbeat(outgoing) if beat else None)
         chunking.commit()
         self._idle = None
         self._told.rows(writer.rows)
@@ -525,19 +564,17 @@ class _Session:
 
     def _rest(self, stream: ChangeStream) -> None:
         """Nothing has come: positions move on all the same, and heartbeats are written."""
-        now, every = time.monotonic(), self.settings.heartbeat_s
-        if now - self._beat_at >= min(HEARTBEAT_S, every or HEARTBEAT_S):
-            self._beat_at = now
-            self._source.heartbeat()
-        beat = bool(every) and now - self._topic_beat_at >= every
+        beat = self._beats()
         moved = self._idle is not None and self._idle.position != self._progress.position
-        if not beat and not (moved and now - self._stored_at >= IDLE_STORED_S):
+        if not beat and not (moved and time.monotonic() - self._stored_at >= IDLE_STORED_S):
             return
         with self._owner.transaction() as outgoing:
-            if beat:
-                self._topic_beat_at = now
-                self._writer.heartbeat(outgoing, int(time.time() * 1000))
             progress = apply(self._progress, [] if self._idle is None else [self._idle])
-            self._store(outgoing, progress, self._told_us // 1000 if beat and self._told_us else None)
+            self._store(outgoing, progress, self._heartbeat(outgoing) if beat else None)
         self._idle = None
         self._confirm(stream)
+
+    def _heartbeat(self, outgoing: Outgoing) -> int | None:
+        """Written; up to when everything is told, where the source has said so."""
+        self._writer.heartbeat(outgoing, int(time.time() * 1000))
+        return self._told_us // 1000 or None

@@ -21,7 +21,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from tidelog.capture.change import Begin, CheckFinding, Event, Position, RowChange, SourceLag, SourceTable, Values
@@ -76,11 +76,12 @@ class ChangeSource(Protocol):
     def prepare(self) -> None:
         """Makes what it needs in the database (slot, publication, triggers), unless it is there."""
 
-    def newcomers(self, known: Collection[str]) -> Sequence[Newcomer]:
-        """Captured tables whose rows of before nobody tells unless they are read: those that are not among `known`,
-        which the log has, and those of which changes were missed. Called at the start and every few seconds. When it
-        is stored that they are to be read, the core calls `prepare`, from which on their changes are told, and then
-        reads them by chunks. () where the source tells the rows of such a table itself.
+    def newcomers(self, known: Mapping[str, str]) -> Sequence[Newcomer]:
+        """Captured tables whose rows of before nobody tells unless they are read: those that are not in `known`, which
+        are the log's names with ids (`control/captures.py`), those that are known by another id, and those of which
+        changes were missed. Called at the start and every few seconds. When it is stored that they are to be read, the
+        core calls `prepare`, from which on their changes are told, and then reads them by chunks. () where the source
+        tells the rows of such a table itself.
         """
 
     def snapshot(self) -> SourceSnapshot: ...
@@ -109,7 +110,8 @@ class ChangeSource(Protocol):
     def lag(self) -> SourceLag: ...
 
     def heartbeat(self) -> None:
-        """Writes something small that moves the source's log on, where an idle database would hold it."""
+        """Writes something small that moves the source's log on, where an idle database would hold it. And the stream
+        is to tell an `Idle` with its time as soon as it can, also between changes that come all the time."""
 
     def remove(self) -> Sequence[str]:
         """Takes away what `prepare` made. Gives what it did, a line each."""

@@ -12,23 +12,29 @@ Rules:
 - They are kept for ever (`retention.ms=-1`) and not compacted, unless that is asked for: one that compaction may cut
   does not give the same answer twice. One that is there keeps its settings.
 - A row goes where its key goes (murmur2, as Java's producer); rows without a key all go to partition 0, so that they
-  stay in order; a truncate goes to every partition.
+  stay in order; a truncate goes to every partition. A topic that is compacted takes no record without a key: there a
+  truncate has the key `null`, so that the newest of them stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from tidelog.client.admin import configs, topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
+from tidelog.client.offsets import EARLIEST, LATEST, list_offsets
 from tidelog.errors import UsageError
 from tidelog.record.partitioner import partition_of
 
 LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 LENGTH_MAX = 249
 MAX_MESSAGE_BYTES = 1_048_588  # Kafka's default
-BATCH_OVERHEAD = 100  # of a batch with one record, beside its key, value and headers
+BATCH_OVERHEAD, HEADER_OVERHEAD = 100, 7  # of a batch with one record, beside its key, value and headers; of a header
+
+
+def size_of(headers: Iterable[tuple[str, bytes | None]]) -> int:
+    return sum(len(name.encode()) + len(value or b"") + HEADER_OVERHEAD for name, value in headers)
 
 
 def legal(name: str) -> str:
@@ -71,6 +77,7 @@ class CapturedTopics:
         self._settings = {"retention.ms": "-1", **(settings or {})}
         self._places: dict[str, list[TopicPartition]] = {}
         self._largest: dict[str, int] = {}
+        self._compacted: set[str] = set()
         self._tables: dict[str, str] = {}
 
     def claim(self, topic: str, full_name: str) -> None:
@@ -104,7 +111,19 @@ class CapturedTopics:
         known = self._largest.get(topic)
         if known is None:
             self.places(topic)
-            said = configs.describe(self._cluster, configs.TOPIC, topic, keys=["max.message.bytes"])
-            known = next((int(one.value) for one in said if one.value), MAX_MESSAGE_BYTES)
-            self._largest[topic] = known
+            told = configs.describe(self._cluster, configs.TOPIC, topic, keys=["max.message.bytes", "cleanup.policy"])
+            said = {one.name: one.value for one in told if one.value}
+            known = self._largest[topic] = int(said.get("max.message.bytes", MAX_MESSAGE_BYTES))
+            if "compact" in said.get("cleanup.policy", ""):
+                self._compacted.add(topic)
         return known
+
+    def is_compacted(self, topic: str) -> bool:
+        """Whether every record must have a key."""
+        self.largest(topic)
+        return topic in self._compacted
+
+    def has_records(self, topic: str) -> bool:
+        places = self.places(topic)
+        starts, ends = (list_offsets(self._cluster, dict.fromkeys(places, one)) for one in (EARLIEST, LATEST))
+        return any(ends[at].offset > starts[at].offset for at in places)

@@ -14,6 +14,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -39,7 +40,7 @@ from tidelog.capture.source import ChangeSource
 from tidelog.capture.topics import BATCH_OVERHEAD, CapturedTopics
 from tidelog.client.metadata import TopicPartition
 from tidelog.control import dead_letters
-from tidelog.control.captures import CAPTURES, CapturedTable, encode_table
+from tidelog.control.captures import CAPTURES, REPLACED, UNREAD, CapturedTable, encode_table
 from tidelog.control.owner import Outgoing
 from tidelog.errors import UsageError
 
@@ -48,6 +49,7 @@ MESSAGES = SourceTable("", "", (), ())
 WATERMARK = "tidelog.watermark"
 Sent = tuple[bytes | None, bytes | None, Sequence[tuple[str, bytes | None]], int]
 
+NO_KEY, NO_KEY_WITH_SCHEMAS = b"null", b'{"schema":null,"payload":null}'
 LETTER_MAX = 64 << 20  # a letter above it has no value, only what its headers tell
 SHOWN_KEY = 200
 
@@ -123,7 +125,7 @@ class CaptureWriter:
         if self._is_routed(row.table):
             self._routed(row)
             return
-        target = self._targets.get(row.table) or self.target(row.table)
+        target = self._targets.get(row.table) or self.target(row.table, streamed=True)
         read = row.op == READ
         self._where = row.where
         source = self._source.source_block(row, self._begin, "incremental" if read else "false", self._options.prefix)
@@ -131,10 +133,25 @@ class CaptureWriter:
         block = _null if outside or not self._choices.transactions else self._block(row.table)
         made = envelope.records(target.shape, row.op, row.before, row.after, source, block, times)
         if row.op == TRUNCATE:
+            if self._topics.is_compacted(target.topic):
+                made = [(self._key_of_truncate(target), value, headers) for _, value, headers in made]
             for at in target.places:
                 self._put(at, made)
         else:
             self._place(target, made)
+
+    def _key_of_truncate(self, target: TableTarget) -> bytes:
+        if self._converter is not None:
+            raise UsageError(
+                f"{target.shape.table.full_name} was truncated, and its topic {target.topic} is compacted, where every"
+                " record has a key; a truncate has none in a registry's format:"
+                f" `tidelog configs alter topic {target.topic} --set cleanup.policy=delete`"
+            )
+        return NO_KEY_WITH_SCHEMAS if self._options.schemas else NO_KEY
+
+    def has_records(self, table: SourceTable) -> bool:
+        """Whether somebody has written to its topic before."""
+        return self._topics.has_records(self.target(table).topic)
 
     def _other(self, event: Event, resumed: str | None) -> None:
         if isinstance(event, Begin):
@@ -160,7 +177,7 @@ class CaptureWriter:
         self._begin, self._counts, self._total = event, {}, 0
 
     def _is_moved(self, row: RowChange) -> bool:
-        target = self._targets.get(row.table) or self.target(row.table)
+        target = self._targets.get(row.table) or self.target(row.table, streamed=True)
         if row.before is None or row.after is None or not target.shape.has_key:
             return False
         return target.shape.key(row.before) != target.shape.key(row.after)
@@ -194,10 +211,11 @@ class CaptureWriter:
 
     # Beside rows ------------------------------------------------------------------------------------------------------
 
-    def target(self, table: SourceTable) -> TableTarget:
-        """Of a table, with its record where the log does not have that yet."""
+    def target(self, table: SourceTable, *, streamed: bool = False) -> TableTarget:
+        """Of a table, with its record where the log does not have that yet. `streamed`: a change has told of it, and
+        nobody has looked yet whether rows of before are to be read."""
         known = self._targets.get(table)
-        if known is not None:
+        if known is not None and (streamed or self._known[table.full_name].id == table.id):
             return known
         topic = topics.of_table(self._options.prefix, table.full_name)
         self._topics.claim(topic, table.full_name)
@@ -218,18 +236,22 @@ class CaptureWriter:
             self._options.schemas,
             self._options.format,
             "" if self._converter is None else self._converter.registry.url,
+            id_of(table, shape.key_names, self._known.get(table.full_name)) if streamed else table.id,
         )
-        if self._known.get(table.full_name) != told:
-            self._put(CAPTURES, [(*encode_table(told), ())])
-            self._known[table.full_name] = told
+        self._keep(told)
         self._targets = {one: kept for one, kept in self._targets.items() if one.full_name != table.full_name}
         self._targets[table] = target
         return target
 
+    def _keep(self, told: CapturedTable) -> None:
+        if self._known.get(told.table) != told:
+            self._put(CAPTURES, [(*encode_table(told), ())])
+            self._known[told.table] = told
+
     @property
-    def known(self) -> set[str]:
-        """Tables that the log has."""
-        return set(self._known)
+    def known(self) -> dict[str, str]:
+        """Tables that the log has, each with its id."""
+        return {name: one.id for name, one in self._known.items()}
 
     @property
     def topics(self) -> set[str]:
@@ -253,18 +275,28 @@ class CaptureWriter:
             self._now_ms,
             schemas=self._schemas,
         )
-        self._notice(topics.of_messages(self._options.prefix), made)
+        self._notice(
+            topics.of_messages(self._options.prefix), made, f"a logical message of {event.prefix[:SHOWN_KEY]!r}"
+        )
 
     def _schema_change(self, event: SchemaChange) -> None:
         if event.table is not None:
-            self.target(event.table)
+            self.target(event.table, streamed=True)
+        for name, one in self._known.items() if event.replaced else ():
+            if any(name == each or (each.endswith(".") and name.startswith(each)) for each in event.replaced):
+                self._keep(replace(one, id=REPLACED))
         if self._choices.schema_changes:
             row = RowChange(event.table or MESSAGES, "m", None, None, self._where)
             known = self._where is not None
             source = self._source.source_block(row, self._begin, "false", self._options.prefix) if known else "null"
             database = event.database or self._source.database
-            made = notices.schema_change(database, event.schema, event.ddl, event.table, source, self._now_ms)
+            table = None if event.table is None else self._shown(event.table)
+            made = notices.schema_change(database, event.schema, event.ddl, table, source, self._now_ms)
             self._notice(topics.of_schema_changes(self._options.prefix), made, told_with_schemas=False)
+
+    def _shown(self, table: SourceTable) -> SourceTable:
+        """Without the columns that are left out."""
+        return replace(table, columns=self.target(table, streamed=True).shape.columns)
 
     def heartbeat(self, outgoing: Outgoing, now_ms: int) -> None:
         self._now_ms = now_ms
@@ -272,11 +304,13 @@ class CaptureWriter:
         self._notice(topics.of_heartbeats(self._options.prefix), made)
         self._flush(outgoing)
 
-    def _notice(self, topic: str, made: notices.Pair, *, told_with_schemas: bool = True) -> None:
+    def _notice(
+        self, topic: str, made: notices.Pair, what: str = "a notice", *, told_with_schemas: bool = True
+    ) -> None:
         (at, *_) = self._topics.places(topic, single=True)
         if self._converter is not None and told_with_schemas:
             made = self._converter.pair(topic, *made)
-        self._put(at, [(*made, ())])
+        self._put_if_small(what, at, *made)
 
     def _is_routed(self, table: SourceTable) -> bool:
         return self._outbox is not None and self._outbox.is_for(table)
@@ -286,7 +320,7 @@ class CaptureWriter:
         found = self._outbox.route(row)
         if found is not None:
             topic, key, value, headers = found
-            self._put(self._topics.place(topic, key), [(key, value, headers)])
+            self._put_if_small(f"a row of {row.table.full_name}", self._topics.place(topic, key), key, value, headers)
 
     # Out --------------------------------------------------------------------------------------------------------------
 
@@ -294,8 +328,10 @@ class CaptureWriter:
         _, topic, places, largest = target
         for key, value, headers in made:
             size = (0 if value is None else len(value)) + (0 if key is None else len(key))
+            if headers:
+                size += topics.size_of(headers)
             if value is not None and size + BATCH_OVERHEAD > largest:
-                self._too_large(target, key, value, headers)
+                self._too_large(f"a row of {target.shape.table.full_name}", topic, key, value, headers)
                 continue
             at = places[0] if len(places) == 1 else self._topics.place(topic, key)
             rows = self._out.get(at)
@@ -314,23 +350,33 @@ class CaptureWriter:
             self.size += len(value or b"") + len(key or b"")
             self.rows += 1
 
-    def _too_large(self, target: TableTarget, key: bytes | None, value: bytes, headers: Headers) -> None:
+    def _put_if_small(
+        self, what: str, at: TopicPartition, key: bytes | None, value: bytes | None, headers: Headers = ()
+    ) -> None:
+        size = len(key or b"") + len(value or b"") + topics.size_of(headers)
+        if value is not None and size + BATCH_OVERHEAD > self._topics.largest(at.topic):
+            self._too_large(what, at.topic, key, value, headers)
+        else:
+            self._put(at, [(key, value, headers)])
+
+    def _too_large(self, what: str, topic: str, key: bytes | None, value: bytes, headers: Headers) -> None:
         shown = "-" if key is None else key[:SHOWN_KEY].decode(errors="replace")
         message = (
-            f"a row of {target.shape.table.full_name} with key {shown} is a record of {len(value)} bytes, and topic"
-            f" {target.topic} takes {target.largest} (max.message.bytes)"
+            f"{what} with key {shown} is a record of {len(value)} bytes, and topic {topic} takes"
+            f" {self._topics.largest(topic)} (max.message.bytes)"
         )
         if self._choices.dead_letters is None:
             raise UsageError(
-                f"{message}; raise it by `tidelog configs alter topic {target.topic} --set max.message.bytes=N`, leave"
+                f"{message}; raise it by `tidelog configs alter topic {topic} --set max.message.bytes=N`, leave"
                 " the large column out by --exclude, or choose a topic for such rows by --dead-letters"
             )
-        place = {"topic": target.topic, "partition": self._topics.place(target.topic, key).partition}
+        place = {"topic": topic, "partition": self._topics.place(topic, key).partition}
         error = dead_letters.told_of_error("TASK_PUT", "tidelog.capture", "tidelog.errors.UsageError")
         settings = {"retention.ms": "-1", "max.message.bytes": str(LETTER_MAX + BATCH_OVERHEAD)}
         (at, *_) = self._topics.places(self._choices.dead_letters, single=True, settings=settings)
         told = [*headers, *dead_letters.headers(place, error, message)]
-        fits = len(value) + BATCH_OVERHEAD < self._topics.largest(self._choices.dead_letters)
+        size = len(value) + len(key or b"") + topics.size_of(told)
+        fits = size + BATCH_OVERHEAD <= self._topics.largest(self._choices.dead_letters)
         self._put(at, [(key, value if fits else None, told)])
         self.letters += 1
 
@@ -355,6 +401,15 @@ def _check_format(known: Mapping[str, CapturedTable], options: envelope.Envelope
                 f"{one.topic} has records as {one.format}, and this capture is told to write {options.format}: nobody"
                 " could read both; go on with that format, or capture with another --prefix"
             )
+
+
+def id_of(table: SourceTable, key: Sequence[str], before: CapturedTable | None) -> str:
+    """Of a table that a change was told of. That of another one stays, so that the next look finds out."""
+    if before is None:
+        return UNREAD if table.id else ""
+    if before.key != tuple(key):
+        return REPLACED
+    return before.id or table.id
 
 
 def _null() -> str:

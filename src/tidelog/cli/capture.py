@@ -157,6 +157,7 @@ def _run(options: Namespace) -> int:
     import logging
     import os
 
+    from tidelog.capture.checking import findings
     from tidelog.capture.running import Capture
     from tidelog.cli.rows_done import RowsDone
     from tidelog.control.urls import redacted
@@ -166,6 +167,7 @@ def _run(options: Namespace) -> int:
     bootstrap = options.bootstrap or os.environ.get("TIDELOG_BOOTSTRAP") or command.DEFAULT_BOOTSTRAP
     with command.connect(options) as cluster:
         cluster.is_tidelog()  # an address that is wrong is told at once; later a broker that is away is waited for
+    findings(settings)  # and so is that of the database; what is wrong with it the capture says
     with RowsDone("snapshot") as shown:
         capture = Capture(
             settings,

@@ -39,6 +39,7 @@ OWNER_PREFIX = "tidelog.capture."
 NAME_LENGTH_MAX = 200
 LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 DEBEZIUM, ROW = ENVELOPES = ("debezium", "row")
+UNREAD, REPLACED = "unread", "replaced"
 JSON, AVRO, JSON_SCHEMA = FORMATS = ("json", "avro", "json-schema")  # the last two with a registry's frame
 
 
@@ -56,6 +57,9 @@ class CapturedTable:
     schemas: bool
     format: str = JSON
     registry: str = ""  # the address to which schemas went, for people to read
+    # The source's own id of the table that was read under this name. UNREAD: changes came, and no rows of before yet.
+    # REPLACED: what was told is of another table, or by another key. "": the source has none, or this is an old record.
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +116,8 @@ def encode_table(one: CapturedTable) -> tuple[bytes, bytes]:
     }
     if one.format != JSON:
         content |= {"format": one.format, "registry": one.registry}
+    if one.id:
+        content["id"] = one.id
     return table_key(one.capture, one.table), _json(content)
 
 
@@ -164,6 +170,7 @@ def _table(capture: str, table: str, content: Mapping[str, Any]) -> CapturedTabl
             bool(content["schemas"]),
             str(content.get("format", JSON)),
             str(content.get("registry", "")),
+            str(content.get("id", "")),
         )
     except (KeyError, TypeError):
         return None

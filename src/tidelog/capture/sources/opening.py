@@ -50,6 +50,11 @@ def module_of(scheme: str, method: str | None) -> str:
     return there[method] if method is not None else next(iter(there.values()))
 
 
+def methods_of(url: str, method: str | None) -> Sequence[str]:
+    """The one that is said, or all that there are for the database."""
+    return tuple(SCHEMES[scheme_of(url)]) if method is None else (method,)
+
+
 def open_source(url: str, name: str, tables: Sequence[str], method: str | None = None) -> ChangeSource:
     """`tables` are patterns of `schema.table`, with `*`."""
     module = module_of(scheme_of(without_secret(url, KEEPER)), method)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -150,5 +151,7 @@ def test_nothing_is_made_in_the_database(db: Database) -> None:
     source = db.source("t")
     source.prepare()
     source.heartbeat()
-    assert "nothing to take away" in source.remove()[0]
+    noticed_ms = source._control._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+    assert noticed_ms == 60_000, "a server that is gone without a word"
+    assert source.remove() == []
     assert db.server.run("SELECT @@gtid_binlog_pos") == before

@@ -10,6 +10,7 @@ from capture.sources.postgres.following import Base, told
 from proving import proves
 from tidelog.capture.sources.postgres.checking import ERROR, WARNING, PostgresServer, of_server, of_slot
 from tidelog.capture.sources.postgres.publications import statements
+from tidelog.capture.sources.postgres.session import arguments_of
 from tidelog.capture.sources.postgres.slots import ReplicationSlot
 from tidelog.capture.sources.postgres.source import connect
 from tidelog.errors import Disconnected, UsageError
@@ -102,12 +103,11 @@ def test_what_was_made_is_taken_away(base: Base) -> None:
 
 
 @proves("cdc.17")
-def test_statements_move_a_table_out_before_in() -> None:
+def test_a_table_that_moves_is_in_one_of_the_publications_all_the_time() -> None:
     table = frozenset({("public", "t")})
     none: frozenset[tuple[str, str]] = frozenset()
     assert statements({"a": none, "i": table}, {"a": table, "i": none}, "i") == [
-        'ALTER PUBLICATION "i" DROP TABLE ONLY "public"."t"',
-        'ALTER PUBLICATION "a" ADD TABLE ONLY "public"."t"',
+        'ALTER PUBLICATION "a" ADD TABLE ONLY "public"."t"; ALTER PUBLICATION "i" DROP TABLE ONLY "public"."t"',
     ]
     assert statements({}, {"a": table, "i": none}, "i") == [
         'CREATE PUBLICATION "a" FOR TABLE ONLY "public"."t" WITH (publish_via_partition_root = true)',
@@ -144,6 +144,28 @@ def test_check_says_what_a_slot_is() -> None:
     assert next(iter(of_slot("s", SLOT, "other"))).severity == ERROR
 
 
+@proves("cdc.6")
+def test_check_says_what_a_slot_keeps_before_the_disk_is_full() -> None:
+    (found,) = of_slot("s", SLOT._replace(kept=2 << 30), "shop")
+    assert (
+        found.severity == WARNING
+        and "keeps 2147483648 bytes of its log for the slot s, which nobody reads" in found.what
+    )
+    assert "tidelog capture remove" in found.remedy
+
+
+@proves("cdc.6", "cdc.17")
+def test_check_says_which_tables_are_not_there_and_which_are_in_no_log(base: Base) -> None:
+    base.run(KV, "CREATE UNLOGGED TABLE quick (id int PRIMARY KEY)")
+    found = {
+        each.what: each.remedy for each in base.source("kv", "quick", "public.kw").check() if each.severity == WARNING
+    }
+    assert found["the table public.kw is not there; it is captured as soon as it is made"] == ""
+    (remedy,) = [remedy for what, remedy in found.items() if "public.quick is UNLOGGED" in what]
+    base.run(remedy)
+    assert not [each for each in base.source("kv", "quick").check() if "quick" in each.what]
+
+
 @proves("cdc.17")
 def test_every_name_has_a_slot_of_its_own_and_a_malformed_url_is_refused() -> None:
     names = ["shop", "Shop", "sh-op", "sh_op", "a" * 60, "a" * 61, "ä", ""]
@@ -162,6 +184,13 @@ def test_a_server_that_is_not_there_is_disconnected_and_no_password_is_told() ->
     with pytest.raises(Disconnected) as refused:
         source.check()
     assert "hunter2" not in str(refused.value)
+
+
+@proves("cdc.4")
+def test_a_host_that_goes_without_a_word_is_noticed_within_a_minute_unless_the_url_says_otherwise() -> None:
+    told = arguments_of("postgresql://h/d")
+    assert (told["tcp_user_timeout"], told["keepalives_idle"] + 3 * told["keepalives_interval"]) == (60_000, 60)
+    assert arguments_of("postgresql://h/d?tcp_user_timeout=5")["tcp_user_timeout"] == "5"
 
 
 @proves("cdc.17")

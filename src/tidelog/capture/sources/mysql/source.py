@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from json.encoder import encode_basestring
 from typing import Any
 
@@ -34,6 +34,7 @@ from tidelog.capture.sources.mysql.snapshot import (
     select,
 )
 from tidelog.capture.sources.mysql.stream import BinlogPlace, BinlogStream
+from tidelog.control.captures import REPLACED
 from tidelog.errors import Disconnected, UsageError
 
 VISIBLE_SECONDS = 30.0  # for what is in the binlog to be seen by queries: a moment, as a rule
@@ -66,19 +67,26 @@ class MySqlSource:
             facts = checking.ask(self._control, self._settings, self._shapes, patterns, self._mariadb)
         return checking.judge(facts)
 
-    def newcomers(self, known: Collection[str]) -> Sequence[Newcomer]:
+    def newcomers(self, known: Mapping[str, str]) -> Sequence[Newcomer]:
         """What the patterns did not match before. A table that is made later is told by the binlog from its first row
-        on; where that was before a start, it is read all the same."""
-        if self._looked:
-            return ()
-        self._looked = True
-        return [Newcomer(table, False) for table in self.tables() if table.full_name not in known]
+        on; where that was before a start, it is read all the same. And what has got its name from another table."""
+        first, self._looked = not self._looked, True
+        new = [table for table in self.tables() if table.full_name not in known] if first else []
+        replaced = [self._now(name) for name, id in known.items() if id == REPLACED]
+        return [
+            *(Newcomer(table, False) for table in new),
+            *(Newcomer(table, bool(table.key)) for table in replaced if table is not None),
+        ]
+
+    def _now(self, name: str) -> SourceTable | None:
+        with self._lock, session.mapped(self._settings):
+            return self._shapes.now(self._control, *name.split(".", 1))
 
     def prepare(self) -> None:
         """A replica needs nothing of its own in the database."""
 
     def remove(self) -> Sequence[str]:
-        return [f"nothing to take away: {self._name} made nothing in {self.database}"]
+        return []  # a replica has made nothing
 
     def snapshot(self) -> BinlogSnapshot:
         snapshot = BinlogSnapshot(self._settings, self._shapes, self._mariadb)
@@ -178,6 +186,9 @@ class MySqlSource:
 
     def heartbeat(self) -> None:
         """Every transaction of the server moves the position on, also those that are not captured."""
+        if self._stream is not None:
+            with self._lock, session.mapped(self._settings):
+                self._stream.put_time(*committed(self._control, self._mariadb))
 
     def close(self) -> None:
         if self._stream is not None:

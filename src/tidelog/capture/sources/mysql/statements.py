@@ -25,6 +25,7 @@ def _compiled(text: str) -> re.Pattern[str]:
 _TRUNCATE = _compiled(rf"TRUNCATE (?:TABLE )?({_NAME})")
 _DROP = _compiled(rf"DROP TABLES? {_IF}({_NAME}(?:\s*,\s*{_NAME})*)")
 _CREATE = _compiled(rf"CREATE (?:OR REPLACE )?TABLE {_IF}({_NAME})")
+_REPLACE = _compiled(r"CREATE OR REPLACE ")
 _ALTER = _compiled(rf"ALTER (?:ONLINE )?(?:IGNORE )?TABLE {_IF}({_NAME})(.*)")
 _ALTER_RENAME = _compiled(rf"\bRENAME\s*(?:TO |AS |=\s*| )\s*({_NAME})\s*(?:,|\Z)")
 _RENAME = _compiled(rf"RENAME TABLES? {_IF}(.*)")
@@ -40,6 +41,7 @@ class Effect(NamedTuple):
     verb: str  # begin, commit, rollback, savepoint, truncate, table, database, rows, or "" for none of these
     tables: tuple[Name, ...] = ()  # that are changed or made
     gone: tuple[Name, ...] = ()  # that are dropped, or named otherwise from now on
+    anew: bool = False  # its tables are others than those that had the names before
     unlogged: bool = False  # it also changed rows of which the binlog tells nothing: a partition that was dropped
 
 
@@ -72,19 +74,20 @@ def _simple(word: str, text: str) -> Effect | None:
 
 def _of_table(text: str, database: str) -> Effect:
     if found := _CREATE.match(text):
-        return Effect("table", (_name(found[1], database),))
+        return Effect("table", (_name(found[1], database),), anew=_REPLACE.match(text) is not None)
     if found := _DROP.match(text):
         return Effect("table", gone=tuple(_names(found[1], database)))
     if found := _ALTER.match(text):
         table, renamed = _name(found[1], database), _ALTER_RENAME.search(found[2])
         unlogged = _WITHOUT_ROWS.search(found[2]) is not None
         if renamed and renamed[1].upper() not in {"COLUMN", "INDEX", "KEY"}:
-            return Effect("table", (_name(renamed[1], database),), (table,), unlogged)
+            return Effect("table", (_name(renamed[1], database),), (table,), True, unlogged)
         return Effect("table", (table,), unlogged=unlogged)
     if found := _RENAME.match(text):
         pairs = [(_name(old, database), _name(new, database)) for old, new in _RENAMED.findall(found[1])]
         made = {new for _, new in pairs}
-        return Effect("table", tuple(new for _, new in pairs), tuple(old for old, _ in pairs if old not in made))
+        gone = tuple(old for old, _ in pairs if old not in made)
+        return Effect("table", tuple(new for _, new in pairs), gone, anew=True)
     if found := _INDEX.match(text):
         return Effect("table", (_name(found[1], database),))
     return Effect("")

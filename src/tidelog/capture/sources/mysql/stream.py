@@ -49,6 +49,7 @@ from tidelog.errors import PeerError, SourceLost
 
 IDLE_SECONDS = 1.0  # between two questions to the server whether there is more
 BEHIND_SECONDS = 5.0
+TIMES_KEPT = 100
 IDLE_GROUPS = 1000  # transactions without a captured row, after which the position is told
 WATERMARK = "tidelog.watermark"
 _log = logging.getLogger(__name__)
@@ -90,6 +91,7 @@ class BinlogStream:
         self._by_bytes: dict[bytes, Mapped] = {}
         self._out: deque[Event] = deque()
         self._watermarks: deque[tuple[str, str]] = deque()  # what the server had committed, and the text
+        self._times: deque[tuple[str, int]] = deque(maxlen=TIMES_KEPT)  # the same, and when that was
         self._control = session.connect(wanted)
         try:
             with session.mapped(wanted):
@@ -138,6 +140,10 @@ class BinlogStream:
     def put_watermark(self, head: str, text: str) -> None:
         """Gives it back as a Message between two transactions, once all of `head` has been read. From any thread."""
         self._watermarks.append((head, text))
+
+    def put_time(self, at_us: int, head: str) -> None:
+        """Tells the time between two transactions, once all of `head` has been read."""
+        self._times.append((head, at_us))
 
     # Events of the binlog -------------------------------------------------------------------------------------------
 
@@ -351,7 +357,8 @@ class BinlogStream:
             if self._group is not None:
                 self._begin()
             at = self._tell() if self._group is None else self.position
-            self._out.append(SchemaChange(table, name[0], name[0], text, at))
+            replaced = (".".join(name),) if does.anew or name in does.gone else ()
+            self._out.append(SchemaChange(table, name[0], name[0], text, at, replaced))
             if does.unlogged:
                 _log.warning("rows of %s.%s changed without row events; take a snapshot of it: %s", *name, text)
 
@@ -391,6 +398,9 @@ class BinlogStream:
     def _tell_watermarks(self) -> None:
         while self._watermarks and self._group is None and self.has_read(self._watermarks[0][0]):
             self._out.append(Message(WATERMARK, self._watermarks.popleft()[1].encode(), False))
+        while self._times and self._group is None and self.has_read(self._times[0][0]):
+            self._at_us = max(self._at_us, self._times.popleft()[1])
+            self._out.append(Idle(self._tell(), self._at_us))
 
 
 def image(readers: tuple[Reader, ...], data: bytes, at: int) -> tuple[Values, int]:

@@ -35,6 +35,10 @@ WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
   AND n.nspname !~ '^(pg_|_tidelog_)' AND n.nspname <> 'information_schema'
 ORDER BY n.nspname, c.relname
 """
+_UNLOGGED = """
+SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'u' ORDER BY 1, 2
+"""
 _FACTS = """
 SELECT n.nspname, c.relname, c.relreplident::text,
        (SELECT array_agg(a.attname ORDER BY k.place)
@@ -118,6 +122,7 @@ class Catalog:
         self._session = session
         self._publications = publications
         self._patterns = [pattern_of(each) for each in patterns]
+        self._said = list(patterns)
         self._known: dict[int, Known] = {}
 
     def matches(self, schema: str, name: str) -> bool:
@@ -130,6 +135,15 @@ class Catalog:
         roots = {row.id for row in chosen if row.partitioned}
         inside = self._partitions(sorted(roots)) if roots else set()
         return [row for row in chosen if row.id not in inside]
+
+    def unlogged(self) -> list[tuple[str, str]]:
+        """Those that match, and of which no log has a change."""
+        return [(schema, name) for schema, name in self._session.query(_UNLOGGED) if self.matches(schema, name)]
+
+    def unmatched(self, listed: Sequence[ListedTable]) -> list[str]:
+        """Tables that are named in full, and are not there."""
+        names = [said if "." in said else f"public.{said}" for said in self._said if "*" not in said]
+        return [name for name in names if name not in {one.full_name for one in listed}]
 
     def known(self, relation: Relation) -> tuple[Known, bool]:
         """The table of a relation message, and whether its shape is another than it was before."""
@@ -230,7 +244,7 @@ def describe(
         kinds.append(kind)
         columns.append(column)
     key = key_of(relation, facts, found, before)
-    table = SourceTable(relation.schema, relation.name, tuple(columns), key)
+    table = SourceTable(relation.schema, relation.name, tuple(columns), key, str(relation.id))
     readers = [(kind.read, kind.unavailable) for kind in kinds]
     return Known(relation, table, tuple(kinds), readers, facts is not None and facts.partitioned)
 

@@ -16,6 +16,7 @@ ERROR, WARNING, OK = "error", "warning", "ok"
 OLDEST = 140_000
 STANDBY_DECODING = 160_000
 LONG_TRANSACTION_S = 60
+LARGE_LOG = 1 << 30  # bytes that a slot may keep without a word
 
 _SERVER = """
 SELECT current_setting('server_version_num')::int, current_setting('server_version'), current_setting('wal_level'),
@@ -55,6 +56,7 @@ def check(session: SqlSession, catalog: Catalog, slot: str, names: tuple[str, st
         tables = catalog.listed()
         statements = needed(session, catalog, names)
         findings += of_tables(tables, identified(session, tables) if tables else set())
+        findings += of_names(catalog.unmatched(tables), catalog.unlogged())
         findings += of_publications(statements, tables, may_create=may_create(session))
     return findings
 
@@ -139,6 +141,13 @@ def of_slot(name: str, slot: ReplicationSlot | None, database: str) -> Iterator[
             f"the slot {name} is lost: the server has removed log that capture has not read",
             "tidelog capture run --snapshot when_needed",
         )
+    elif slot.kept > LARGE_LOG:
+        reader = "nobody" if slot.active_pid is None else f"the server's process {slot.active_pid}"
+        yield CheckFinding(
+            WARNING,
+            f"the server keeps {slot.kept} bytes of its log for the slot {name}, which {reader} reads: its disk fills",
+            "let its capture run; if nobody wants its changes any more, take it away by `tidelog capture remove`",
+        )
     elif slot.active_pid is not None:
         yield CheckFinding(OK, f"the slot {name} is being read, by the server's process {slot.active_pid}")
     else:
@@ -161,6 +170,18 @@ def of_tables(tables: Sequence[ListedTable], with_identity: set[int]) -> Iterato
             )
     if tables:
         yield CheckFinding(OK, f"{len(tables)} table{'s' if len(tables) > 1 else ''} will be captured")
+
+
+def of_names(missing: Sequence[str], unlogged: Sequence[tuple[str, str]]) -> Iterator[CheckFinding]:
+    for schema, name in unlogged:
+        yield CheckFinding(
+            WARNING,
+            f"{schema}.{name} is UNLOGGED: its changes are in no log, and it is not captured",
+            f"ALTER TABLE {name_of(schema, name)} SET LOGGED;",
+        )
+    for said in missing:
+        if said not in {f"{schema}.{name}" for schema, name in unlogged}:
+            yield CheckFinding(WARNING, f"the table {said} is not there; it is captured as soon as it is made")
 
 
 def of_publications(

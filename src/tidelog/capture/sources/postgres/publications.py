@@ -66,23 +66,37 @@ def wanted(tables: Sequence[ListedTable], with_identity: set[int], names: tuple[
 
 
 def statements(before: Published, after: Published, inserts: str) -> list[str]:
-    """What makes the publications so. A table leaves one before it enters the other."""
-    leaving, entering = [], []
+    """What makes the publications so. A table that goes from one to the other is never in neither: an insert between
+    would be lost. So both steps are one text, which the server runs as one transaction."""
+    made: list[str] = []
+    steps: dict[tuple[str, str], list[str]] = {}
     for publication, tables in after.items():
         options = "publish_via_partition_root = true"
         if publication == inserts:
             options = f"publish = '{INSERTS}', {options}"
         if publication not in before:
             names = ", ".join(f"ONLY {name_of(*table)}" for table in sorted(tables))
-            entering.append(
+            made.append(
                 f"CREATE PUBLICATION {name_of(publication)}{f' FOR TABLE {names}' if names else ''} WITH ({options})"
             )
             continue
-        for table in sorted(before[publication] - tables):
-            leaving.append(f"ALTER PUBLICATION {name_of(publication)} DROP TABLE ONLY {name_of(*table)}")
-        for table in sorted(tables - before[publication]):
-            entering.append(f"ALTER PUBLICATION {name_of(publication)} ADD TABLE ONLY {name_of(*table)}")
-    return leaving + entering
+        for table in tables - before[publication]:
+            steps.setdefault(table, []).insert(0, added(table, publication))
+        for table in before[publication] - tables:
+            steps.setdefault(table, []).append(dropped(table, publication))
+    return [*made, *("; ".join(steps[table]) for table in sorted(steps))]
+
+
+def moved(table: tuple[str, str], to: str, of: str) -> str:
+    return f"{added(table, to)}; {dropped(table, of)}"
+
+
+def added(table: tuple[str, str], publication: str) -> str:
+    return f"ALTER PUBLICATION {name_of(publication)} ADD TABLE ONLY {name_of(*table)}"
+
+
+def dropped(table: tuple[str, str], publication: str) -> str:
+    return f"ALTER PUBLICATION {name_of(publication)} DROP TABLE ONLY {name_of(*table)}"
 
 
 def needed(session: SqlSession, catalog: Catalog, names: tuple[str, str]) -> list[str]:

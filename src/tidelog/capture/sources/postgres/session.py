@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import psycopg
 
 CONNECT_S = 10
+# A host that is gone without a word is noticed after a minute; by the system's own settings after a quarter of an hour.
+NOTICED = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
 SETTINGS = (
     "-c datestyle=ISO -c intervalstyle=postgres -c timezone=UTC -c bytea_output=hex -c extra_float_digits=3"
     " -c client_encoding=UTF8 -c statement_timeout=0 -c idle_in_transaction_session_timeout=0"
@@ -122,6 +124,8 @@ def arguments_of(url: str) -> dict[str, Any]:
         ) from None
     told.setdefault("connect_timeout", CONNECT_S)
     told.setdefault("application_name", "tidelog")
+    for name, value in NOTICED.items():
+        told.setdefault(name, value)
     own = told.get("options")
     told["options"] = f"{own} {SETTINGS}" if own else SETTINGS
     return told

@@ -29,7 +29,9 @@ LOST = "lost"
 AGAIN = "take a new snapshot: run capture with `--snapshot when_needed`"
 
 _SLOT = """
-SELECT plugin, database, active_pid, wal_status, restart_lsn::text, confirmed_flush_lsn::text
+SELECT plugin, database, active_pid, wal_status, restart_lsn::text, confirmed_flush_lsn::text,
+       coalesce(pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
+                                     ELSE pg_current_wal_lsn() END, restart_lsn), 0)::bigint
 FROM pg_replication_slots WHERE slot_name = %s
 """
 
@@ -42,6 +44,7 @@ class ReplicationSlot(NamedTuple):
     wal_status: str | None
     restart: int
     confirmed: int
+    kept: int = 0  # bytes of log that the server cannot remove because of it
 
     @property
     def is_lost(self) -> bool:
@@ -52,8 +55,9 @@ def slot_of(session: SqlSession, name: str) -> ReplicationSlot | None:
     found = session.query(_SLOT, [name])
     if not found:
         return None
-    plugin, database, pid, status, restart, confirmed = found[0]
-    return ReplicationSlot(name, plugin, database, pid, status, lsn_of(restart or "0/0"), lsn_of(confirmed or "0/0"))
+    plugin, database, pid, status, restart, confirmed, kept = found[0]
+    places = lsn_of(restart or "0/0"), lsn_of(confirmed or "0/0")
+    return ReplicationSlot(name, plugin, database, pid, status, *places, kept)
 
 
 def position_of(lsn: int, system: str) -> dict[str, Any]:

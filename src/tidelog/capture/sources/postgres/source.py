@@ -117,6 +117,7 @@ class PostgresSource:
         self._snapshot_lsn = 0
         self._joining: dict[str, int | None] = {}  # new tables, and which transactions must end before they are read
         self._blocks: dict[SourceTable, str] = {}
+        self._promoted: set[str] = set()  # of these, the ones whose inserts alone were told
         self._refused: set[str] = set()  # new tables that are not ours to publish
         self._outside = StreamedTransaction(0, None)  # of rows that no transaction of the stream told
         self._outside_us = -1
@@ -131,22 +132,37 @@ class PostgresSource:
         if slot is None or slot.is_lost or not self._unpublished():
             self._publish()
 
-    def newcomers(self, known: Collection[str]) -> Sequence[Newcomer]:
+    def newcomers(self, known: Mapping[str, str]) -> Sequence[Newcomer]:
         """Tables that no publication names, so that their changes are told to nobody; and those that somebody else
-        has put into one."""
+        has put into one, or that have another name or key by now."""
         slot = slot_of(self._session, self.slot)
         if slot is None or slot.is_lost or self._unpublished():
             return ()  # more is lost than new tables, which `stream` says
-        there = self._named()
-        if any(name not in there for name in self._joining):
+        listed = self._catalog.listed()
+        identified = publications.identified(self._session, listed) if listed else set()
+        self._spare_writers(listed, identified)
+        if any(name not in self._named() for name in self._joining) or self._promoted & self._inserted():
             with suppress(UsageError):
                 self._publish()
-            there = self._named()
-        return [one for one in (self._newcomer(each, known, there) for each in self._catalog.listed()) if one]
+        there = self._named()
+        self._promoted = {one.full_name for one in listed if one.full_name in self._inserted() and one.id in identified}
+        return [one for one in (self._newcomer(each, known, there) for each in listed) if one]
 
-    def _newcomer(self, listed: ListedTable, known: Collection[str], named: Collection[str]) -> Newcomer | None:
-        missed = listed.full_name not in named
-        if (missed and listed.full_name in self._joining) or (not missed and listed.full_name in known):
+    def _spare_writers(self, listed: Sequence[ListedTable], identified: Collection[int]) -> None:
+        """Of a table that has lost its key, the server refuses every update as long as updates are published."""
+        whole = self._published().get(self._publications[0], frozenset())
+        for one in listed:
+            if (one.schema, one.name) in whole and one.id not in identified:
+                log.warning(
+                    "%s has no replica identity any more: from now on its inserts alone are told", one.full_name
+                )
+                with suppress(UsageError, TableLocked):
+                    self._run(publications.moved((one.schema, one.name), *reversed(self._publications)))
+
+    def _newcomer(self, listed: ListedTable, known: Mapping[str, str], named: Collection[str]) -> Newcomer | None:
+        missed, told = listed.full_name not in named, known.get(listed.full_name)
+        promoted, same = listed.full_name in self._promoted, told in ("", str(listed.id))
+        if ((missed or promoted) and listed.full_name in self._joining) or (not missed and not promoted and same):
             return None
         if missed and not (listed.owned and listed.readable):
             if listed.full_name not in self._refused:
@@ -161,29 +177,37 @@ class PostgresSource:
         if known_now is None:
             return None
         self._joining[listed.full_name] = None
-        return Newcomer(known_now.table, missed)
+        return Newcomer(known_now.table, missed or (told is not None and bool(known_now.table.key)))
 
     def _named(self) -> set[str]:
         """Tables that are in a publication."""
         return {f"{schema}.{name}" for names in self._published().values() for schema, name in names}
+
+    def _inserted(self) -> set[str]:
+        """Those whose inserts alone are told."""
+        return {f"{schema}.{name}" for schema, name in self._published().get(self._publications[1], frozenset())}
 
     def _publish(self) -> None:
         left: list[str] = []
         refused: UsageError | None = None
         for statement in publications.needed(self._session, self._catalog, self._publications):
             try:
-                if statement.startswith("ALTER"):  # beside a VACUUM it would wait, and the stream with it
-                    self._session.query(f"SET lock_timeout = {LOCK_MS}")
-                self._session.query(statement)
+                self._run(statement)
             except UsageError as error:
                 left, refused = [*left, statement], refused or error
             except TableLocked as error:
                 log.warning("%s: it is tried again: %s", statement, error)
-            finally:
-                self._session.query("SET lock_timeout = 0")
         if refused is not None:
             script = checking.script(left)
             raise UsageError(f"{refused}; let the tables' owner or a superuser run this:\n{script}") from None
+
+    def _run(self, statement: str) -> None:
+        try:
+            if statement.startswith("ALTER"):  # beside a VACUUM it would wait, and the stream with it
+                self._session.query(f"SET lock_timeout = {LOCK_MS}")
+            self._session.query(statement)
+        finally:
+            self._session.query("SET lock_timeout = 0")
 
     def _unpublished(self) -> list[str]:
         """Publications that are not there. With a slot there, somebody has dropped them, and what was changed since is
@@ -244,7 +268,7 @@ class PostgresSource:
         oldest, next_one = self._session.query(_OPEN)[0]
         until = self._joining[table.full_name]
         if until is None:
-            if table.full_name not in self._named():
+            if table.full_name not in self._named() or table.full_name in self._promoted & self._inserted():
                 raise PeerError(f"{table.full_name} is not in a publication yet")
             until = self._joining[table.full_name] = next_one
         if oldest < until:
@@ -264,7 +288,8 @@ class PostgresSource:
 
     def heartbeat(self) -> None:
         clock = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint::text"
-        self._session.query(f"SELECT pg_logical_emit_message(false, %s, {clock})", [HEARTBEAT])
+        emitted = f"pg_logical_emit_message(false, %s, {clock})"
+        self._session.query(f"SELECT CASE WHEN NOT pg_is_in_recovery() THEN {emitted} END", [HEARTBEAT])
 
     def lag(self) -> SourceLag:
         found = self._session.query(_LAG, [self.slot])

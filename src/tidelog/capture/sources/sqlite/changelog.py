@@ -60,14 +60,17 @@ class Changelog:
         self._bring_in_step, self._shape_of = bring_in_step, shape_of
         self._at = begin  # the last change that was given
         self._upto: int | None = None  # the last change of the unit that is being given
+        self._looked_us = 0  # when it was looked for: all that was committed before is in it, or was given
+        self._is_time_asked = False
         self._data_version: int | None = None
         self._schema_version: int | None = None
         self._confirmed, self._pruned_at = begin, time.monotonic()
 
     def read(self, limit: int, wait_s: float) -> Sequence[Event]:
-        begins, begun_us = self._upto is None, time.time_ns() // 1000
+        begins, now_us = self._upto is None, time.time_ns() // 1000
         if begins and not self._look(wait_s):
-            return [Idle(self._position(self._at), begun_us)] if wait_s > 0 else []
+            return [Idle(self._position(self._at), now_us)] if wait_s > 0 else []
+        self._looked_us = now_us if begins else self._looked_us
         assert self._upto is not None
         rows = self._connection.execute(
             f"SELECT * FROM {quoted(self._names.changes)} WHERE id > ? AND id <= ? ORDER BY id LIMIT ?",
@@ -83,7 +86,14 @@ class Changelog:
         if len(rows) < limit or self._at >= self._upto:
             self._at, self._upto = self._upto, None
             events.append(Commit(self._position(self._at), rows[-1][3] * 1000 if rows else 0))
+            if self._is_time_asked:
+                self._is_time_asked = False
+                events.append(Idle(self._position(self._at), self._looked_us))
         return events
+
+    def beat(self) -> None:
+        """Asks for the time behind the unit that is being given, or the next one."""
+        self._is_time_asked = True
 
     def confirm(self, position: Position) -> None:
         self._confirmed = max(self._confirmed, int(position["id"]))

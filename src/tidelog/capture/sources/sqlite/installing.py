@@ -7,7 +7,8 @@
     one with other columns             a new shape and triggers
     one that lost its triggers         (made anew under its old name, as SQLite advises for large changes) is logged as
                                        truncated, and all its rows as created: what became of them meanwhile nobody saw
-    one that is gone                   its shape is not live any more
+    one that is gone                   its shape is not live any more. If the name comes back, it is as one that
+                                       lost its triggers
 
 All of it in one transaction: no write of anybody lies between the look and the new triggers.
 """
@@ -97,6 +98,7 @@ def _steps(connection: sqlite3.Connection, names: Names, patterns: Sequence[str]
 
 def _bring(connection: sqlite3.Connection, names: Names, patterns: Sequence[str], *, fresh: bool) -> None:
     live = live_shapes(connection, names)
+    had = {name for (name,) in connection.execute(f"SELECT DISTINCT name FROM {quoted(names.shapes)}")}
     there = captured_names(connection, patterns)
     for name in [name for name in live if name not in there]:
         _retire(connection, names, live[name][0])
@@ -111,7 +113,7 @@ def _bring(connection: sqlite3.Connection, names: Names, patterns: Sequence[str]
         shape = _make(connection, names, now)
         if fresh:
             continue
-        _log(connection, names, shape, now, before[1] if before is not None else None, seen=seen)
+        _log(connection, names, shape, now, before[1] if seen and before is not None else None, known=name in had)
 
 
 def _retire(connection: sqlite3.Connection, names: Names, shape: int) -> None:
@@ -143,14 +145,14 @@ def _log(
     now: SqliteTable,
     before: SqliteTable | None,
     *,
-    seen: bool,
+    known: bool,
 ) -> None:
+    """`before` is the shape that it had, if its triggers have seen everything since; `known`: it was captured."""
     changes = quoted(names.changes)
     connection.execute(f"INSERT INTO {changes} (shape, op, at) VALUES (?, 's', {NOW_MS})", (shape,))
     if before is None:
-        connection.execute(log_rows(names, shape, now, "c"))
-    elif not seen:
-        connection.execute(f"INSERT INTO {changes} (shape, op, at) VALUES (?, 't', {NOW_MS})", (shape,))
+        if known:
+            connection.execute(f"INSERT INTO {changes} (shape, op, at) VALUES (?, 't', {NOW_MS})", (shape,))
         connection.execute(log_rows(names, shape, now, "c"))
     elif len(now.columns) > len(before.columns):
         added = [at for at, name in enumerate(now.names) if name not in before.names]

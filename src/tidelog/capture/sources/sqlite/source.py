@@ -18,7 +18,7 @@ Rules:
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from itertools import islice, pairwise
 from pathlib import Path
@@ -190,7 +190,7 @@ class SQLiteSource:
         )
         return self._stream
 
-    def newcomers(self, known: Collection[str]) -> Sequence[Newcomer]:
+    def newcomers(self, known: Mapping[str, str]) -> Sequence[Newcomer]:
         return ()  # their rows are logged when they get their triggers
 
     def tables(self) -> Sequence[SourceTable]:
@@ -249,7 +249,9 @@ class SQLiteSource:
         return SourceLag(None, 0.0 if oldest is None else max(0.0, (now - oldest) / 1000), None)
 
     def heartbeat(self) -> None:
-        """Nothing: an idle file keeps nothing back."""
+        """An idle file keeps nothing back."""
+        if self._stream is not None:
+            self._stream.beat()
 
     def close(self) -> None:
         if self._stream is not None and self._opened is not None:

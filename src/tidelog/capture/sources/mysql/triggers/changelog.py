@@ -100,6 +100,7 @@ class GapChangelog:
         self._then: OpenThen | None = None
         self._ours = ""
         self._lost: set[int] = set()
+        self._is_time_asked = False
         self._tables: dict[tuple[str, str], SourceTable] = {}
 
     def read(self, limit: int, wait_s: float) -> Sequence[Event]:
@@ -141,6 +142,10 @@ class GapChangelog:
                 if len(gone) < PURGE_ROWS:
                     return
 
+    def beat(self) -> None:
+        """Asks for the time of the next look."""
+        self._is_time_asked = True
+
     def put_watermark(self, text: str) -> None:
         """At the end of a look of now."""
         before = self._marks[-1][0] if self._marks else self._upto or self._begun or self.seen
@@ -164,9 +169,10 @@ class GapChangelog:
         return self._look(limit, wait_s)
 
     def _look(self, limit: int, wait_s: float) -> list[Event] | None:
-        deadline, sleep_s = time.monotonic() + wait_s, FIRST_SLEEP_S
+        deadline, sleep_s, at_us = time.monotonic() + wait_s, FIRST_SLEEP_S, 0
         while True:
             self._step()
+            at_us = self._time() or at_us
             given_up = self._given_up()
             changes = self._changes(unseen(self.seen), limit)
             if len(changes) >= limit:
@@ -176,12 +182,20 @@ class GapChangelog:
             if given_up:
                 self.seen = without_gaps_up_to(self.seen, given_up)
             if changes:
-                return self._whole(changes)
+                return [*self._whole(changes), *([Idle(self._position(self.seen), at_us)] if at_us else [])]
             left = deadline - time.monotonic()
             if left <= 0:
-                return [Idle(self._position(self.seen), 0)] if wait_s else []
+                return [Idle(self._position(self.seen), at_us)] if wait_s else []
             time.sleep(min(sleep_s, left))
             sleep_s = min(2 * sleep_s, LONGEST_SLEEP_S)
+
+    def _time(self) -> int:
+        """The server's clock, if it was asked for: the look that follows has all that was committed before."""
+        if not self._is_time_asked:
+            return 0
+        self._is_time_asked = False
+        ((at_us,),) = query(self._connection, "SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS UNSIGNED)")
+        return int(at_us)
 
     def _looked(self, seen: SeenNumbers) -> SeenNumbers:
         """What a look of now has: numbers alone, one after the other, since they may be many."""

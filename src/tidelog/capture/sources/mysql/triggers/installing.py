@@ -81,6 +81,8 @@ def install(connection: Any, names: MysqlNames, shapes: Shapes, lost: frozenset[
         _create(connection, names)
     ((ready,),) = query(connection, f"SELECT MAX(ready) FROM {names.state}")
     live = live_shapes(connection, names)
+    had = {(database, name) for database, name in query(connection, f"SELECT DISTINCT db, name FROM {names.shapes}")}
+    _drop_moved(connection, names)
     made = _triggers(connection, names)
     now = captured_tables(connection, shapes)
     for one in now:
@@ -88,7 +90,7 @@ def install(connection: Any, names: MysqlNames, shapes: Shapes, lost: frozenset[
         whole = before is not None and made.get((*one.name, before.shape)) == len(EVENTS) and before.shape not in lost
         if before is not None and whole and (before.described, before.ids) == (one.described, one.ids):
             continue
-        _renew(connection, names, one, before if whole else None, known=before is not None, ready=bool(int(ready)))
+        _renew(connection, names, one, before if whole else None, known=one.name in had, ready=bool(int(ready)))
     for (_, table), before in live.items():
         _drop_triggers(connection, names, table)
         query(connection, f"UPDATE {names.shapes} SET live = FALSE WHERE shape = {before.shape}")
@@ -233,6 +235,13 @@ def _added(before: LiveShape | None, one: TableNow) -> list[tuple[str, str]] | N
     if had["key"] != now["key"] or kept != had["columns"] or not added:
         return None
     return [(name, f"DEFAULT(r.{quoted(name)})") for name in added]
+
+
+def _drop_moved(connection: Any, names: MysqlNames) -> None:
+    """Those of tables that have got another name: they log rows of it under the old one."""
+    for database, trigger, table, _ in _named(connection, names):
+        if trigger != names.trigger(table, trigger[-1]):
+            patiently(connection, partial(query, connection, f"DROP TRIGGER IF EXISTS {quoted(database, trigger)}"))
 
 
 def _drop_triggers(connection: Any, names: MysqlNames, table: str) -> None:

@@ -15,7 +15,7 @@ but no transaction is split; `gtid` is null, `file` is empty and `pos` is the nu
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from json.encoder import encode_basestring
 from typing import Any
@@ -64,7 +64,7 @@ class MysqlTriggerSource(MySqlSource):
         with self._lock, session.mapped(self._settings):
             return checking.check(self._control, self._settings, self._shapes, patterns, self._names, self._mariadb)
 
-    def newcomers(self, known: Collection[str]) -> Sequence[Newcomer]:
+    def newcomers(self, known: Mapping[str, str]) -> Sequence[Newcomer]:
         return ()  # their rows are logged when they get their triggers
 
     def prepare(self) -> None:
@@ -128,6 +128,10 @@ class MysqlTriggerSource(MySqlSource):
                 [self._names.database],
             )
         return SourceLag(None, max(0.0, float(seconds or 0)), int(sizes[0][0] or 0) if sizes else None)
+
+    def heartbeat(self) -> None:
+        if self._changelog is not None:
+            self._changelog.beat()
 
     def close(self) -> None:
         stream, self._changelog = self._changelog, None

@@ -192,7 +192,9 @@ class PostgresChangelog:
         ends = [self._identity.position(before, upto.text, one.place) for one in told]
         ends[-1] = self._identity.position(upto.text)
         self.seen = upto
-        return self._transactions(told, ends)
+        quiet_us = self._quiet_us
+        events = self._transactions(told, ends)
+        return events if self._quiet_since(upto) == quiet_us else [*events, Idle(ends[-1], self._quiet_us)]
 
     # Large batches ----------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """Brings functions, triggers and shapes in step with the tables that are there. Each table in a transaction of its own.
 
     the capture is new                  triggers for each table; the snapshot reads the rows
-    a table that was not captured       triggers; its rows are logged as created
+    a table that was not captured       triggers; its rows are logged as created, behind a truncate if there was another
+                                        one of its name
     one with other columns              its function is made anew, for which nobody waits
     one that lost its triggers,         is logged as truncated, and all its rows as created: what became of them
     or had them switched off            meanwhile nobody saw
@@ -75,7 +76,7 @@ def install(session: SqlSession, names: PostgresNames, catalog: Catalog) -> Step
     ready = bool(session.one(f"SELECT bool_or(ready) FROM {names.state}"))
     steps = steps_of(session, names, catalog)
     for table in (*steps.new, *steps.unseen):
-        told = ready and table in steps.unseen
+        told = ready and (table in steps.unseen or _was_named(session, names, table))
         patiently(session, partial(_capture, session, names, table, rows=ready, truncated=told))
     for table in steps.changed:
         patiently(session, partial(_capture, session, names, table, rows=False, truncated=False))
@@ -179,6 +180,12 @@ def _capture(session: SqlSession, names: PostgresNames, table: ListedTable, *, r
         session.query(f"INSERT INTO {names.changes} (rel, op) VALUES (%s, 't')", [rel])
     if rows:
         session.query(log_rows(names, rel, int(sig), whole if table.partitioned else f"ONLY {whole}"))
+
+
+def _was_named(session: SqlSession, names: PostgresNames, table: ListedTable) -> bool:
+    """Whether another table was captured under its name."""
+    statement = f"SELECT 1 FROM {names.shapes} WHERE (schema, name) = (%s, %s) AND rel <> %s LIMIT 1"
+    return bool(session.query(statement, [table.schema, table.name, table.id]))
 
 
 def _retire(session: SqlSession, names: PostgresNames, rel: int) -> None:

@@ -15,7 +15,7 @@ the whole old row, large values are always there, `lsn` is null, and a transacti
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -23,7 +23,7 @@ from tidelog import __version__
 from tidelog.capture.change import Begin, CheckFinding, Position, RowChange, SourceLag, SourceTable
 from tidelog.capture.source import Newcomer
 from tidelog.capture.sources.postgres import reading
-from tidelog.capture.sources.postgres.catalog import Catalog, Known
+from tidelog.capture.sources.postgres.catalog import Catalog, Known, ListedTable
 from tidelog.capture.sources.postgres.session import SqlSession
 from tidelog.capture.sources.postgres.snapshot import ExportedSnapshot, exported
 from tidelog.capture.sources.postgres.source import PostgresSource, plain_name
@@ -32,6 +32,7 @@ from tidelog.capture.sources.postgres.triggers.changelog import PostgresChangelo
 from tidelog.capture.sources.postgres.triggers.functions import PostgresNames
 from tidelog.capture.sources.postgres.triggers.rows import LoggedShape, LoggedTable, shape_of
 from tidelog.capture.sources.postgres.triggers.seen import LogIdentity, seen_of
+from tidelog.control.captures import REPLACED
 from tidelog.errors import SourceLost, TidelogError, UsageError
 
 AGAIN = "take a new snapshot: run capture with `--snapshot when_needed`"
@@ -92,8 +93,30 @@ class TriggerSource(PostgresSource):
         )
         return self._changelog
 
-    def newcomers(self, known: Collection[str]) -> Sequence[Newcomer]:
-        return ()  # their rows are logged when they get their triggers
+    def newcomers(self, known: Mapping[str, str]) -> Sequence[Newcomer]:
+        """Those that have another name or key by now: their triggers are there, and have told no rows by that. Rows of
+        other new tables are logged when they get their triggers."""
+        if not installing.is_installed(self._session, self._names):
+            return ()
+        changed = []
+        for listed, was in self._listed_live():
+            told, renamed = known.get(listed.full_name), was != (listed.schema, listed.name)
+            if renamed and told == str(listed.id):
+                self._session.query(
+                    f"UPDATE {self._names.shapes} SET schema = %s, name = %s WHERE rel = %s",
+                    [listed.schema, listed.name, listed.id],
+                )
+            elif renamed or told == REPLACED:
+                self._logged = {at: kept for at, kept in self._logged.items() if at[0] != listed.id}
+                changed.append(listed.full_name)
+        found = [table for table in self.tables() if table.full_name in changed] if changed else []
+        return [Newcomer(table, table.full_name in known and bool(table.key)) for table in found]
+
+    def _listed_live(self) -> list[tuple[ListedTable, tuple[str, str]]]:
+        """Tables that have triggers, and the names that they had when they got them."""
+        live = self._session.query(f"SELECT rel, schema, name FROM {self._names.shapes} WHERE live")
+        names = {int(rel): (str(schema), str(name)) for rel, schema, name in live}
+        return [(one, names[one.id]) for one in self._catalog.listed() if one.id in names]
 
     def tables(self) -> Sequence[SourceTable]:
         return [each.table for each in self._live()]
