@@ -43,13 +43,13 @@ def owner_of(files: Files, path: str) -> PartitionPlace | None:
     own file says another topic: then it was files that somebody moved, and not the folder.
     """
     names = [entry.name for entry in files.list(path) if Name.parse(entry.name) is not None]
-    said = {_made_for(files, f"{path}/{name}") for name in names if name.endswith(LOG_SUFFIX)}
+    said = {_owner_of(files, f"{path}/{name}") for name in names if name.endswith(LOG_SUFFIX)}
     owner = said.pop() if len(said) == 1 else None
     identity = identity_file.load(files, path)
     return owner if owner is not None and identity is not None and identity.topic_id == owner[0] else None
 
 
-def _made_for(files: Files, path: str) -> PartitionPlace | None:
+def _owner_of(files: Files, path: str) -> PartitionPlace | None:
     fd = files.open(path)
     try:
         head = unpack_block(files.read(fd, HEADER_BLOCK, 0), path)

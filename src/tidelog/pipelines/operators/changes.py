@@ -120,9 +120,9 @@ class Changes:
             changed = sequenced.first
             changed[1:] |= codes[1:] != codes[:-1]
             return changed
-        return self._one_by_one(sequenced)
+        return self._row_by_row(sequenced)
 
-    def _one_by_one(self, sequenced: Sequenced) -> Booleans:
+    def _row_by_row(self, sequenced: Sequenced) -> Booleans:
         """Where it matters which of the rows before were changes."""
         values: list[Any] = watched_codes(sequenced.rows, self.watched).tolist()
         if self.at_least is not None:

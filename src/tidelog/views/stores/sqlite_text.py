@@ -53,7 +53,7 @@ class SqliteTextStore(SqliteStore):
     def prepare(self, generation: int, declared: Declaration) -> None:
         super().prepare(generation, declared)
         with self._reading() as connection:
-            kept = self._kept_columns(connection, generation)
+            kept = self._stored_columns(connection, generation)
         if self._columns and kept != list(self._columns):
             raise UsageError(
                 f"generation {generation} of view {self.view} has its full text of {', '.join(kept) or 'nothing'} in"
@@ -101,14 +101,14 @@ class SqliteTextStore(SqliteStore):
     def conditions(self, kept: Kept, ask: Ask) -> tuple[list[str], list[Any]]:
         conditions, parameters = super().conditions(kept, ask._replace(match=None))
         if ask.match is not None:
-            if not self._kept_columns(self._opened, kept.place.generation):
+            if not self._stored_columns(self._opened, kept.place.generation):
                 raise UsageError(f"view {self.view} has no column of text to be searched in {self.said}")
             words = self._words(kept.place.generation)
             conditions.append(f"{ID} IN (SELECT rowid FROM {words} WHERE {words} MATCH ?)")
             parameters.append(query_of(ask.match))
         return conditions, parameters
 
-    def _kept_columns(self, connection: sqlite3.Connection | None, generation: int) -> list[str]:
+    def _stored_columns(self, connection: sqlite3.Connection | None, generation: int) -> list[str]:
         """What is indexed; nothing too where a store without full text made the file."""
         if (
             connection is None
