@@ -79,16 +79,17 @@ class CostedBroker:
             spent = time.process_time() - began
             return Cost(spent, self.longest_step_s, _peak_bytes() - before, size, not head, head)
 
-    def stage(self) -> bytes:
-        """Makes what is missing and removes what is too much. The id of the topic."""
+    def stage(self, *, empty: bool = False) -> bytes:
+        """Makes what is missing and removes what is too much. The id of the topic, which is a new one to be `empty`."""
         with RawConnection(self.bootstrap) as connection:
             everything = MetadataRequest(topics=None)
             topics = {one.name: one for one in connection.call(everything, 12, MetadataResponse).topics}
-            others = [name for name in topics if name not in (TOPIC, COMPACTED) and not name.startswith("__")]
+            kept = (COMPACTED,) if empty else (TOPIC, COMPACTED)
+            others = [name for name in topics if name not in kept and not name.startswith("__")]
             for start in range(0, len(others), 500):
                 some = DeleteTopicsRequest(topic_names=others[start : start + 500], timeout_ms=1000)
                 connection.call(some, 5, DeleteTopicsResponse)
-            if TOPIC not in topics:
+            if TOPIC not in topics or empty:
                 _make_topics(connection)
                 topics = {one.name: one for one in connection.call(everything, 12, MetadataResponse).topics}
             _commit(connection)

@@ -85,6 +85,7 @@ def test_a_copy_of_many_rows_that_is_cut_in_the_middle_comes_whole_again(base: B
         part += stream.read(200, SECONDS)
     assert len(rows_of(part)) < 1000
     stream.close()
+    until_free(base)
     again = base.stream(source, {"lsn": start})
     rows = rows_of(base.drain(again))
     assert [row.after[0] for row in rows if row.after] == [str(number) for number in range(1000)]
