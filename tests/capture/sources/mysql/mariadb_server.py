@@ -39,7 +39,14 @@ class MariaDbServer:
         if not self.folder.exists():
             self._install()
         words = [shutil.which("mariadbd", path=_PATH) or "", "--no-defaults", f"--datadir={self.folder}", *OPTIONS]
-        words += [f"--port={self.port}", *self.options, *(["--user=root"] if os.geteuid() == 0 else [])]
+        temporary = self.folder.with_name(f"{self.folder.name}.tmp")  # of its own: a server that starts empties it
+        temporary.mkdir(exist_ok=True)
+        words += [
+            f"--port={self.port}",
+            f"--tmpdir={temporary}",
+            *self.options,
+            *(["--user=root"] if os.geteuid() == 0 else []),
+        ]
         with (self.folder / "server.log").open("ab") as said:
             self.process = subprocess.Popen(
                 words, stdout=said, stderr=said, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent
