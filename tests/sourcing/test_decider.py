@@ -35,7 +35,7 @@ def test_a_decision_may_be_that_nothing_happens() -> None:
     assert Decider(0, lambda state, command, now: None, apply, events=[Reserved]).decide(0, "x", NOW) == []
 
 
-@proves("E1", "es.6")
+@proves("E1")
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -21,10 +21,13 @@ from sourcing.seats import SHORT_SESSIONS, Cancel, Reserve, Reserved, Seat, seat
 from tidelog.client.admin import groups
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
+from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.control.owner import Owner
 from tidelog.errors import OutcomeUnknown, ProducerFenced, Refused
 from tidelog.sourcing import EventStore, Receipt, command_reading
 from tidelog.sourcing.checking import check
+from tidelog.sourcing.event_following import EARLIEST, EventLog
+from tidelog.sourcing.event_record import headers_of
 from tidelog.sourcing.owning import PartitionOwner
 from tidelog.sourcing.requests import Joint
 from tidelog.testing.broker import TestBroker
@@ -237,7 +240,37 @@ def test_of_many_commands_in_the_topic_few_are_read_before_the_first_are_answere
     assert max(ahead) == 20
 
 
-@proves("E4", "es.13")
+@proves("E3", "E4", "es.13")
+def test_no_reader_passes_an_event_that_is_not_committed_yet(broker: Broker, topic: str, cluster: Cluster) -> None:
+    at = TopicPartition(f"{topic}.events", 0)
+    with EventStore(topic, seats(), bootstrap=broker.bootstrap, partitions=1) as store:
+        store.send("A1", Reserve("anna"))
+    owner = Owner(cluster, f"tidelog.store.{topic}.0")
+    owner.begin()
+    with Cluster(broker.bootstrap) as others:
+        follower = EventLog(others, store, "process", f"{topic}-follower", EARLIEST)
+        follower.begin(lambda key, row: None)
+
+        def read() -> list[bytes | None]:
+            found = []
+            for one, rows, following in follower.fetch():
+                follower.places[one.partition].offset = following
+                found += [row.value for row in rows]
+            return found
+
+        wait_until(lambda: read() == [b'{"who":"anna"}'])
+        end = list_offsets(cluster, {at: LATEST})[at].offset
+        with owner.transaction() as outgoing:
+            for version, who in ((2, "anna"), (3, "bob")):
+                headers = headers_of("Cancelled", 1, version, f"c{version}", 0, "0", [])
+                outgoing.send(at, [(b"A1", f'{{"who":"{who}"}}'.encode(), headers, 0)])
+                outgoing.flush()
+                assert read() == []
+                assert follower.places[0].offset <= end, "what may still be filled is not passed"
+        wait_until(lambda: read() == [b'{"who":"anna"}', b'{"who":"bob"}'])
+
+
+@proves("E4", "F3")
 def test_a_command_waits_for_the_broker_and_goes_on_when_it_is_back(tidelog_broker: TestBroker, topic: str) -> None:
     with EventStore(topic, seats(), bootstrap=tidelog_broker.bootstrap, partitions=1, timeout_s=60) as store:
         store.send("A1", Reserve("anna"), id="a")

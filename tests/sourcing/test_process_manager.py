@@ -19,6 +19,7 @@ from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.control.reading import read_all
 from tidelog.errors import ProducerFenced, UsageError
 from tidelog.sourcing import ClearTimer, EventStore, ProcessManager, Send, SetTimer, TimedOut
+from tidelog.sourcing.processes import Process
 from tidelog.testing.broker import TestBroker
 
 
@@ -85,13 +86,30 @@ def test_one_action_alone_is_as_good_as_a_list_of_one(store: EventStore[str]) ->
 
 @proves("E3")
 def test_a_timer_that_runs_out_leads_to_a_command_and_one_that_is_cleared_does_not(store: EventStore[str]) -> None:
-    store.send("o1", Place(1))
+    placed = store.send("o1", Place(1), correlation="request 7")
     store.send("o2", Place(2))
     store.send("o2", Pay())  # it is read together with what set the timer, however long this took
     with shipping(store, 0.3, start="earliest").beside():
         state_becomes(store, "o1", "given up")
         state_becomes(store, "o2", "shipped")
     assert commands_of(store, "GiveUp") == {"o1": 1}
+    *_, (given_up, _) = store.history("o1")
+    assert given_up.context[:2] == ("request 7", f"{placed.command}.0"), "of the event that set the timer"
+
+
+@proves("E3", "E5")
+def test_which_event_set_a_timer_is_kept_with_it_and_need_not_be_there(store: EventStore[str]) -> None:
+    manager, process = shipping(store), Process("placed", {"pay": 5})
+    process.caused({}, ("c1.0", None))
+    process.caused({"pay": 5}, ("c2.0", "r"))
+    value = manager.encode("o1", process)
+    assert manager.decode("o1", value).causes == {"pay": ("c1.0", None)}
+    assert manager.without_state(value).causes == {"pay": ("c1.0", None)}
+    process.timers = {"ship": 6}
+    process.caused({"pay": 5}, ("c2.0", "r"))
+    assert process.causes == {"ship": ("c2.0", "r")}
+    old = b'{"v":1,"state":"placed","timers":{"pay":5}}'
+    assert (manager.decode("o1", old).timers, manager.decode("o1", old).causes) == ({"pay": 5}, {})
 
 
 @proves("E3", "es.15")

@@ -59,7 +59,7 @@ def erased(broker: TestBroker, store: EventStore[Course], **more: Any) -> Erasur
     return done
 
 
-@proves("E6", "es.21")
+@proves("E6", "es.19")
 @pytest.mark.slow
 def test_a_read_model_that_runs_is_built_anew_and_its_files_have_nothing_of_the_person(
     tidelog_broker: TestBroker, store: EventStore[Course], tmp_path: Path

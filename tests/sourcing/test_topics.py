@@ -9,7 +9,7 @@ import pytest
 
 from contract import Broker
 from proving import proves
-from sourcing.seats import Cancelled, Reserve, Reserved, Seat, Swap, seats
+from sourcing.seats import Cancel, Cancelled, Reserve, Reserved, Seat, Swap, seats
 from tidelog.client.admin import configs, topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
@@ -19,10 +19,13 @@ from tidelog.control.owner import Owner
 from tidelog.errors import BrokerError, HistoryFault, IncompatibleEvents, UsageError
 from tidelog.record.columns import Row
 from tidelog.sourcing import EventStore, EventType
+from tidelog.sourcing.asking import ask_owner
 from tidelog.sourcing.checking import check, fault_in, faults_of
 from tidelog.sourcing.entity import Folding
 from tidelog.sourcing.event_record import headers_of
 from tidelog.sourcing.event_types import EventTypes
+from tidelog.sourcing.requests import Request
+from tidelog.sourcing.store_topics import place_of
 from tidelog.wire.error_code import ErrorCode
 
 pytestmark = pytest.mark.timeout(300)
@@ -47,7 +50,7 @@ def test_a_topic_that_compaction_or_retention_may_cut_is_refused_at_the_start(
         assert store.send("A1", Reserve("anna")).version == 1
 
 
-@proves("E1", "es.24")
+@proves("E1")
 def test_a_produce_past_the_decider_is_refused_or_found(broker: Broker, topic: str, cluster: Cluster) -> None:
     with opened(broker, topic) as store:
         store.send("A1", Reserve("anna"))
@@ -158,6 +161,53 @@ def test_a_field_may_be_what_any_of_its_types_allows() -> None:
         assert fault_in(wrong, schema) is not None
 
 
+@proves("E1", "E4", "es.16")
+def test_a_store_keeps_its_partitions_when_the_topics_get_more(broker: Broker, topic: str, cluster: Cluster) -> None:
+    def pair() -> EventStore[Seat]:
+        return EventStore(topic, seats(), bootstrap=broker.bootstrap, partitions=2)
+
+    entities = [f"A{n}" for n in range(12)]
+    with pair() as store:
+        for entity in entities:
+            store.send(entity, Reserve("anna"), id="a")
+    for name in (store.topics.events, store.topics.snapshots, store.topics.commands, store.topics.replies):
+        topics.add_partitions(cluster, name, 4)
+    with pair() as store:
+        for entity in entities:
+            assert store.send(entity, Reserve("anna"), id="a").repeated
+            assert store.state_at(entity).version == 1
+        with EventStore(topic, seats(), bootstrap=broker.bootstrap, serve=False) as elsewhere:
+            assert {elsewhere.send(entity, Cancel("anna")).version for entity in entities} == {2}
+        for entity in entities:
+            request = Request("tidelog.state", entity, "q", value=b"{}")
+            assert ask_owner(cluster, store.topics, request, 60)["version"] == 2
+    assert check(cluster, topic, seats().types) == (24, [])
+    wrong = TopicPartition(f"{topic}.events", 1 - place_of(topic, b"A0", 2).partition)
+    owner = Owner(cluster, f"tidelog.store.{topic}.{wrong.partition}")
+    owner.begin()
+    with owner.transaction() as outgoing:
+        headers = headers_of("Reserved", 1, 1, "c", 0, "0", [])
+        outgoing.send(wrong, [(b"A0", b'{"who":"a"}', headers, 0)])
+    (found,) = check(cluster, topic, seats().types).findings
+    assert (found.kind, found.partition, found.entity) == ("misplaced", wrong.partition, "A0")
+
+
+@proves("E1", "E4")
+def test_a_store_whose_topics_have_fewer_partitions_than_it_was_made_with_is_refused(
+    tidelog_broker: Broker, topic: str
+) -> None:
+    def opened_with(partitions: int) -> EventStore[Seat]:
+        return EventStore(topic, seats(), bootstrap=tidelog_broker.bootstrap, partitions=partitions)
+
+    with opened_with(2) as store, Cluster(tidelog_broker.bootstrap) as cluster:
+        every = [store.topics.events, store.topics.snapshots, store.topics.commands, store.topics.replies]
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        for name in every:
+            topics.delete(cluster, name)
+    with pytest.raises(UsageError, match=f"made with 2 partitions.*delete {topic}.types"), opened_with(1):
+        pass
+
+
 # Snapshots ------------------------------------------------------------------------------------------------------------
 
 
@@ -214,6 +264,29 @@ def test_a_snapshot_that_cannot_be_read_is_left_aside_and_all_events_are_read(
         assert store.state("A1") == (Seat("anna", 1), 1, False)
         assert store.send("A1", Reserve("anna"), id="a").repeated
         assert loaded(store) == 1
+
+
+@proves("E2", "E4", "es.10")
+def test_a_state_that_is_too_large_for_a_snapshot_costs_the_checkpoint_and_nothing_else(
+    broker: Broker, topic: str, cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    with snapshotting(broker, topic):
+        pass
+    configs.alter(cluster, configs.TOPIC, f"{topic}.snapshots", set={"max.message.bytes": "3000"})
+    with snapshotting(broker, topic, every=3) as store:
+        store.send("A1", Reserve("x" * 5_000))
+        for n in range(8):
+            store.send(f"B{n}", Reserve("anna"))
+        (owner,) = store._owners.values()
+        assert owner.figures.loads == 1, "it does not begin again"
+    assert "the snapshot of 'A1' has" in caplog.text
+    with snapshotting(broker, topic, every=3) as store:
+        assert loaded(store) == 9
+        assert (store.state("A1").version, store.state("B7").state) == (1, Seat("anna", 1))
+        store.send("A1", Cancel("x" * 5_000))
+    with snapshotting(broker, topic, every=3) as store:
+        assert loaded(store) == 0
+        assert (store.state("A1").state, store.state("B7").state) == (Seat(None, 1), Seat("anna", 1))
 
 
 @proves("E2")

@@ -51,7 +51,7 @@ def check(options: Namespace) -> int:
 
     types = None if options.app is None else find_store(options.app).decider.types
     with command.connect(options) as cluster:
-        stored = declared(cluster, StoreTopics(options.store))
+        stored = declared(cluster, StoreTopics(options.store)).schemas
         changes = [] if types is None else types.changes(stored)
         checked = check_histories(cluster, options.store, types)
     if options.json:

@@ -1,7 +1,7 @@
 """One question to the owner of an entity, by topic, for who has no code of the app: fields in, fields out.
 
     produce    the request, to the partition of its entity in `NAME.commands`
-    follow     that partition's replies, from where they ended before, until the one that is for this question
+    follow     the replies, from where they ended before, until the one that is for this question
 
 Rules:
 - Nothing is sent before the replies can be read: who may not read them would never know what became of it.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import uuid4
 
@@ -35,8 +35,7 @@ def ask_owner(cluster: Cluster, named: StoreTopics, request: Request, timeout_s:
     check_names(request)
     deadline = time.monotonic() + timeout_s
     at = place_of(named.commands, request.key, len(cluster.partitions(named.commands)))
-    replies = TopicPartition(named.replies, at.partition)
-    consumer = _follower(cluster, replies)
+    consumer = _follower(cluster, cluster.partitions(named.replies))
     to = f"ask.{uuid4().hex}".encode()
     key, value, headers = encode_command(Joint((request,)), to)
     producer = Producer(cluster, auto_create=False)
@@ -54,13 +53,14 @@ def ask_owner(cluster: Cluster, named: StoreTopics, request: Request, timeout_s:
     )
 
 
-def _follower(cluster: Cluster, replies: TopicPartition) -> Consumer:
+def _follower(cluster: Cluster, replies: Iterable[TopicPartition]) -> Consumer:
     """At the end of the replies, which it has read once."""
-    end = list_offsets(cluster, {replies: LATEST}, isolation=READ_COMMITTED)[replies].offset
+    found = list_offsets(cluster, dict.fromkeys(replies, LATEST), isolation=READ_COMMITTED)
+    ends = {at: one.offset for at, one in found.items()}
     consumer = Consumer(cluster, read_committed=True, max_wait_ms=0)
-    consumer.assign({replies: end})
+    consumer.assign(ends)
     consumer.fetch()
-    consumer.assign({replies: end})  # what came meanwhile is nobody's answer here, and costs nothing to read again
+    consumer.assign(ends)  # what came meanwhile is nobody's answer here, and costs nothing to read again
     return consumer
 
 

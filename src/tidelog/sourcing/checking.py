@@ -5,6 +5,7 @@
     gap         a version that does not follow the last one: events between them are gone
     unknown     a type or version of a type that is not registered
     schema      a value that is not of its type
+    misplaced   an event in another partition than its entity is in: no owner and no history has it
 
 Rules:
 - With a decider values are read as its store would read them. Without one they are held against what `NAME.types` says
@@ -25,9 +26,10 @@ from tidelog.record.columns import Row
 from tidelog.sourcing.declaring import Schemas, declared
 from tidelog.sourcing.event_record import EventRecord, decode, parse
 from tidelog.sourcing.event_types import CLOSED, EventTypes
-from tidelog.sourcing.store_topics import StoreTopics, partitions_of
+from tidelog.sourcing.store_topics import StoreTopics, partitions_of, place_of
 
 FOREIGN, REPEATED, GAP, UNKNOWN, SCHEMA = "foreign", "repeated", "gap", "unknown", "schema"
+MISPLACED = "misplaced"
 JSON_TYPES: Mapping[str, type | tuple[type, ...]] = {
     "string": str,
     "integer": int,
@@ -57,14 +59,19 @@ def check(cluster: Cluster, name: str, types: EventTypes | None = None) -> Check
     named = StoreTopics(name)
     partitions = partitions_of(cluster, named)
     stored = declared(cluster, named)
+    count = stored.partitions or len(partitions)
     findings: list[HistoryFinding] = []
     records = 0
     for at in sorted(partitions):
         versions: dict[str, int] = {}
         for row in read_all(cluster, at):
             records += 1
-            for kind, entity, type, what in faults_of(row, versions, types, stored):
-                findings.append(HistoryFinding(kind, at.partition, row.offset, entity, type, what))
+            found = list(faults_of(row, versions, types, stored.schemas))
+            right = at if row.key is None else place_of(named.events, row.key, count)
+            if right != at and not any(kind == FOREIGN for kind, *_ in found):
+                record = parse(row)
+                found = [(MISPLACED, record.entity, record.type, f"it is to be in partition {right.partition}")]
+            findings += [HistoryFinding(one[0], at.partition, row.offset, *one[1:]) for one in found]
     return CheckedHistories(records, findings)
 
 

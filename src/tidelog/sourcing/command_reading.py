@@ -28,7 +28,7 @@ from tidelog.sourcing.command_record import HANDED_ON, decode_command
 from tidelog.sourcing.owning import PartitionOwner
 from tidelog.sourcing.past_reading import PastReader
 from tidelog.sourcing.requests import Joint
-from tidelog.sourcing.store_topics import StoreTopics, place_of
+from tidelog.sourcing.store_topics import StoreTopics, place_of, size_of
 
 WAIT_MS = 250
 AHEAD_MAX, REST_S = 4_000, 0.01
@@ -66,10 +66,16 @@ class CommandReader:
                 self._stopping.wait(next(pauses))
 
     def _follow(self, cluster: Cluster) -> None:
+        begin = list_offsets(cluster, {self._at: EARLIEST})[self._at].offset
         if self._position is None:
             found = groups.committed(cluster, self._named.group).get(self._at)
-            start = list_offsets(cluster, {self._at: EARLIEST})[self._at].offset
-            self._position = start if found is None else max(start, found.offset)
+            self._position = begin if found is None else found.offset
+        if self._position < begin:
+            log.warning(
+                "store %s, %s: commands from offset %d to %d were deleted before they were decided",
+                *(self._named.name, self._at, self._position, begin),
+            )
+            self._position = begin
         consumer = Consumer(cluster, read_committed=True, max_wait_ms=WAIT_MS)
         consumer.assign({self._at: self._position})
         while not self._stopping.is_set() and self._owner.alive:
@@ -108,8 +114,8 @@ class CommandReader:
                 )
             )
         (place,) = places
-        size = len(row.key or b"") + len(row.value or b"") + sum(len(data or b"") for _, data in row.headers)
-        if (HANDED_ON, b"1") in row.headers or size > self._owner.settings.largest_command:
+        record = (row.key, row.value, [*row.headers, (HANDED_ON, b"1")], row.timestamp)
+        if (HANDED_ON, b"1") in row.headers or size_of(record) > self._owner.settings.largest.command:
             return joint._replace(
                 fault=UsageError(
                     f"{where}: it belongs in partition {place.partition}, and nothing was decided. Give the producer"
@@ -119,5 +125,4 @@ class CommandReader:
         if not self.handed_on:
             log.warning("store %s: the command of %s belongs in %s: it is handed on", self._named.name, where, place)
         self.handed_on += 1
-        record = (row.key, row.value, [*row.headers, (HANDED_ON, b"1")], row.timestamp)
         return Joint((), joint.position, onward=(place, record))

@@ -16,6 +16,7 @@ from tidelog.errors import (
     CommandConflict,
     HistoryClosed,
     HistoryFault,
+    OutcomeUnknown,
     Refused,
     UnknownEvent,
     UsageError,
@@ -23,7 +24,7 @@ from tidelog.errors import (
 )
 from tidelog.record.columns import Row
 from tidelog.sourcing.decider import Decider
-from tidelog.sourcing.event_record import NOTHING, CommandContext
+from tidelog.sourcing.event_record import NOTHING, TEXT_MAX, CommandContext
 from tidelog.sourcing.raised import told
 from tidelog.sourcing.requests import (
     CLOSE,
@@ -46,8 +47,10 @@ TOGETHER = "tidelog.together"
 HANDED_ON = "handed-on"  # the header of a command that lay in a wrong partition
 OWN_KINDS = (FIND, STATE, CLOSE, PAST)
 ERRORS: dict[str, type[Exception]] = {
-    one.__name__: one for one in (HistoryClosed, CommandConflict, HistoryFault, UnknownEvent, UsageError)
+    one.__name__: one
+    for one in (HistoryClosed, CommandConflict, HistoryFault, OutcomeUnknown, UnknownEvent, UsageError)
 }
+SHOWN = 500
 
 
 def encode_command(joint: Joint, to: bytes) -> tuple[bytes, bytes | None, Headers]:
@@ -90,7 +93,10 @@ def decode_command(row: Row) -> Joint:
         else:
             entity = (row.key or b"").decode()
             requests = [_request(found["type"], entity, found["command"], found.get("expected"), row.value, context)]
-        return Joint(tuple(requests), row.offset + 1, found["to"].encode() if "to" in found else None)
+        to = found["to"].encode() if "to" in found else None
+        if len(to or b"") > TEXT_MAX:
+            raise ValueError(f"`to` has more than {TEXT_MAX} bytes")
+        return Joint(tuple(requests), row.offset + 1, to)
     except KeyError as error:
         raise UsageError(f"the record at offset {row.offset} is not a command: it has no {error}") from error
     except (AttributeError, TypeError, ValueError, RecursionError) as error:
@@ -109,6 +115,22 @@ def _request(
 
 
 # Replies
+
+
+def reply_that_fits(
+    decider: Decider[Any], values: Sequence[Any], error: BaseException | None, topic: str, room: int
+) -> bytes:
+    """What cannot be told is said to be so: a reply that cannot be written would hold up the partition for ever."""
+    try:
+        data = encode_reply(decider, values, error)
+        if len(data) <= room:
+            return data
+        why = f"has {len(data)} bytes, too many for {topic}; raise max.message.bytes of the topic"
+    except Exception as fault:  # of a state, or of a reason
+        why = f"cannot be told as JSON: {ascii(fault)[:SHOWN]}"
+    if any(isinstance(value, Receipt) for value in values):
+        return encode_reply(decider, (), OutcomeUnknown(f"it is done, and its answer {why}; find() has the receipt"))
+    return encode_reply(decider, (), UsageError(f"the answer {why}; nothing was done"))
 
 
 def encode_reply(decider: Decider[Any], values: Sequence[Any], error: BaseException | None) -> bytes:

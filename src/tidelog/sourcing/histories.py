@@ -15,6 +15,7 @@ from tidelog.client.cluster import Cluster
 from tidelog.control.reading import read_all
 from tidelog.errors import HistoryFault
 from tidelog.record.columns import Row
+from tidelog.sourcing.declaring import partition_count
 from tidelog.sourcing.event_record import EventRecord, events_of, parse
 from tidelog.sourcing.event_types import EventTypes
 from tidelog.sourcing.personal import Cipher
@@ -24,7 +25,7 @@ from tidelog.sourcing.store_topics import StoreTopics, place_of
 def rows_of(cluster: Cluster, named: StoreTopics, entity: str) -> Iterator[tuple[EventRecord, Row]]:
     """Its records, the first version first."""
     key = entity.encode()
-    at = place_of(named.events, key, len(cluster.partitions(named.events)))
+    at = place_of(named.events, key, partition_count(cluster, named))
     version = 0
     for row in read_all(cluster, at):
         if row.key != key:

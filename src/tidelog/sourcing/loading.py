@@ -107,10 +107,10 @@ def _offset_of(row: Row) -> int:
         raise SnapshotFault(f"the checkpoint at offset {row.offset} cannot be read: {error!r}") from error
 
 
-def snapshot_records(folding: Folding, entities: Entities, now_ms: int) -> Iterator[Record]:
+def snapshot_records(folding: Folding, entities: Entities, now_ms: int) -> Iterator[tuple[str, Record]]:
     headers = [("schema", folding.snapshot_schema)]
     for name, value in entities.snapshots():
-        yield (f"{PREFIX}{name}".encode(), value, headers, now_ms)
+        yield name, (f"{PREFIX}{name}".encode(), value, headers, now_ms)
 
 
 def checkpoint_record(offset: int, now_ms: int) -> Record:

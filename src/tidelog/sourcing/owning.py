@@ -31,13 +31,13 @@ from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import BATCH_BYTES, Record
 from tidelog.control.owner import Owner
 from tidelog.errors import ProducerFenced, StorageError, TidelogError, UsageError
-from tidelog.sourcing.command_record import encode_reply
+from tidelog.sourcing.command_record import reply_that_fits
 from tidelog.sourcing.deciding import CommandOutcome, Deciding
 from tidelog.sourcing.entities import Entities, SnapshotFault
 from tidelog.sourcing.entity import Folding
 from tidelog.sourcing.loading import Loaded, checkpoint_record, load, snapshot_records
 from tidelog.sourcing.requests import Joint, Receipt
-from tidelog.sourcing.store_topics import StoreTopics
+from tidelog.sourcing.store_topics import Largest, StoreTopics, size_of
 
 REQUESTS_MAX = 2_000
 IDLE_S = 0.2
@@ -51,10 +51,9 @@ class OwnerSettings(NamedTuple):
     snapshot_every: int
     cache_entities: int
     remembered: int
-    largest: int  # event
     folder: str | None
     partitions: int = 0
-    largest_command: int = 0
+    largest: Largest = Largest(0, 0, 0, 0)
 
 
 class Figures:
@@ -89,7 +88,7 @@ class PartitionOwner:
         self._replies = TopicPartition(named.replies, partition)
         self._commands = TopicPartition(named.commands, partition)
         self._deciding = Deciding(
-            folding, named.name, partition, largest=settings.largest, remembered=settings.remembered
+            folding, named.name, partition, largest=settings.largest.event, remembered=settings.remembered
         )
         self._queue: SimpleQueue[Joint | None] = SimpleQueue()
         self._lock, self._closed = Lock(), False
@@ -161,7 +160,7 @@ class PartitionOwner:
         self._give_back([joint for joint in waiting if joint.position < 0 and joint.to is None])
 
     def _serve(self, cluster: Cluster, waiting: list[Joint]) -> None:
-        batch_bytes = min(BATCH_BYTES, self.settings.largest)
+        batch_bytes = min(BATCH_BYTES, *self.settings.largest)
         owner = Owner(cluster, self._named.transactional_id(self.partition), batch_bytes=batch_bytes)
         pauses = waits()
         is_loaded, erased = False, self._erased()
@@ -272,7 +271,7 @@ class PartitionOwner:
         replies = any(joint.to is not None for joint, _, _ in decided)
         if not records and position < 0 and not replies:
             return
-        size = sum(map(_size, records))
+        size = sum(map(size_of, records))
         if position < 0 and not replies:
             end = owner.append(self._events, records, size)
             if end is not None:
@@ -318,7 +317,9 @@ class PartitionOwner:
             first = joint.requests[0]
             values = [_answered(outcome) for outcome in outcomes]
             headers = [("command", first.id.encode()), ("to", joint.to)]
-            found.append((first.key, encode_reply(self._folding.decider, values, error), headers, now_ms))
+            room = self.settings.largest.reply - len(joint.to)
+            value = reply_that_fits(self._folding.decider, values, error, self._replies.topic, room)
+            found.append((first.key, value, headers, now_ms))
         return found
 
     def _settle(self, decided: Sequence[tuple[Joint, list[CommandOutcome], Exception | None]], events: int) -> None:
@@ -338,23 +339,33 @@ class PartitionOwner:
     def _checkpoint(self, owner: Owner) -> None:
         now_ms = int(time.time() * 1000)
         some: list[Record] = []
-        for record in snapshot_records(self._folding, self._entities, now_ms):
+        too_large: dict[str, int] = {}
+        for name, record in snapshot_records(self._folding, self._entities, now_ms):
+            if (size := size_of(record)) > self.settings.largest.snapshot:
+                too_large[name] = size
+                continue
             some.append(record)
             if len(some) >= SNAPSHOTS_EACH:
                 with owner.transaction() as outgoing:
                     outgoing.send(self._snapshots, some)
                 some = []
+        if not too_large:
+            some.append(checkpoint_record(self._end, now_ms))
         with owner.transaction() as outgoing:
-            outgoing.send(self._snapshots, [*some, checkpoint_record(self._end, now_ms)])
-        self._entities.changed.clear()
+            outgoing.send(self._snapshots, some)
+        self._entities.changed.intersection_update(too_large)
         self._since = 0
-        self._trusts_snapshots = True
+        self._trusts_snapshots = self._trusts_snapshots or not too_large
+        if too_large:
+            self._warn_of(too_large)
 
-
-def _size(record: Record) -> int:
-    """At most, as a record of a batch; names of headers are short."""
-    key, value, headers, _ = record
-    return len(key or b"") + len(value or b"") + sum(20 + len(data or b"") for _, data in headers) + 40
+    def _warn_of(self, too_large: dict[str, int]) -> None:
+        name, size = max(too_large.items(), key=lambda one: one[1])
+        log.warning(
+            "store %s: partition %d has no checkpoint now: the snapshot of %r has %d bytes, and %s takes %d; a start"
+            " reads all events since the last checkpoint. Keep states small, or raise max.message.bytes of the topic",
+            *(self._named.name, self.partition, name, size, self._snapshots.topic, self.settings.largest.snapshot),
+        )
 
 
 def _answered(outcome: CommandOutcome) -> Any:

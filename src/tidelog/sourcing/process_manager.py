@@ -42,7 +42,7 @@ from tidelog.sourcing.codec import JsonCodec
 from tidelog.sourcing.entities import BOUND
 from tidelog.sourcing.event_following import FORMAT, NOW, EventLog, FollowerThread
 from tidelog.sourcing.event_record import EventRecord
-from tidelog.sourcing.processes import Process
+from tidelog.sourcing.processes import Cause, Process
 from tidelog.sourcing.raised import told
 from tidelog.sourcing.store import EventStore
 
@@ -211,16 +211,19 @@ class ProcessManager:
     def encode(self, key: str, process: Process) -> bytes:
         state = json.loads(self._codec.encode(process.state, key, f"{self.name}/{key}", self.store.cipher))
         fields = {"v": FORMAT, "state": state, "timers": process.timers}
+        if process.causes:
+            fields["causes"] = process.causes
         return json.dumps(fields, separators=(",", ":")).encode()
 
     def decode(self, key: str, value: bytes) -> Process:
         fields = json.loads(value)
         state = self._codec.from_fields(fields["state"], key, f"{self.name}/{key}", self.store.cipher)
-        return Process(state, timers_of(fields))
+        return Process(state, timers_of(fields), causes_of(fields))
 
     def without_state(self, value: bytes) -> Process:
         """Where its state is of another kind, its timers alone count: the state is folded anew."""
-        return Process(self._initial, timers_of(json.loads(value)))
+        fields = json.loads(value)
+        return Process(self._initial, timers_of(fields), causes_of(fields))
 
     def is_current(self, row: Row) -> bool:
         return dict(row.headers).get("schema") == self._schema
@@ -228,3 +231,8 @@ class ProcessManager:
 
 def timers_of(fields: Mapping[str, Any]) -> dict[str, int]:
     return {str(name): int(due) for name, due in fields["timers"].items()}
+
+
+def causes_of(fields: Mapping[str, Any]) -> dict[str, Cause]:
+    """None of what was written before they were kept."""
+    return {str(name): (id, correlation) for name, (id, correlation) in fields.get("causes", {}).items()}

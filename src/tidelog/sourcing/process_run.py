@@ -111,7 +111,7 @@ class ProcessRun:
     def _fold_anew(self) -> None:
         """States of another kind: from all events that are done, in silence. Timers stay."""
         done = {number: place.offset for number, place in self._log.places.items()}
-        self._processes.reset(lambda process: Process(self._manager.fresh().state, process.timers))
+        self._processes.reset(lambda process: Process(self._manager.fresh().state, process.timers, process.causes))
         for place in self._log.places.values():
             place.offset = 0
         while any(place.offset < done[number] for number, place in self._log.places.items()):
@@ -191,7 +191,8 @@ class ProcessRun:
             del process.timers[name]
             self._processes.keep(key, process, process.timers)
             event = TimedOut(name, datetime.fromtimestamp(due / 1000, UTC))
-            self._happened(key, event, due, (key, name, due), CommandContext())
+            cause, correlation = process.causes.pop(name, (None, None))
+            self._happened(key, event, due, (key, name, due), CommandContext(correlation, cause))
         return len(found)
 
     def _happened(
@@ -203,7 +204,9 @@ class ProcessRun:
         self._manager.fold(key, process, event)
         if cause is not None:
             who = context._replace(who=f"process {self._manager.name}")
-            for number, send in enumerate(self._manager.react(key, process, event, at_ms)):
+            sends = self._manager.react(key, process, event, at_ms)
+            process.caused(before, (context.causation, context.correlation))
+            for number, send in enumerate(sends):
                 id = f"{stable_id(self._manager.name, *cause)}/{number}"
                 try:
                     self._send(key, send, id, who)

@@ -21,15 +21,25 @@ from typing import Any
 from tidelog.sourcing.entities import BOUND, ColdEntities
 
 Timers = dict[str, int]
+Cause = tuple[str | None, str | None]  # the id of an event, and its correlation
 
 
 class Process:
-    """One of them: what is known, and what runs out when."""
+    """One of them: what is known, what runs out when, and which event set it."""
 
-    __slots__ = ("state", "timers")
+    __slots__ = ("causes", "state", "timers")
 
-    def __init__(self, state: Any, timers: Timers) -> None:
+    def __init__(self, state: Any, timers: Timers, causes: dict[str, Cause] | None = None) -> None:
         self.state, self.timers = state, timers
+        self.causes = {} if causes is None else causes
+
+    def caused(self, before: Timers, cause: Cause) -> None:
+        """Of the timers that were set since, or cleared."""
+        for name, due in self.timers.items():
+            if before.get(name) != due or name not in self.causes:
+                self.causes[name] = cause
+        for name in self.causes.keys() - self.timers.keys():
+            del self.causes[name]
 
 
 class Processes:

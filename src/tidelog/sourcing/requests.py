@@ -149,7 +149,11 @@ def check_names(request: Request) -> None:
     for what, text in (("an entity", request.entity), ("a command", request.id)):
         if not isinstance(text, str):
             raise UsageError(f"{what}'s id is {text!r:.50}; it is a text of 1 to {ID_MAX} bytes")
-        if not text or (len(text) * 4 > ID_MAX and len(text.encode()) > ID_MAX):
+        try:
+            size = len(text if text.isascii() else text.encode())
+        except UnicodeEncodeError:
+            raise UsageError(f"{what}'s id is {text[:50]!r}, which UTF-8 cannot have") from None
+        if not 0 < size <= ID_MAX:
             raise UsageError(f"{what}'s id is {text[:50]!r}; it has 1 to {ID_MAX} bytes")
     expected = request.expected
     if not (expected is None or isinstance(expected, int) or expected in (NO_HISTORY, HISTORY_EXISTS)):

@@ -108,7 +108,7 @@ class EventStore(Generic[State]):
         self.bootstrap, self._security, self._timeout_s = bootstrap, security, timeout_s
         self._wanted_partitions, self._serves = partitions, serve
         self.folding = self._folding = Folding(decider, cipher=cipher, unknown=unknown, remembered=remembered)
-        self._settings = OwnerSettings(snapshot_every, cache_entities, remembered, 0, folder)
+        self._settings = OwnerSettings(snapshot_every, cache_entities, remembered, folder)
         self._partitions = 0
         self._owners: dict[int, PartitionOwner] = {}
         self._readers: dict[int, CommandReader] = {}
@@ -171,12 +171,9 @@ class EventStore(Generic[State]):
         with self.connect() as cluster:
             if self._serves:
                 self._partitions = store_topics.ensure(cluster, self.topics, self._wanted_partitions)
-                self._settings = self._settings._replace(
-                    partitions=self._partitions,
-                    largest=store_topics.largest(cluster, self.topics.events),
-                    largest_command=store_topics.largest(cluster, self.topics.commands),
-                )
-                declaring.declare(cluster, self.topics, self.decider.types)
+                largest = store_topics.largest(cluster, self.topics)
+                self._partitions = declaring.declare(cluster, self.topics, self.decider.types, self._partitions)
+                self._settings = self._settings._replace(partitions=self._partitions, largest=largest)
             else:
                 self._partitions = store_topics.count(cluster, self.topics)
         self._stopping, self._settled, self._failed = Event(), Event(), None

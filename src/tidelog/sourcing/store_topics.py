@@ -17,6 +17,7 @@ from typing import NamedTuple
 from tidelog.client.admin import configs, topics
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.metadata import TopicPartition
+from tidelog.client.producer import Record
 from tidelog.errors import BrokerError, UsageError
 from tidelog.record.partitioner import partition_of
 
@@ -140,10 +141,33 @@ def check_kept(cluster: Cluster, named: StoreTopics) -> None:
         )
 
 
-def largest(cluster: Cluster, topic: str) -> int:
-    """Bytes of a record's value and key, and what its command carried."""
+class Largest(NamedTuple):
+    """Bytes of a record's key, value and headers."""
+
+    event: int
+    command: int
+    reply: int
+    snapshot: int
+
+
+def largest(cluster: Cluster, named: StoreTopics) -> Largest:
+    return Largest(*(_largest(cluster, one) for one in (named.events, named.commands, named.replies, named.snapshots)))
+
+
+def _largest(cluster: Cluster, topic: str) -> int:
     said = configs.describe(cluster, configs.TOPIC, topic, keys=["max.message.bytes"])
     return next((int(one.value) for one in said if one.value), LARGEST_DEFAULT) - RECORD_OVERHEAD
+
+
+def size_of(record: Record) -> int:
+    """At most, as one of a batch. Anybody names the headers of a command."""
+    key, value, headers, _ = record
+    return (
+        len(key or b"")
+        + len(value or b"")
+        + sum(20 + len(name.encode()) + len(data or b"") for name, data in headers)
+        + 40
+    )
 
 
 def place_of(topic: str, entity: bytes, partitions: int) -> TopicPartition:
