@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from proving import proves
+from tidelog.errors import BackupError
 from tidelog.pipelines.backup import holding
 from tidelog.pipelines.backup.holding import HeldCheckpoints
+from tidelog.pipelines.backup.taking import AppPlaces, AppsBackup
+
+HOLD_AND_SLEEP = """
+import sys, time
+from pathlib import Path
+from tidelog.pipelines.backup.holding import HeldCheckpoints
+HeldCheckpoints(Path(sys.argv[1]), "shop").begin()
+print("held", flush=True)
+time.sleep(600)
+"""
 
 
 def write(path: Path, text: str = "") -> Path:
@@ -89,4 +103,39 @@ def test_an_app_that_has_not_run_yet_has_nothing_to_hold(tmp_path: Path) -> None
     one.begin()
     one.finish()
     assert one.queries == [] and not (tmp_path / "nowhere").exists()
+    one.release()
+
+
+@proves("P3")
+def test_a_second_backup_of_an_app_is_refused_and_takes_nothing_from_the_first(tmp_path: Path) -> None:
+    write(tmp_path / "shop/sums.v1/offsets/0", "zero")
+    write(tmp_path / "other/counts.v1/offsets/0", "none")
+    first = HeldCheckpoints(tmp_path, "shop")
+    first.begin()
+    second = AppsBackup([AppPlaces(name, str(tmp_path), ()) for name in ("other", "shop")])
+    with pytest.raises(BackupError, match=rf"process {os.getpid()} is taking a backup of app shop.*wait until"):
+        second.before_cut(str(tmp_path / "scratch"))
+    second.release()
+    first.finish()
+    assert held(first) == {"sums.v1/offsets/0": "zero"}
+    first.release()
+    second.before_cut(str(tmp_path / "scratch"))
+    second.release()
+
+
+@proves("P3")
+def test_a_backup_that_was_killed_keeps_nobody_from_the_next(tmp_path: Path) -> None:
+    write(tmp_path / "shop/sums.v1/offsets/0", "zero")
+    command = [sys.executable, "-c", HOLD_AND_SLEEP, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as killed:
+        try:
+            assert killed.stdout is not None and killed.stdout.readline() == "held\n"
+            one = HeldCheckpoints(tmp_path, "shop")
+            with pytest.raises(BackupError, match=f"process {killed.pid} is taking a backup"):
+                one.begin()
+        finally:
+            killed.send_signal(signal.SIGKILL)
+    one.begin()
+    one.finish()
+    assert held(one) == {"sums.v1/offsets/0": "zero"}
     one.release()

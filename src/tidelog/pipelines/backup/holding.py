@@ -1,6 +1,7 @@
 """Checkpoints held by second names while a backup is taken, because Spark removes what it needs no more.
 
     <checkpoints>/.backup.<app>/<query>/...    hard links to the files of <checkpoints>/<app>/<query>/...
+    <checkpoints>/.backup.<app>@lock           locked by the backup that holds them (`pipelines/locks.py`)
 
 A file of a checkpoint is written by another name and renamed, and never changed after that, so a link is as good as a
 copy. All is held before the cut, and until behind it a thread looks again and again: what was there for a moment is
@@ -11,6 +12,7 @@ Rules:
   which were there before it was.
 - A file that was replaced counts as it is now: it is of a micro-batch that was run again.
 - Names that begin with a dot are of files that are being written, or checksums of others (`.0.crc`): those go along.
+- One backup of an app at a time: a second would remove what the first one holds. Only who has the lock removes it.
 - What a killed backup leaves is removed by the next one of the same app.
 """
 
@@ -25,6 +27,9 @@ from errno import EMLINK, ENOSYS, EOPNOTSUPP, EPERM, EXDEV
 from pathlib import Path
 from threading import Event, Thread
 
+from tidelog.errors import BackupError
+from tidelog.pipelines.locks import OutputLocks
+
 NO_LINKS = (EPERM, EOPNOTSUPP, ENOSYS, EMLINK, EXDEV)
 LOOK_EVERY_S = 0.05
 BEING_WRITTEN = ".tmp"
@@ -32,19 +37,35 @@ COMMIT = re.compile(r"([^/]+)/commits/([0-9]+)")
 
 
 class HeldCheckpoints:
-    """All checkpoints of one app. `begin`, then `finish` behind the cut; both again for the next cut."""
+    """All checkpoints of one app. `begin`, then `finish` behind the cut; both again for the next cut. Who wants to be
+    refused before anything is copied calls `lock` first.
+    """
 
     def __init__(self, checkpoints: Path, app: str) -> None:
         self._source = checkpoints / app
         self.folder = checkpoints / f".backup.{app}"
+        self._app = app
+        self._lock = OutputLocks(checkpoints, [self.folder.name])
+        self._is_mine = False
         self._held: dict[str, tuple[int, int]] = {}  # inode and size by path
         self._ending = Event()
         self._thread: Thread | None = None
         self._failed: OSError | None = None
         self.committed: dict[str, int] = {}  # by query: the last micro-batch that was done before the cut was asked for
 
+    def lock(self) -> None:
+        if self._is_mine or not self._source.is_dir():
+            return
+        if (holder := self._lock.take()) is not None:
+            raise BackupError(
+                f"{holder} is taking a backup of app {self._app}, whose checkpoints are in {self._source}; wait until"
+                " that backup has ended, or end that process, and try again"
+            )
+        self._is_mine = True
+
     def begin(self) -> None:
-        if not self._source.is_dir():
+        self.lock()
+        if not self._is_mine:
             return
         if not self._held:
             self._remove()
@@ -66,7 +87,10 @@ class HeldCheckpoints:
     def release(self) -> None:
         self._stop()
         self._held.clear()
-        self._remove()
+        if self._is_mine:
+            self._remove()
+            self._lock.release()
+            self._is_mine = False
 
     def _stop(self) -> None:
         self._ending.set()

@@ -90,6 +90,8 @@ class AppsBackup:
     # What a backup asks -----------------------------------------------------------------------------------------------
 
     def before_cut(self, scratch: str) -> None:
+        for one in self._holdings.values():
+            one.lock()
         for url in sorted(self._wanted - set(self._copied)):
             Path(scratch).mkdir(mode=0o700, exist_ok=True)
             target = Path(scratch, f"{len(self._copied)}.db")
