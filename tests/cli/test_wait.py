@@ -9,12 +9,14 @@ import pytest
 
 from cli.command import Command
 from proving import proves
+from tidelog.cli import wait
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
 from tidelog.control.marks import Sources
+from tidelog.errors import Disconnected
 from tidelog.testing.broker import TestBroker
-from views.applying import applying
+from views.applying import applying, until_applied
 from views.writing import ORDERS, Pipeline, declare_view
 
 NOON = 1_767_614_400_000  # 2026-01-05T12:00Z
@@ -55,3 +57,30 @@ def test_a_wait_from_the_shell(tidelog_broker: TestBroker, tidelog: Command, tmp
         assert held.code == 1 and "it is held by orders (at 2026-01-05T12:00:00.000Z), an input" in held.err
         assert tidelog("wait", "nothing").code == 2
         assert "is not a time" in tidelog("wait", "revenue", "--event-time", "latest").err
+
+
+@proves("eo.22", "command_line")
+def test_a_wait_goes_on_while_the_broker_is_away(
+    tidelog_broker: TestBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, bootstrap = f"sqlite:///{tmp_path}/views.db", tidelog_broker.bootstrap
+    with Cluster(bootstrap) as cluster:
+        pipeline = Pipeline(cluster, declare_view(cluster, "revenue", stores=[url]).generations[0])
+        mark = pipeline.batch({"tea": 1}, sources=Sources({ORDERS: 2}))
+        with applying(bootstrap, url):
+            until_applied(url, mark.ends)
+    tidelog_broker.stop()
+    words = ["revenue", "--after", "orders:0:1", "--bootstrap", bootstrap]
+    with pytest.raises(Disconnected, match=r"was away when the 0.01 s of --within were over: no broker was reached"):
+        wait.run([*words, "--within", "0.01"])
+
+    said: list[str] = []
+
+    def come_back(text: str) -> None:
+        said.append(text)
+        tidelog_broker.start()
+
+    monkeypatch.setattr(wait, "warn", come_back)
+    assert wait.run([*words, "--within", "60"]) == 0
+    assert capsys.readouterr().out == "revenue has orders:0:1\n"
+    assert len(said) == 1 and "no broker was reached" in said[0]

@@ -1,20 +1,30 @@
 """`tidelog wait VIEW`: until a view shows what is in its inputs now, a record that is named, or all up to a time.
 
 What is read and not shown yet, because operators hold it for the watermark, is told (`views/waiting.py`).
+
+A broker or a store that is away is tried again until the time is over, also where it is away from the start: who waits
+for a view waits for a broker that is starting, too. What is in the inputs now is looked up anew then.
 """
 
 from __future__ import annotations
 
+import time
 from argparse import Namespace
-from typing import Any
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 from tidelog.cli import options as command
 from tidelog.cli.main import OK
 from tidelog.cli.place import parse_time
-from tidelog.cli.terminal import show_json
-from tidelog.errors import UsageError
+from tidelog.cli.terminal import show_json, warn
+from tidelog.client.backoff import waits
+from tidelog.errors import Disconnected, OpenTransaction, UsageError
 from tidelog.views.as_of import said as iso
 from tidelog.views.awaited import Awaited
+
+if TYPE_CHECKING:
+    from tidelog.views.waiting import After
 
 WITHIN_S = 60.0
 EXAMPLES = """\
@@ -53,22 +63,48 @@ def parser() -> command.Parser:
 
 
 def run(arguments: list[str]) -> int:
-    from tidelog.views.waiting import parse_after, wait
+    from tidelog.views.waiting import parse_after
 
     options = command.parse(parser(), arguments)
     after = None if options.after is None else parse_after(options.after)
-    with command.connect(options) as cluster:
-        store = _store(cluster, options)
-        try:
-            event_time = None if options.event_time is None else parse_time(options.event_time)
-            found = wait(cluster, options.view, after, options.within, store=store, event_time=event_time)
-        finally:
-            store.close()
+    event_time = None if options.event_time is None else parse_time(options.event_time)
+    found = _until_there(lambda left_s: _waited(options, after, event_time, left_s), options.within)
     if options.json:
         show_json(_fields(options.view, found))
     else:
         print(_said(options.view, found, options))
     return OK
+
+
+def _until_there(attempt: Callable[[float], Awaited], within_s: float) -> Awaited:
+    """`attempt` is given the seconds that are left."""
+    deadline, told = time.monotonic() + within_s, False
+    for pause in waits():
+        try:
+            return attempt(max(0.0, deadline - time.monotonic()))
+        except OpenTransaction:
+            raise  # it was waited for, and the broker is there
+        except Disconnected as error:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                away = f"the broker or the store was away when the {within_s:g} s of --within were over"
+                raise Disconnected(f"{away}: {error}") from error
+            if not told:
+                warn(f"tried again for {left_s:.0f} s: {error}")
+            told = True
+        time.sleep(min(pause, left_s))
+    raise AssertionError("waits never end")
+
+
+def _waited(options: Namespace, after: After | None, event_time: datetime | int | None, left_s: float) -> Awaited:
+    from tidelog.views.waiting import wait
+
+    with command.connect(options) as cluster:
+        store = _store(cluster, options)
+        try:
+            return wait(cluster, options.view, after, left_s, store=store, event_time=event_time)
+        finally:
+            store.close()
 
 
 def _store(cluster: Any, options: Namespace) -> Any:
