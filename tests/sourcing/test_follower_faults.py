@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 
 from against.patience import eventually
+from contract import TIMEOUT_S
 from crash.powered_broker import PoweredBroker
 from proving import proves
 from sourcing.orders import Paid, Pay, Place, orders, shipping
@@ -22,10 +24,16 @@ from sourcing.seats import Reserve, SeatTaken, seats
 from sourcing.test_effects import effects, is_paid, kept
 from sourcing.test_process_manager import commands_of, state_becomes
 from tidelog.client.admin import configs
-from tidelog.errors import TidelogError, UsageError
-from tidelog.sourcing import CommandRefused, EventStore, ProcessManager, ReadModel, Send, SetTimer, TimedOut
+from tidelog.client.cluster import Cluster
+from tidelog.control.health import Health, health_of
+from tidelog.control.status import Report
+from tidelog.errors import Disconnected, TidelogError, UsageError
+from tidelog.parts.running import Supervisor
+from tidelog.sourcing import CommandRefused, Effects, EventStore, ProcessManager, ReadModel, Send, SetTimer, TimedOut
 from tidelog.sourcing import process_run as running_process
+from tidelog.sourcing.event_following import EventLog, FollowerPart
 from tidelog.testing.broker import TestBroker
+from tidelog.views.stores.sqlite import SqliteStore
 
 COLUMNS = {"order": "string", "paid": "long"}
 
@@ -293,3 +301,101 @@ def test_a_process_that_is_as_at_its_beginning_is_forgotten(tidelog_broker: Test
             return {row.key: row.value is None for row in rows if row.key and row.key.startswith(b"state/")}
 
         eventually(states, lambda found: found == {b"state/o1": True, b"state/o2": False})
+
+
+# As parts of a deployment ---------------------------------------------------------------------------------------------
+
+
+class Doubtful:
+    """It fails at each call until it is mended, each time when the test lets it."""
+
+    def __init__(self) -> None:
+        self.called, self.go_on, self.mended = Event(), Event(), False
+
+    def check(self) -> None:
+        self.called.set()
+        assert self.go_on.wait(TIMEOUT_S)
+        if not self.mended:
+            raise ValueError("no such order")
+
+
+def failing(kind: str, store: EventStore[str], check: Callable[[], None], folder: Path) -> Any:
+    def concerns(event: Any, record: Any) -> bool:
+        check()
+        return False
+
+    def project(rows: Any, event: Any, record: Any) -> None:
+        check()
+
+    if kind == "effects":
+        return Effects("mails", store, lambda event, record, id: None, concerns=concerns, start="earliest")
+    if kind == "model":
+        return ReadModel("paid", store, project, key="order", columns=COLUMNS).part(f"sqlite:///{folder}/paid.db")
+    return ProcessManager("quiet", store, lambda state, event: [], initial="", start="earliest")
+
+
+@proves("E3", "P3", "F1")
+@pytest.mark.parametrize("kind", ["effects", "model", "process"])
+def test_a_follower_in_a_crash_loop_is_retrying_at_every_look_until_it_has_worked(
+    tidelog_broker: TestBroker, store: EventStore[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    store.send("o1", Place(1))
+    doubtful = Doubtful()
+    follower = failing(kind, store, doubtful.check, tmp_path)
+    if kind == "process":  # a fault of its functions is final: here its first look at the events fails
+        fetch = EventLog.fetch
+        monkeypatch.setattr(EventLog, "fetch", lambda *words: (doubtful.check(), fetch(*words))[1])
+    with Cluster(tidelog_broker.bootstrap) as ours:
+        run, now = Supervisor([FollowerPart(follower)], ours, lambda event, **fields: None), 0.0
+        key = (follower.kind, follower.name)
+
+        def stepped(state: str) -> dict[str, Any]:
+            eventually(lambda: (run.step(key, now), run.watches[key].state)[1], lambda found: found == state)
+            return run.figures(key)
+
+        def health() -> Health:
+            now_ms = time.time() * 1000
+            return health_of(Report(*key, {**run.figures(key), "at_ms": now_ms}), now_ms)
+
+        for restarts in (0, 1, 2):
+            stepped("running")
+            assert doubtful.called.wait(TIMEOUT_S), "it has begun, and is at the first event"
+            run.step(key, now)
+            assert (run.figures(key)["restarts"], health().state) == (restarts, "retrying" if restarts else "running")
+            doubtful.called.clear()
+            doubtful.go_on.set()
+            told = stepped("retrying")
+            doubtful.go_on.clear()
+            assert "no such order" in told["error"]["message"] and told["next_try_ms"] > told["last_error_ms"]
+            assert health().fault is not None
+            now += 100.0
+        doubtful.mended = True
+        doubtful.go_on.set()
+        stepped("running")
+        eventually(lambda: (run.step(key, now), health().state)[1], lambda state: state == "running")
+        run.stopping.set()
+        assert run.loop() == 0
+
+
+@proves("E3", "P3", "F1")
+def test_a_read_model_whose_store_is_away_is_retrying_and_not_running_with_an_error(
+    tidelog_broker: TestBroker, store: EventStore[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = ReadModel("paid", store, paid_orders, key="order", columns=COLUMNS).part(f"sqlite:///{tmp_path}/paid.db")
+    apply, away = SqliteStore.apply, True
+
+    def applied(*words: Any, **more: Any) -> None:
+        if away:
+            raise Disconnected("the store is away")
+        apply(*words, **more)
+
+    monkeypatch.setattr(SqliteStore, "apply", applied)
+    with Cluster(tidelog_broker.bootstrap) as ours:
+        run, key = Supervisor([FollowerPart(part)], ours, lambda event, **fields: None), (part.kind, part.name)
+        eventually(lambda: (run.step(key, 0.0), run.figures(key))[1]["state"], lambda state: state == "retrying")
+        assert (run.figures(key)["error"], run.watches[key].restarts) == ("the store is away", 0)
+        away = False
+        eventually(lambda: (run.step(key, 0.0), run.figures(key))[1]["state"], lambda state: state == "running")
+        assert run.figures(key)["error"] is None
+        run.stopping.set()
+        assert run.loop() == 0

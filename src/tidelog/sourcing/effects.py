@@ -73,6 +73,7 @@ class Effects:
         self.name, self.store, self.handle, self.concerns = name, store, handle, concerns
         self.in_doubt, self.tries, self._start = in_doubt, tries, start
         self.done = self.skipped = self.failed = 0
+        self.worked = Event()
 
     def figures(self) -> Mapping[str, Any]:
         counts = Metrics(rows_out=self.done).fields
@@ -95,6 +96,7 @@ class Effects:
                 begun.set()
             while not stopping.is_set():
                 run.step()
+                self.worked.set()
 
 
 class EffectsRun:

@@ -30,7 +30,7 @@ from tidelog.client.offsets import LATEST, READ_COMMITTED, list_offsets
 from tidelog.client.producer import Record
 from tidelog.control.owner import Owner
 from tidelog.errors import AnotherApplier, HistoryFault, ProducerFenced, TidelogError, UsageError
-from tidelog.parts.blocking import ThreadPart
+from tidelog.parts.blocking import Blocking, ThreadPart
 from tidelog.parts.part import Fault
 from tidelog.record.columns import Row
 from tidelog.sourcing.store import EventStore
@@ -180,8 +180,27 @@ def not_ours(own: TopicPartition, row: Row) -> Iterator[None]:
         ) from error
 
 
+class Working(Blocking, Protocol):
+    """`worked` is set after each step that came to its end: events were done with, or there were none."""
+
+    worked: Event
+
+
 class FollowerPart(ThreadPart):
-    """A follower as a part of a deployment. Another one that has begun since is not fenced in its turn."""
+    """A follower as a part of a deployment. Another one that has begun since is not fenced in its turn. To begin is not
+    to work: one that fails on the first event begins each time that it is tried.
+    """
+
+    def __init__(self, follower: Working) -> None:
+        super().__init__(follower)
+        self._worked = follower.worked
+
+    def start(self) -> None:
+        self._worked.clear()
+        super().start()
+
+    def has_worked(self) -> bool:
+        return self._worked.is_set()
 
     def fault_of(self, error: BaseException) -> Fault:
         found = super().fault_of(error)

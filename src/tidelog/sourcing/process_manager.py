@@ -119,6 +119,7 @@ class ProcessManager:
         self.cache_processes, self.folder = cache_processes, folder
         self._figures: dict[str, int] = dict.fromkeys(("events", "commands", "timeouts", "refused"), 0)
         self._sizes = (0, 0)
+        self.worked = Event()
 
     def figures(self) -> Mapping[str, Any]:
         found = self._figures
@@ -148,6 +149,7 @@ class ProcessManager:
                     begun.set()
                 while not stopping.is_set():
                     run.step()
+                    self.worked.set()
             finally:
                 run.close()
 

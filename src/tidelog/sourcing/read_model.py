@@ -38,6 +38,7 @@ from typing import Any
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
+from tidelog.control.health import RETRYING
 from tidelog.control.marks import Ends
 from tidelog.errors import NotYetApplied, UnknownEvent, UsageError, ViewChanged
 from tidelog.record.columns import Row as Record
@@ -160,10 +161,14 @@ class ReadModelPart:
         self.model, self.name, self.url = model, model.name, checked(url)
         self._figures: Mapping[str, Any] = {}
         self._shown: Ends | None = None  # what readers of the store see by now
+        self.worked = Event()
         self._moved = Condition()
 
     def figures(self) -> Mapping[str, Any]:
-        return {"inputs": [self.model.store.topics.events], "outputs": [self.name], **self._figures}
+        found = {"inputs": [self.model.store.topics.events], "outputs": [self.name], **self._figures}
+        if found.pop("error", None) is None:
+            return found
+        return {**found, "state": RETRYING, "error": self._figures["error"]}  # it runs, and tries one thing again
 
     def run(self, stopping: Event) -> None:
         with self.model.store.connect() as cluster:
@@ -182,6 +187,7 @@ class ReadModelPart:
             try:
                 applier.run()
             finally:
+                self._figures = {**self._figures, "error": None}  # what it ended with is told by who supervises it
                 store.close()
 
     def _declare(self, cluster: Cluster) -> None:
@@ -210,6 +216,8 @@ class ReadModelPart:
             with self._moved:
                 self._shown = shown
                 self._moved.notify_all()
+        if figures.get("error") is None:
+            self.worked.set()
         if stopping.is_set():
             applier.stop()
 
