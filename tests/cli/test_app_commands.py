@@ -16,14 +16,15 @@ import pytest
 from cli.command import Command
 from proving import proves
 from tidelog import Broker
-from tidelog.cli import apply, rebuild, run
+from tidelog.cli import apply, rebuild, run, status
 from tidelog.cli import options as command
 from tidelog.cli.app_settings import settings_of
 from tidelog.cli.main import main
 from tidelog.cli.run import http_of, parser, rows_at, span_of, tell_views, warn_of_another
 from tidelog.cli.terminal import STARTING_SPARK
-from tidelog.client.admin import topics
+from tidelog.client.admin import groups, topics
 from tidelog.client.cluster import Cluster
+from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
 from tidelog.control.status import Commands, Reporter
 from tidelog.errors import ConfigError, UsageError
@@ -282,6 +283,30 @@ def test_status_shows_parts_and_fails_where_one_has_a_fault(tidelog: Command, cl
     assert ran.code == 1 and "ValueError: no (shop.py:7)" in ran.out
     reporter.tell({"state": "paused"}, at_once=True)
     assert tidelog("status", topic).code == 0, "somebody has told it to"
+
+
+@proves("P3", "F1")
+def test_the_lag_of_a_query_that_has_ended_is_of_now(
+    cluster: Cluster, topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at, group = TopicPartition(topic, 0), f"tidelog.{topic}"
+    topics.create(cluster, topic, partitions=1)
+    with Producer(cluster) as producer:
+        for _ in range(3):
+            producer.send(topic, b"{}")
+    groups.commit(cluster, group, {at: 1})
+    reporter = Reporter(cluster, "query", topic)
+
+    def lag(state: str) -> int:
+        reporter.tell({"state": state, "group": group, "lag": {"records": 0, "seconds": 0.0}}, at_once=True)
+        status.run([topic, "--json", "--bootstrap", str(cluster.bootstrap[0])])
+        return int(json.loads(capsys.readouterr().out)[0]["lag"]["records"])
+
+    assert {state: lag(state) for state in ("running", "stopped", "failed")} == {
+        "running": 0,
+        "stopped": 2,
+        "failed": 2,
+    }
 
 
 @proves("P3", "F1")

@@ -2,7 +2,8 @@
 
 How a part is, `control/health.py` decides. A part that has failed is shown with its reason also when its run has ended,
 and so is one that was stopped while it retried after a fault. What has ended, or was last heard of, long ago is left
-out, unless it is asked for by name or by --all.
+out, unless it is asked for by name or by --all. The lag of a query that has ended is looked up, by its group: the
+query itself cannot tell what has come since.
 
 Exit code 0 where all is well, 1 where a part that is shown has a fault: it has failed, retries, or is gone.
 """
@@ -11,8 +12,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidelog.cli import options as command
 from tidelog.cli.main import FAILED as EXIT_FAILED
@@ -23,8 +25,13 @@ from tidelog.control.counts import RECORDS, from_fields
 from tidelog.control.health import FAILED, GONE, RETRYING, STOPPED, health_of, is_long_ago
 from tidelog.control.metrics import metrics_of
 from tidelog.control.status import Report, status_for
-from tidelog.errors import UsageError
+from tidelog.errors import TidelogError, UsageError
 
+if TYPE_CHECKING:
+    from tidelog.client.cluster import Cluster
+
+QUERY = "query"
+ENDED = (STOPPED, FAILED, GONE)
 SOMETIMES = ("watermark", "held", "late", "left out", "restarts", "next try")
 HEADER = ("kind", "name", "state", "rows in", "rows out", "lag", "behind s", *SOMETIMES, "error")
 EXAMPLES = """\
@@ -49,12 +56,12 @@ def run(arguments: list[str]) -> int:
     options = command.parse(parser(), arguments)
     with command.connect(options) as cluster:
         there = status_for(cluster)
-    found = [one for one in there if options.part in (None, one.name)]
-    if options.part is not None and not found:
-        raise UsageError(unknown(options.part, (one.name for one in there)))
-    now_ms = int(time.time() * 1000)
-    every = options.all or options.part is not None
-    rows = [one for one in sorted(found) if every or not is_long_ago(one, now_ms)]
+        found = [one for one in there if options.part in (None, one.name)]
+        if options.part is not None and not found:
+            raise UsageError(unknown(options.part, (one.name for one in there)))
+        now_ms = int(time.time() * 1000)
+        every = options.all or options.part is not None
+        rows = [of_now(cluster, one, now_ms) for one in sorted(found) if every or not is_long_ago(one, now_ms)]
     if options.json:
         show_json([_fields(one, now_ms) for one in rows])
     else:
@@ -64,6 +71,19 @@ def run(arguments: list[str]) -> int:
             print(paint(f"{left} that ended, or were last heard of, long ago are left out; --all shows them", "dim"))
     well = all(health_of(one, now_ms).fault is None for one in rows)
     return OK if well else EXIT_FAILED
+
+
+def of_now(cluster: Cluster, one: Report, now_ms: int) -> Report:
+    """Where the group cannot be read, and of a query of an older version, the lag is what was told last."""
+    from tidelog.pipelines.progress import lag_of
+
+    group = one.figures.get("group")
+    if one.kind != QUERY or health_of(one, now_ms).state not in ENDED or not isinstance(group, str):
+        return one
+    with suppress(TidelogError):
+        lag = lag_of(cluster, group)
+        return one._replace(figures={**one.figures, "lag": None if lag is None else lag.fields})
+    return one
 
 
 def with_values(header: Sequence[str], rows: list[list[Any]]) -> tuple[list[str], list[list[Any]]]:

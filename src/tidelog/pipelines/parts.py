@@ -165,7 +165,8 @@ class QueryPart:
             "lateness_ms": None if time_of is None else time_of.lateness_ms,
             **told,
             "held": held_in(self.counts) | held_by_spark(self.progress.rows_by_operator, self._written.holding),
-            "lag": None if self.lag is None else {"records": self.lag.records, "seconds": self.lag.seconds},
+            "group": self.target.group,
+            "lag": None if self.lag is None else self.lag.fields,
         }
 
     def fault_of(self, error: Exception) -> Fault:

@@ -32,6 +32,7 @@ from tidelog.errors import BrokerError, UsageError, ViewChanged
 from tidelog.pipelines.app import TOPIC, VIEW, Input, Output
 from tidelog.pipelines.fingerprints import said_difference
 from tidelog.pipelines.graph import Graph, Node
+from tidelog.pipelines.progress import GROUP_PREFIX
 from tidelog.views import catalog
 from tidelog.views.asking import NAME_MAX, QUESTIONS, REPLIES, SETTINGS, Pipeline
 from tidelog.views.catalog import Catalog, Editor, Generation, View, find_derived
@@ -63,8 +64,13 @@ class Target:
 
     @property
     def name(self) -> str:
-        """What the query is called: its group is `tidelog.` and this."""
+        """What the query is called."""
         return self.sink
+
+    @property
+    def group(self) -> str:
+        """What its offsets are reported as."""
+        return GROUP_PREFIX + self.name
 
     @property
     def part(self) -> str:

@@ -5,6 +5,7 @@ rate                  rows a second in the last micro-batch that had rows
 watermark, late       event time that is complete; how far the watermark is behind the clock; rows that came too late
 state size            rows and bytes that its operators keep
 held                  of these, rows and open windows that Spark's own operators put out when the watermark has come
+group                 the one that its offsets are reported as
 lag                   records not yet read, and the age of the oldest of them in seconds
 """
 
@@ -29,6 +30,11 @@ SEEN_MAX = 10_000  # Spark tells of its last hundred again and again
 class Lag(NamedTuple):
     records: int
     seconds: float
+
+    @property
+    def fields(self) -> dict[str, float]:
+        """As a report has them."""
+        return {"records": self.records, "seconds": self.seconds}
 
 
 @dataclass(slots=True)
@@ -133,9 +139,9 @@ def held_by_spark(rows: Mapping[str, int], holding: Iterable[str]) -> dict[str, 
     return {f"{OF_SPARK}{name}": number for name, number in rows.items() if number and name.startswith(names)}
 
 
-def lag_of(cluster: Cluster, query: str) -> Lag | None:
-    """By the group that the query reports to; None before its first micro-batch."""
-    unread = lag.of_group(cluster, GROUP_PREFIX + query)
+def lag_of(cluster: Cluster, group: str) -> Lag | None:
+    """By the group that a query reports to; None before its first micro-batch."""
+    unread = lag.of_group(cluster, group)
     if not unread:
         return None
     ages = [one.age_ms for one in unread if one.records and one.age_ms is not None]

@@ -255,7 +255,7 @@ class Run(Supervisor):
 
     def _all_lags(self) -> dict[str, Lag | None]:
         """Of all queries, or an error of the first: what one does not get, the others would wait for in vain."""
-        return {part.name: lag_of(self._cluster, part.target.name) for part in self._queries()}
+        return {part.name: lag_of(self._cluster, part.target.group) for part in self._queries()}
 
     def _look_up_sums(self) -> None:
         """Of a query that has not committed yet: what its predecessors have counted."""

@@ -162,6 +162,11 @@ def test_a_query_that_ended_without_an_error_has_failed_and_is_tried_again() -> 
 
 
 @proves("P3")
+def test_a_query_tells_the_group_by_which_its_lag_can_be_looked_up_when_it_has_ended() -> None:
+    assert QueryPart(target_of("big"), cast("Any", None), {}, {}).figures()["group"] == "tidelog.shop.big"
+
+
+@proves("P3")
 def test_a_query_is_asked_seldom_and_at_once_where_its_writer_has_failed() -> None:
     part = QueryPart(target_of("big"), cast("Any", None), {}, {})
     part._query = query_with(is_active=True, is_alive=True)
