@@ -97,6 +97,18 @@ def test_each_kind_of_refusal_has_its_status(sender: Sender, store: EventStore[A
 
 
 @proves("E1", "http")
+def test_a_member_that_the_commands_type_does_not_have_is_refused_with_those_it_has(
+    sender: Sender, store: EventStore[Any]
+) -> None:
+    refused = sender.post("A1/commands/Reserve", {"who": "anna", "rwo": 3}, Idempotency_Key="c1")
+    assert (refused.status, refused.json["message"]) == (400, "Reserve does not have a member 'rwo'; it has who")
+    closing = sender.post("A1/commands/tidelog.close", {"reason": "sold"})
+    assert (closing.status, "does not have a member 'reason'" in closing.message) == (400, True)
+    assert store.state("A1").version == 0
+    assert sender.post("A1/commands/Reserve", {"who": "anna"}, Idempotency_Key="c1").status == 200
+
+
+@proves("E1", "http")
 def test_without_an_owner_the_outcome_is_unknown_and_the_same_command_is_done_once_later(
     sender: Sender, broker: tidelog.Broker
 ) -> None:

@@ -100,6 +100,24 @@ def test_a_command_that_cannot_be_handed_on_is_refused_with_the_remedy(
         assert store.send("A1", Reserve("bob")).version == 1
 
 
+@proves("E1", "E4")
+def test_by_topic_a_member_that_is_not_known_is_passed_over_unless_the_sender_is_strict(
+    broker: Broker, topic: str, cluster: Cluster
+) -> None:
+    value = b'{"who":"anna","since":2019}'
+    with EventStore(topic, seats(), bootstrap=broker.bootstrap, partitions=1) as store, Producer(cluster) as producer:
+        for id, strict in (("strict", b"1"), ("old", b"")):
+            name = id.encode()
+            headers: list[tuple[str, bytes | None]] = [("type", b"Reserve"), ("command", name), ("to", name)]
+            headers.append(("strict", strict))
+            producer.send(f"{topic}.commands", value, key=b"A1", headers=headers, partition=0)
+        producer.flush()
+        told = answers(cluster, topic, "strict", "old", partitions=1)
+        said = {"type": "UsageError", "message": "Reserve does not have a member 'since'; it has who"}
+        assert told["strict"] == {"error": said}
+        assert told["old"]["receipt"]["version"] == store.state("A1").version == 1
+
+
 def single(broker: Broker, name: str, **more: Any) -> EventStore[Seat]:
     return EventStore(name, seats(), bootstrap=broker.bootstrap, partitions=1, **more)
 

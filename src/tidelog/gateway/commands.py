@@ -1,7 +1,7 @@
 """POST /stores/NAME/entities/ID/commands/TYPE: a command to an entity of an event store. And what became of one.
 
     200   done: its receipt, and `after`, with which a view is asked for what came of it (read your own write)
-    400   it is not a command of the store, or not a value of its type
+    400   it is not a command of the store, or not a value of its type, or has a member that its type does not have
     409   the decider refused it (`refused` has the typed reason), or the history is closed
     412   the history is not at the `expected` version
     422   the id was used for another command
@@ -13,6 +13,8 @@ Rules:
   on (`sourcing/asking.py`). So whoever may write `NAME.commands` and read `NAME.replies` may send, as by any client.
 - `Idempotency-Key` is the command's id; without one it gets an id of its own, which a client that loses the answer
   does not know. So a client that may try again gives one.
+- Every member counts: who misspells one is told. A command that another program puts into the topic may have members
+  that its type does not have: senders and owners are not renewed at the same time.
 - Where users log in, `who` is the user, and nobody says another name.
 """
 
@@ -46,6 +48,8 @@ def send(call: Call) -> Answer:
     fields = call.json()
     if not isinstance(fields, dict):
         raise Refusal(400, f"the body is {_kind(fields)}; send an object with the fields of {type}")
+    if type == CLOSE and fields:
+        raise Refusal(400, f"{CLOSE} does not have a member {next(iter(fields))!r:.200}; it has none")
     value = json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
     request = Request(
         CLOSE if type == CLOSE else DECIDE,
@@ -55,6 +59,7 @@ def send(call: Call) -> Answer:
         value=b"{}" if type == CLOSE else value,
         expected=_expected(call.query.get("expected")),
         context=_context(call),
+        strict=True,
     )
     return answer_of(ask(call, request), StoreTopics(call.path["name"]))
 

@@ -11,10 +11,12 @@ Rules:
 from __future__ import annotations
 
 import dataclasses
+from functools import cached_property
 from typing import Any
 from zlib import crc32
 
 from tidelog.errors import HistoryFault, UsageError
+from tidelog.sourcing.members import unknown_member
 from tidelog.sourcing.personal import Cipher, Erased, conceal, personal_fields, reveal
 
 
@@ -61,6 +63,24 @@ class JsonCodec:
             return self.cls.model_validate_json(data) if self._decode is None else self._decode(data)
         except (ValueError, TypeError, RecursionError) as error:  # msgspec's and pydantic's are kinds of ValueError
             raise HistoryFault(f"{_shown(data)} is not of type {self._name}: {error}") from error
+
+    def check_members(self, data: bytes) -> None:
+        """Of JSON of which nothing is to be passed over."""
+        try:
+            found = unknown_member(self.cls, self._members, self._msgspec.json.decode(data))
+        except (ValueError, RecursionError) as error:
+            raise HistoryFault(f"{_shown(data)} is not of type {self._name}: {error}") from error
+        if found is not None:
+            known = f"it has {', '.join(found.known)}" if found.known else "it has none"
+            raise UsageError(f"{self._name} does not have a member {found.path!r:.200}; {known}")
+
+    @cached_property
+    def _members(self) -> dict[str, Any]:
+        """A type that JSON Schema cannot tell has any."""
+        try:
+            return {} if self.is_model else self.schema()
+        except TypeError:
+            return {}
 
     # Fields
 

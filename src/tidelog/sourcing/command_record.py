@@ -45,6 +45,7 @@ from tidelog.sourcing.requests import (
 
 TOGETHER = "tidelog.together"
 HANDED_ON = "handed-on"  # the header of a command that lay in a wrong partition
+STRICT: tuple[str, bytes] = ("strict", b"1")  # the header of a command whose members are all to be known
 OWN_KINDS = (FIND, STATE, CLOSE, PAST)
 ERRORS: dict[str, type[Exception]] = {
     one.__name__: one
@@ -63,6 +64,8 @@ def encode_command(joint: Joint, to: bytes) -> tuple[bytes, bytes | None, Header
     kind = first.type if first.kind == DECIDE else first.kind
     if first.expected is not None:
         headers.append(("expected", str(first.expected).encode()))
+    if first.strict:
+        headers.append(STRICT)
     return first.key, first.value, [("type", kind.encode()), *headers]
 
 
@@ -93,6 +96,7 @@ def decode_command(row: Row) -> Joint:
         else:
             entity = (row.key or b"").decode()
             requests = [_request(found["type"], entity, found["command"], found.get("expected"), row.value, context)]
+            requests[0].strict = STRICT in row.headers
         to = found["to"].encode() if "to" in found else None
         if len(to or b"") > TEXT_MAX:
             raise ValueError(f"`to` has more than {TEXT_MAX} bytes")

@@ -89,12 +89,15 @@ class Decider(Generic[State]):
             )
         return name, codec.encode(command)
 
-    def decode_command(self, name: str, value: bytes) -> Any:
+    def decode_command(self, name: str, value: bytes, *, strict: bool = False) -> Any:
+        """`strict`: a member that its type does not have is refused."""
         codec = self.commands.get(name)
         if codec is None:
             known = ", ".join(sorted(self.commands)) or "none"
             raise UsageError(f"{name!r} is not a command of this decider, which has {known}")
         try:
+            if strict:
+                codec.check_members(value)
             return codec.decode(value)
         except HistoryFault as error:
             raise UsageError(f"the command cannot be read: {error}") from error

@@ -109,7 +109,7 @@ class Deciding:
         it was sent, whatever order or spaces its JSON had.
         """
         if request.command is None:
-            request.command = self._decider.decode_command(request.type, request.value or b"{}")
+            request.command = self._decider.decode_command(request.type, request.value or b"{}", strict=request.strict)
             request.value = self._decider.encode_command(request.command)[1]
         request.digest = self._digests.of(request)
 

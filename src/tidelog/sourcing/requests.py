@@ -106,6 +106,7 @@ class Request:
         "id",
         "key",
         "kind",
+        "strict",
         "type",
         "value",
     )
@@ -122,11 +123,13 @@ class Request:
         digest: str = "",
         expected: Expected = None,
         context: CommandContext = NO_CONTEXT,
+        strict: bool = False,
     ) -> None:
+        """`strict`: a member that the command's type does not have is refused, and not left out."""
         self.kind, self.entity, self.id = kind, entity, id
         self.key = entity.encode() if isinstance(entity, str) else b""  # `check_names` refuses it
         self.command, self.type, self.value, self.digest = command, type, value, digest
-        self.expected, self.context = expected, context
+        self.expected, self.context, self.strict = expected, context, strict
         self.found: PastAnswer | Exception | None = None  # of a question that was answered beside (`past_reading.py`)
         self.answer = PendingAnswer(self)
 
