@@ -21,6 +21,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
@@ -28,7 +29,8 @@ from tidelog.client.admin import topics
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.control import marks
-from tidelog.errors import BrokerError, UsageError, ViewChanged
+from tidelog.control.status import take_away
+from tidelog.errors import BrokerError, TidelogError, UsageError, ViewChanged
 from tidelog.pipelines.app import TOPIC, VIEW, Input, Output
 from tidelog.pipelines.fingerprints import said_difference
 from tidelog.pipelines.graph import Graph, Node
@@ -38,8 +40,9 @@ from tidelog.views.asking import NAME_MAX, QUESTIONS, REPLIES, SETTINGS, Pipelin
 from tidelog.views.catalog import Catalog, Editor, Generation, View, find_derived
 from tidelog.views.declaration import Declaration
 from tidelog.views.derived import FIRST, Derived, TopicGeneration
-from tidelog.views.stores.opening import checked, open_store
+from tidelog.views.stores.opening import checked, name_of, open_store
 
+APPLIER = "applier"
 INTERNAL = "__tidelog."
 NEAR = 0.7  # how much alike, of 1
 DEFAULT_STORE = "sqlite:///tidelog-views/{app}.db"
@@ -161,7 +164,17 @@ def place_view(
     marks.ensure_topic(cluster, current.sink, horizon_ms=declared.horizon_ms)
     if after != before:
         editor.write(after)
+        _forget_appliers(cluster, node.name, set(before.stores if before is not None else ()) - set(after.stores))
     return view_target(graph, node, after, current, checkpoints)
+
+
+def _forget_appliers(cluster: Cluster, view: str, left: Iterable[str]) -> None:
+    """Of stores that the view has left: nobody starts them again, and they would be gone in the status. Who applies to
+    one nevertheless tells of it again.
+    """
+    with suppress(TidelogError):  # status is a note
+        for url in left:
+            take_away(cluster, APPLIER, f"{view}.{name_of(url)}")
 
 
 def view_now(

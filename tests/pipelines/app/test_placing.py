@@ -12,6 +12,7 @@ from proving import proves
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
+from tidelog.control.status import Reporter, read_status
 from tidelog.errors import UsageError, ViewChanged
 from tidelog.pipelines.app import App
 from tidelog.pipelines.graph import Graph, graph_of
@@ -29,6 +30,7 @@ from tidelog.testing.broker import TestBroker
 from tidelog.views.catalog import Catalog, Editor, Generation, View, new_view, read_catalog, take_out, with_current
 from tidelog.views.declaration import Declaration, declare
 from tidelog.views.derived import Derived, TopicGeneration, begin, new_topic, switch
+from tidelog.views.stores.opening import name_of
 from views.writing import REVENUE, Pipeline
 
 COLUMNS = {"product": "string", "revenue": "double"}
@@ -143,6 +145,25 @@ def test_an_app_that_is_started_from_another_folder_leaves_its_views_in_their_st
         assert placed(elsewhere) == (here,)
         assert placed(elsewhere, stays=False) == (elsewhere,), "somebody has named it"
         assert placed(elsewhere, stores=["redis://b"]) == ("redis://b",), "the view names its own"
+
+
+@proves("P1", "P3")
+def test_a_store_that_a_view_has_left_leaves_no_applier_behind_that_is_gone(tidelog_broker: TestBroker) -> None:
+    """As after a restore into another folder: the backup has reports of the old app's appliers."""
+    old, new = "sqlite:////srv/tidelog-views/shop.db", "sqlite:////srv/new/tidelog-views/shop.db"
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        topics.create(cluster, "orders.eu", partitions=1)
+        graph = shop()
+
+        def applying_to(url: str) -> list[str]:
+            place_view(cluster, graph, graph.node("revenue"), declared(), "/checkpoints", url)
+            return sorted(one.name for one in read_status(cluster))
+
+        applying_to(old)
+        for name in (f"revenue.{name_of(old)}", "other.store"):
+            Reporter(cluster, "applier", name).tell({"generations": []}, at_once=True)
+        assert applying_to(old) == ["other.store", f"revenue.{name_of(old)}"], "it is the view's own"
+        assert applying_to(new) == ["other.store"]
 
 
 @proves("eo.15")
