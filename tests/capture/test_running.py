@@ -266,6 +266,20 @@ def test_a_capture_that_begins_again_after_it_was_removed_has_no_rows_that_are_g
     assert folded(told, KEY) == table(orders)
 
 
+@proves("D2", "cdc.13")
+def test_a_truncate_that_rows_alone_cannot_tell_is_logged(
+    tidelog_broker: tidelog.Broker, orders: sqlite3.Connection, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    orders.execute("INSERT INTO orders VALUES (1, 'tea', 2.5), (2, 'milk', 1.0)")
+    shop(tidelog_broker, path, envelope="row").catch_up()
+    assert "stay in topic" not in caplog.text
+    with Cluster(tidelog_broker.bootstrap) as cluster:
+        remove(cluster, CaptureSettings(url=f"sqlite:///{path}", prefix="shop"))
+    orders.execute("DELETE FROM orders WHERE id = 1")
+    shop(tidelog_broker, path, envelope="row").catch_up()
+    assert f"rows that are gone stay in topic {TOPIC};" in caplog.text
+
+
 @proves("cdc.13", "D5")
 def test_a_truncate_is_told_in_a_compacted_topic_too(
     tidelog_broker: tidelog.Broker, orders: sqlite3.Connection, path: Path

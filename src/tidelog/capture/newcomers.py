@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tidelog.capture.change import SourceTable
 from tidelog.capture.incremental import Incremental
-from tidelog.capture.source import Newcomer
+from tidelog.capture.source import READ, WAIT, Newcomer
 
 EVERY_S = 5.0
 ASKED_BY = "new tables"  # the id of a snapshot that nobody asked for
@@ -26,6 +26,7 @@ class Intake(NamedTuple):
     names: Sequence[str]
     anew: Collection[str]  # those that are read from their beginning, also where they are being read
     truncated: Sequence[SourceTable]
+    owed: bool  # some wait until the stream has told what there is
 
 
 def look(
@@ -41,13 +42,15 @@ def look(
     found = [
         one
         for one in newcomers({name: known[name] for name in known if not first or name not in unread})
-        if one.missed or one.table.full_name not in unread
+        if one.missed or one.need != READ or one.table.full_name not in unread
     ]
     if not found:
         return None
+    read = [one for one in found if one.need == READ]
     return Intake(
-        [one.table for one in found],
-        [one.table.full_name for one in found],
-        {one.table.full_name for one in found if one.missed},
-        [one.table for one in found if one.missed and one.table.full_name in known],
+        [one.table for one in found if one.need != WAIT],
+        [one.table.full_name for one in read],
+        {one.table.full_name for one in read if one.missed},
+        [one.table for one in read if one.missed and one.table.full_name in known],
+        any(one.need == WAIT for one in found),
     )

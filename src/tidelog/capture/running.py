@@ -237,6 +237,7 @@ class _Session:
         self._idle: Idle | None = None
         self._told_us = 0  # all that the source committed before is told
         self._looked_at = float("-inf")  # for tables that are new
+        self._owed = False  # some of them wait until the stream has told what there is
         self._stored_at = self._beat_at = self._topic_beat_at = time.monotonic()
 
     def run(self) -> None:
@@ -324,20 +325,23 @@ class _Session:
         self._looked_at = time.monotonic()
         reading = incremental.from_fields(self._progress.incremental)
         found = newcomers.look(self._source.newcomers, self._writer.known, reading, first=chunking is None)
-        if found is None:
+        self._owed = found is not None and found.owed
+        if found is None or not found.tables:
             return False
-        log.info("capture %s: new tables: %s", self._name, ", ".join(found.names))
+        if found.names:
+            log.info("capture %s: new tables: %s", self._name, ", ".join(found.names))
         for one in found.truncated:
             log.warning(
-                "capture %s: %s is another table now, or has another key, or was not captured for a while;"
-                " it is told as truncated and read again",
+                "capture %s: %s is another table now, or has another key, or lost a partition, or was not captured for"
+                " a while; it is told as truncated and read again",
                 *(self._name, one.full_name),
             )
         progress = self._progress
         if self.settings.snapshot != snapshotting.NO_DATA and chunking is not None:
-            chunking.take_in(found.names, found.anew)
+            if found.names:
+                chunking.take_in(found.names, found.anew)
             progress = chunking.stored(progress)
-        elif self.settings.snapshot != snapshotting.NO_DATA:
+        elif self.settings.snapshot != snapshotting.NO_DATA and found.names:
             asked = incremental.with_tables(reading, found.names, newcomers.ASKED_BY, anew=found.anew)
             progress = replace(progress, incremental=incremental.to_fields(asked))
         with self._owner.transaction() as outgoing:
@@ -348,7 +352,7 @@ class _Session:
             self._store(outgoing, progress)
         if chunking is not None:
             chunking.commit()
-        return True
+        return bool(found.names)
 
     def _take_in_newcomers(self, chunking: Chunking) -> None:
         if self._progress.open is not None or time.monotonic() - self._looked_at < newcomers.EVERY_S:
@@ -442,7 +446,7 @@ class _Session:
                 wait_s = ONCE_WAIT_S if self._once else 0.0 if chunking.waits_for_its_window else WAIT_S
                 events = stream.read(READ_EVENTS, wait_s)
                 if self._is_idle(events) and not chunking.is_dirty:
-                    if self._once and not chunking.is_busy:
+                    if self._once and not chunking.is_busy and not (self._owed and self._ask_for_newcomers(chunking)):
                         return
                     self._rest(stream)
                 else:

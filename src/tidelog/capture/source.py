@@ -26,12 +26,15 @@ from typing import Any, NamedTuple, Protocol
 
 from tidelog.capture.change import Begin, CheckFinding, Event, Position, RowChange, SourceLag, SourceTable, Values
 
+READ, KNOW, WAIT = "read", "know", "wait"
+
 
 class Newcomer(NamedTuple):
     """A table that has come to be captured after the capture began, or comes back."""
 
     table: SourceTable
     missed: bool  # changes of it were not told for a while: what the log has of it may be wrong
+    need: str = READ  # KNOW: its rows are told, and only its id is another one. WAIT: first what the stream has is told
 
 
 class ChangeStream(Protocol):

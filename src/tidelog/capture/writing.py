@@ -13,6 +13,7 @@ Rules:
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -52,6 +53,12 @@ Sent = tuple[bytes | None, bytes | None, Sequence[tuple[str, bytes | None]], int
 NO_KEY, NO_KEY_WITH_SCHEMAS = b"null", b'{"schema":null,"payload":null}'
 LETTER_MAX = 64 << 20  # a letter above it has no value, only what its headers tell
 SHOWN_KEY = 200
+NOT_TOLD = (
+    "%s was truncated, or is read again, which `--envelope row` cannot tell: rows that are gone stay in topic %s; capture"
+    " by the envelope `debezium`, or delete the topic, and begin again by `tidelog capture remove`"
+)
+
+log = logging.getLogger(__name__)
 
 
 class Choices(NamedTuple):
@@ -133,6 +140,8 @@ class CaptureWriter:
         block = _null if outside or not self._choices.transactions else self._block(row.table)
         made = envelope.records(target.shape, row.op, row.before, row.after, source, block, times)
         if row.op == TRUNCATE:
+            if target.shape.flat:
+                log.warning(NOT_TOLD, row.table.full_name, target.topic)
             if self._topics.is_compacted(target.topic):
                 made = [(self._key_of_truncate(target), value, headers) for _, value, headers in made]
             for at in target.places:

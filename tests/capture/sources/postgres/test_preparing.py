@@ -8,12 +8,13 @@ import pytest
 
 from capture.sources.postgres.following import Base, told
 from proving import proves
+from tidelog.capture.sources.postgres import source as postgres_source
 from tidelog.capture.sources.postgres.checking import ERROR, WARNING, PostgresServer, of_server, of_slot
 from tidelog.capture.sources.postgres.publications import statements
 from tidelog.capture.sources.postgres.session import arguments_of
 from tidelog.capture.sources.postgres.slots import ReplicationSlot
 from tidelog.capture.sources.postgres.source import connect
-from tidelog.errors import Disconnected, UsageError
+from tidelog.errors import Disconnected, PeerError, UsageError
 
 KV = "CREATE TABLE kv (id int PRIMARY KEY, v text)"
 FINE = PostgresServer(160000, "16.1", "logical", 10, 1, 10, 1, 1000, 0, False, "ann", True, 0)
@@ -59,6 +60,7 @@ def test_partitions_are_told_by_their_root(base: Base) -> None:
     base.run("INSERT INTO p VALUES (3, 2)", "UPDATE p SET r = 12 WHERE id = 3")
     rows = told(base.drain(stream))
     assert [(name, op) for name, op, _, _ in rows] == [("p", "c"), ("p", "d"), ("p", "c")]
+    assert [each.severity for each in source.check() if "a TRUNCATE of one partition alone is not seen" in each.what]
     table = base.source("public.p1", name="leaf")
     table.prepare()
     assert base.ask("SELECT tablename FROM pg_publication_tables WHERE pubname = 'tidelog_leaf'") == [("p1",)]
@@ -100,6 +102,18 @@ def test_what_was_made_is_taken_away(base: Base) -> None:
     assert base.ask("SELECT count(*) FROM pg_publication") == [(0,)]
     assert source.remove() == []
     assert source.lag().state == "gone"
+
+
+@proves("cdc.17")
+def test_a_slot_that_somebody_reads_is_not_taken_away_and_its_reader_is_named(
+    base: Base, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_source, "RELEASE_S", 0.1)
+    base.run(KV)
+    source, _ = base.started()
+    said = r"slot tidelog_t is still being read .*\(tidelog, of the user postgres at .*\); stop that .* run this again"
+    with pytest.raises(PeerError, match=said):
+        source.remove()
 
 
 @proves("cdc.17")

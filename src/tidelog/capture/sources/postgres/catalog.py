@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from tidelog.capture.change import SourceColumn, SourceTable
 from tidelog.capture.sources.postgres.columns import PostgresKind, Type, connect_of, kind_of
+from tidelog.capture.sources.postgres.partitions import TablePartitions, id_of, partitions_of
 from tidelog.capture.sources.postgres.pgoutput import Readers, Relation, RelationColumn
 from tidelog.capture.sources.postgres.session import SqlSession
 
@@ -103,6 +104,7 @@ class TableFacts(NamedTuple):
     identity_index: tuple[str, ...]
     columns: tuple[ColumnFacts, ...]
     partitioned: bool = False
+    inside: TablePartitions | None = None  # None of a table that is not partitioned
 
 
 class Known(NamedTuple):
@@ -196,7 +198,10 @@ class Catalog:
             return None
         schema, name, identity, primary, index, partitioned = found[0]
         columns = tuple(ColumnFacts(*row) for row in self._session.query(_COLUMNS, [number]))
-        return TableFacts(schema, name, identity, tuple(primary or ()), tuple(index or ()), columns, partitioned)
+        inside = partitions_of(self._session, [number])[number] if partitioned else None
+        return TableFacts(
+            schema, name, identity, tuple(primary or ()), tuple(index or ()), columns, partitioned, inside
+        )
 
     def _types(self, numbers: Sequence[int]) -> dict[int, Type]:
         types: dict[int, Type] = {}
@@ -244,7 +249,8 @@ def describe(
         kinds.append(kind)
         columns.append(column)
     key = key_of(relation, facts, found, before)
-    table = SourceTable(relation.schema, relation.name, tuple(columns), key, str(relation.id))
+    id = id_of(relation.id, None if facts is None else facts.inside)
+    table = SourceTable(relation.schema, relation.name, tuple(columns), key, id)
     readers = [(kind.read, kind.unavailable) for kind in kinds]
     return Known(relation, table, tuple(kinds), readers, facts is not None and facts.partitioned)
 

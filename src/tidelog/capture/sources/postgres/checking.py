@@ -168,6 +168,13 @@ def of_tables(tables: Sequence[ListedTable], with_identity: set[int]) -> Iterato
                 " updates and deletes are not",
                 f"ALTER TABLE {name} REPLICA IDENTITY FULL;  -- or give it a primary key",
             )
+        if table.partitioned:
+            yield CheckFinding(
+                WARNING,
+                f"{table.full_name} is partitioned: a TRUNCATE of one partition alone is not seen; an ATTACH of one"
+                " with rows, a DETACH or a DROP has the whole table read again",
+                "DELETE the rows, and do not TRUNCATE",
+            )
     if tables:
         yield CheckFinding(OK, f"{len(tables)} table{'s' if len(tables) > 1 else ''} will be captured")
 

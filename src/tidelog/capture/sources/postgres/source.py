@@ -16,20 +16,22 @@ from __future__ import annotations
 import json
 import logging
 import re
+import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 from zlib import crc32
 
 from tidelog import __version__
 from tidelog.capture.change import Begin, CheckFinding, Position, RowChange, SourceLag, SourceTable, Values
-from tidelog.capture.source import Newcomer
-from tidelog.capture.sources.postgres import checking, publications, reading
+from tidelog.capture.source import KNOW, READ, WAIT, Newcomer
+from tidelog.capture.sources.postgres import checking, partitions, publications, reading
 from tidelog.capture.sources.postgres.catalog import Catalog, Known, ListedTable
 from tidelog.capture.sources.postgres.pgoutput import lsn_of
 from tidelog.capture.sources.postgres.replication import Replication
 from tidelog.capture.sources.postgres.session import SqlSession, TableLocked
-from tidelog.capture.sources.postgres.slots import AGAIN, lsn_in, resume_fault, slot_of
+from tidelog.capture.sources.postgres.slots import AGAIN, ReplicationSlot, lsn_in, resume_fault, slot_of
 from tidelog.capture.sources.postgres.snapshot import PostgresSnapshot
 from tidelog.capture.sources.postgres.stream import HEARTBEAT, PostgresStream, SlotStream, StreamedTransaction
 from tidelog.errors import Disconnected, PeerError, SourceLost, UsageError
@@ -37,6 +39,7 @@ from tidelog.errors import Disconnected, PeerError, SourceLost, UsageError
 log = logging.getLogger(__name__)
 NAME_LIMIT = 63 - len("tidelog__inserts")
 WATERMARK = "tidelog.watermark"
+RELEASE_S = 15.0  # in which a capture that was fenced lets go of its slot
 LOCK_MS = 500  # for a table to get into a publication: behind a VACUUM it is tried again
 
 _LAG = """
@@ -54,6 +57,16 @@ SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint FROM
 _END = """
 SELECT pg_is_in_recovery(), CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
                                  ELSE pg_current_wal_flush_lsn() END::text
+"""
+
+
+_READER = """
+SELECT application_name, usename::text, coalesce(host(client_addr), 'a local socket')
+FROM pg_stat_activity WHERE pid = %s
+"""
+
+_WRITTEN = """
+SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END::text
 """
 
 
@@ -118,6 +131,8 @@ class PostgresSource:
         self._joining: dict[str, int | None] = {}  # new tables, and which transactions must end before they are read
         self._blocks: dict[SourceTable, str] = {}
         self._promoted: set[str] = set()  # of these, the ones whose inserts alone were told
+        self._changes: SlotStream | None = None
+        self._repartitioned: dict[str, tuple[str, int]] = {}  # ids, and where the log ended when each was seen
         self._refused: set[str] = set()  # new tables that are not ours to publish
         self._outside = StreamedTransaction(0, None)  # of rows that no transaction of the stream told
         self._outside_us = -1
@@ -146,7 +161,35 @@ class PostgresSource:
                 self._publish()
         there = self._named()
         self._promoted = {one.full_name for one in listed if one.full_name in self._inserted() and one.id in identified}
-        return [one for one in (self._newcomer(each, known, there) for each in listed) if one]
+        inside = partitions.partitions_of(self._session, [one.id for one in listed if one.partitioned])
+        found = [
+            self._newcomer(each, known, there) or self._repartition(each, known, inside.get(each.id)) for each in listed
+        ]
+        return [one for one in found if one]
+
+    def _repartition(
+        self, listed: ListedTable, known: Mapping[str, str], now: partitions.TablePartitions | None
+    ) -> Newcomer | None:
+        """Of a table that is told, and whose partitions are others than those whose rows were read. The stream first
+        tells what was written before it was seen: a row of a partition that is gone by now may be in it."""
+        name, told = listed.full_name, known.get(listed.full_name)
+        if now is None or told is None or name in self._joining or told == (id := partitions.id_of(listed.id, now)):
+            return None
+        known_now = self._catalog.known_now(listed.id, self._catalog.published_columns(listed))
+        if known_now is None:
+            return None
+        table, became = replace(known_now.table, id=id), partitions.movements(told, now)
+        if not became.came and not became.went:
+            return Newcomer(table, False, KNOW)
+        seen, end = self._repartitioned.get(name, ("", 0))
+        if seen != id:
+            log.warning("%s", partitions.described(name, became))
+            end = lsn_of(self._session.one(_WRITTEN))
+            self._repartitioned[name] = id, end
+            self.heartbeat()  # the log comes to its end and beyond
+        if self._changes is None or not self._changes.is_past(end):
+            return Newcomer(table, False, WAIT)
+        return Newcomer(table, bool(became.went and table.key), READ)
 
     def _spare_writers(self, listed: Sequence[ListedTable], identified: Collection[int]) -> None:
         """Of a table that has lost its key, the server refuses every update as long as updates are published."""
@@ -161,7 +204,8 @@ class PostgresSource:
 
     def _newcomer(self, listed: ListedTable, known: Mapping[str, str], named: Collection[str]) -> Newcomer | None:
         missed, told = listed.full_name not in named, known.get(listed.full_name)
-        promoted, same = listed.full_name in self._promoted, told in ("", str(listed.id))
+        promoted = listed.full_name in self._promoted
+        same = told is not None and partitions.number_of(told) in ("", str(listed.id))
         if ((missed or promoted) and listed.full_name in self._joining) or (not missed and not promoted and same):
             return None
         if missed and not (listed.owned and listed.readable):
@@ -245,8 +289,9 @@ class PostgresSource:
         except BaseException:
             replication.close()
             raise
-        changes = SlotStream(self._catalog, self._database(), self._identified(), start, self._end()[1])
-        return PostgresStream(replication, changes, start)
+        until = max([self._end()[1], *(end for _, end in self._repartitioned.values())])
+        self._changes = SlotStream(self._catalog, self._database(), self._identified(), start, until)
+        return PostgresStream(replication, self._changes, start)
 
     def tables(self) -> Sequence[SourceTable]:
         """Those that are captured, as they are now: the objects that rows come with, where the shape is the same."""
@@ -300,11 +345,7 @@ class PostgresSource:
 
     def remove(self) -> Sequence[str]:
         done = []
-        slot = slot_of(self._session, self.slot)
-        if slot is not None and slot.active_pid is not None:
-            raise PeerError(
-                f"the slot {self.slot} is being read, by process {slot.active_pid} of the server; stop that capture"
-            )
+        slot = self._unread_slot()
         if slot is not None:
             self._session.query("SELECT pg_drop_replication_slot(%s)", [self.slot])
             done.append(f"dropped the replication slot {self.slot}")
@@ -312,6 +353,24 @@ class PostgresSource:
             self._session.query(f"DROP PUBLICATION {reading.name_of(name)}")
             done.append(f"dropped the publication {name}")
         return done
+
+    def _unread_slot(self) -> ReplicationSlot | None:
+        """When its reader has ended: one that is fenced finds out at its next commit, and a heartbeat gives it one."""
+        deadline = time.monotonic() + RELEASE_S
+        while True:
+            slot = slot_of(self._session, self.slot)
+            if slot is None or slot.active_pid is None:
+                return slot
+            if time.monotonic() >= deadline:
+                break
+            self.heartbeat()
+            time.sleep(RELEASE_S / 60)
+        found = self._session.query(_READER, [slot.active_pid])
+        name, user, address = found[0] if found else ("", "", "")
+        raise PeerError(
+            f"the slot {self.slot} is still being read after {RELEASE_S:g} s, by process {slot.active_pid} of the"
+            f" server ({name or 'no name'}, of the user {user} at {address}); stop that capture, and run this again"
+        )
 
     def close(self) -> None:
         self._session.close()

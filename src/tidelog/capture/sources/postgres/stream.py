@@ -85,6 +85,9 @@ class SlotStream:
             pgoutput.DELETE: self._delete,
         }
 
+    def is_past(self, lsn: int) -> bool:
+        return self._end >= lsn
+
     @property
     def is_behind(self) -> bool:
         return self._end < self._until

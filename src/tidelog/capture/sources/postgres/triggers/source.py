@@ -24,6 +24,7 @@ from tidelog.capture.change import Begin, CheckFinding, Position, RowChange, Sou
 from tidelog.capture.source import Newcomer
 from tidelog.capture.sources.postgres import reading
 from tidelog.capture.sources.postgres.catalog import Catalog, Known, ListedTable
+from tidelog.capture.sources.postgres.partitions import number_of
 from tidelog.capture.sources.postgres.session import SqlSession
 from tidelog.capture.sources.postgres.snapshot import ExportedSnapshot, exported
 from tidelog.capture.sources.postgres.source import PostgresSource, plain_name
@@ -101,7 +102,7 @@ class TriggerSource(PostgresSource):
         changed = []
         for listed, was in self._listed_live():
             told, renamed = known.get(listed.full_name), was != (listed.schema, listed.name)
-            if renamed and told == str(listed.id):
+            if renamed and told is not None and number_of(told) == str(listed.id):
                 self._session.query(
                     f"UPDATE {self._names.shapes} SET schema = %s, name = %s WHERE rel = %s",
                     [listed.schema, listed.name, listed.id],
