@@ -114,11 +114,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """A log that a test leaves as a crash would is a cycle, and its files stay open until it is searched for. So it is
-    whenever there are many more than after the last search.
+    whenever there are many more than after the last search. And an app that a test loads has its folder on the path,
+    where a file of any name may lie.
     """
     global known_open_files
     zygote.use(item.get_closest_marker("real_interpreter") is None)
+    path = list(sys.path)
     result = yield
+    sys.path[:] = path
     if count_open_files() > known_open_files + MORE_OPEN_FILES_MAX:
         gc.collect()
         known_open_files = count_open_files()

@@ -209,7 +209,8 @@ def going_on(name: str, options: Namespace) -> str:
     """The command that does not begin anew."""
     if options.with_readers:
         in_place = " --in-place --yes" if options.in_place and name == options.output else ""
-        return f"`tidelog rebuild {name} --app {options.app} --with-readers{in_place}`"
+        how = f" --with-readers{in_place}"
+        return f"`tidelog rebuild {name} --app {options.app}{how}`"
     return "the same command without --again" if options.again else "the same command"
 
 
