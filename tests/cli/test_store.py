@@ -168,6 +168,7 @@ def test_access_rules_are_printed_for_owners_and_senders(tidelog: Command) -> No
         (["store", "run", "nowhere.py"], "is not a file"),
         (["store", "run", "no_such_module_here"], "cannot be imported"),
         (["store", "access", "seats"], "--owner USER"),
+        (["store", "access", "seats", "--follower", "crm"], "--follows NAME"),
     ],
 )
 def test_mistakes_are_told_with_what_to_do(tidelog: Command, words: list[str], said: str) -> None:

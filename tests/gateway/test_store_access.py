@@ -8,16 +8,18 @@ import sys
 from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 
+from against.patience import eventually
 from cli.command import Command
 from crash.port import free_port
 from gateway.running import up
 from gateway.serving import Client, Got
 from proving import proves
-from sourcing.seats import Cancel, Reserve, SeatTaken, seats
+from sourcing.seats import Cancel, Reserve, Reserved, SeatTaken, seats
 from tidelog.client.admin import access
 from tidelog.client.cluster import Cluster
 from tidelog.client.consumer import Consumer
@@ -25,11 +27,16 @@ from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
 from tidelog.client.security import Security
 from tidelog.control.owner import Owner
+from tidelog.control.status import read_status
 from tidelog.errors import BrokerError, TidelogError
-from tidelog.sourcing import EventStore, Refused
+from tidelog.parts.part import Part
+from tidelog.parts.running import Supervisor
+from tidelog.sourcing import Effects, EventStore, ProcessManager, ReadModel, Refused, Send
+from tidelog.sourcing.event_following import FollowerPart
 from tidelog.wire.error_code import ErrorCode
 
-ADMIN, OWNER, SENDER, STRANGER = "admin", "shop", "web", "mallory"
+ADMIN, OWNER, SENDER, FOLLOWER, STRANGER = "admin", "shop", "web", "crm", "mallory"
+FOLLOWED = ("waiting", "mails", "holders")
 SECRET = "the same for all of them"
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 REFUSED = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -73,14 +80,16 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     with up(folder, *settings, listen="SASL_PLAINTEXT://127.0.0.1:0") as running:
         made = Guarded(Client(port), running.bootstrap)
         with made.cluster(ADMIN) as cluster:
-            for user in (OWNER, SENDER, STRANGER):
+            for user in (OWNER, SENDER, FOLLOWER, STRANGER):
                 access.set_password(cluster, user, SECRET, SCRAM)
         config = folder / "admin.properties"
         module = "org.apache.kafka.common.security.scram.ScramLoginModule"
         login = f'sasl.jaas.config={module} required username="{ADMIN}" password="{SECRET}";'
         config.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\n{login}\n")
-        words = ("store", "access", "seats", "--owner", OWNER, "--sender", SENDER, "--apply")
-        Command(running.bootstrap).ok(*words, "--command-config", str(config))
+        followed = [word for name in FOLLOWED for word in ("--follows", name)]
+        users = ("--owner", OWNER, "--sender", SENDER, "--follower", FOLLOWER, *followed)
+        words = ("store", "access", "seats", *users, "--apply", "--command-config", str(config))
+        Command(running.bootstrap).ok(*words)
         yield made
 
 
@@ -147,3 +156,44 @@ def test_over_http_a_user_sends_in_his_own_name_what_the_broker_lets_him(guarded
         assert guarded.get(SENDER, "B1").status == 403, "histories are for who may read them"
         assert guarded.client("POST", "/stores/seats/entities/B1/commands/Cancel", {"who": "anna"}).status == 401
         assert store.state("B1").version == 1
+
+
+def holder(rows: Any, event: Any, record: Any) -> None:
+    rows[record.entity] = {"who": event.who}
+
+
+@proves("E3", "security")
+@pytest.mark.slow
+def test_a_follower_may_run_what_it_was_allowed_and_can_not_write_histories(guarded: Guarded, tmp_path: Path) -> None:
+    mails: list[str] = []
+    columns = {"seat": "string", "who": "string"}
+    with guarded.store(OWNER) as store:
+        theirs = guarded.store(FOLLOWER, serve=False)
+
+        def react(state: str, event: Any) -> list[Any]:
+            return [Send("W2", Reserve("next"))] if event == Reserved("dora") else []
+
+        followers: list[Any] = [
+            ProcessManager("waiting", theirs, react, initial="", start="earliest", refusals=[theirs]),
+            Effects("mails", theirs, lambda event, record, id: mails.append(record.entity), start="earliest"),
+            ReadModel("holders", theirs, holder, key="seat", columns=columns).part(f"sqlite:///{tmp_path}/h.db"),
+        ]
+        said: list[str] = []
+        with guarded.cluster(FOLLOWER) as cluster:
+            parts: list[Part] = [FollowerPart(one) for one in followers]
+            run = Supervisor(parts, cluster, lambda event, **fields: said.append(f"{event} {fields}"))
+            running = Thread(target=run.loop)
+            running.start()
+            try:
+                store.send("W1", Reserve("dora"))
+                eventually(lambda: store.state("W2").version == 1 and {"W1", "W2"} <= {*mails})
+                eventually(lambda: all(part.has_worked() for part in parts))  # type: ignore[attr-defined]
+            finally:
+                run.stopping.set()
+                running.join()
+            assert not any(one.startswith("failed") for one in said), said
+            assert {one.kind for one in read_status(cluster)} >= {"process", "effects", "read model"}
+            for topic in ("seats.events", "seats.snapshots", "seats.replies", "seats.types"):
+                assert produces(cluster, topic) in REFUSED, topic
+            with pytest.raises(TidelogError):
+                Owner(cluster, "tidelog.store.seats.0").begin()

@@ -24,6 +24,7 @@ EXAMPLES = """\
   tidelog store follow shop.py --to sqlite:///shop.db  all of a file; read models go to that store
   tidelog store access seats --owner shop --sender web           the rules that keep others out
   tidelog store access seats --owner shop --sender web --apply   and makes them
+  tidelog store access seats --follower crm --follows payment    of who runs what follows it
 """
 
 
@@ -45,6 +46,10 @@ def parser() -> command.Parser:
     access.add_argument("store", metavar="STORE", help="its name")
     access.add_argument("--owner", metavar="USER", action="append", default=[], help="who runs it (repeatable)")
     access.add_argument("--sender", metavar="USER", action="append", default=[], help="who sends commands (repeatable)")
+    what = "who runs what follows it, by `store follow` (repeatable); with --follows"
+    access.add_argument("--follower", metavar="USER", action="append", default=[], help=what)
+    what = "a process manager, effects or a read model that the followers run (repeatable)"
+    access.add_argument("--follows", metavar="NAME", action="append", default=[], help=what)
     access.add_argument("--apply", action="store_true", help="make the rules")
     command.add_json(access)
     return made
@@ -114,9 +119,20 @@ def access(options: Namespace) -> int:
     from tidelog.sourcing.access_rules import rules
     from tidelog.sourcing.store_topics import StoreTopics, checked_name
 
-    if not options.owner and not options.sender:
-        raise UsageError("store access: say who runs it by --owner USER, and who sends commands by --sender USER")
-    found = rules(StoreTopics(checked_name(options.store)), owners=options.owner, senders=options.sender)
+    if not (options.owner or options.sender or options.follower):
+        raise UsageError(
+            "store access: say who runs it by --owner USER, who sends commands by --sender USER, and who runs what"
+            " follows it by --follower USER"
+        )
+    if bool(options.follower) != bool(options.follows):
+        raise UsageError("store access: say who follows it by --follower USER, and what he runs by --follows NAME")
+    found = rules(
+        StoreTopics(checked_name(options.store)),
+        owners=options.owner,
+        senders=options.sender,
+        followers=options.follower,
+        follows=options.follows,
+    )
     if options.json:
         show_json([dict(zip(COLUMNS, row(rule), strict=True)) for rule in found])
     else:

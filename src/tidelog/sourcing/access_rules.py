@@ -2,6 +2,8 @@
 
     owners      read and write all topics of the store, its transactional ids and its group
     senders     write commands, read replies, and nothing else
+    followers   read events and replies, write commands; and of each name that they run (a process manager, effects or a
+                read model) what it keeps, its transactional ids and groups; the catalog of views; status
 
 Rules:
 - Rules only count where the broker has an authorizer and people log in. Whoever may do everything may do this as well.
@@ -9,17 +11,31 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tidelog.client.admin.access import LITERAL, OPERATIONS, PERMISSIONS, PREFIXED, RESOURCES, Acl
-from tidelog.sourcing.store_topics import StoreTopics
+from tidelog.control.status import COMMANDS, STATUS
+from tidelog.sourcing.store_topics import StoreTopics, checked_name
+from tidelog.views.catalog import CATALOG, OWNER_PREFIX
 
 EVERYWHERE = "*"
 
 
-def rules(named: StoreTopics, *, owners: list[str], senders: list[str]) -> list[Acl]:
+def rules(
+    named: StoreTopics,
+    *,
+    owners: Sequence[str] = (),
+    senders: Sequence[str] = (),
+    followers: Sequence[str] = (),
+    follows: Sequence[str] = (),
+) -> list[Acl]:
+    """`follows` are the names of what the followers run."""
     found = [rule for user in owners for rule in _of_owner(named, user)]
-    return found + [rule for user in senders for rule in _of_sender(named, user)]
+    found += [rule for user in senders for rule in _of_sender(named, user)]
+    for user in followers:
+        found += _of_follower(named, user)
+        found += [rule for name in follows for rule in _of_followed(checked_name(name), user)]
+    return found
 
 
 def _of_owner(named: StoreTopics, user: str) -> Iterator[Acl]:
@@ -36,6 +52,29 @@ def _of_sender(named: StoreTopics, user: str) -> Iterator[Acl]:
         yield _rule("topic", LITERAL, named.commands, user, operation)
     for operation in ("read", "describe"):
         yield _rule("topic", LITERAL, named.replies, user, operation)
+
+
+def _of_follower(named: StoreTopics, user: str) -> Iterator[Acl]:
+    yield from _of_sender(named, user)
+    for operation in ("read", "describe"):
+        yield _rule("topic", LITERAL, named.events, user, operation)
+    for topic in (STATUS.topic, COMMANDS.topic, CATALOG.topic):
+        for operation in ("read", "create", "describe", "describe-configs"):
+            yield _rule("topic", LITERAL, topic, user, operation)
+    for topic in (STATUS.topic, CATALOG.topic):  # who tells parts what to do is another one
+        yield _rule("topic", LITERAL, topic, user, "write")
+
+
+def _of_followed(name: str, user: str) -> Iterator[Acl]:
+    for kind in ("process", "effects"):
+        for operation in ("read", "write", "create", "describe"):
+            yield _rule("topic", LITERAL, f"{name}.{kind}", user, operation)
+        yield _rule("group", LITERAL, f"tidelog.{kind}.{name}", user, "read")
+        for operation in ("write", "describe"):
+            yield _rule("transactional-id", LITERAL, f"tidelog.{kind}.{name}", user, operation)
+    for operation in ("write", "describe"):
+        yield _rule("transactional-id", LITERAL, OWNER_PREFIX + name, user, operation)
+    yield _rule("group", PREFIXED, f"tidelog.{name}.", user, "read")
 
 
 def _rule(resource: str, pattern: int, name: str, user: str, operation: str) -> Acl:
