@@ -54,8 +54,8 @@ NO_KEY, NO_KEY_WITH_SCHEMAS = b"null", b'{"schema":null,"payload":null}'
 LETTER_MAX = 64 << 20  # a letter above it has no value, only what its headers tell
 SHOWN_KEY = 200
 NOT_TOLD = (
-    "%s was truncated, or is read again, which `--envelope row` cannot tell: rows that are gone stay in topic %s; capture"
-    " by the envelope `debezium`, or delete the topic, and begin again by `tidelog capture remove`"
+    "%s was truncated, or is read again, which `--envelope row` cannot tell: rows that are gone stay in topic %s;"
+    " capture by the envelope `debezium`, or delete the topic, and begin again by `tidelog capture remove`"
 )
 
 log = logging.getLogger(__name__)
