@@ -1,8 +1,10 @@
 """Tries all tests but soak, in named shards: `try_all.py` one after the other, `try_all.py views` or `2/4` one of them.
 
 What each shard came to is kept in .make/shards/ by commit. When all shards of one commit are green and nothing was
-changed since, the run is a whole one, and becomes the first row of the table in docs/tests.md. As in `.ci/run`, two
-tests at most, of all shards together, may pass at a second try alone; they are named there.
+changed since, the run is a whole one, and becomes the first row of the table in docs/tests.md. A shard that was green
+on a commit before is green on this one when only tests of other shards were changed in between: a test that is mended
+asks for its own shard again, and not for all four. As in `.ci/run`, two tests at most, of all shards together, may pass
+at a second try alone; they are named there.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from try_change import AGAIN_MAX, TESTS_FAILED, UNSTEADY, may_run_again  # noqa: E402
 
-from outcome import Outcome, read_outcome  # noqa: E402  both are beside the tests, since they are plugins of theirs
+from outcome import Outcome, folder_of, read_outcome  # noqa: E402  both are beside the tests, since they are plugins of theirs
 from selecting import SHARDS, shard_name  # noqa: E402
 
 PAGE = ROOT / "docs" / "tests.md"
@@ -107,8 +109,19 @@ def with_row(page: str, row: str) -> str:
 
 
 def _kept(commit: str, shard: str) -> Result | None:
-    path = KEPT / f"{commit}-{shard}.json"
-    return json.loads(path.read_text()) if path.exists() else None
+    """Of the newest commit at which the shard was green and since when nothing that it tries was changed."""
+    paths = {path.name.removesuffix(f"-{shard}.json"): path for path in KEPT.glob(f"*-{shard}.json")}
+    for before in _git("rev-list", "--abbrev-commit", "--abbrev=10", commit).split() if paths else []:
+        if before in paths:
+            changed = _git("diff", "--name-only", before, commit).split("\n")
+            return json.loads(paths[before].read_text()) if all(is_foreign(path, shard) for path in changed) else None
+    return None
+
+
+def is_foreign(path: str, shard: str) -> bool:
+    """Whether a changed file is a test of another shard. What tests share, and all else, counts for every shard."""
+    is_test = path.startswith("tests/") and Path(path).name.startswith("test_") and path.endswith(".py")
+    return not path or (is_test and folder_of(path) not in SHARDS[shard])
 
 
 def _git(*arguments: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -143,6 +144,53 @@ def test_the_last_whole_run_is_the_first_row_and_may_be_300_commits_back(
     assert "301 commits back" in try_change.whole_run_faults("abcdef0123", 301)[0]
     assert "names no commit" in try_change.whole_run_faults("abcdef0123", None)[0]
     assert "names no commit" in try_change.whole_run_faults(try_change.whole_run_of("# empty"), 3)[0]
+
+
+@proves("tiers")
+@pytest.mark.parametrize(
+    ("path", "shard", "foreign"),
+    [
+        ("tests/spark/test_sink.py", "views", True),
+        ("tests/spark/test_sink.py", "spark", False),
+        ("tests/views/stores/test_redis.py", "pipelines", True),
+        ("tests/test_guide.py", "views", False),
+        ("tests/spark/conftest.py", "views", False),
+        ("tests/contract.py", "broker", False),
+        ("src/tidelog/views/test_driver.py", "broker", False),
+        ("docs/guide/start.md", "broker", False),
+    ],
+)
+def test_only_the_tests_of_another_shard_leave_a_green_shard_green(
+    try_all: ModuleType, path: str, shard: str, foreign: bool
+) -> None:
+    assert try_all.is_foreign(path, shard) is foreign
+
+
+@proves("tiers")
+def test_a_green_shard_counts_until_something_that_it_tries_is_changed(
+    try_all: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(try_all, "ROOT", tmp_path)
+    monkeypatch.setattr(try_all, "KEPT", tmp_path / "kept")
+    (tmp_path / "kept").mkdir()
+    who = ("-c", "user.name=a", "-c", "user.email=a@b")
+
+    def commit(path: str) -> str:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(path)
+        for words in (("add", path), (*who, "commit", "-qm", path)):
+            subprocess.run(["git", *words], cwd=tmp_path, check=True)
+        return str(try_all._git("rev-parse", "--short=10", "HEAD"))
+
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    first = commit("src/a.py")
+    result = {"tests": 2, "minutes": 1.5, "again": []}
+    (tmp_path / "kept" / f"{first}-views.json").write_text(json.dumps(result))
+    mended = commit("tests/spark/test_sink.py")
+    assert try_all._kept(first, "views") == try_all._kept(mended, "views") == result
+    assert try_all._kept(mended, "spark") is None
+    changed = commit("src/b.py")
+    assert try_all._kept(changed, "views") is None
 
 
 @proves("tiers")
