@@ -33,8 +33,9 @@ from tidelog.broker.embedded import Broker
 from tidelog.cli import backup, restore, verify
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
+from tidelog.client.offsets import LATEST, READ_COMMITTED, list_offsets
 from tidelog.client.producer import Producer
-from tidelog.control.marks import end_of_marks, read_mark, read_marks
+from tidelog.control.marks import end_of_marks, partition_of_marks, read_mark, read_marks
 from tidelog.pipelines.loading import load_app, travelling_whole
 from tidelog.views.applier import Applier
 from tidelog.views.declaration import row_to_json
@@ -189,8 +190,13 @@ class Restored:
             with closing(open_store(self.driven.settings.store or "", view)) as store:
                 shown = store.shown()
                 place = None if shown is None else store.place(shown)
-            marks = read_marks(self.cluster, SINKS[view], end_of_marks(self.cluster, SINKS[view]))
+            marks = read_marks(self.cluster, SINKS[view], self.committed_end(SINKS[view]))
             assert place is not None and place.mark in marks
+
+    def committed_end(self, sink: str) -> int:
+        """A transaction that the backup has open stays open until a run takes the sink's id."""
+        at = partition_of_marks(sink)
+        return list_offsets(self.cluster, {at: LATEST}, isolation=READ_COMMITTED)[at].offset
 
     def stored(self, view: str) -> dict[Any, dict[str, Any]]:
         """What the applier makes of the restored store."""
